@@ -20,12 +20,12 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernels.aiter.mha_builds import HEAD_DIMS, build_with, shipped
+from kernels.aiter.mha_builds import HEAD_DIMS, build_with, read_shipped_values
 from kernels.aiter.mha_source import SOURCE_VARIABLE, config_file, kernel_arguments, kernel_file
-from kernels.triton.prefill.builds import Variant, built
+from kernels.triton.prefill.builds import PrefillVariant, build_variant
 from kernels.triton.prefill.space import SPACE
 from pytest_attnperf.codeobject.analysis import Analyser
-from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.codeobject.triton_installation import load_triton
 from pytest_attnperf.errors import AttnperfError, CodeObjectError
@@ -68,7 +68,7 @@ def main() -> int:
 def compiled(label: str, declared: KernelBuild, cache: Path) -> tuple[str, ...] | str:
     """A line of the table, or why it does not compile."""
     try:
-        return row(label, declared, Analyser()(build(declared, cache), declared))
+        return row(label, declared, Analyser()(build_object(declared, cache), declared))
     except AttnperfError as error:
         return f"{declared.id}: {error}"
 
@@ -80,12 +80,12 @@ def builds(root: Path, archs: list[str], dtype: str) -> Iterator[tuple[str, Kern
             raise SystemExit(f"--arch={arch}: this aiter ships no Triton attention configuration for it")
         for head_dim in HEAD_DIMS:
             workload = Prefill(batch=4, seq_q=4096, heads=8, head_dim=head_dim, dtype=dtype, causal=True)
-            own = shipped(root, arch, workload)
+            own = read_shipped_values(root, arch, workload)
             for label, values in (("shipped", own), ("64x32", {**own, **TUNED})):
                 yield f"aiter {label}", build_with(taken(values, root), workload, arch, root=root, label=label)
             element = {"f16": "*fp16", "bf16": "*bf16"}[dtype]
-            variant = Variant(f"d{head_dim}", element, element, (head_dim, head_dim), even=True)
-            yield "ours", built("triton.prefill_forward", arch, SPACE, variant)
+            variant = PrefillVariant(f"d{head_dim}", element, element, (head_dim, head_dim), even=True)
+            yield "ours", build_variant("triton.prefill_forward", arch, SPACE, variant)
 
 
 def taken(values: Mapping[str, object], root: Path) -> dict[str, object]:

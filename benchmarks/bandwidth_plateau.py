@@ -22,7 +22,7 @@ sys.path.insert(0, str(REPOSITORY))
 
 import kernels  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
-from pytest_attnperf.environment.device import describe_device  # noqa: E402
+from pytest_attnperf.environment.device import identify_device  # noqa: E402
 from pytest_attnperf.environment.device_specs import BYTES_PER_GB, BYTES_PER_MIB, spec_for  # noqa: E402
 from pytest_attnperf.errors import UsageError  # noqa: E402
 from pytest_attnperf.measure.cold_cache import TIMES_THE_CACHE, cold_size  # noqa: E402
@@ -60,7 +60,7 @@ def main() -> None:
     import torch
 
     torch_device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = describe_device(torch_device)
+    device = identify_device(torch_device)
     name = options.backend or ("native.copy_" if device.kind == "cpu" else "triton.bandwidth")
     largest = options.largest_mib or LARGEST_MIB["cpu" if device.kind == "cpu" else "gpu"]
     if largest < 1:

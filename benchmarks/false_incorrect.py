@@ -128,7 +128,7 @@ def main() -> None:
 
     import kernels
     from pytest_attnperf.backends import Registry
-    from pytest_attnperf.environment.device import describe_device
+    from pytest_attnperf.environment.device import identify_device
 
     where = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where == "cpu":
@@ -137,7 +137,7 @@ def main() -> None:
     kernels.register(registry)
     wanted = [name for name in options.backend.split(",") if name]
     backends = [registry.get(name) for name in wanted] or list(registry)
-    device, started = describe_device(where), time.monotonic()
+    device, started = identify_device(where), time.monotonic()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     found = [
         tally

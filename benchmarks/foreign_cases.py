@@ -44,7 +44,7 @@ class Serving:
         self.what, self.file, *self.numbers = os.environ["FOREIGN_CASES"].split()
         self.case = ""
 
-    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Serve one case."""
         for each in filter(None, (workload, getattr(workload, "proven_with", None))):
             said = digest(backend, each) if self.what == "digest" else self.counted(backend, each)
@@ -58,7 +58,7 @@ class Serving:
         device = TorchDevice.open("gpu" if HAS_GPU else "cpu", interpreted=not HAS_GPU).device
         prover = Prover(backend, workload, device, Seeds(timed_seed(workload), 1, 2))
         prepared = prepare(backend, workload)
-        judge = prover.judge(prepared)
+        judge = prover.make_judge(prepared)
         started, accused, first, worst, seed = time.monotonic(), 0, "", 0.0, 0
         for seed in range(seeds):
             report = judge.check_call("planted inputs", prepared.run, seed=seed, planted=True)
@@ -110,7 +110,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 def pytest_configure(config: pytest.Config) -> None:
     """Let Triton interpret where it must, and serve."""
     if not HAS_GPU:
-        interpreting.begin()
+        interpreting.start_interpreting()
     if SERVES:
         config.stash[SERVER] = Serving()
 

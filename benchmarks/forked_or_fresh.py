@@ -32,7 +32,7 @@ from pytest_attnperf.stats.quantiles import upper_quantile
 from pytest_attnperf.workers.controller import Worker
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest, RemoteCase
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.look import Ending, begin, end
+from pytest_attnperf.workers.look import Ending, finish_and_close, open_and_check
 from pytest_attnperf.workers.template import Template
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def measure(plan: LaunchPlan, processes: int, wanted: Callable[[CaseKey], bool])
                 began = time.perf_counter()
                 worker = Worker(plan, f"{way}{number}", gpu, template=template if way == FORKED else None)
                 try:
-                    ready = worker.ready(LIMIT_SECONDS)
+                    ready = worker.wait_until_ready(LIMIT_SECONDS)
                     taken[way].ready_s.append(time.perf_counter() - began)
                     if template.obstacle is not None:
                         raise SystemExit(f"nothing is forked here: {template.obstacle.value}")
@@ -147,11 +147,11 @@ def measure(plan: LaunchPlan, processes: int, wanted: Callable[[CaseKey], bool])
 def median_us(worker: Worker, key: CaseKey) -> float:
     """One case in one process. Ends the program where it is not right, or not to be timed."""
     case = RemoteCase(worker, OpenRequest(key, None, 1, 2, LIMIT_SECONDS), LIMIT_SECONDS)
-    look = begin(case, worker.ready(LIMIT_SECONDS), profiled=False)
+    look = open_and_check(case, worker.wait_until_ready(LIMIT_SECONDS), profiled=False)
     if look.ending is not Ending.RIGHT or look.note:
         raise SystemExit(f"{key}: {look.ending.value}: {'; '.join(look.reasons) or look.note}")
-    samples = case.blocks(BlockPlan())
-    end(case, look)
+    samples = case.measure_blocks(BlockPlan())
+    finish_and_close(case, look)
     return statistics.median(samples.block_us)
 
 

@@ -186,10 +186,10 @@ def identify(plan: Plan) -> None:
     def asked() -> tuple[str, str, str]:
         import torch
 
-        from pytest_attnperf.environment.device import describe_device
+        from pytest_attnperf.environment.device import identify_device
 
         wanted = plan.device if plan.device != "auto" else "gpu" if torch.cuda.is_available() else "cpu"
-        info = describe_device("cuda" if wanted == "gpu" else "cpu")
+        info = identify_device("cuda" if wanted == "gpu" else "cpu")
         return wanted, info.product, info.device_id
 
     plan.device, plan.product, device_id = forked(asked)

@@ -155,7 +155,7 @@ def started_worker(name: str) -> Iterator[tuple[float, Callable[[], float]]]:
         began = time.perf_counter()
         process = Worker(plan, name, visible_gpus(os.environ)[0] if on_gpu else None)
         try:
-            process.ready(limit_seconds=120)
+            process.wait_until_ready(limit_seconds=120)
             start_s = time.perf_counter() - began
 
             def ping() -> float:

@@ -33,8 +33,8 @@ from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tools.history.change_points import with_changes
-from pytest_attnperf.tools.history.rows import rows_of
-from pytest_attnperf.tools.history.schema import tables
+from pytest_attnperf.tools.history.rows import make_rows
+from pytest_attnperf.tools.history.schema import define_tables
 from pytest_attnperf.tools.history.store import open_store
 
 CASES = 2000
@@ -48,9 +48,9 @@ def fill(path: Path, rows: int) -> list[str]:
     from sqlalchemy import insert
 
     run = sample_run(CASES, verdicts=[Verdict.SAME])
-    one = rows_of(run, "attnperf")
+    one = make_rows(run, "attnperf")
     runs = -(-rows // CASES)
-    known = tables()
+    known = define_tables()
     with open_store(str(path)) as store, store.transactions.engine.begin() as connection:
         connection.execute(insert(known.facts), list(one.facts.values()))
         connection.execute(insert(known.cases), [{"id": n, **row} for n, row in enumerate(one.cases.values(), 1)])
@@ -79,7 +79,7 @@ def ask(path: Path, names: Sequence[str], *, cold: bool) -> list[float]:
             forget(path)
         begun = time.perf_counter()
         with open_store(str(path), read_only=True) as store:
-            (history,) = store.history(name)
+            (history,) = store.load_history(name)
         taken.append((time.perf_counter() - begun) * 1e3)
         assert history.points
     return taken
@@ -107,7 +107,7 @@ def print_query_cost(path: Path, rows: int) -> None:
     ]
     begun = time.perf_counter()
     with open_store(str(path), read_only=True) as store:
-        listed = len(store.cases())
+        listed = len(store.list_cases())
     seconds = time.perf_counter() - begun
     print(f"{rows} measurements of {len(names)} cases, {path.stat().st_size / 1e6:.0f} MB, filled in {filled:.1f} s")
     print(tabulate(table, (f"one case, {ASKED} times", "median ms", "slowest ms"), disable_numparse=True))
@@ -138,8 +138,8 @@ def print_writers(url: str, writers: int, runs: int, cases: int) -> bool:
     seconds = time.perf_counter() - begun
     failed = sum(process.exitcode != 0 for process in started)
     with open_store(url, read_only=True) as store:
-        counts = [one.points for one in store.cases()]
-        shown = store.shown
+        counts = [one.points for one in store.list_cases()]
+        shown = store.address
     expected = writers * runs * cases
     print(f"{shown}: {writers} writers, {runs} runs of {cases} cases each, {seconds:.1f} s with their start")
     print(f"measurements: {sum(counts)} of {expected}; cases: {len(counts)} of {cases}; writers that failed: {failed}")

@@ -29,7 +29,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 import kernels  # noqa: E402
 from benchmarks.ratios.wanted import WANTED, Wanted  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
-from pytest_attnperf.environment.device import describe_device  # noqa: E402
+from pytest_attnperf.environment.device import identify_device  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
 
 SEED = 0
@@ -136,7 +136,7 @@ def prepared(case: str) -> tuple[Callable[[], Any], float | None]:
     registry = Registry()
     kernels.register(registry)
     backend, workload = registry.get(name), parse_workload(text)
-    reasons = backend.unsupported_reasons(workload, describe_device("cuda"))
+    reasons = backend.unsupported_reasons(workload, identify_device("cuda"))
     if reasons:
         raise ValueError(f"{case} is unsupported: {'; '.join(reasons)}")
     inputs = workload.make_inputs(SEED, "cuda", planted=True)
@@ -149,15 +149,15 @@ def prepared(case: str) -> tuple[Callable[[], Any], float | None]:
 
 def problems_of(outputs: Any, workload: Any, inputs: Any, backend: Any) -> tuple[str, ...]:
     """What the judge's budgets say of outputs."""
-    from pytest_attnperf.correctness.budget import problems
-    from pytest_attnperf.correctness.metrics import compare
+    from pytest_attnperf.correctness.budget import list_problems
+    from pytest_attnperf.correctness.metrics import compare_output
     from pytest_attnperf.correctness.references import References
 
-    expected = References().get(workload, inputs, seed=SEED, planted=True)
-    with expected.opened() as truth:
-        return problems(
+    expected = References().compute_expected(workload, inputs, seed=SEED, planted=True)
+    with expected.reveal() as truth:
+        return list_problems(
             [
-                compare("ratio", name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
+                compare_output("ratio", name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
                 for name in truth
             ]
         )

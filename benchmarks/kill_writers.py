@@ -29,20 +29,20 @@ from unittest import mock
 import filelock
 
 from pytest_attnperf.baselines import writing
-from pytest_attnperf.baselines.ceilings_store import CeilingsStore, over_processes
-from pytest_attnperf.baselines.schema import decode as decode_baselines
+from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings
+from pytest_attnperf.baselines.schema import decode_baseline as decode_baselines
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, merge_entries, replace_entries
 from pytest_attnperf.codeobject.object_cache import ObjectCache
-from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, Figure
+from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
-from pytest_attnperf.plugin.features.journal.journaling import JournalWriter, unfinished
+from pytest_attnperf.plugin.features.journal.journaling import JournalWriter, list_unfinished
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Fingerprint, Measurement, ProcessSummary
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.journal import (
     JOURNAL_SCHEMA,
+    JournalEntry,
     JournalHeader,
-    Kept,
     case_line,
     header_line,
     read_content,
@@ -165,8 +165,11 @@ def _ceilings(folder: Path) -> Target:
     here = Fingerprint({"power_cap_w": "700"}, {"torch": "2.11"})
     stored = []
     for version in range(VERSIONS):
-        figures = {"f16": Figure(7e14 + version * 1e12, FLOPS, "8192"), "copy": Figure(4.2e12, BYTES, "2048 MiB")}
-        stored.append(over_processes([ProcessCeilings(device, here, figures, {})] * 3, "2026-01-02"))
+        figures = {
+            "f16": CeilingFigure(7e14 + version * 1e12, FLOPS, "8192"),
+            "copy": CeilingFigure(4.2e12, BYTES, "2048 MiB"),
+        }
+        stored.append(compute_median_ceilings([ProcessCeilings(device, here, figures, {})] * 3, "2026-01-02"))
     path = store.write(folder, stored[0])
     return Target("ceilings", lambda n: store.write(folder, stored[n]), path, (), _lock_of(path))
 
@@ -245,7 +248,7 @@ def kill_journal(folder: Path, lines: Sequence[bytes], dice: random.Random, tall
 
     begun, done = killed(work, dice, 0.01)
     tally.kills += 1
-    (path,) = unfinished(folder)
+    (path,) = list_unfinished(folder)
     whole = path.read_bytes().count(b"\n") - 1
     tally.old += whole == done
     tally.new += whole == begun != done
@@ -273,7 +276,7 @@ def _kill_all(folder: Path, kills: int, seed: int) -> dict[str, Tally]:
         targets.append(made(folder / name, name))
     journal, cases = folder / "journal", sample_run(60).cases
     journal.mkdir()
-    lines = [case_line(Kept(case, {})) for case in cases]
+    lines = [case_line(JournalEntry(case, {})) for case in cases]
     tallies = {name: Tally() for name in (*MAKERS, "journal")}
     for number in range(kills):
         name = list(tallies)[number % len(tallies)]

@@ -149,8 +149,8 @@ def measure_way(way: Way, places: Sequence[tuple[Any, Any]], spare: Any) -> dict
 
 def measure_case(backend: Any, workload: Any, stamps: Any, ways: Sequence[Way]) -> dict[str, Any]:
     """Every way of one case in this process, in an order of its own."""
-    from pytest_attnperf.measure.copies import elsewhere
-    from pytest_attnperf.measure.placements import plan_for
+    from pytest_attnperf.measure.copies import copy_prepared
+    from pytest_attnperf.measure.placements import make_placement_plan
     from pytest_attnperf.measure.timers.graph import GraphTimer
     from pytest_attnperf.measure.warm_up import warm_up
 
@@ -161,10 +161,10 @@ def measure_case(backend: Any, workload: Any, stamps: Any, ways: Sequence[Way]) 
     for block_us in sorted({way.block_us for way in ways}):
         own = GraphTimer(stamps)
         own.prepare(prepared.run, block_us)
-        places = min(PLACES_MOST, plan_for(own.call_us, 30).places)
-        kept += [elsewhere(prepared) for _ in range(places - len(kept))]
-        sets[block_us] = [(prepared, own), *((other, own.twin(other.run)) for other in kept[1:places])]
-    spare = elsewhere(prepared)
+        places = min(PLACES_MOST, make_placement_plan(own.call_us, 30).places)
+        kept += [copy_prepared(prepared) for _ in range(places - len(kept))]
+        sets[block_us] = [(prepared, own), *((other, own.make_twin(other.run)) for other in kept[1:places])]
+    spare = copy_prepared(prepared)
     shuffled = random.sample(ways, len(ways))
     found = {way.name: measure_way(way, sets[way.block_us][: way.places], spare) for way in shuffled}
     for timers in sets.values():

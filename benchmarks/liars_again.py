@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.proving import TimedWrongError
@@ -63,7 +63,7 @@ def find_problems(backend: OneWorkload, device: DeviceInfo, block_us: float) -> 
         subject.prepare()
         report = subject.check()
         if report.right:
-            subject.blocks(BLOCKS, block_us, BUDGET_US)
+            subject.measure_blocks(BLOCKS, block_us, BUDGET_US)
             report = subject.finish().check
     except TimedWrongError as error:
         report = error.report
@@ -114,9 +114,9 @@ def judge_one(liar: Liar, device: DeviceInfo) -> Found:
 
 def judge_from(start: int, where: str, only: str) -> Found:
     """Judge liars and twins from a place of the list on, until nothing may be timed any more in this process."""
-    device, found = describe_device(where), Found(done=start)
+    device, found = identify_device(where), Found(done=start)
     for number, liar in enumerate(choose_liars(where, only)[start:], start):
-        if trace.spent() and where == "cuda":
+        if trace.was_profiler_used() and where == "cuda":
             break
         found = found.then(replace(judge_one(liar, device), done=number + 1))
     return found

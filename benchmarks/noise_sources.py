@@ -19,7 +19,7 @@ import triton.language as tl
 
 import kernels
 from pytest_attnperf.backends import Registry
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.warm_up import warm_device
 from pytest_attnperf.workloads.prefill import Prefill
@@ -48,7 +48,7 @@ def clock_mhz(timer: GraphTimer, replays: int) -> float:
     stamps = torch.zeros(2, 2, dtype=torch.int64, device="cuda")
     _stamp[(1,)](stamps[0], num_warps=1)
     for _ in range(replays):
-        timer._captured().replay()
+        timer._require_graph().replay()
     _stamp[(1,)](stamps[1], num_warps=1)
     torch.cuda.synchronize()
     cycles, nanoseconds = (stamps[1] - stamps[0]).tolist()
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     registry = Registry()
     kernels.register(registry)
-    device = describe_device("cuda")
+    device = identify_device("cuda")
     warm_device("cuda")
     kept = []
     for name, identity in CASES:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pytest_attnperf.baselines.schema import BaselineFile, decode
+from pytest_attnperf.baselines.schema import BaselineFile, decode_baseline
 
 
 def spreads(file: BaselineFile, timer: str = "") -> list[tuple[str, int, float, float]]:
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--least-us", type=float, default=15.0)
     parser.add_argument("--limit-percent", type=float, default=0.6)
     options = parser.parse_args()
-    files = [decode(path.read_bytes(), str(path)) for path in options.baseline]
+    files = [decode_baseline(path.read_bytes(), str(path)) for path in options.baseline]
     rows = sorted((row for file in files for row in spreads(file, options.timer)), key=lambda row: row[3])
     print(tabulate(rows, ["case", "processes", "us per call", "sd %"], floatfmt=("", "", ".5g", ".3f")))
     held = [row for row in rows if row[2] >= options.least_us]

@@ -66,7 +66,7 @@ def totals_of(backend: str, workload: str, *, on_gpu: bool) -> Totals | None:
 
     registry = Registry()
     kernels.register(registry)
-    run = SingleRun.here(registry.get(backend), parse_workload(workload), on_gpu=on_gpu, interpreted=not on_gpu)
+    run = SingleRun.make_here(registry.get(backend), parse_workload(workload), on_gpu=on_gpu, interpreted=not on_gpu)
     if run.backend.unsupported_reasons(run.workload, run.device):
         return None
     prepared = run.prepare()

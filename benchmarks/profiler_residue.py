@@ -35,13 +35,13 @@ def profile_once(kind: str, call: Callable[[], Any]) -> None:
     from pytest_attnperf.measure import trace
 
     if kind == "kineto":
-        trace.gpu_work(call)
+        trace.record_gpu_work(call)
         trace._used.clear()  # the process is timed all the same: that is the question
     elif kind == "kineto_cpu":
         with profile(activities=[ProfilerActivity.CPU]):
             call()
     elif kind == "operators":
-        trace.operators(call)
+        trace.record_operators(call)
 
 
 def measure(kind: str) -> dict[str, float]:
@@ -52,7 +52,7 @@ def measure(kind: str) -> dict[str, float]:
     from pytest_attnperf.measure.subject import TorchSubject
     from pytest_attnperf.measure.torch_device import TorchDevice
     from pytest_attnperf.records import CheckReport
-    from pytest_attnperf.stats.summaries import summarise
+    from pytest_attnperf.stats.summaries import summarise_process
     from pytest_attnperf.workloads.families import parse_workload
 
     registry = Registry()
@@ -64,14 +64,14 @@ def measure(kind: str) -> dict[str, float]:
         subject = TorchSubject(registry.get(name), workload, device.device, Seeds(timed_seed(workload), 1, 2))
         if kind != "graph":
             # The subject looks at operators and at the graph itself; here only what is asked about may be looked at.
-            subject._what_ran = lambda *, profiled: CheckReport()  # type: ignore[method-assign]
+            subject._check_what_ran = lambda *, profiled: CheckReport()  # type: ignore[method-assign]
             subject._inspect_graph = lambda timer: None  # type: ignore[method-assign]
         subject.prepare()
         profile_once(kind, subject._ready.run)
         report = subject.check()
         assert report.right, report.problems
-        samples = subject.blocks(30, 600.0, 120_000.0)
-        found[f"{name} {identity}"] = summarise(samples, device_id="", process="").median_us
+        samples = subject.measure_blocks(30, 600.0, 120_000.0)
+        found[f"{name} {identity}"] = summarise_process(samples, device_id="", process="").median_us
         subject.finish()
     return found
 

@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from pytest_attnperf.tools.profilers.reading import read_profile  # noqa: E402
-from pytest_attnperf.tools.profilers.summary import summarise  # noqa: E402
+from pytest_attnperf.tools.profilers.summary import summarise_profile  # noqa: E402
 
 TOTAL_LIMIT_S = 10.0
 """Of a million rows."""
@@ -60,7 +60,7 @@ def main() -> int:
         before = time.perf_counter(), time.process_time()
         profile = read_profile(path)
         between = time.perf_counter(), time.process_time()
-        summary = summarise(profile)
+        summary = summarise_profile(profile)
         after = time.perf_counter(), time.process_time()
     figures = {
         "rows": options.rows,

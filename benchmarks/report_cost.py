@@ -23,7 +23,7 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pytest_attnperf.reports.run.joined import Joined, of_one
+from pytest_attnperf.reports.run.joined import Joined, join_single
 from pytest_attnperf.testing.sample_runs import sample_run
 
 MIB = 2**20
@@ -45,16 +45,16 @@ def terminal(joined: Joined) -> str:
 
 def html(joined: Joined) -> str:
     """The page."""
-    from pytest_attnperf.reports.html.page import page
+    from pytest_attnperf.reports.html.page import render_page
 
-    return page(joined)
+    return render_page(joined)
 
 
 def markdown(joined: Joined) -> str:
     """The step summary."""
-    from pytest_attnperf.reports.files.markdown import summary
+    from pytest_attnperf.reports.files.markdown import render_summary
 
-    return summary(joined)
+    return render_summary(joined)
 
 
 FORMS: dict[str, Callable[[Joined], str]] = {
@@ -88,7 +88,7 @@ def main() -> int:
 
 def measured(form: str, cases: int, seed: int) -> dict[str, float]:
     """Render once, here."""
-    joined = of_one(sample_run(cases, seed=seed))
+    joined = join_single(sample_run(cases, seed=seed))
     started = time.process_time()
     text = FORMS[form](joined)
     seconds = time.process_time() - started

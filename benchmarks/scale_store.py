@@ -94,7 +94,7 @@ def measured(root: Path) -> dict[str, float]:
     first, before_mb = paths[0].stem, _peak_mb()
     begin = time.perf_counter()
     store = BaselineStore(root)
-    assert store.products(ARCH, first) == [PRODUCT]
+    assert store.list_products(ARCH, first) == [PRODUCT]
     assert store.find(ARCH, PRODUCT, first, keys[first][0]) is not None
     took = {"open_s": time.perf_counter() - begin, "before_mb": before_mb, "open_mb": _peak_mb()}
     others = time.perf_counter()
@@ -111,7 +111,7 @@ def measured(root: Path) -> dict[str, float]:
         finds_ms.append(1e3 * (time.perf_counter() - begin))
     took |= {"find_ms": statistics.median(finds_ms), "find_worst_ms": max(finds_ms), "find_mb": _peak_mb()}
     begin = time.perf_counter()
-    store.noise(ARCH, PRODUCT, first)
+    store.noise_model(ARCH, PRODUCT, first)
     took |= {"pool_s": time.perf_counter() - begin, "pool_mb": _peak_mb()}
     begin = time.perf_counter()
     store.load(ARCH, PRODUCT, first)

@@ -28,7 +28,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
 
 import kernels  # noqa: E402
 from benchmarks.sweeps.sweep import Config, SizeClass, Sweep  # noqa: E402
-from kernels.configs import FOLDER, HIP_FOLDER, SCHEMA, Choice, Rule  # noqa: E402
+from kernels.configs import FOLDER, HIP_FOLDER, SCHEMA, ConfigChoice, ConfigRule  # noqa: E402
 from pytest_attnperf.backends import Registry  # noqa: E402
 from pytest_attnperf.workloads.families import parse_workload  # noqa: E402
 
@@ -128,7 +128,7 @@ def backend_with(sweep: Sweep, candidate: Config) -> Any:
     registry = Registry()
     kernels.register(registry)
     backend: Any = registry.get(sweep.backend)
-    return backend.with_choice(sweep.kernel, Choice("swept", Rule({}, dict(candidate), "a sweep")))
+    return backend.with_choice(sweep.kernel, ConfigChoice("swept", ConfigRule({}, dict(candidate), "a sweep")))
 
 
 def compiled(sweep: Sweep, index: int, candidate: Config, text: str) -> str:
@@ -165,8 +165,8 @@ _EXPECTED: dict[str, tuple[Any, Any]] = {}
 
 def checked_us(sweep: Sweep, candidate: Config, text: str) -> float:
     """Microseconds per call. Raises ValueError when the result is beyond the backend's budget."""
-    from pytest_attnperf.correctness.budget import problems
-    from pytest_attnperf.correctness.metrics import compare
+    from pytest_attnperf.correctness.budget import list_problems
+    from pytest_attnperf.correctness.metrics import compare_output
     from pytest_attnperf.correctness.references import References
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
@@ -174,17 +174,17 @@ def checked_us(sweep: Sweep, candidate: Config, text: str) -> float:
     if text not in _EXPECTED:
         _EXPECTED.clear()
         inputs = workload.make_inputs(SEED, "cuda", planted=True)
-        _EXPECTED[text] = (inputs, References().get(workload, inputs, seed=SEED, planted=True))
+        _EXPECTED[text] = (inputs, References().compute_expected(workload, inputs, seed=SEED, planted=True))
     inputs, expected = _EXPECTED[text]
     backend = backend_with(sweep, candidate)
     prepared = backend.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
     with expected.opened() as truth:
         figures = [
-            compare("swept", name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
+            compare_output("swept", name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
             for name in truth
         ]
-    found = problems(figures)
+    found = list_problems(figures)
     if found:
         raise ValueError(f"{text} is wrong: {found[0]}")
     return median_us(gpu_timer(prepared.call, *prepared.tensors, blocks=BLOCKS, block_us=BLOCK_US).block_us)

@@ -22,11 +22,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pytest_attnperf.cli.commands.tune import machine_of
-from pytest_attnperf.plugin.tuning import TuningProject, collected
+from pytest_attnperf.cli.commands.tune import lease_machine
+from pytest_attnperf.plugin.tuning import TuningProject, collect_project
 from pytest_attnperf.stats.quantiles import rate_bound95
-from pytest_attnperf.tools.tuner.confirm import confirm
-from pytest_attnperf.tools.tuner.decide import decide
+from pytest_attnperf.tools.tuner.confirm import confirm_winner
+from pytest_attnperf.tools.tuner.decide import judge_winner
 from pytest_attnperf.tuning_records import BETTER, Tunable
 from pytest_attnperf.workers.interleave import InterleavePlan
 from pytest_attnperf.workloads.base import Workload
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--backend", default="triton.flash")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    return collected(lambda project: decided(project, options), options.backend, "prefill", SUITE)
+    return collect_project(lambda project: decided(project, options), options.backend, "prefill", SUITE)
 
 
 def sizes(count: int) -> list[str]:
@@ -58,24 +58,24 @@ def decided(project: TuningProject, options: argparse.Namespace) -> int:
     """Pairs of the default against itself, and what is made of each workload's."""
     backend = project.backend
     assert isinstance(backend, Tunable)
-    workloads: list[Workload] = project.workloads(sizes(options.decisions))
+    workloads: list[Workload] = project.list_workloads(sizes(options.decisions))
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        machine = machine_of(project, "1", workloads, stack)
-        pools = machine.pools()
+        machine = lease_machine(project, "1", workloads, stack)
+        pools = machine.start_pools()
         stack.callback(pools.shutdown)
         space = backend.tuning_space(workloads[:1], machine.ready.device.arch)
-        found = confirm(
+        found = confirm_winner(
             space.default,
             space.default,
-            {workload.id: project.key(workload) for workload in workloads},
+            {workload.id: project.key_of(workload) for workload in workloads},
             pools.base,
             pools.new,
             lambda candidate: backend.tuning_pin(candidate, space),
             InterleavePlan(pairs=options.pairs, quads=16, budget_us=60_000.0),
             told=lambda number, of: print(f"pair {number} of {of}, {time.monotonic() - began:.0f} s", flush=True),
         )
-    decisions = {name: decide({name: pairs}, [name]) for name, pairs in found.items()}
+    decisions = {name: judge_winner({name: pairs}, [name]) for name, pairs in found.items()}
     verdicts = Counter(decision.verdict for decision in decisions.values())
     ratios = [pair.ratio for pairs in found.values() if not isinstance(pairs, str) for pair in pairs]
     device = machine.ready.device

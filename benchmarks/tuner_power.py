@@ -30,10 +30,10 @@ from pathlib import Path
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.decide import decide
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.search import search
-from pytest_attnperf.tools.tuner.settings import SearchSettings, Strategy, candidates
+from pytest_attnperf.tools.tuner.decide import judge_winner
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.settings import Strategy, TuneSearchSettings, list_candidates
 from pytest_attnperf.tuning_records import BETTER, Candidate, Constraint, TuningSpace, Value
 
 WITHIN = 0.03
@@ -144,15 +144,15 @@ def measured(path: Path) -> Surface:
 
 def searched(surface: Surface, seed: int, strategy: Strategy) -> Found:
     """One search under noise that its seed draws."""
-    valid, _ = candidates(surface.space)
+    valid, _ = list_candidates(surface.space)
     bench = FakeBench(surface.true_us, process_sd=PROCESS_SD, shared_sd=0.003, noise=0.001, seed=seed)
-    result = search(
+    result = search_candidates(
         surface.space,
         valid,
         surface.workloads,
         bench,
-        SearchSettings(strategy, seed=seed, preferred=surface.preferred),
-        Journal(),
+        TuneSearchSettings(strategy, seed=seed, preferred=surface.preferred),
+        TrialJournal(),
     )
     best = min(surface.geometric_mean(candidate) for candidate in valid)
     above = surface.geometric_mean(result.ranking[0][0]) / best - 1
@@ -163,7 +163,7 @@ def false_better(decisions: int, seed: int) -> int:
     """How many of so many decisions between identical configurations, at heavy-tailed pairs, end as BETTER."""
     drawn = random.Random(seed)
     return sum(
-        decide(identical(drawn, 4, 8), [f"w{at}" for at in range(4)]).verdict == BETTER for _ in range(decisions)
+        judge_winner(identical(drawn, 4, 8), [f"w{at}" for at in range(4)]).verdict == BETTER for _ in range(decisions)
     )
 
 

@@ -108,15 +108,15 @@ def seems_to_remember(prepared: Prepared, device: str) -> bool:
     """Whether one process would say so; the verdict takes two."""
     import torch
 
-    from pytest_attnperf.measure.rotation import rotate
-    from pytest_attnperf.session.plausibility import remembers
+    from pytest_attnperf.measure.rotation import measure_rotation
+    from pytest_attnperf.session.plausibility import is_slower_rotated
 
     started = time.perf_counter()
     prepared.run()
     if device == "cuda":
         torch.cuda.synchronize()
     call_us = (time.perf_counter() - started) * 1e6
-    return remembers(rotate(prepared, device, BLOCK_US, call_us))
+    return is_slower_rotated(measure_rotation(prepared, device, BLOCK_US, call_us))
 
 
 def main() -> None:

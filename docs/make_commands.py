@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_attnperf.cli.program import read_commands, whole_parser
+from pytest_attnperf.cli.program import build_whole_parser, read_commands
 
 PAGE = Path(__file__).with_name("commands.md")
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
@@ -89,7 +89,7 @@ def renewed(text: str) -> str:
 
 def listed() -> str:
     """Every command under the heading of its group."""
-    parsers, blocks, group = parsers_of(whole_parser()), [], ""
+    parsers, blocks, group = parsers_of(build_whole_parser()), [], ""
     for name, command in read_commands().items():
         if command.group != group:
             group = command.group

@@ -24,7 +24,7 @@ from pytest_attnperf.plugin.report_inputs import ceilings_of, read_runs
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.files.folder import write_html
-from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.run_text import run_text
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -70,7 +70,7 @@ def pictures(folder: Path, driver: Any, out: Path) -> Iterator[Path]:
     sample, stored = folder / "sample.html", folder / "h200.html"
     run = sample_run(72)
     histories = [history_of(str(case.key)) for case in run.cases[:8]]
-    write_html(sample, of_one(run, "results.json"), histories=histories)
+    write_html(sample, join_single(run, "results.json"), histories=histories)
     joined = read_runs([STORED])
     write_html(stored, joined, ceilings=ceilings_of(joined, [ROOT / "baselines"]))
     first = next(case for case in run.cases if case.verdict.value == "SLOWER")
@@ -80,7 +80,9 @@ def pictures(folder: Path, driver: Any, out: Path) -> Iterator[Path]:
     yield shot(driver, stored, SWEEP, out / "report-charts.png", 1280, 1200)
     yield shot(driver, stored, f"#case={CASE}", out / "report-case-dark.png", 1280, 1200, theme="dark")
     yield shot(driver, sample, "#view=changes", out / "report-history.png", 1280, 700)
-    text = run_text(of_one(sample_run(20, verdicts=FEW), "results.json"), width=COLUMNS, ink=Ink.ansi(), verbosity=0)
+    text = run_text(
+        join_single(sample_run(20, verdicts=FEW), "results.json"), width=COLUMNS, ink=Ink.ansi(), verbosity=0
+    )
     (folder / "terminal.html").write_text(terminal_page(text.splitlines()))
     yield shot(driver, folder / "terminal.html", "", out / "terminal.png", 830, 0, drawn=False)
     yield from history_plot(histories[0], out)

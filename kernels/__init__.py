@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.records.listing import listed_module, place_in
+from pytest_attnperf.records.listing import find_place, import_listed_module
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Registry
@@ -57,28 +57,28 @@ def register(registry: Registry) -> None:
     """Add every backend of this repository, and the layers over those that attend. Raises UsageError."""
     from kernels.layer.layers import layers_over
 
-    registry.add(*_all("BACKENDS"))
+    registry.add(*_collect_entries("BACKENDS"))
     registry.add(*layers_over(registry))
 
 
 def register_kernels(kernels: KernelRegistry) -> None:
     """Add every kernel of this repository that can be compiled without a GPU. Raises UsageError."""
-    kernels.add(*_all("KERNELS"))
+    kernels.add(*_collect_entries("KERNELS"))
 
 
-def _all(attribute: str) -> Iterator[Any]:
+def _collect_entries(attribute: str) -> Iterator[Any]:
     """What the modules have under this name. Raises UsageError for a line that names none, or one without either."""
     for name in MODULES:
-        for module in _modules(name):
+        for module in _load_modules(name):
             if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
-                where = place_in(__file__, f'"{name}"')
+                where = find_place(__file__, f'"{name}"')
                 raise UsageError(f"{module.__file__}:1: has neither BACKENDS nor KERNELS, and {where} lists it")
             yield from getattr(module, attribute, ())
 
 
-def _modules(name: str) -> Iterator[ModuleType]:
+def _load_modules(name: str) -> Iterator[ModuleType]:
     """The module of a line, or the two of a folder."""
     full = f"{__name__}.{name}"
     is_folder = (Path(__file__).parent / name.replace(".", "/")).is_dir()
     for one in (f"{full}.backend", f"{full}.builds") if is_folder else (full,):
-        yield listed_module(one, __file__, f'"{name}"')
+        yield import_listed_module(one, __file__, f'"{name}"')

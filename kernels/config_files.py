@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels import json_text
-from kernels.configs import AMD_OPTIONS, KernelConfigError, Problem, Rule, Space
+from kernels.configs import AMD_OPTIONS, ConfigRule, KernelConfigError, Problem, Space
 from pytest_attnperf.errors import UsageError
 
 LARGEST = 2**31 - 1
@@ -20,17 +20,17 @@ LARGEST = 2**31 - 1
 Value = int | bool | str
 
 
-def rules_of(space: Space, arch: str) -> tuple[Rule, ...]:
+def rules_of(space: Space, arch: str) -> tuple[ConfigRule, ...]:
     """The rules that `arch` uses, from a file read strictly. Raises KernelConfigError naming file and rule."""
-    return _read(space, arch)[1]
+    return _read_rules(space, arch)[1]
 
 
-def serving(rules: tuple[Rule, ...], problem: Problem) -> int | None:
+def find_serving_rule(rules: tuple[ConfigRule, ...], problem: Problem) -> int | None:
     """Number of the first rule that takes the problem; None where none does."""
-    return next((number for number, rule in enumerate(rules) if rule.takes(problem)), None)
+    return next((number for number, rule in enumerate(rules) if rule.is_for(problem)), None)
 
 
-def narrowed(rule: Rule, when: Mapping[str, Value]) -> dict[str, Value]:
+def narrow_conditions(rule: ConfigRule, when: Mapping[str, Value]) -> dict[str, Value]:
     """The rule's conditions and further ones. Raises UsageError where no problem can meet both."""
     found: dict[str, Any] = dict(rule.when)
     for name, value in when.items():
@@ -41,7 +41,8 @@ def narrowed(rule: Rule, when: Mapping[str, Value]) -> dict[str, Value]:
             found[name] = max(held, value)
         elif held != value:
             raise UsageError(
-                f"{name} {value} cannot narrow the rule for {said(rule.when)}: no problem meets both; leave it out, or "
+                f"{name} {value} cannot narrow the rule for {format_conditions(rule.when)}: no problem meets "
+                f"both; leave it out, or "
                 "choose workloads of another rule"
             )
         else:
@@ -49,18 +50,20 @@ def narrowed(rule: Rule, when: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def rewritten(space: Space, arch: str, number: int, new: Rule) -> str:
+def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
     """The complete file of `arch` (from its own, or from default.json) with rule `number` replaced by `new`.
 
     Where `new` has other conditions than that rule, it is put before it and the rule stays. Raises KernelConfigError
     where the present file is malformed or has no such rule, and UsageError where `new` is none of the space's.
     """
-    text, rules = _read(space, arch)
+    text, rules = _read_rules(space, arch)
     _require_rule(space, new)
     if not 0 <= number < len(rules):
-        raise KernelConfigError(f"{space.path(space.listed(arch))} has {len(rules)} rules, no rules[{number}]")
-    start, _ = json_text.members(text, json_text.begins(text))["rules"]
-    spans = json_text.elements(text, start)
+        raise KernelConfigError(
+            f"{space.config_path(space.rules_arch(arch))} has {len(rules)} rules, no rules[{number}]"
+        )
+    start, _ = json_text.find_members(text, json_text.find_start(text))["rules"]
+    spans = json_text.find_elements(text, start)
     begin, end = spans[number]
     line = json.dumps({"when": new.when, "config": new.config, "source": new.source}, ensure_ascii=False)
     if dict(new.when) == dict(rules[number].when):
@@ -69,7 +72,7 @@ def rewritten(space: Space, arch: str, number: int, new: Rule) -> str:
     return text[:begin] + line + "," + gap + text[begin:]
 
 
-def ordered(space: Space, values: Mapping[str, Value], old: Rule) -> dict[str, int | bool]:
+def order_values(space: Space, values: Mapping[str, Value], old: ConfigRule) -> dict[str, int | bool]:
     """A candidate's values as a rule's config: the kernel's constants first; options of 0, which leave the choice to
     the compiler, only where the old rule has them."""
     names = [*space.constants, *sorted(space.options, reverse=True), *sorted(space.further, reverse=True)]
@@ -77,19 +80,19 @@ def ordered(space: Space, values: Mapping[str, Value], old: Rule) -> dict[str, i
     return {name: value for name in kept if isinstance(value := values[name], int)}
 
 
-def said(when: Mapping[str, Value]) -> str:
+def format_conditions(when: Mapping[str, Value]) -> str:
     """'head_dim_max 128, causal True', or 'everything' where there are no conditions."""
     return ", ".join(f"{name} {value}" for name, value in when.items()) or "everything"
 
 
-def _read(space: Space, arch: str) -> tuple[str, tuple[Rule, ...]]:
-    path = space.path(listed := space.listed(arch))
-    text, document = json_text.read(path, KernelConfigError)
+def _read_rules(space: Space, arch: str) -> tuple[str, tuple[ConfigRule, ...]]:
+    path = space.config_path(listed := space.rules_arch(arch))
+    text, document = json_text.read_json(path, KernelConfigError)
     entries = document.get("rules") if isinstance(document, dict) else None
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         _require_shape(f"{path}: rules[{number}]", entry)
-    rules = space.rules(listed)  # checks schema, fields and names
-    if rules != tuple(Rule(**entry) for entry in entries or ()):
+    rules = space.load_rules(listed)  # checks schema, fields and names
+    if rules != tuple(ConfigRule(**entry) for entry in entries or ()):
         raise KernelConfigError(f"{path} was changed since this process read it; run the command again")
     return text, rules
 
@@ -110,7 +113,7 @@ def _require_shape(where: str, entry: Any) -> None:
                 )
 
 
-def _require_rule(space: Space, new: Rule) -> None:
+def _require_rule(space: Space, new: ConfigRule) -> None:
     """The new rule must load again."""
     if not new.source.strip():
         raise UsageError(f"a rule of {space.kernel} needs a source: say which measurement its figures come from")
@@ -118,7 +121,9 @@ def _require_rule(space: Space, new: Rule) -> None:
     if strange := sorted(new.config.keys() - known):
         raise UsageError(f"{space.kernel} has no {', '.join(strange)}; it is configured by {', '.join(sorted(known))}")
     if missing := sorted((space.constants.keys() | space.options) - new.config.keys()):
-        raise UsageError(f"a rule of {space.kernel} needs {', '.join(missing)} too, got {said(new.config)}")
+        raise UsageError(
+            f"a rule of {space.kernel} needs {', '.join(missing)} too, got {format_conditions(new.config)}"
+        )
     for name, value in new.config.items():
         kind = space.constants.get(name, int)
         if type(value) is not kind or not 0 <= value <= LARGEST:

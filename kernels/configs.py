@@ -47,7 +47,7 @@ class KernelConfigError(AttnperfError):
 
 
 @dataclass(frozen=True)
-class Rule:
+class ConfigRule:
     """One configuration and the problems it is for.
 
     when      conditions, all of which a problem must meet
@@ -59,9 +59,9 @@ class Rule:
     config: Mapping[str, int | bool]
     source: str
 
-    def takes(self, problem: Problem) -> bool:
+    def is_for(self, problem: Problem) -> bool:
         """Whether this rule is for such a problem."""
-        return all(_meets(problem, name, wanted) for name, wanted in self.when.items())
+        return all(_is_met(problem, name, wanted) for name, wanted in self.when.items())
 
     @property
     def options(self) -> dict[str, int | bool]:
@@ -75,22 +75,22 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ConfigChoice:
     """The rule picked for a problem, and the architecture whose file it stands in ('default' if not its own).
 
     One that was replayed has a rule of its own, which takes no problem but this.
     """
 
     arch: str
-    rule: Rule
+    rule: ConfigRule
 
     @property
     def config(self) -> dict[str, int | bool]:
         """Constants and options, as a launch takes them."""
         return dict(self.rule.config)
 
-    def recorded(self, prefix: str = "") -> dict[str, str]:
-        """What `Prepared.config` says of it; `Space.replayed` reads it back."""
+    def config_entries(self, prefix: str = "") -> dict[str, str]:
+        """What `Prepared.config` says of it; `Space.read_choice` reads it back."""
         entries = {name: str(value) for name, value in self.rule.config.items()}
         entries |= {"config_arch": self.arch, "config_source": self.rule.source}
         return {prefix + name: value for name, value in entries.items()}
@@ -120,37 +120,39 @@ class Space:
     options: frozenset[str] = OPTIONS
     further: frozenset[str] = AMD_OPTIONS
 
-    def path(self, arch: str) -> Path:
+    def config_path(self, arch: str) -> Path:
         """The file of an architecture, whether or not it exists."""
         return self.folder / self.kernel / f"{arch}.json"
 
-    def listed(self, arch: str) -> str:
+    def rules_arch(self, arch: str) -> str:
         """The architecture whose rules `arch` uses: itself, or 'default'."""
-        return arch if self.path(arch).is_file() else DEFAULT
+        return arch if self.config_path(arch).is_file() else DEFAULT
 
-    def rules(self, arch: str) -> tuple[Rule, ...]:
+    def load_rules(self, arch: str) -> tuple[ConfigRule, ...]:
         """The rules that `arch` uses, checked. Raises KernelConfigError naming file and rule."""
-        return _load(self, self.listed(arch))
+        return _load_rules(self, self.rules_arch(arch))
 
-    def choose(self, arch: str, problem: Problem) -> Choice:
+    def choose(self, arch: str, problem: Problem) -> ConfigChoice:
         """The first rule of `arch`, or of 'default', that takes the problem.
 
         Raises KernelConfigError when none does, and for a problem that has other properties than the space's.
         """
-        listed = self.listed(arch)
+        listed = self.rules_arch(arch)
         if problem.keys() != set(self.properties):
             raise KernelConfigError(
-                f"{self.kernel}: a configuration is chosen by {', '.join(self.properties)}, got {_said(problem)}"
+                f"{self.kernel}: a configuration is chosen by {', '.join(self.properties)}, got "
+                f"{_format_conditions(problem)}"
             )
-        for rule in self.rules(arch):
-            if rule.takes(problem):
-                return Choice(listed, rule)
-        held = "; ".join(_said(rule.when) for rule in self.rules(arch))
+        for rule in self.load_rules(arch):
+            if rule.is_for(problem):
+                return ConfigChoice(listed, rule)
+        held = "; ".join(_format_conditions(rule.when) for rule in self.load_rules(arch))
         raise KernelConfigError(
-            f"{self.path(listed)} has no rule for {_said(problem)}; it has rules for: {held}. Add one, with its source"
+            f"{self.config_path(listed)} has no rule for {_format_conditions(problem)}; it has rules for: "
+            f"{held}. Add one, with its source"
         )
 
-    def replayed(self, stored: Mapping[str, str], prefix: str = "") -> Choice:
+    def read_choice(self, stored: Mapping[str, str], prefix: str = "") -> ConfigChoice:
         """The choice that a stored `Prepared.config` holds, whatever the files say now.
 
         Raises UsageError where a value is missing, or is none that a configuration can have.
@@ -166,7 +168,7 @@ class Space:
         names = sorted((self.constants.keys() | self.options | self.further) & held.keys())
         config = {name: self._stored_value(prefix + name, held[name], self.constants.get(name, int)) for name in names}
         source = held.get("config_source", "unknown").removeprefix(PINNED)
-        return Choice(held.get("config_arch", "unknown"), Rule({}, config, PINNED + source))
+        return ConfigChoice(held.get("config_arch", "unknown"), ConfigRule({}, config, PINNED + source))
 
     @staticmethod
     def _stored_value(name: str, text: str, kind: type) -> int | bool:
@@ -184,12 +186,12 @@ class Space:
         return hash((self.kernel, self.folder))
 
 
-def padded(size: int) -> int:
+def pad_size(size: int) -> int:
     """The next power of two, at least the 16 that a matrix instruction needs."""
     return max(16, 1 << (size - 1).bit_length())
 
 
-def _meets(problem: Problem, name: str, wanted: int | bool | str) -> bool:
+def _is_met(problem: Problem, name: str, wanted: int | bool | str) -> bool:
     for suffix in ("_max", "_min"):
         if name.endswith(suffix):
             value = problem[name.removesuffix(suffix)]
@@ -197,14 +199,14 @@ def _meets(problem: Problem, name: str, wanted: int | bool | str) -> bool:
     return problem[name] == wanted
 
 
-def _said(properties: Problem) -> str:
+def _format_conditions(properties: Problem) -> str:
     """'head_dim_max 128, causal True', or 'everything' where there are none."""
     return ", ".join(f"{name} {value}" for name, value in properties.items()) or "everything"
 
 
 @functools.cache
-def _load(space: Space, arch: str) -> tuple[Rule, ...]:
-    path = space.path(arch)
+def _load_rules(space: Space, arch: str) -> tuple[ConfigRule, ...]:
+    path = space.config_path(arch)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -215,10 +217,10 @@ def _load(space: Space, arch: str) -> tuple[Rule, ...]:
     rules = document.get("rules")
     if not isinstance(rules, list) or not rules:
         raise KernelConfigError(f"{path}: 'rules' must be a list of at least one rule")
-    return tuple(_rule(space, f"{path}: rules[{index}]", entry) for index, entry in enumerate(rules))
+    return tuple(_parse_rule(space, f"{path}: rules[{index}]", entry) for index, entry in enumerate(rules))
 
 
-def _rule(space: Space, where: str, entry: Any) -> Rule:
+def _parse_rule(space: Space, where: str, entry: Any) -> ConfigRule:
     fields = {"when", "config", "source"}
     if not isinstance(entry, dict) or entry.keys() != fields:
         found = sorted(entry) if isinstance(entry, dict) else type(entry).__name__
@@ -247,4 +249,4 @@ def _rule(space: Space, where: str, entry: Any) -> Rule:
             raise KernelConfigError(f"{where}.config has {name} = {value!r:.80}, which is no {kind.__name__}")
     if not entry["source"]:
         raise KernelConfigError(f"{where} has no source; say which measurement or publication its figures come from")
-    return Rule(**entry)
+    return ConfigRule(**entry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernels import tuning
-from kernels.configs import Choice, Problem, Space
+from kernels.configs import ConfigChoice, Problem, Space
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tuning_records import Candidate, TunedFile, TuningSpace, Value
 
@@ -28,16 +28,16 @@ class Configured(abc.ABC):
     pinned_choices    kernel -> a configuration to use in place of the data files'
     """
 
-    pinned_choices: Mapping[str, Choice] = field(default_factory=dict, compare=False, kw_only=True)
+    pinned_choices: Mapping[str, ConfigChoice] = field(default_factory=dict, compare=False, kw_only=True)
 
     @property
     @abc.abstractmethod
     def spaces(self) -> tuple[Space, ...]:
         """What each of its kernels is configured by."""
 
-    def pinned(self, config: Mapping[str, str]) -> Self:
+    def replay_config(self, config: Mapping[str, str]) -> Self:
         """With the constants and options of a stored configuration. Raises UsageError where it lacks one."""
-        prefixes = {space: self._prefix(space) for space in self.spaces}
+        prefixes = {space: self._name_prefix(space) for space in self.spaces}
         used = [s for s, prefix in prefixes.items() if any(name.startswith(prefix) for name in config) or not prefix]
         if not used:
             raise UsageError(
@@ -45,49 +45,49 @@ class Configured(abc.ABC):
                 f"{', '.join(sorted(config)) or 'nothing'}; record the baseline again, or run without "
                 "--attnperf-pin-config"
             )
-        return replace(self, pinned_choices={s.kernel: s.replayed(config, prefixes[s]) for s in used})
+        return replace(self, pinned_choices={s.kernel: s.read_choice(config, prefixes[s]) for s in used})
 
-    def with_choice(self, kernel: str, choice: Choice) -> Self:
+    def with_choice(self, kernel: str, choice: ConfigChoice) -> Self:
         """With another configuration of one kernel. Raises UsageError for a kernel it does not have."""
         names = [space.kernel for space in self.spaces]
         if kernel not in names:
             raise UsageError(f"{type(self).__name__} has no kernel {kernel!r}; it has {', '.join(names)}")
         return replace(self, pinned_choices={**self.pinned_choices, kernel: choice})
 
-    def choose(self, space: Space, arch: str, problem: Problem) -> Choice:
+    def choose(self, space: Space, arch: str, problem: Problem) -> ConfigChoice:
         """The pinned configuration of a kernel, or the data files' for this problem. Raises KernelConfigError."""
         return self.pinned_choices.get(space.kernel) or space.choose(arch, problem)
 
-    def recorded(self, choices: Mapping[str, Choice]) -> dict[str, str]:
+    def config_entries(self, choices: Mapping[str, ConfigChoice]) -> dict[str, str]:
         """What `Prepared.config` says of the choices by kernel, so that `pinned` can read it back."""
         return {
             name: text
             for space in self.spaces
             if space.kernel in choices
-            for name, text in choices[space.kernel].recorded(self._prefix(space)).items()
+            for name, text in choices[space.kernel].config_entries(self._name_prefix(space)).items()
         }
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
         """What to try for workloads that one rule serves. Raises UsageError as `Tunable` says."""
-        return tuning.tuning_space(self._declared(kernel), workloads, arch, when)
+        return tuning.tuning_space(self._get_declared(kernel), workloads, arch, when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
         """Whether the rule that a winner would change serves this workload, too."""
-        return tuning.serves(self._declared(space.kernel), workload, space, arch, when)
+        return tuning.has_same_rule(self._get_declared(space.kernel), workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
         """What `pinned` takes to run with this candidate, whatever the space calls its default."""
-        return tuning.pin(candidate, self._prefix(self._declared(space.kernel).space))
+        return tuning.pin_candidate(candidate, self._name_prefix(self._get_declared(space.kernel).space))
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
         """What the workload would be compiled as."""
-        return tuning.builds(self._declared(space.kernel), candidate, workload, arch)
+        return tuning.make_builds(self._get_declared(space.kernel), candidate, workload, arch)
 
     def tuned_files(
         self,
@@ -100,11 +100,11 @@ class Configured(abc.ABC):
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
         """The architecture's file with this one rule changed, or a narrower one added. Raises UsageError."""
-        return tuning.files(self._declared(space.kernel), winner, workloads, arch, source, when)
+        return tuning.make_files(self._get_declared(space.kernel), winner, workloads, arch, source, when)
 
-    def _declared(self, kernel: str) -> Declared:
+    def _get_declared(self, kernel: str) -> Declared:
         return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)
 
-    def _prefix(self, space: Space) -> str:
+    def _name_prefix(self, space: Space) -> str:
         """Names are as they are where there is one kernel, and 'kernel.name' where there are more."""
         return "" if len(self.spaces) == 1 else f"{space.kernel}."

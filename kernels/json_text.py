@@ -22,7 +22,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-def read(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
+def read_json(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
     """The text of a JSON file and what it holds; `error` makes the exception from a message that names the file."""
     try:
         with path.open("rb") as stream:
@@ -30,32 +30,32 @@ def read(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
         if len(data) > BYTES_MAX:
             raise error(f"{path}: has more than {BYTES_MAX} bytes; no configuration file is that long")
         # A nested value that exhausts the stack is as unreadable as a truncated one.
-        return (text := data.decode("utf-8")), parsed(text)
+        return (text := data.decode("utf-8")), parse_json(text)
     except (OSError, ValueError, RecursionError) as caught:
         raise error(f"{path}: cannot be read as JSON ({caught}); restore it or write it anew") from caught
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """What a JSON text holds. Raises ValueError, also for NaN, infinities and keys given twice, and RecursionError."""
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+    return json.loads(text, object_pairs_hook=_require_unique, parse_constant=_refuse_constant)
 
 
-def members(text: str, start: int = 0) -> dict[str, Span]:
+def find_members(text: str, start: int = 0) -> dict[str, Span]:
     """Where the values of the object that begins at `start` stand, by key; the text has been read by `parsed`."""
-    return dict(_walk(text, start, keyed=True))
+    return dict(_walk_values(text, start, keyed=True))
 
 
-def elements(text: str, start: int) -> list[Span]:
+def find_elements(text: str, start: int) -> list[Span]:
     """Where the elements of the list that begins at `start` stand."""
-    return [span for _, span in _walk(text, start, keyed=False)]
+    return [span for _, span in _walk_values(text, start, keyed=False)]
 
 
-def begins(text: str) -> int:
+def find_start(text: str) -> int:
     """Where the outermost value begins."""
     return _after_space(text, 0)
 
 
-def _walk(text: str, start: int, *, keyed: bool) -> Iterator[tuple[str, Span]]:
+def _walk_values(text: str, start: int, *, keyed: bool) -> Iterator[tuple[str, Span]]:
     at, key = _after_space(text, start + 1), ""
     if text[at] in "]}":
         return
@@ -76,7 +76,7 @@ def _after_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     held = dict(pairs)
     if len(held) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
@@ -84,5 +84,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return held
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")

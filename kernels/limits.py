@@ -18,7 +18,7 @@ FLOATS = HALVES | {"f32", "tf32"}
 
 
 @dataclass(frozen=True)
-class Limits:
+class AttentionLimits:
     """Which properties of a workload a backend takes; the rest is refused by `refusals`, in one wording for all.
 
     who                  what has the limits, as a reason names it
@@ -43,13 +43,15 @@ class Limits:
     no_lse: str = ""
 
 
-def refusals(workload: Prefill, limits: Limits) -> list[str]:
+def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
     """A reason for each property of the workload that the limits exclude."""
     found = []
     if limits.dtypes is not None and workload.dtype not in limits.dtypes:
-        found.append(f"{limits.who} takes {listed(limits.dtypes)}, not {workload.dtype}")
+        found.append(f"{limits.who} takes {join_names(limits.dtypes)}, not {workload.dtype}")
     elif workload.dtype == "i8" and workload.int8 not in limits.int8:
-        found.append(f"{limits.who} takes i8 only as {_modes(limits.int8)}, not as {_modes([workload.int8])}")
+        found.append(
+            f"{limits.who} takes i8 only as {_format_modes(limits.int8)}, not as {_format_modes([workload.int8])}"
+        )
     found.extend(_refused_scores(workload, limits))
     if workload.head_dim_v != workload.head_dim and not limits.head_dim_v:
         found.append(
@@ -60,7 +62,7 @@ def refusals(workload: Prefill, limits: Limits) -> list[str]:
     return found
 
 
-def _refused_scores(workload: Prefill, limits: Limits) -> list[str]:
+def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
     """The reasons that lie in what is done to the scores."""
     found = []
     if workload.window and not limits.window:
@@ -77,11 +79,11 @@ def _refused_scores(workload: Prefill, limits: Limits) -> list[str]:
     return found
 
 
-def _modes(modes: Iterable[str]) -> str:
+def _format_modes(modes: Iterable[str]) -> str:
     """'kv8, qkv8': the modes of i8 for reasons, where the one without a name is that of q, k and v in 8 bits."""
-    return listed(mode or "qkv8" for mode in modes)
+    return join_names(mode or "qkv8" for mode in modes)
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """'bf16, f16': in alphabetical order, for reasons."""
     return ", ".join(sorted(names))

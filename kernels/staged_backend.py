@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernels.limits import Limits, listed, refusals
+from kernels.limits import AttentionLimits, join_names, refusal_reasons
 from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared, Stage
 from pytest_attnperf.workloads.attention_stages import SCORE_BYTES
 from pytest_attnperf.workloads.base import DTYPE_BYTES
@@ -103,11 +103,11 @@ class StagedBackend(Backend[StagedWorkload]):
         they are views of (B, S, H, D). Otherwise they are canonical, contiguous (B, S, H, D)."""
         return False
 
-    def missing(self, device: DeviceInfo) -> list[str]:
+    def missing_reasons(self, device: DeviceInfo) -> list[str]:
         """What every stage lacks on this device, such as a compiler: asked once for all of them. Imports nothing."""
         return []
 
-    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+    def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
         """Why this stage cannot run on this device, beyond its dtype. Imports nothing."""
         return []
 
@@ -122,18 +122,22 @@ class StagedBackend(Backend[StagedWorkload]):
 
     def unsupported_reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
         """What is missing or a stage needs, its dtypes, and on `prefill` plain masks and memory for both matrices."""
-        found = self.missing(device)
+        found = self.missing_reasons(device)
         for stage in stages_of(workload):
-            found += [each for each in self.needs(problem_of(workload, stage), stage, device) if each not in found]
+            found += [
+                each for each in self.stage_reasons(problem_of(workload, stage), stage, device) if each not in found
+            ]
         if isinstance(workload, Prefill):
             if (size := matrices_bytes(workload)) > MATRICES_BYTES_MAX:
                 found.append(
                     f"{self.name} keeps all scores and weights, {size / 2**30:.1f} GiB here, and takes up to "
                     f"{MATRICES_BYTES_MAX / 2**30:g} GiB"
                 )
-            found += refusals(workload, Limits(self.name, self.dtypes, window=False, alibi=False, bias=False))
+            found += refusal_reasons(
+                workload, AttentionLimits(self.name, self.dtypes, window=False, alibi=False, bias=False)
+            )
         elif not isinstance(workload, CausalMask) and workload.dtype not in self.dtypes:
-            found.append(f"{self.name} takes {listed(self.dtypes)}, not {workload.dtype}")
+            found.append(f"{self.name} takes {join_names(self.dtypes)}, not {workload.dtype}")
         return found
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
@@ -144,20 +148,20 @@ class StagedBackend(Backend[StagedWorkload]):
         }
         call: Callable[..., Any]
         if isinstance(workload, Prefill):
-            call = pipeline = _pipeline(kernels, with_lse=workload.lse)
+            call = pipeline = _make_pipeline(kernels, with_lse=workload.lse)
             taken, given = pipeline.inputs, pipeline.outputs
         else:
             ((stage, kernel),) = kernels.items()
             call, (taken, given) = kernel.run, STAGES[stage]
-        convert = _copies(taken, self.heads_first)
+        convert = _make_copier(taken, self.heads_first)
         prepared = Prepared(
             call=call,
             tensors=convert(inputs),
             convert=convert,
-            outputs=_canonical(given, self.heads_first),
-            config=_joined_config(kernel.config for kernel in kernels.values()),
-            declares=_joined_declares([kernel.declares for kernel in kernels.values()]),
-            arguments=_views(taken, self.heads_first),
+            outputs=_make_namer(given, self.heads_first),
+            config=_merge_configs(kernel.config for kernel in kernels.values()),
+            declares=_merge_declares([kernel.declares for kernel in kernels.values()]),
+            arguments=_make_viewer(taken, self.heads_first),
         )
         self.first_call(call, prepared.tensors)
         prepared.load(inputs)  # the mask has written to its own
@@ -198,61 +202,61 @@ def matrices_bytes(workload: Prefill) -> int:
     return pairs * (SCORE_BYTES + DTYPE_BYTES[workload.dtype])
 
 
-def _pipeline(kernels: Mapping[str, StageKernel], *, with_lse: bool) -> Pipeline:
+def _make_pipeline(kernels: Mapping[str, StageKernel], *, with_lse: bool) -> Pipeline:
     """The call on (q, k, v)."""
-    stages = tuple(_stage(name, kernel, with_lse=with_lse) for name, kernel in kernels.items())
+    stages = tuple(_make_stage(name, kernel, with_lse=with_lse) for name, kernel in kernels.items())
     return Pipeline(("q", "k", "v"), stages, ("out", "lse") if with_lse else ("out",))
 
 
-def _stage(name: str, kernel: StageKernel, *, with_lse: bool) -> Stage:
+def _make_stage(name: str, kernel: StageKernel, *, with_lse: bool) -> Stage:
     taken, given = STAGES[name]
     if with_lse and name == "row_softmax":
         given = (*given, "lse")
 
-    def run(values: Values) -> Values:
+    def run_stage(values: Values) -> Values:
         return dict(zip(given, kernel.run(*(values[each] for each in taken)), strict=True))
 
     # A matrix is let go as soon as the next one is there.
     frees = {"row_softmax": ("scores",), "weighted_values": ("weights",)}
-    return Stage(name, run, frees.get(name, ()))
+    return Stage(name, run_stage, frees.get(name, ()))
 
 
-def _copies(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
+def _make_copier(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
     """Canonical tensors of these names -> copies in the kernels' layout."""
     import torch
 
-    def convert(inputs: Tensors) -> Tensors:
-        ordered = _ordered(names, inputs, heads_first)
+    def copy_inputs(inputs: Tensors) -> Tensors:
+        ordered = _reorder_dims(names, inputs, heads_first)
         return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in ordered)
 
-    return convert
+    return copy_inputs
 
 
-def _views(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
+def _make_viewer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
     """Canonical tensors of these names -> views of them in the kernels' layout; a copy of one that is not contiguous
     for kernels that take nothing else."""
 
-    def arguments(inputs: Tensors) -> Tensors:
-        ordered = _ordered(names, inputs, heads_first)
+    def view_inputs(inputs: Tensors) -> Tensors:
+        ordered = _reorder_dims(names, inputs, heads_first)
         return ordered if heads_first else tuple(tensor.contiguous() for tensor in ordered)
 
-    return arguments
+    return view_inputs
 
 
-def _ordered(names: tuple[str, ...], tensors: Tensors, heads_first: bool) -> Tensors:
+def _reorder_dims(names: tuple[str, ...], tensors: Tensors, heads_first: bool) -> Tensors:
     """Views of q, k, v and out with heads before tokens or, where they are so, behind them; the others as they are."""
     named = zip(names, tensors, strict=True)
     return tuple(tensor.transpose(1, 2) if heads_first and name in TOKENS else tensor for name, tensor in named)
 
 
-def _canonical(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Outputs]:
-    def outputs(result: Tensors) -> Outputs:
-        return dict(zip(names, _ordered(names, result, heads_first), strict=True))
+def _make_namer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Outputs]:
+    def name_outputs(result: Tensors) -> Outputs:
+        return dict(zip(names, _reorder_dims(names, result, heads_first), strict=True))
 
-    return outputs
+    return name_outputs
 
 
-def _joined_config(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """All entries; values of one name that differ are listed behind one another, in the order of the stages."""
     found: dict[str, list[str]] = {}
     for config in configs:
@@ -262,15 +266,15 @@ def _joined_config(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name: " ".join(values) for name, values in found.items()}
 
 
-def _joined_declares(parts: list[Declares]) -> Declares:
+def _merge_declares(parts: list[Declares]) -> Declares:
     """What the stages declare, each name once."""
 
-    def joined(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
+    def merge_names(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in parts for name in of(part)))
 
     return Declares(
-        kernels=joined(lambda part: part.kernels),
-        operators=joined(lambda part: part.operators),
-        never=joined(lambda part: part.never),
+        kernels=merge_names(lambda part: part.kernels),
+        operators=merge_names(lambda part: part.operators),
+        never=merge_names(lambda part: part.never),
         matrix=any(part.matrix for part in parts),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels import config_files
-from kernels.configs import DEFAULT, FOLDER, KernelConfigError, Problem, Rule, Space
+from kernels.configs import DEFAULT, FOLDER, ConfigRule, KernelConfigError, Problem, Space
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tuning_records import Candidate, Constraint, TunedFile, TuningSpace, Value
 
@@ -27,7 +27,7 @@ CANDIDATE = "a candidate of a tuning run"
 
 
 @dataclass(frozen=True)
-class Place:
+class RulePlace:
     """Where a winner goes.
 
     listed    the architecture whose file has the rule today, or 'default'
@@ -37,25 +37,28 @@ class Place:
     """
 
     listed: str
-    rules: tuple[Rule, ...]
+    rules: tuple[ConfigRule, ...]
     number: int
     when: When
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ConfigRule:
         """The rule that serves the workloads today."""
         return self.rules[self.number]
 
     @property
-    def narrower(self) -> bool:
+    def is_narrower(self) -> bool:
         """Whether a new rule is put before today's."""
         return dict(self.when) != dict(self.rule.when)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'."""
-        today = f"rule {self.number + 1} of {len(self.rules)} ({config_files.said(self.rule.when)}) for {self.listed}"
-        return f"a new rule ({config_files.said(self.when)}) before {today}" if self.narrower else today
+        today = (
+            f"rule {self.number + 1} of {len(self.rules)} "
+            f"({config_files.format_conditions(self.rule.when)}) for {self.listed}"
+        )
+        return f"a new rule ({config_files.format_conditions(self.when)}) before {today}" if self.is_narrower else today
 
 
 def declared_by_kernel() -> dict[str, Declared]:
@@ -90,18 +93,18 @@ def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, w
     default: dict[str, Value] = {name: 0 for name in values if name in declared.space.further}
     default |= place.rule.config
     names = [*values, *(name for name in default if name not in values)]
-    constraints = tuple(sparing(each, default) for each in declared.constraints(workloads, target))
+    constraints = tuple(spare_default(each, default) for each in declared.constraints(workloads, target))
     return TuningSpace(
         kernel=declared.space.kernel,
         values={name: tuple(sorted({*values.get(name, ()), default[name]})) for name in names},
         default=Candidate(default),
         constraints=constraints,
-        serves=place.told,
+        serves=place.description,
         where=shown_path(declared.space, place.listed),
     )
 
 
-def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> Place:
+def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> RulePlace:
     """The rule that serves all of these workloads.
 
     Raises UsageError where there is none, where several do, where the file is malformed, and for a `when` that does
@@ -114,16 +117,17 @@ def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when:
         rules = config_files.rules_of(declared.space, arch)
     except KernelConfigError as error:
         raise UsageError(str(error)) from error
-    listed = declared.space.listed(arch)
+    listed = declared.space.rules_arch(arch)
     served: dict[int | None, list[str]] = {}
     for name, problem in problems.items():
-        served.setdefault(config_files.serving(rules, problem), []).append(name)
+        served.setdefault(config_files.find_serving_rule(rules, problem), []).append(name)
     if None in served:
         raise UsageError(f"{shown_path(declared.space, listed)} has no rule for {', '.join(served[None])}; add one")
     numbers = sorted(number for number in served if number is not None)
     if len(numbers) > 1:
         told = "; ".join(
-            f"rule {number + 1} ({config_files.said(rules[number].when)}) serves {', '.join(served[number])}"
+            f"rule {number + 1} ({config_files.format_conditions(rules[number].when)}) serves "
+            f"{', '.join(served[number])}"
             for number in numbers
         )
         raise UsageError(
@@ -133,48 +137,50 @@ def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when:
         )
     rule = rules[numbers[0]]
     if when:
-        _require_taken(declared.space, when, problems)
-    return Place(listed, rules, numbers[0], config_files.narrowed(rule, when or {}))
+        _require_conditions(declared.space, when, problems)
+    return RulePlace(listed, rules, numbers[0], config_files.narrow_conditions(rule, when or {}))
 
 
-def serves(declared: Declared, workload: Workload, space: TuningSpace, arch: str, when: When | None) -> bool:
+def has_same_rule(declared: Declared, workload: Workload, space: TuningSpace, arch: str, when: When | None) -> bool:
     """As `Tunable.tuning_serves`."""
     if workload.family not in declared.families:
         return False
     try:
         place = place_of(declared, [workload], arch, None)
-        narrow = config_files.narrowed(place.rule, when or {})
+        narrow = config_files.narrow_conditions(place.rule, when or {})
     except UsageError:
         return False
-    told = Place(place.listed, place.rules, place.number, narrow).told
-    return told == space.serves and Rule(narrow, {}, CANDIDATE).takes(problem_of(declared, workload))
+    told = RulePlace(place.listed, place.rules, place.number, narrow).description
+    return told == space.serves and ConfigRule(narrow, {}, CANDIDATE).is_for(problem_of(declared, workload))
 
 
-def pin(candidate: Candidate, prefix: str) -> dict[str, str]:
+def pin_candidate(candidate: Candidate, prefix: str) -> dict[str, str]:
     """As `Tunable.tuning_pin`, in the form of a stored `Prepared.config`."""
     held = {name: str(value) for name, value in candidate.values.items()}
     return {prefix + name: text for name, text in (held | {"config_source": CANDIDATE}).items()}
 
 
-def builds(declared: Declared, candidate: Candidate, workload: Workload, arch: str) -> Sequence[KernelBuild]:
+def make_builds(declared: Declared, candidate: Candidate, workload: Workload, arch: str) -> Sequence[KernelBuild]:
     """As `Tunable.tuning_builds`."""
-    rule = Rule({}, {name: value for name, value in candidate.values.items() if isinstance(value, int)}, CANDIDATE)
+    rule = ConfigRule(
+        {}, {name: value for name, value in candidate.values.items() if isinstance(value, int)}, CANDIDATE
+    )
     return declared.builds(workload, arch, rule)
 
 
-def files(
+def make_files(
     declared: Declared, winner: Candidate, workloads: Sequence[Workload], arch: str, source: str, when: When | None
 ) -> list[TunedFile]:
     """As `Tunable.tuned_files`: the complete file of `arch`, at `configs/<kernel>/<arch>.json`."""
     space = declared.space
     place = place_of(declared, workloads, arch, when)
-    new = Rule(place.when, config_files.ordered(space, winner.values, place.rule), source)
+    new = ConfigRule(place.when, config_files.order_values(space, winner.values, place.rule), source)
     try:
-        text = config_files.rewritten(space, arch, place.number, new)
+        text = config_files.replace_rule(space, arch, place.number, new)
     except KernelConfigError as error:
         raise UsageError(str(error)) from error
-    kept = len(place.rules) if place.narrower else len(place.rules) - 1
-    change = f"1 rule added before rule {place.number + 1}" if place.narrower else f"rule {place.number + 1} changed"
+    kept = len(place.rules) if place.is_narrower else len(place.rules) - 1
+    change = f"1 rule added before rule {place.number + 1}" if place.is_narrower else f"rule {place.number + 1} changed"
     copied = " (copied from default.json)" if place.listed == DEFAULT and arch != DEFAULT else ""
     what = f"rules of {space.kernel} for {arch}{copied}: {change}, {kept} kept"
     return [TunedFile(f"configs/{space.kernel}/{arch}.json", text, what)]
@@ -192,11 +198,11 @@ def problem_of(declared: Declared, workload: Workload) -> Problem:
 
 def shown_path(space: Space, listed: str) -> str:
     """'kernels/triton/configs/gemm/sm_90.json': the file as the repository names it."""
-    path = space.path(listed)
+    path = space.config_path(listed)
     return path.relative_to(FOLDER.parents[2]).as_posix() if path.is_relative_to(FOLDER) else path.name
 
 
-def _require_taken(space: Space, when: When, problems: Mapping[str, Problem]) -> None:
+def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem]) -> None:
     """Every condition is one of the space's, of the right type, and met by every workload."""
     for name, value in when.items():
         held = name.removesuffix("_max").removesuffix("_min")
@@ -207,13 +213,13 @@ def _require_taken(space: Space, when: When, problems: Mapping[str, Problem]) ->
         for workload, problem in problems.items():
             if type(value) is not type(problem[held]) or (held != name and type(value) is not int):
                 raise UsageError(f"--when {name} = {value!r}: {held} is, e.g., {problem[held]!r} of {workload}")
-            if not Rule({name: value}, {}, CANDIDATE).takes(problem):
+            if not ConfigRule({name: value}, {}, CANDIDATE).is_for(problem):
                 raise UsageError(
                     f"--when {name} {value} does not take {workload}, whose {held} is {problem[held]}; a tuned rule "
                     "must serve every workload that it is tuned for"
                 )
 
 
-def sparing(constraint: Constraint, default: Mapping[str, Value]) -> Constraint:
+def spare_default(constraint: Constraint, default: Mapping[str, Value]) -> Constraint:
     """The constraint, which today's configuration meets whatever its values are: it is measured like any other."""
     return Constraint(constraint.why, lambda values: dict(values) == dict(default) or constraint.holds(values))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, runtime_checkable
 
 from pytest_attnperf.errors import UnknownNameError, UsageError, known_names
 from pytest_attnperf.records import DeviceInfo, Tolerance
-from pytest_attnperf.records.listing import place_of
+from pytest_attnperf.records.listing import find_class_place
 
 if TYPE_CHECKING:
     import torch
@@ -85,14 +85,14 @@ class Pipeline:
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
         """The values named in `outputs`, after every stage has run."""
-        values = self.named(tensors)
+        values = self.name_arguments(tensors)
         for stage in self.stages:
             values.update(stage.run(values))
             for name in stage.frees:
                 del values[name]
         return tuple(values[name] for name in self.outputs)
 
-    def named(self, tensors: Tensors) -> Values:
+    def name_arguments(self, tensors: Tensors) -> Values:
         """The call's arguments by name. Raises ValueError for another number of them."""
         return dict(zip(self.inputs, tensors, strict=True))
 
@@ -159,19 +159,19 @@ class Prepared:
 
     def run(self) -> Any:
         """The timed call, behind what comes before it."""
-        return self.call(*self.ready())
+        return self.call(*self.prepare_arguments())
 
-    def ready(self) -> tuple[Any, ...]:
+    def prepare_arguments(self) -> tuple[Any, ...]:
         """What the timed call takes."""
         return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
         """Put other canonical inputs into the same memory."""
         for own, new in zip(self.tensors, self.convert(inputs), strict=True):
-            put(own, new)
+            copy_into(own, new)
 
 
-def put(own: torch.Tensor, new: torch.Tensor) -> None:
+def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
     """Copy `new` into the memory of `own`, which may be expanded; `new` then repeats its elements likewise."""
     for dim, (size, stride) in enumerate(zip(own.shape, own.stride(), strict=True)):
         if stride == 0 and size > 1 and new.shape == own.shape:
@@ -245,20 +245,20 @@ class Around(Backend[Any]):
 class Pinnable(Protocol):
     """A backend that chooses a configuration by itself, and can be told to use one that was stored instead."""
 
-    def pinned(self, config: Mapping[str, str]) -> Backend:
+    def replay_config(self, config: Mapping[str, str]) -> Backend:
         """The same backend, which runs with what `config` (a stored `Prepared.config`, and what autotuners chose) says.
 
         Raises UsageError when the configuration cannot be replayed, saying what is missing.
         """
 
 
-def pinned(backend: Backend, config: Mapping[str, str]) -> Backend:
+def replay_choice(backend: Backend, config: Mapping[str, str]) -> Backend:
     """The backend with its own choice replayed from a stored configuration; as it is where it makes no choice itself.
 
     Autotuners that it uses are replayed by `measure.pinned_backend.pin`, which calls this first. Raises UsageError as
-    `Pinnable.pinned` does.
+    `Pinnable.replay_config` does.
     """
-    return backend.pinned(config) if isinstance(backend, Pinnable) else backend
+    return backend.replay_config(config) if isinstance(backend, Pinnable) else backend
 
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
@@ -304,7 +304,7 @@ class Registry:
         for backend in self:
             for family in backend.families:
                 if family not in known:
-                    where = place_of(type(backend))
+                    where = find_class_place(type(backend))
                     raise UsageError(f"{where}: {backend.name} is of family {family!r}; {known_names(family, known)}")
 
     def __iter__(self) -> Iterator[Backend]:
@@ -328,4 +328,4 @@ def _require_complete(backend: object) -> None:
     elif type(backend).prepare is Backend.prepare:
         lacks = "has no prepare(self, workload, inputs): give one that returns a Prepared"
     if lacks:
-        raise UsageError(f"{place_of(kind)}: class {kind.__name__} {lacks}")
+        raise UsageError(f"{find_class_place(kind)}: class {kind.__name__} {lacks}")

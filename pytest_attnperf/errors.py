@@ -74,7 +74,7 @@ class WorkerError(AttnperfError):
         self.starting = starting
         self.side = side
 
-    def of_side(self, name: str) -> WorkerError:
+    def with_side(self, name: str) -> WorkerError:
         """Name the side, or the card, that it came from, in the same error."""
         text = f"{name}: {self.summary}"
         return WorkerError(text, self.log_tail, kind=self.kind, starting=self.starting, side=name)
@@ -113,6 +113,6 @@ class ToolMissingError(CodeObjectError):
     """A compiler or a disassembler is absent or too old; names what to install."""
 
 
-def pasted(nodeid: str) -> str:
+def quote_nodeid(nodeid: str) -> str:
     """A test's id as one word of a command in a message: quoted so that no part of it acts when it is pasted."""
     return shlex.quote(nodeid) if any(letter in nodeid for letter in '"$`\\!') else f'"{nodeid}"'

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from pytest_attnperf.errors import UnknownNameError, UsageError
-from pytest_attnperf.records.listing import place_of
+from pytest_attnperf.records.listing import find_class_place
 
 DEFAULT_ARCHS = ("gfx942",)
 """Compiled for where nothing else is asked for (an AMD GPU that is present adds its own)."""
@@ -154,7 +154,7 @@ class KernelRegistry:
             raise UnknownNameError("kernel", name, self._kernels)
         return self._kernels[name]
 
-    def builds(self, archs: Iterable[str], names: Iterable[str] | None = None) -> list[KernelBuild]:
+    def list_builds(self, archs: Iterable[str], names: Iterable[str] | None = None) -> list[KernelBuild]:
         """Every build for these architectures, optionally of these kernels only.
 
         Raises UsageError where one kernel has two builds of one id, one whose id would not be read back, or one that is
@@ -196,12 +196,12 @@ def _require_complete(kernel: object) -> None:
     elif type(kernel).builds is Kernel.builds:
         lacks = "has no builds(self, arch): give one that returns every KernelBuild for an architecture"
     if lacks:
-        raise UsageError(f"{place_of(type(kernel))}: class {type(kernel).__name__} {lacks}")
+        raise UsageError(f"{find_class_place(type(kernel))}: class {type(kernel).__name__} {lacks}")
 
 
-def changeable(build: KernelBuild) -> frozenset[str]:
+def changeable_settings(build: KernelBuild) -> frozenset[str]:
     """Names of the settings that `with_settings` can change; none of what is compiled already."""
-    return frozenset(name for values in _held(build.source) for name in values)
+    return frozenset(name for values in _source_settings(build.source) for name in values)
 
 
 def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
@@ -213,12 +213,12 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
     source = build.source
     if isinstance(source, ObjectFile):
         raise UsageError(f"{build.id} is compiled already; no setting of it can be changed")
-    held, known = _held(source), changeable(build)
+    held, known = _source_settings(source), changeable_settings(build)
     unknown = sorted(changes.keys() - known)
     if unknown:
         raise UsageError(f"{build.id} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     changed = [
-        {name: _as(changes[name], old, name) if name in changes else old for name, old in values.items()}
+        {name: _convert_like(changes[name], old, name) if name in changes else old for name, old in values.items()}
         for values in held
     ]
     if isinstance(source, TritonSource):
@@ -228,14 +228,14 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
     return replace(build, source=source, settings={**build.settings, **changes}, where="--attnperf-code-set")
 
 
-def _held(source: KernelSource) -> tuple[Mapping[str, object], ...]:
+def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:
     """What a source is configured by."""
     if isinstance(source, TritonSource):
         return source.constants, source.options
     return (source.defines,) if isinstance(source, HipSource) else ()
 
 
-def _as(text: str, old: object, name: str) -> object:
+def _convert_like(text: str, old: object, name: str) -> object:
     """A value given as text, of the type of the one it replaces."""
     if isinstance(old, bool):
         if text in ("True", "False"):

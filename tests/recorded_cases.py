@@ -32,7 +32,7 @@ from pytest_attnperf.records import (
 )
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import decided
+from pytest_attnperf.session.case_records import apply_decision
 from pytest_attnperf.stats.noise import NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.pairs import pair_noise
 
@@ -92,19 +92,19 @@ def by_looks(
         case = replace(case, second=second, median_us=middle, seconds=4 * SECONDS_A_PROCESS)
     stored_us = tuple(process.median_us for process in stored)
     said = {"stored_us": stored_us, "stored_at": "2026-11-21", "stored_commit": "4f2c1ab90d11"}
-    case = replace(decided(case, decision), baseline_us=statistics.median(stored_us), **said)  # type: ignore[arg-type]
+    case = replace(apply_decision(case, decision), baseline_us=statistics.median(stored_us), **said)  # type: ignore[arg-type]
     return replace(case, fails=case.verdict in policy.fail_on)
 
 
 def by_pairs(name: str, measured: Sequence[PairSummary], policy: Policy | None = None) -> CaseResult:
     """A case that pairs have settled, with their own noise."""
     policy = policy or Policy()
-    noise = pair_noise({name: measured}).sd(name, measured[0].base_us, "graph")
+    noise = pair_noise({name: measured}).estimate_noise(name, measured[0].base_us, "graph")
     decision = interleaved_look(measured, noise, policy, CASES, base_label=BASE)
     new_us, base_us = (statistics.median(getattr(pair, side) for pair in measured) for side in ("new_us", "base_us"))
     turns = sum(pair.seconds for pair in measured)
     case = replace(
-        decided(_case(name, policy), decision),
+        apply_decision(_case(name, policy), decision),
         first=processes(NEW, name, "plain")[:1],
         pairs=tuple(measured),
         against=BASE,
@@ -146,7 +146,9 @@ def undecided() -> CaseResult:
 def _noise(name: str, stored: Sequence[ProcessSummary]) -> NoiseEstimate | None:
     others = (FLASH, TRITON, "triton.flash/prefill-b4-s512-h8-d256-f16-causal")
     groups = {other: processes(STORED, other, "plain")[:7] for other in others}
-    return NoiseModel.from_processes(groups).sd(name, statistics.median(p.median_us for p in stored), "graph")
+    return NoiseModel.from_processes(groups).estimate_noise(
+        name, statistics.median(p.median_us for p in stored), "graph"
+    )
 
 
 def _process(one: dict[str, Any]) -> ProcessSummary:
@@ -174,7 +176,7 @@ def _case(name: str, policy: Policy) -> CaseResult:
     backend, _, workload = name.partition("/")
     nodeid = f"suites/test_prefill.py::test_prefill[{backend}-{workload}]"
     return CaseResult(
-        CaseKey("prefill", backend, workload), nodeid, Verdict.ERROR, "", policy=policy.record(), checks=(RIGHT,),
+        CaseKey("prefill", backend, workload), nodeid, Verdict.ERROR, "", policy=policy.to_record(), checks=(RIGHT,),
         figures=WorkloadFigures(None, None, "f16", "hot"), fingerprint=FINGERPRINT,
         reproduce=f'pytest --attnperf "{nodeid}"',
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernels.triton.prefill.backend import TritonFlash
-from pytest_attnperf.backends import Around, Backend, Pinnable, Prepared, Registry, Tensors, pinned
+from pytest_attnperf.backends import Around, Backend, Pinnable, Prepared, Registry, Tensors, replay_choice
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.softmax import Softmax
@@ -26,7 +26,7 @@ class Choosing(Fixed):
     def __init__(self, chosen: str = "own") -> None:
         self.chosen = chosen
 
-    def pinned(self, config: Mapping[str, str]) -> Any:
+    def replay_config(self, config: Mapping[str, str]) -> Any:
         """Take what is stored."""
         return Choosing(config["chosen"])
 
@@ -34,14 +34,14 @@ class Choosing(Fixed):
 def test_a_backend_with_a_choice_replays_it() -> None:
     """What has `pinned` is asked for itself with the stored configuration."""
     own: Any = Choosing()
-    replayed: Any = pinned(own, {"chosen": "stored"})
+    replayed: Any = replay_choice(own, {"chosen": "stored"})
     assert (own.chosen, replayed.chosen) == ("own", "stored")
 
 
 def test_a_backend_without_a_choice_stays_as_it_is() -> None:
     """What makes no choice is given back unchanged."""
     fixed: Any = Fixed()
-    assert pinned(fixed, {"chosen": "stored"}) is fixed
+    assert replay_choice(fixed, {"chosen": "stored"}) is fixed
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from docs.make_commands import MORE, PAGE, Epilog, parsers_of, renewed, split
-from pytest_attnperf.cli.program import command_names, whole_parser
+from pytest_attnperf.cli.program import build_whole_parser, command_names
 
 ENDS = {">", ">>", "|", "&&"}
 OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")
@@ -16,7 +16,7 @@ OPTION = re.compile(r"--(?:no-)?attnperf[\w-]*|--update-baselines")
 @pytest.fixture(scope="module")
 def parser() -> argparse.ArgumentParser:
     """Of all commands."""
-    return whole_parser()
+    return build_whole_parser()
 
 
 def _words(line: str) -> list[str]:

@@ -52,7 +52,7 @@ def test_the_worker_goes_through_the_page() -> None:
     try:
         subject.prepare()
         assert subject.check().right
-        subject.blocks(3, 20.0, 2_000.0)
+        subject.measure_blocks(3, 20.0, 2_000.0)
         subject.finish()
     finally:
         watch.end()

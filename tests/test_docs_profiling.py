@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.program import main, whole_parser
+from pytest_attnperf.cli.program import build_whole_parser, main
 from pytest_attnperf.records.rooflines import BoundClass
 from pytest_attnperf.tools.profilers.forms import FORMS
 
@@ -75,7 +75,7 @@ def options_of(command: str) -> list[str]:
 def test_our_commands_are_taken(command: str) -> None:
     """Every command of ours on the page is one that the parser takes."""
     words = shlex.split(command)[1:]
-    assert whole_parser().parse_args(words).command == words[0]
+    assert build_whole_parser().parse_args(words).command == words[0]
 
 
 def test_the_page_shows_every_way_in() -> None:

@@ -69,7 +69,7 @@ def test_kernels_keep_the_order_they_came_in() -> None:
     assert [kernel.name for kernel in kernels] == ["b.second", "a.first"]
     assert len(kernels) == 2
     assert isinstance(kernels.get("a.first"), Kernel)
-    assert [one.id for one in kernels.builds(["gfx942", "gfx1100"])] == [
+    assert [one.id for one in kernels.list_builds(["gfx942", "gfx1100"])] == [
         "b.second-d64-gfx942",
         "b.second-d128-gfx942",
         "b.second-d64-gfx1100",
@@ -82,21 +82,24 @@ def test_kernels_keep_the_order_they_came_in() -> None:
 def test_only_named_kernels_are_built() -> None:
     """Names choose, in their own order, and naming a kernel or an architecture twice builds it once."""
     kernels = registry(Declared("a"), Declared("b", configs=("x",)), Declared("c", configs=("y",)))
-    assert [one.id for one in kernels.builds(["gfx942", "gfx942"], ["c", "b", "c"])] == ["c-y-gfx942", "b-x-gfx942"]
-    assert kernels.builds(["gfx942"], []) == []
-    assert kernels.builds([]) == []
+    assert [one.id for one in kernels.list_builds(["gfx942", "gfx942"], ["c", "b", "c"])] == [
+        "c-y-gfx942",
+        "b-x-gfx942",
+    ]
+    assert kernels.list_builds(["gfx942"], []) == []
+    assert kernels.list_builds([]) == []
 
 
 def test_an_iterator_of_architectures_serves_every_kernel() -> None:
     """Architectures that can be gone through once only are not used up by the first kernel."""
     kernels = registry(Declared("a", configs=("x",)), Declared("b", configs=("x",)))
-    assert [one.id for one in kernels.builds(iter(["gfx942"]))] == ["a-x-gfx942", "b-x-gfx942"]
+    assert [one.id for one in kernels.list_builds(iter(["gfx942"]))] == ["a-x-gfx942", "b-x-gfx942"]
 
 
 def test_a_kernel_is_left_out_where_it_says_so() -> None:
     """An architecture that a kernel gives a reason against is not built, and the others are."""
     kernels = registry(Declared(refused=("gfx1100",), configs=("d64",)))
-    assert [one.arch for one in kernels.builds(["gfx942", "gfx1100", "gfx950"])] == ["gfx942", "gfx950"]
+    assert [one.arch for one in kernels.list_builds(["gfx942", "gfx1100", "gfx950"])] == ["gfx942", "gfx950"]
 
 
 @pytest.mark.parametrize("name", ["", "triton-prefill", "a b", ".a", "a.", "a..b", "a/b", "naïve", "a\n", "[a]"])
@@ -142,7 +145,7 @@ def test_a_name_is_registered_once() -> None:
 def test_an_unknown_name_lists_what_there_is() -> None:
     """The error says what was asked for and what is registered, also where that is nothing."""
     with pytest.raises(UnknownNameError, match=r"unknown kernel 'hip\.x'; known: a, b"):
-        registry(Declared("b"), Declared("a")).builds(["gfx942"], ["hip.x"])
+        registry(Declared("b"), Declared("a")).list_builds(["gfx942"], ["hip.x"])
     with pytest.raises(UnknownNameError, match="unknown kernel 'a'; known: none are registered"):
         KernelRegistry().get("a")
 
@@ -151,13 +154,13 @@ def test_an_unknown_name_lists_what_there_is() -> None:
 def test_a_malformed_configuration_is_refused(config: str) -> None:
     """A configuration that cannot stand in a test id or a baseline's key is named with its kernel."""
     with pytest.raises(UsageError, match=r"triton\.prefill for gfx942 has a configuration '.*'; use letters, digits"):
-        registry(Declared(configs=(config,))).builds(["gfx942"])
+        registry(Declared(configs=(config,))).list_builds(["gfx942"])
 
 
 @pytest.mark.parametrize("config", ["d128", "D.128_f16+lse-causal", "-", "64x32"])
 def test_what_a_configuration_may_hold(config: str) -> None:
     """Letters, digits and '_.+-' pass; kernel and architecture can be told from it, having no hyphen."""
-    [made] = registry(Declared(configs=(config,))).builds(["gfx942"])
+    [made] = registry(Declared(configs=(config,))).list_builds(["gfx942"])
     kernel, _, rest = made.id.partition("-")
     assert (kernel, *rest.rpartition("-")[::2]) == ("triton.prefill", config, "gfx942")
 
@@ -165,7 +168,7 @@ def test_what_a_configuration_may_hold(config: str) -> None:
 def test_a_configuration_is_there_once() -> None:
     """Two builds of one id would be held against one entry: refused, naming both."""
     with pytest.raises(UsageError, match=r"triton\.prefill for gfx950 has two configurations 'd64'"):
-        registry(Declared(configs=("d64", "d128", "d64"), refused=("gfx942",))).builds(["gfx942", "gfx950"])
+        registry(Declared(configs=("d64", "d128", "d64"), refused=("gfx942",))).list_builds(["gfx942", "gfx950"])
 
 
 @pytest.mark.parametrize("changes", [{"kernel": "triton.other"}, {"kernel": "not a name"}, {"arch": "gfx1100"}])
@@ -174,7 +177,7 @@ def test_a_build_is_its_kernels_own(changes: dict[str, str]) -> None:
     entry: refused."""
     kernels = registry(Declared(made=lambda one: replace(one, **changes)))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"kernel 'triton\.prefill', asked for gfx942, has a build of ") as caught:
-        kernels.builds(["gfx942"])
+        kernels.list_builds(["gfx942"])
     assert all(value in str(caught.value) for value in changes.values())
 
 

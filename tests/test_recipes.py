@@ -51,16 +51,16 @@ from __future__ import annotations
 from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import FilePart, Form, part_of
+from pytest_attnperf.tools.profilers.forms import FilePart, CsvForm, make_source
 
 
-def read_launches(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_launches(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """Every launch."""
     rows = 0
     for rows, row in enumerate(table, 1):
         name, begin, duration = row
         builder.add(builder.number_of(KernelShape(name)), int(begin), int(begin) + int(duration))
-    return FilePart(*part_of(table, form, rows))
+    return FilePart(*make_source(table, form, rows))
 '''
 PROBE = '''"""Whether anybody has been here."""
 
@@ -68,12 +68,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """One line."""
-    return [Finding("visitors", Status.NOTE, "nobody", "numbers are as good as without", "look again")]
+    return [DoctorFinding("visitors", Status.NOTE, "nobody", "numbers are as good as without", "look again")]
 '''
 COMMAND = '''"""`attnperf mine`: says hello."""
 
@@ -110,7 +110,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.plugin.features.base import Feature
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 
 class Mine(Feature):
@@ -128,7 +128,7 @@ class Mine(Feature):
         reporter.write_line(f"mine: {self._text} before {self._count}")
 
 
-def make_feature(given: Given) -> Mine:
+def make_feature(given: FeatureContext) -> Mine:
     """Of any run."""
     return Mine(given.asked.text("mine"))
 '''

@@ -230,7 +230,7 @@ class StoredGate:
             for side in (draw.first, draw.second)
         )
         stored = _measurement(base)
-        noise = model.sd(case, stored.medians_us[0], base[0].timer)
+        noise = model.estimate_noise(case, stored.medians_us[0], base[0].timer)
         decision = first_look(stored, first, noise, self.policy, len(self.cases))
         if not decision.needs_second_look:
             return False
@@ -256,7 +256,7 @@ class InterleavedGate:
             if not drawn:
                 continue
             known = model or pair_noise({**{c: found for c, found in plain.items() if found}, case: drawn})
-            noise = known.sd(case, drawn[0].base_us, drawn[0].timer)
+            noise = known.estimate_noise(case, drawn[0].base_us, drawn[0].timer)
             moved = [replace(p, ratio=p.ratio * factor, new_us=p.new_us * factor) for p in drawn]
             decision = interleaved_look(moved, noise, self.policy, len(self.cases))
             verdicts[case] = decision.verdict is Verdict.SLOWER

@@ -100,11 +100,11 @@ def ratio(plain: Callable[[], Any], slowed: Callable[[], Any], block_us: float, 
 
 def measured(prepared: Any, call: Callable[..., Any], injection: Injection, block_us: float, quads: int) -> Injection:
     """The injection with its true size: mean and standard deviation over PLACES places in memory."""
-    from pytest_attnperf.measure.copies import elsewhere
+    from pytest_attnperf.measure.copies import copy_prepared
 
     sizes = []
     for place in range(PLACES):
-        here = prepared if place == 0 else elsewhere(prepared)
+        here = prepared if place == 0 else copy_prepared(prepared)
         sizes.append(ratio(here.run, functools.partial(call, *here.tensors), block_us, quads) - 1)
     return replace(injection, true=round(statistics.mean(sizes), 6), true_sd=round(statistics.stdev(sizes), 6))
 
@@ -178,11 +178,11 @@ def all_sized(quads: int) -> dict[str, dict[str, dict[str, Any]]]:
 
     import kernels
     from pytest_attnperf.backends import Registry
-    from pytest_attnperf.environment.device import describe_device
+    from pytest_attnperf.environment.device import identify_device
     from pytest_attnperf.measure.warm_up import warm_device
     from pytest_attnperf.workloads.prefill import Prefill
 
-    registry, device, found = Registry(), describe_device("cuda"), {}
+    registry, device, found = Registry(), identify_device("cuda"), {}
     kernels.register(registry)
     warm_device("cuda")
     for name, identity in INJECTED:

@@ -30,18 +30,18 @@ def answers_of_a_worker(file: Path, folder: Path) -> None:
     key = CaseKey("prefill", "fake.a", "w")
     for operation in ("ready", "open", "check", "blocks", "finish", "close"):
         ours, theirs = socket.socketpair()
-        with mock.patch.object(controller, "_start", lambda *_, ours=ours: (Channel(ours), _Process())):
+        with mock.patch.object(controller, "_start_process", lambda *_, ours=ours: (Channel(ours), _Process())):
             plan = SimpleNamespace(scratch=folder, role=Role.INTERPRET)
             worker = controller.Worker(plan, "w")  # type: ignore[arg-type]
         answers = line if operation == "ready" else samples.worker_lines()[0] + b"\n" + line
         with contextlib.suppress(AttnperfError, OSError):
             theirs.sendall(answers)
             theirs.shutdown(socket.SHUT_WR)
-            worker.ready(1.0)
+            worker.wait_until_ready(1.0)
             case = RemoteCase(worker, OpenRequest(key, None, 1, 2), 1.0)
             vars(case).update(_deadline=case.clock() + 1.0)
             if operation != "ready":
-                case.blocks(BlockPlan()) if operation == "blocks" else getattr(case, operation)()
+                case.measure_blocks(BlockPlan()) if operation == "blocks" else getattr(case, operation)()
         theirs.close()
         worker.kill()
 
@@ -67,16 +67,16 @@ def _asked(ask: Callable[..., object], status: int = 200) -> Read:
 
         answer = _Answer(status, Message(), file.read_bytes())
         github = GitHub("token", sleep=lambda _seconds: None)
-        with mock.patch.object(GitHub, "_once", return_value=answer):
+        with mock.patch.object(GitHub, "_send_once", return_value=answer):
             ask(github)
 
     return asked
 
 
 def _comment(github: object) -> object:
-    from pytest_attnperf.tools.ci.comments import Stamp, put
+    from pytest_attnperf.tools.ci.comments import Stamp, put_comment
 
-    return put(github, "o/r", 3, "x", marker="<!-- m -->", author="a", stamp=Stamp(SHA, 3, 1, True))  # type: ignore[arg-type]
+    return put_comment(github, "o/r", 3, "x", marker="<!-- m -->", author="a", stamp=Stamp(SHA, 3, 1, True))  # type: ignore[arg-type]
 
 
 def _of(module: str, name: str, *given: object) -> Callable[..., object]:
@@ -89,8 +89,8 @@ def _of(module: str, name: str, *given: object) -> Callable[..., object]:
 def _artifact(github: object) -> None:
     from pytest_attnperf.tools.ci import fetch_results
 
-    for name, found in fetch_results._newest(github, "o/r", 3).items():  # type: ignore[arg-type]
-        fetch_results._downloaded(github, "o/r", found, name, 1 << 20)  # type: ignore[arg-type]
+    for name, found in fetch_results._list_newest_artifacts(github, "o/r", 3).items():  # type: ignore[arg-type]
+        fetch_results._download_results(github, "o/r", found, name, 1 << 20)  # type: ignore[arg-type]
 
 
 GITHUB_READS: list[Read] = [

@@ -197,7 +197,7 @@ def _completed(file: Path, _folder: Path) -> None:
 def _resumed(file: Path, _folder: Path) -> None:
     from pytest_attnperf.reports.files.journal import read_content
 
-    _ = read_content(file).known
+    _ = read_content(file).reusable_results
 
 
 def _store(_suite: str, file: Path, folder: Path) -> None:
@@ -207,7 +207,7 @@ def _store(_suite: str, file: Path, folder: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(file.read_bytes())
     store = BaselineStore(folder)
-    store.products("sm_90", "rope")
+    store.list_products("sm_90", "rope")
     store.load("sm_90", "h200", "rope")
 
 
@@ -237,12 +237,12 @@ def _published(file: Path, _folder: Path) -> None:
 
 def _model(file: Path, _folder: Path) -> None:
     from pytest_attnperf.workloads.model_config import ModelConfig
-    from pytest_attnperf.workloads.model_workloads import BUILDERS, why_none, workloads_of
+    from pytest_attnperf.workloads.model_workloads import BUILDERS, reason_no_workload, workloads_of
 
     config = ModelConfig.read(file)
-    config.described(1)
+    config.describe(1)
     for family in BUILDERS:
-        workloads_of(config, family, 1, (1, 8), (512,)) or why_none(config, family)
+        workloads_of(config, family, 1, (1, 8), (512,)) or reason_no_workload(config, family)
 
 
 def _workloads(file: Path, _folder: Path) -> None:
@@ -269,27 +269,27 @@ def _rules(file: Path, folder: Path) -> None:
     place = folder / SPACE.kernel / "default.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(file.read_bytes())
-    configs._load.cache_clear()  # the damaged file stands where the one before it stood
+    configs._load_rules.cache_clear()  # the damaged file stands where the one before it stood
     rules_of(replace(SPACE, folder=folder), "gfx942")
 
 
 def _lines(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.codeobject.line_table import line_table
+    from pytest_attnperf.codeobject.line_table import read_line_table
     from pytest_attnperf.codeobject.objects import read_object
 
     contents = read_object(file.read_bytes(), str(file))
-    line_table(contents.elf)
+    read_line_table(contents.elf)
 
 
 def _listing(file: Path, _folder: Path) -> None:
     from pytest_attnperf.codeobject.decoding import read_assembly
-    from pytest_attnperf.codeobject.disassembly import cubin_listing_of, listing_of
+    from pytest_attnperf.codeobject.disassembly import parse_cubin_listing, parse_listing
 
     text = file.read_bytes().decode("utf-8", "replace")
     read_assembly(text, "tile")
     for read in (
-        lambda: listing_of(text, start=0x1000, size=256, place=lambda _address: None),
-        lambda: cubin_listing_of(text, symbol="tile", size=256),
+        lambda: parse_listing(text, start=0x1000, size=256, place=lambda _address: None),
+        lambda: parse_cubin_listing(text, symbol="tile", size=256),
     ):
         with contextlib.suppress(AttnperfError):
             read()
@@ -302,25 +302,25 @@ def _manifest(file: Path, _folder: Path) -> None:
 
 
 def _artifact(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.tools.ci.fetch_results import commit_in, member
+    from pytest_attnperf.tools.ci.fetch_results import extract_member, read_commit
 
-    commit_in(member(file.read_bytes()))
+    read_commit(extract_member(file.read_bytes()))
 
 
 def _stamp(file: Path, _folder: Path) -> None:
-    from pytest_attnperf.tools.ci.comments import fitted, stamp_of
+    from pytest_attnperf.tools.ci.comments import cut_body, parse_stamp
 
     text = file.read_bytes().decode("utf-8", "replace")
-    fitted(text, 300)
-    stamp_of(text.partition("\n")[0])
+    cut_body(text, 300)
+    parse_stamp(text.partition("\n")[0])
 
 
 def _tuning_journal(file: Path, folder: Path) -> None:
-    from pytest_attnperf.tools.tuner.journal import Journal
+    from pytest_attnperf.tools.tuner.journal import TrialJournal
 
     place = folder / "tune.jsonl"
     place.write_bytes(file.read_bytes())
-    with Journal.open(place, {"a": "b"}) as journal:
+    with TrialJournal.open(place, {"a": "b"}) as journal:
         _ = journal.trials
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_attnperf.plugin.report_inputs import read_run
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
-from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalHeader, Kept, case_line, header_line
+from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalEntry, JournalHeader, case_line, header_line
 from pytest_attnperf.reports.files.merged import encode_merged
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -87,7 +87,7 @@ def journals(runs: list[bytes]) -> list[bytes]:
                            "pytest --attnperf", "c" * 40, "2026-01-01T00:00:00+00:00", 7)  # fmt: skip
     made = []
     for data in runs[:3]:
-        kept = [Kept(case, {"suites": "d"}) for case in json_results.decode(data, "sample").cases]
+        kept = [JournalEntry(case, {"suites": "d"}) for case in json_results.decode(data, "sample").cases]
         lines = [case_line(one, carried=number == 0) for number, one in enumerate(kept)]
         made.append(b"".join([header_line(header), *lines]))
     return made

@@ -23,14 +23,14 @@ from benchmarks.quality import peers
 from benchmarks.quality.forks import LIMIT_S, answered, end, fork, received
 from pytest_attnperf.backends import Around, Registry
 from pytest_attnperf.measure.seeds import timed_seed
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.torch_device import TorchDevice
 from pytest_attnperf.measure.warm_up import warm_device
 from pytest_attnperf.records import CaseKey, DeviceInfo, ProcessSummary
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, OpenRequest
-from pytest_attnperf.workers.interleave import InterleavePlan, Side, take_pair
+from pytest_attnperf.workers.interleave import InterleavePlan, PairSide, take_pair
 from pytest_attnperf.workers.local import LocalPool
 from pytest_attnperf.workers.look import take_look
 from pytest_attnperf.workloads.families import parse_workload
@@ -158,7 +158,7 @@ def _serve(pipe: Connection, variant: Variant, device: str) -> None:
         if method == END:
             return
         if method == "ready":
-            pipe.send(answered(lambda: pool.ready(0)))
+            pipe.send(answered(lambda: pool.wait_until_ready(0)))
         elif method == "case":
             request = arguments[0]
 
@@ -167,7 +167,7 @@ def _serve(pipe: Connection, variant: Variant, device: str) -> None:
                 key = request.key
                 backend = backend_of(variant, Case(key.backend, key.workload, ""))
                 pool.bound = (backend, parse_workload(key.workload))
-                case = pool.case(0, request).__enter__()
+                case = pool.case_at(0, request).__enter__()
 
             pipe.send(answered(opened))
         else:
@@ -299,7 +299,7 @@ def ratios(
             backend = backend_of(variant, case)
             prepared = backend.prepare(workload, inputs)
             kept.append((backend, prepared, prepared.run()))
-            timers.append(choose(opened.torch_device, prepared.run, SIZE_BLOCK_US))
+            timers.append(choose_timer(opened.torch_device, prepared.run, SIZE_BLOCK_US))
         for index, timer in enumerate(timers[1:]):
             found[index][case.name] = _ratio(timers[0], timer)
         for timer in timers:
@@ -326,7 +326,7 @@ def measure_pair(
     sides = [Served(base, device), Served(new, device)]
     found, failed = {}, []
     try:
-        base_side, new_side = Side(sides[0], "base"), Side(sides[1], "candidate")  # type: ignore[arg-type]
+        base_side, new_side = PairSide(sides[0], "base"), PairSide(sides[1], "candidate")  # type: ignore[arg-type]
         for case in cases:
             good, look = answered(
                 lambda: take_pair(base_side, new_side, place, request_of(case), plan, at_once=False)  # noqa: B023

@@ -102,7 +102,7 @@ def by_store(policy: Policy) -> Callable[[Sides[Process]], dict[str, Verdict]]:
         for case, processes in base.items():
             first, second = (_measurement([unit[case] for unit in side]) for side in (sides.first, sides.second))
             stored = Measurement(tuple(processes), (PROVEN,) * len(processes))
-            noise = model.sd(case, statistics.median(stored.medians_us), processes[0].timer)
+            noise = model.estimate_noise(case, statistics.median(stored.medians_us), processes[0].timer)
             decision = first_look(stored, first, noise, policy, SUITE)
             if decision.needs_second_look:
                 decision = second_look(stored, first, second, noise, policy, SUITE)
@@ -120,7 +120,7 @@ def by_pairs(policy: Policy) -> Callable[[Sides[Pair]], dict[str, Verdict]]:
         model = pair_noise(pairs)
         found = {}
         for case, taken in pairs.items():
-            noise = model.sd(case, statistics.median(pair.base_us for pair in taken), taken[0].timer)
+            noise = model.estimate_noise(case, statistics.median(pair.base_us for pair in taken), taken[0].timer)
             found[case] = interleaved_look(taken, noise, policy, SUITE).verdict
         return found
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.aiter.importing import environment_entries, import_aiter, without_ck
 from kernels.aiter.package import UNKNOWN, missing_aiter, version_entries
-from kernels.aiter.signatures import arguments
-from kernels.aiter.warm import warmed
+from kernels.aiter.signatures import match_arguments
+from kernels.aiter.warm import warm_up
 from kernels.layouts import own_copies
-from kernels.limits import listed
+from kernels.limits import join_names
 from pytest_attnperf.backends import Declares, Prepared
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Route:
     archs: frozenset[str]
     path: str
 
-    def who(self, function: str) -> str:
+    def format_function(self, function: str) -> str:
         """The function as reasons name it, e.g. "aiter's mha_fwd (CK)"."""
         return f"aiter's {function} ({self.label})" if self.label else f"aiter's {function}"
 
@@ -77,7 +77,7 @@ def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
     elif device.arch not in route.archs:
-        found.append(f"{who} is offered on {listed(route.archs)}; on {device.arch} it was not verified")
+        found.append(f"{who} is offered on {join_names(route.archs)}; on {device.arch} it was not verified")
     found.extend(missing_aiter())
     if route.path in WITHOUT_CK_OTHERWISE:
         found.extend(without_ck())
@@ -100,7 +100,7 @@ def window_sizes(causal: bool, window: int) -> tuple[int, int]:
     return (window - 1, 0) if causal and window else (-1, -1)
 
 
-def positional(
+def bind_by_position(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
     """A call of tensors called `names`, in their order, that gives the function everything by position.
@@ -111,29 +111,31 @@ def positional(
     """
     slots = [object() for _ in names]
     all_values = {**values, **dict(zip(names, slots, strict=True))}
-    template, keywords = arguments(getattr(module, function), all_values, positional=True, needed=names)
+    template, keywords = match_arguments(getattr(module, function), all_values, positional=True, needed=names)
     places = [next(place for place, value in enumerate(template) if value is slot) for slot in slots]
 
-    def call(*tensors: Any) -> Any:
+    def call_function(*tensors: Any) -> Any:
         filled = list(template)
         for place, tensor in zip(places, tensors, strict=True):
             filled[place] = tensor
         return getattr(module, function)(*filled, **keywords)
 
-    return call
+    return call_function
 
 
-def by_keyword(
+def bind_by_keyword(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
     """The same of a public function, which takes everything by its name."""
-    _, keywords = arguments(getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values])
+    _, keywords = match_arguments(
+        getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values]
+    )
     fixed = {name: value for name, value in keywords.items() if name not in names}
 
-    def call(*tensors: Any) -> Any:
+    def call_function(*tensors: Any) -> Any:
         return getattr(module, function)(**dict(zip(names, tensors, strict=True)), **fixed)
 
-    return call
+    return call_function
 
 
 def without_lse(result: Any) -> Outputs:
@@ -146,12 +148,12 @@ def with_lse(result: Any) -> Outputs:
     return {"out": result[0], "lse": result[1]}
 
 
-def alone(result: Any) -> Outputs:
+def out_only(result: Any) -> Outputs:
     """Of a public function that was asked for nothing else."""
     return {"out": result}
 
 
-def module_with(function: str) -> ModuleType:
+def import_attention_module(function: str) -> ModuleType:
     """aiter's module of attention functions. Raises UnsupportedError where it cannot be imported or lacks this one.
 
     With ENABLE_CK=0 the public functions import Triton's when they are called; that is done here, before a run is
@@ -184,15 +186,15 @@ class Binding:
     declares: Declares
 
 
-def prepared(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
+def prepare_binding(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
     """Run once, so that everything aiter builds on first use is built, and see what ran.
 
     No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
     no kernel for the shape, and AttnperfError where another path ran than the route promises.
     """
     tensors = own_copies(binding.convert(inputs))
-    warm = warmed(partial(binding.call, *tensors), binding.what)
+    warm = warm_up(partial(binding.call, *tensors), binding.what)
     if route.path:
-        warm.require(route.path, binding.what)
+        warm.require_path(route.path, binding.what)
     config = {"path": UNKNOWN, **version_entries(), **environment_entries(), **warm.entries, **binding.config}
     return Prepared(binding.call, tensors, binding.convert, binding.outputs, config, binding.declares)

@@ -18,7 +18,7 @@ MODULES = (dense, varlen, backward, decode, mixed, mla, triton_attention, rows, 
 """Adapters; each has PARTS, and ENTRY_POINTS for the contract tests."""
 
 
-def assembled(parts: Iterable[tuple[str, str, Backend]]) -> tuple[Backend, ...]:
+def merge_by_name(parts: Iterable[tuple[str, str, Backend]]) -> tuple[Backend, ...]:
     """(backend name, op family, what implements it) as one backend per name, in the order in which names come first.
 
     Raises UsageError where a name has two parts for one family.
@@ -32,7 +32,7 @@ def assembled(parts: Iterable[tuple[str, str, Backend]]) -> tuple[Backend, ...]:
     return tuple(by_family(name, families) for name, families in named.items())
 
 
-BACKENDS: tuple[Backend, ...] = assembled(tunable_parts(part for module in MODULES for part in module.PARTS))
+BACKENDS: tuple[Backend, ...] = merge_by_name(tunable_parts(part for module in MODULES for part in module.PARTS))
 ENTRY_POINTS: tuple[EntryPoint, ...] = tuple(
     dict.fromkeys(point for module in MODULES for point in module.ENTRY_POINTS)
 )

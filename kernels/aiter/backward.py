@@ -22,15 +22,15 @@ from kernels.aiter.attention import (
     ROUNDING,
     Binding,
     Route,
+    bind_by_position,
     head_dim_reasons,
-    module_with,
-    positional,
-    prepared,
+    import_attention_module,
+    prepare_binding,
     route_reasons,
 )
 from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.backward import Backward
@@ -96,35 +96,35 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return (self.family,)
 
     @property
-    def function(self) -> str:
+    def function_name(self) -> str:
         """The function that is called."""
         return _FUNCTIONS[self.route.path, self.family]
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
         """C++'s checks, and what was never verified. aiter pads head dimensions in its autograd function, which is not
         called here."""
-        who = self.route.who(self.function)
+        who = self.route.format_function(self.function_name)
         found = route_reasons(self.route, who, device)
         if workload.dtype not in HALVES:
-            found.append(f"{who} takes {listed(HALVES)}, not {workload.dtype}")
+            found.append(f"{who} takes {join_names(HALVES)}, not {workload.dtype}")
         found += head_dim_reasons(who, (workload.head_dim,), padded=False)
-        if any(seq_q > seq_kv for seq_q, seq_kv in _lengths(workload)) and workload.causal:
+        if any(seq_q > seq_kv for seq_q, seq_kv in _sequence_lengths(workload)) and workload.causal:
             found.append(f"{who} is not known to give zero gradients for rows that see no key, and some rows see none")
         if self.route is AUTO and without_ck():
             found.append(
                 f"{who} is not what aiter's public functions run with ENABLE_CK=0: they take Triton, whose backward "
                 "pass aiter.triton times; unset it"
             )
-        return found + (_refused_by_assembly(who, workload, device) if self.route is ASM else [])
+        return found + (_assembly_reasons(who, workload, device) if self.route is ASM else [])
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
-        return prepared(self.route, self._binding(workload, inputs[0]), inputs)
+        return prepare_binding(self.route, self._bind_call(workload, inputs[0]), inputs)
 
-    def _binding(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:
+    def _bind_call(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:
         import torch
 
-        module = module_with(self.function)
+        module = import_attention_module(self.function_name)
         atomic32, rounding = _assembly_choice(workload)
         values = {
             "dropout_p": 0.0,
@@ -144,23 +144,25 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         }
         if isinstance(workload, VarlenBackward):
             values |= {"max_seqlen_q": workload.max_q, "max_seqlen_k": workload.max_kv, "zero_tensors": False}
-        config = {"function": self.function, "padded_in_call": "False", "deterministic": "False"}
+        config = {"function": self.function_name, "padded_in_call": "False", "deterministic": "False"}
         if self.route is ASM:
             config |= {"is_v3_atomic_fp32": str(atomic32), "how_v3_bf16_cvt": str(rounding)}
-        call = self._call(module, [*_GIVEN, *(_OFFSETS if isinstance(workload, VarlenBackward) else ())], values)
+        call = self._bind_function(
+            module, [*_GIVEN, *(_OFFSETS if isinstance(workload, VarlenBackward) else ())], values
+        )
         declares = _DECLARES[self.route.path]
-        return Binding(f"aiter's {self.function}", call, _convert, _canonical, config, declares)
+        return Binding(f"aiter's {self.function_name}", call, _reorder_inputs, _canonical_outputs, config, declares)
 
-    def _call(self, module: ModuleType, names: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
+    def _bind_function(self, module: ModuleType, names: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
         """Gradients are allocated within the call on every route, as autograd has it."""
         if not self.route.path:
-            return partial(_into_new, positional(module, self.function, [*names, "dq", "dk", "dv"], values))
+            return partial(_into_new, bind_by_position(module, self.function_name, [*names, "dq", "dk", "dv"], values))
         if (self.route.path, self.family) == ("asm", "backward"):
-            return partial(_into_zeros, positional(module, self.function, [*names, "dq"], values))
-        return positional(module, self.function, names, values)
+            return partial(_into_zeros, bind_by_position(module, self.function_name, [*names, "dq"], values))
+        return bind_by_position(module, self.function_name, names, values)
 
 
-def _parts() -> tuple[tuple[str, str, Backend], ...]:
+def _list_parts() -> tuple[tuple[str, str, Backend], ...]:
     routes = (("ck", CK), ("aiter.asm", ASM), ("aiter.auto", AUTO))
     families = ("backward", "varlen_backward")
     return tuple(
@@ -168,7 +170,7 @@ def _parts() -> tuple[tuple[str, str, Backend], ...]:
     )
 
 
-PARTS: tuple[tuple[str, str, Backend], ...] = _parts()
+PARTS: tuple[tuple[str, str, Backend], ...] = _list_parts()
 """(name of a backend, family, its part of the backend)."""
 
 _MASK = ("is_causal", "window_size_left", "window_size_right")
@@ -210,14 +212,14 @@ ENTRY_POINTS = (
 """What is called of aiter."""
 
 
-def _lengths(workload: Backward | VarlenBackward) -> list[tuple[int, int]]:
+def _sequence_lengths(workload: Backward | VarlenBackward) -> list[tuple[int, int]]:
     """(queries, keys) of every sequence."""
     if isinstance(workload, VarlenBackward):
         return list(zip(workload.seqs_q, workload.seqs_kv, strict=True))
     return [(workload.seq_q, workload.seq_kv)]
 
 
-def _refused_by_assembly(who: str, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
+def _assembly_reasons(who: str, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
     """The tests of `can_impl_fmha_v3_bwd` and of its sibling for gfx950, and one of our own about masks."""
     found = []
     first, last = (72, 128) if device.arch == "gfx950" else (64, 192)
@@ -225,7 +227,7 @@ def _refused_by_assembly(who: str, workload: Backward | VarlenBackward, device: 
         found.append(f"{who} takes head_dim {first} to {last} on {device.arch}, not {workload.head_dim}")
     if isinstance(workload, Backward) and workload.seq_q < ASM_QUERIES_MIN:
         found.append(f"{who} was not verified below {ASM_QUERIES_MIN} queries, where aiter itself takes CK")
-    if workload.causal and any(seq_q != seq_kv for seq_q, seq_kv in _lengths(workload)):
+    if workload.causal and any(seq_q != seq_kv for seq_q, seq_kv in _sequence_lengths(workload)):
         found.append(
             f"{who} was not verified with causal masks where a sequence has not as many keys as queries: aiter's "
             'source says of some kernels that they align masks top-left ("v3 kernel only support mask_enum::top_left")'
@@ -245,7 +247,7 @@ def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
     return not one_block, 0 if arch == "gfx950" else ROUNDING
 
 
-def _convert(inputs: Tensors) -> Tensors:
+def _reorder_inputs(inputs: Tensors) -> Tensors:
     """(q, k, v, dout, out, lse, offsets) -> (dout, q, k, v, out, lse, offsets)."""
     q, k, v, dout, *rest = inputs
     return (dout, q, k, v, *rest)
@@ -267,5 +269,5 @@ def _into_zeros(call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
     return call(*tensors, torch.zeros_like(tensors[1]))
 
 
-def _canonical(result: Any) -> Outputs:
+def _canonical_outputs(result: Any) -> Outputs:
     return dict(zip(("dq", "dk", "dv"), cast("Tensors", tuple(result[:3])), strict=True))

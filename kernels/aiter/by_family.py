@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_attnperf.backends import Backend, Pinnable, pinned
+from pytest_attnperf.backends import Backend, Pinnable, replay_choice
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.tuning_records import Candidate, Tunable, TunedFile, TuningSpace, Value
@@ -37,15 +37,15 @@ class ByFamily(Backend[Any]):
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
         """The part's."""
-        return self.part(workload.family).unsupported_reasons(workload, device)
+        return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """The part's. Raises UsageError where that part could not be pinned as this was."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
-        return self.part(workload.family).prepare(workload, inputs)
+        return self.get_part(workload.family).prepare(workload, inputs)
 
-    def part(self, family: str) -> Backend:
+    def get_part(self, family: str) -> Backend:
         """What implements a family. Raises UsageError for one without a part."""
         if family not in self.parts:
             known = ", ".join(sorted(self.parts))
@@ -57,13 +57,13 @@ class ByFamily(Backend[Any]):
 class PinnableByFamily(ByFamily):
     """Some parts choose a configuration by themselves."""
 
-    def pinned(self, config: Mapping[str, str]) -> Backend:
+    def replay_config(self, config: Mapping[str, str]) -> Backend:
         """The same with the stored configuration given to every part that makes a choice.
 
         It is of one family, and nobody says which: a part that cannot replay it raises UsageError when it is prepared,
         and a part without a choice needs nothing.
         """
-        found = {family: _pinned(part, config) for family, part in self.parts.items()}
+        found = {family: _try_pin(part, config) for family, part in self.parts.items()}
         refused = {family: why for family, (_, why) in found.items() if why}
         return replace(self, parts={family: part for family, (part, _) in found.items()}, refused=refused)
 
@@ -76,7 +76,7 @@ class TunableByFamily(PinnableByFamily):
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
         """The part's; the workloads are of one family."""
-        return self._tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
+        return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
@@ -87,13 +87,13 @@ class TunableByFamily(PinnableByFamily):
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
         """Of the part whose kernel the space is for."""
-        return self._of(space).tuning_pin(candidate, space)
+        return self._first_tunable(space).tuning_pin(candidate, space)
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
         """The part's."""
-        return self._tunable([workload]).tuning_builds(candidate, space, workload, arch)
+        return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
         self,
@@ -106,19 +106,19 @@ class TunableByFamily(PinnableByFamily):
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
         """The part's."""
-        return self._tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
+        return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
-    def _tunable(self, workloads: Sequence[Workload]) -> Tunable:
+    def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:
         families = sorted({workload.family for workload in workloads})
         if len(families) != 1:
             raise UsageError(f"tuning {self.name} takes workloads of one family, got {', '.join(families) or 'none'}")
-        part = self.part(families[0])
+        part = self.get_part(families[0])
         if not isinstance(part, Tunable):
             can = sorted(family for family, one in self.parts.items() if isinstance(one, Tunable))
             raise UsageError(f"{self.name} cannot be tuned for {families[0]}; it can for {', '.join(can)}")
         return part
 
-    def _of(self, space: TuningSpace) -> Tunable:
+    def _first_tunable(self, space: TuningSpace) -> Tunable:
         """One wording pins a kernel whatever the family: the first part that can be tuned knows it."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
@@ -144,20 +144,20 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
         name,
         min(part.cpu_flops_max for part in each),
         all(part.times_on_cpu for part in each),
-        strictest(part.tolerance for part in each),
+        merge_tolerances(part.tolerance for part in each),
         parts,
     )
 
 
-def _pinned(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
+def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
     """The part with the stored configuration, and ''; or as it is, and why it cannot replay that."""
     try:
-        return pinned(part, config), ""
+        return replay_choice(part, config), ""
     except UsageError as error:
         return part, str(error)
 
 
-def strictest(tolerances: Iterable[Tolerance]) -> Tolerance:
+def merge_tolerances(tolerances: Iterable[Tolerance]) -> Tolerance:
     """The least multiplier of every output that any of them names, and of all others; with all their sources."""
     found = list(tolerances)
     named: dict[str, float] = {}

@@ -23,7 +23,7 @@ from kernels.aiter.mha_source import (
     config_file,
     source_root,
 )
-from kernels.aiter.package import installed
+from kernels.aiter.package import find_installed
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class AiterFile:
     buckets: Mapping[str, Mapping[str, Value]]
 
     @property
-    def where(self) -> str:
+    def relative_path(self) -> str:
         """From the root of aiter's sources."""
         return f"{CONFIGS}/{self.name}"
 
@@ -62,7 +62,7 @@ def aiter_root() -> Path:
 
     Raises UsageError where there is neither.
     """
-    found = installed()
+    found = find_installed()
     root = found.folder.parent if found is not None else source_root()
     if root is None:
         raise UsageError(
@@ -79,7 +79,7 @@ def aiter_file(arch: str) -> AiterFile:
     if path is None:
         known = ", ".join(archs_with_config(root)) or "none"
         raise UsageError(f"{root / CONFIGS} has no attention configuration for {arch}; it has {known}")
-    text, document = json_text.read(path, UsageError)
+    text, document = json_text.read_json(path, UsageError)
     forward = document.get("fwd") if isinstance(document, dict) else None
     if not isinstance(forward, dict) or not forward:
         raise UsageError(f"{path}: must be an object that has buckets under 'fwd'; take the file from ROCm/aiter")
@@ -93,32 +93,34 @@ def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> st
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)
-        raise UsageError(f"{file.where} has no bucket {name!r}, which serves {workload.id}; it has {known}")
+        raise UsageError(f"{file.relative_path} has no bucket {name!r}, which serves {workload.id}; it has {known}")
     return name
 
 
-def written(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
+def to_bucket_values(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
     """A candidate's values as a bucket holds them: options at Triton's default only where it has them already."""
     return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
 
 
-def with_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
+def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
     """The file with these values in 'fwd.<bucket>': its keys keep their order, further ones follow, and every other
     character stays."""
-    forward, _ = json_text.members(text, json_text.begins(text))["fwd"]
-    start, _ = json_text.members(text, forward)[bucket]
-    held = json_text.members(text, start)
+    forward, _ = json_text.find_members(text, json_text.find_start(text))["fwd"]
+    start, _ = json_text.find_members(text, forward)[bucket]
+    held = json_text.find_members(text, start)
     last = max(end for _, end in held.values())
     gap = text[start + 1 : text.index('"', start)]
-    added = "".join(f",{gap}{_spelled(name)}: {_spelled(values[name])}" for name in values if name not in held)
+    added = "".join(
+        f",{gap}{_format_value(name)}: {_format_value(values[name])}" for name in values if name not in held
+    )
     changed = text[:last] + added + text[last:]
     for name, (begin, end) in sorted(held.items(), key=lambda item: -item[1][0]):
         if name in values:
-            changed = changed[:begin] + _spelled(values[name]) + changed[end:]
+            changed = changed[:begin] + _format_value(values[name]) + changed[end:]
     return changed
 
 
-def layouts(file: AiterFile, arch: str) -> list[str]:
+def list_file_names(file: AiterFile, arch: str) -> list[str]:
     """Names under which versions of aiter look for this architecture's file, that of the present one among them."""
     device = f"{DEVICES[arch]}-MHA-DEFAULT.json" if arch in DEVICES else ""
     names = [f"{arch}-MHA-DEFAULT.json", f"{arch}/triton/attention/mha/DEFAULT.json"]
@@ -135,5 +137,5 @@ def _require_bucket(where: str, bucket: Any) -> None:
         raise UsageError(f"{where} has no {', '.join(lacking)}")
 
 
-def _spelled(value: object) -> str:
+def _format_value(value: object) -> str:
     return json.dumps(value)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import ASM, Route, route_reasons
 from kernels.aiter.mixed import BATCH_PREFILL, BatchPrefill, batch_prefill_reasons, bind_batch_prefill
-from kernels.aiter.signatures import EntryPoint, arguments
+from kernels.aiter.signatures import EntryPoint, match_arguments
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table
@@ -119,26 +119,26 @@ class CkDecode(AiterDecode):
             sinks=workload.sinks,
         )
 
-        def parts(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
-            given = workload.parts(new)
+        def split_inputs(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
+            given = workload.split_inputs(new)
             table = given.table
             if table is None:
                 table = paged_layout.contiguous_table(batch, workload.seq_kv, given.q.device)
             sinks = () if given.sinks is None else (given.sinks,)
             return given.q.view(batch * queries, heads, head_dim), (given.k, given.v), table, sinks
 
-        def outputs(result: Any) -> Outputs:
+        def name_outputs(result: Any) -> Outputs:
             if not workload.lse:
                 return {"out": result.view(batch, queries, heads, head_dim)}
             out, lse = result
             by_sequence = lse.view(heads, batch, queries).transpose(0, 1)
             return {"out": out.view(batch, queries, heads, head_dim), "lse": by_sequence}
 
-        return bind_batch_prefill(problem, inputs, parts, outputs)
+        return bind_batch_prefill(problem, inputs, split_inputs, name_outputs)
 
 
 @dataclass(frozen=True)
-class HipDecode(AiterDecode):
+class AiterHipDecode(AiterDecode):
     """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
@@ -146,7 +146,7 @@ class HipDecode(AiterDecode):
         found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
         caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
         if workload.kv_dtype not in caches:
-            found.append(_other_cache(ROCM, workload, device))
+            found.append(_cache_problem(ROCM, workload, device))
         head_dims = HIP_HEAD_DIMS[1 if workload.kv_dtype else 2]
         if workload.head_dim not in head_dims:
             bits = "an 8-bit" if workload.kv_dtype else "a 16-bit"
@@ -162,29 +162,29 @@ class HipDecode(AiterDecode):
         import torch
 
         _require_table(workload, inputs)
-        attention = paged_binding.module_with("paged_attention_rocm", ATTENTION)
+        attention = paged_binding.import_aiter_module("paged_attention_rocm", ATTENTION)
         out = torch.empty_like(inputs[0][:, 0])
         partitions = (*out.shape[:2], -(-workload.seq_kv // PARTITION))
         sums, most = (torch.empty(partitions, dtype=torch.float32, device=out.device) for _ in range(2))
         partial = torch.empty((*partitions, workload.head_dim), dtype=out.dtype, device=out.device)
         workspaces = {"out": out, "exp_sums": sums, "max_logits": most, "tmp_out": partial}
 
-        def convert(new: Tensors) -> Tensors:
-            given = workload.parts(new)
+        def convert_inputs(new: Tensors) -> Tensors:
+            given = workload.split_inputs(new)
             one = torch.ones(1, dtype=torch.float32, device=given.q.device)
             scales = (one if scale is None else scale for scale in (given.k_scale, given.v_scale))
             caches = paged_layout.vector_keys(given.k), paged_layout.transposed_values(given.v)
-            return (given.q[:, 0], *caches, *_table(workload, new), *scales)
+            return (given.q[:, 0], *caches, *_table_and_lengths(workload, new), *scales)
 
-        example = {**workspaces, **rocm_values(workload, convert(inputs))}
-        _, taken = arguments(attention.paged_attention_rocm, example)
+        example = {**workspaces, **rocm_values(workload, convert_inputs(inputs))}
+        _, taken = match_arguments(attention.paged_attention_rocm, example)
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
             values = {**workspaces, **rocm_values(workload, tensors)}
-            attention.paged_attention_rocm(**paged_binding.chosen(values, taken))
+            attention.paged_attention_rocm(**paged_binding.select_values(values, taken))
             return out
 
-        return _prepared(ROCM, call, inputs, convert, "hip", out, {"partition_size": str(PARTITION)})
+        return _prepare_decode(ROCM, call_aiter, inputs, convert_inputs, "hip", out, {"partition_size": str(PARTITION)})
 
 
 def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class AsmDecode(AiterDecode):
         """See the constants above for where each limit stands."""
         found = route_reasons(ASM, PA_ASM, device) + plain_reasons(PA_ASM, workload)
         if workload.kv_dtype not in ("", "kvi8", paged_binding.FP8_CACHES.get(device.arch, "")):
-            found.append(_other_cache(PA_ASM, workload, device))
+            found.append(_cache_problem(PA_ASM, workload, device))
         if workload.head_dim != ASM_HEAD_DIM:
             found.append(f"{PA_ASM} takes head_dim {ASM_HEAD_DIM} alone, not {workload.head_dim}")
         if workload.page not in (0, ASM_PAGE):
@@ -228,24 +228,24 @@ class AsmDecode(AiterDecode):
         import torch
 
         _require_table(workload, inputs)
-        attention = paged_binding.module_with("pa_fwd_asm", ATTENTION)
+        attention = paged_binding.import_aiter_module("pa_fwd_asm", ATTENTION)
         out = torch.empty_like(inputs[0][:, 0])
 
-        def convert(new: Tensors) -> Tensors:
-            given = workload.parts(new)
+        def convert_inputs(new: Tensors) -> Tensors:
+            given = workload.split_inputs(new)
             caches = paged_layout.vector_keys(given.k), paged_layout.shuffled_values(given.v)
             scales = [scale for scale in (given.k_scale, given.v_scale) if scale is not None]
             spread = (paged_layout.scale_of_every_key(scale, given.k) for scale in scales)
-            return (given.q[:, 0], *caches, *_table(workload, new), *spread)
+            return (given.q[:, 0], *caches, *_table_and_lengths(workload, new), *spread)
 
         needed = ("K_QScale", "V_QScale") if workload.kv_dtype else ()
-        _, taken = arguments(attention.pa_fwd_asm, asm_values(convert(inputs), out), needed=needed)
+        _, taken = match_arguments(attention.pa_fwd_asm, asm_values(convert_inputs(inputs), out), needed=needed)
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
-            attention.pa_fwd_asm(**paged_binding.chosen(asm_values(tensors, out), taken))
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
+            attention.pa_fwd_asm(**paged_binding.select_values(asm_values(tensors, out), taken))
             return out
 
-        return _prepared(PA_ASM, call, inputs, convert, "asm", out, {"high_precision": "1"})
+        return _prepare_decode(PA_ASM, call_aiter, inputs, convert_inputs, "asm", out, {"high_precision": "1"})
 
 
 def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class TritonDecode(AiterDecode):
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
         """Any head dimension and grouping: tiles are padded."""
-        found = paged_binding.elsewhere(device) + plain_reasons(PA_TRITON, workload)
+        found = paged_binding.device_reasons(device) + plain_reasons(PA_TRITON, workload)
         if workload.kv_dtype:
             found.append(
                 f"{PA_TRITON} reads the scale of a tensor on the host in every call, which no captured graph can hold; "
@@ -290,7 +290,7 @@ class TritonDecode(AiterDecode):
         import torch
 
         _require_table(workload, inputs)
-        module = paged_binding.module_with("paged_attention_decode", PA_TRITON_MODULE, PA_TRITON_OLD)
+        module = paged_binding.import_aiter_module("paged_attention_decode", PA_TRITON_MODULE, PA_TRITON_OLD)
         import triton.language as tl
 
         out = torch.empty_like(inputs[0][:, 0])
@@ -305,22 +305,22 @@ class TritonDecode(AiterDecode):
         }
         names = ("query", "key_cache", "value_cache", "block_tables", "seq_lens")
 
-        def convert(new: Tensors) -> Tensors:
-            given = workload.parts(new)
+        def convert_inputs(new: Tensors) -> Tensors:
+            given = workload.split_inputs(new)
             caches = (paged_layout.heads_before_keys(cache) for cache in (given.k, given.v))
-            return (given.q[:, 0], *caches, *_table(workload, new))
+            return (given.q[:, 0], *caches, *_table_and_lengths(workload, new))
 
-        def values(tensors: Tensors) -> dict[str, Any]:
+        def collect_arguments(tensors: Tensors) -> dict[str, Any]:
             return {**fixed, **dict(zip(names, tensors, strict=True))}
 
-        _, taken = arguments(module.paged_attention_decode, values(convert(inputs)))
+        _, taken = match_arguments(module.paged_attention_decode, collect_arguments(convert_inputs(inputs)))
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
-            module.paged_attention_decode(**paged_binding.chosen(values(tensors), taken))
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
+            module.paged_attention_decode(**paged_binding.select_values(collect_arguments(tensors), taken))
             return out
 
         also = (module.__name__, "paged_attention_decode")
-        return _prepared(PA_TRITON, call, inputs, convert, "triton", out, {}, also)
+        return _prepare_decode(PA_TRITON, call_aiter, inputs, convert_inputs, "triton", out, {}, also)
 
 
 def plain_reasons(who: str, workload: Decode) -> list[str]:
@@ -346,24 +346,24 @@ def _group_reasons(who: str, workload: Decode, most: int) -> list[str]:
     return [f"{who} takes up to {most} query heads per K/V head, not {group}"] if group > most else []
 
 
-def _other_cache(who: str, workload: Decode, device: DeviceInfo) -> str:
+def _cache_problem(who: str, workload: Decode, device: DeviceInfo) -> str:
     has = paged_binding.FP8_CACHES.get(device.arch)
     return f"{who} takes no {workload.kv_dtype} cache on {device.arch}{f', but {has}' if has else ''}"
 
 
-def _table(workload: Decode, inputs: Tensors) -> Tensors:
+def _table_and_lengths(workload: Decode, inputs: Tensors) -> Tensors:
     """The block table and the lengths."""
     return tuple(inputs[3:5]) if workload.page else tuple(inputs[3:4])
 
 
 def _require_table(workload: Decode, inputs: Tensors) -> None:
     """Raise UsageError for a block table or lengths out of range."""
-    given = workload.parts(inputs)
+    given = workload.split_inputs(inputs)
     if given.table is not None:
         require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
 
 
-def _prepared(
+def _prepare_decode(
     who: str,
     call: Callable[..., Any],
     inputs: Tensors,
@@ -374,7 +374,7 @@ def _prepared(
     also: tuple[str, str] | None = None,
 ) -> Prepared:
     """`out` is (B, H, D), of one token per sequence."""
-    return paged_binding.prepared(
+    return paged_binding.prepare_paged_call(
         who, call, inputs, convert, _with_tokens, promised=path, written=out, config=config, also=also
     )
 
@@ -385,7 +385,7 @@ def _with_tokens(out: torch.Tensor) -> Outputs:
 
 PARTS: tuple[tuple[str, str, Backend], ...] = (
     ("ck", "decode", CkDecode("ck")),
-    ("aiter.hip", "decode", HipDecode("aiter.hip")),
+    ("aiter.hip", "decode", AiterHipDecode("aiter.hip")),
     ("aiter.asm", "decode", AsmDecode("aiter.asm")),
     ("aiter.triton", "decode", TritonDecode("aiter.triton")),
 )

@@ -21,12 +21,12 @@ from kernels.aiter.attention import (
     ROUNDING,
     Binding,
     Route,
-    alone,
-    by_keyword,
+    bind_by_keyword,
+    bind_by_position,
     head_dim_reasons,
-    module_with,
-    positional,
-    prepared,
+    import_attention_module,
+    out_only,
+    prepare_binding,
     route_reasons,
     window_sizes,
     with_lse,
@@ -34,7 +34,7 @@ from kernels.aiter.attention import (
 )
 from kernels.aiter.importing import without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.limits import HALVES, Limits, refusals
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.base import QUANTISED
 
@@ -84,50 +84,51 @@ class AiterPrefill(Backend["Prefill"]):
     families = ("prefill",)
 
     @property
-    def who(self) -> str:
+    def display_name(self) -> str:
         """As reasons name it."""
-        return self.route.who(self.function)
+        return self.route.format_function(self.function)
 
-    def limits(self, device: DeviceInfo) -> Limits:
+    def make_limits(self, device: DeviceInfo) -> AttentionLimits:
         """fp16, bf16 and the architecture's own fp8; a bias is looked at in `unsupported_reasons`."""
-        return Limits(self.who, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
+        return AttentionLimits(self.display_name, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """What all routes refuse: some of it C++ checks, the rest was never verified by anybody."""
-        found = route_reasons(self.route, self.who, device)
+        found = route_reasons(self.route, self.display_name, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
-        found += head_dim_reasons(self.who, head_dims, padded=not self.route.path)
+        found += head_dim_reasons(self.display_name, head_dims, padded=not self.route.path)
         if workload.bias and workload.heads > 1:
             found.append(
-                f"{self.who} takes one bias of (Sq, Skv) for all heads, this workload has one for each of its "
+                f"{self.display_name} takes one bias of (Sq, Skv) for all heads, this workload has one for each of its "
                 f"{workload.heads} heads"
             )
         if workload.lse and workload.rows_without_keys:
             found.append(
-                f"{self.who} is not known to give -inf as log-sum-exp of rows that see no key (aiter's tests look at "
+                f"{self.display_name} is not known to give -inf as log-sum-exp of rows that see no key (aiter's "
+                f"tests look at "
                 f"'out' alone), and the first {workload.rows_without_keys} rows of this workload see none"
             )
         if workload.dtype in QUANTISED:
-            found += self._refused_of_fp8(workload)
-        return found + refusals(workload, self.limits(device))
+            found += self._fp8_reasons(workload)
+        return found + refusal_reasons(workload, self.make_limits(device))
 
-    def _refused_of_fp8(self, workload: Prefill) -> list[str]:
+    def _fp8_reasons(self, workload: Prefill) -> list[str]:
         """What aiter's fp8 function has no argument for, and what aiter's tests of it leave out."""
         who = f"aiter's {FP8_FUNCTION}"
         no_lse = f"{who} gives no log-sum-exp"
-        return refusals(
+        return refusal_reasons(
             workload,
-            Limits(
+            AttentionLimits(
                 who, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False, no_lse=no_lse
             ),
         )
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
-        return prepared(self.route, self.binding(workload), inputs)
+        return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
-    def binding(self, workload: Prefill) -> Binding:
+    def bind_call(self, workload: Prefill) -> Binding:
         """The call of one workload."""
 
 
@@ -135,7 +136,7 @@ class AiterPrefill(Backend["Prefill"]):
 class ForcedPrefill(AiterPrefill):
     """A low-level function, which takes everything by position."""
 
-    def binding(self, workload: Prefill) -> Binding:
+    def bind_call(self, workload: Prefill) -> Binding:
         """Nothing is padded: these functions refuse what they would have to pad."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
@@ -149,12 +150,12 @@ class ForcedPrefill(AiterPrefill):
             "return_dropout_randval": False,
             "how_v3_bf16_cvt": ROUNDING,
         }
-        call = positional(module_with(self.function), self.function, tensor_names(workload), values)
-        config = {"function": self.function, "padded_in_call": "False", **self.chosen()}
+        call = bind_by_position(import_attention_module(self.function), self.function, tensor_names(workload), values)
+        config = {"function": self.function, "padded_in_call": "False", **self.choice_entries()}
         outputs = with_lse if workload.lse else without_lse
-        return Binding(f"aiter's {self.function}", call, _convert, outputs, config, DECLARES[self.route.path])
+        return Binding(f"aiter's {self.function}", call, _convert_inputs, outputs, config, DECLARES[self.route.path])
 
-    def chosen(self) -> dict[str, str]:
+    def choice_entries(self) -> dict[str, str]:
         """Further entries of the configuration."""
         return {}
 
@@ -168,7 +169,7 @@ class CkPrefill(ForcedPrefill):
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """One query per sequence with grouped heads is folded, and unfolded with q's head dimension."""
-        return super().unsupported_reasons(workload, device) + folded_reasons(self.who, workload)
+        return super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
 
 
 @dataclass(frozen=True)
@@ -178,10 +179,10 @@ class AsmPrefill(ForcedPrefill):
     route = ASM
     function = "fmha_v3_fwd"
 
-    def limits(self, device: DeviceInfo) -> Limits:
+    def make_limits(self, device: DeviceInfo) -> AttentionLimits:
         """No fp16, and nothing added to or cut out of the scores but a causal mask."""
         dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
-        return Limits(self.who, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
+        return AttentionLimits(self.display_name, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """The tests of `can_impl_fmha_v3_fwd`."""
@@ -191,21 +192,24 @@ class AsmPrefill(ForcedPrefill):
         offered = ASM_FP8_HEAD_DIMS.get(device.arch, frozenset({(128, 128)})) if quantised else ASM_HEAD_DIMS
         if head_dims not in offered:
             pairs = ", ".join(f"{first}/{second}" for first, second in sorted(offered))
-            found.append(f"{self.who} takes head_dim {pairs} of {workload.dtype}, not {head_dims[0]}/{head_dims[1]}")
+            found.append(
+                f"{self.display_name} takes head_dim {pairs} of {workload.dtype}, not {head_dims[0]}/{head_dims[1]}"
+            )
         if workload.seq_q < ASM_QUERIES_MIN:
             found.append(
-                f"{self.who} was not verified below {ASM_QUERIES_MIN} queries, where aiter itself takes CK; this "
+                f"{self.display_name} was not verified below {ASM_QUERIES_MIN} queries, where aiter itself "
+                f"takes CK; this "
                 f"workload has {workload.seq_q}"
             )
         group = workload.heads // workload.kv_heads
         if quantised and group not in ASM_FP8_GROUPS:
-            found.append(f"{self.who} takes 1, 2, 4, 8 or 16 query heads per key head of fp8, not {group}")
+            found.append(f"{self.display_name} takes 1, 2, 4, 8 or 16 query heads per key head of fp8, not {group}")
         key_bytes = workload.seq_kv * workload.kv_heads * workload.head_dim * 2
         if head_dims == (192, 128) and key_bytes >= ASM_KEY_BYTES_END:
-            found.append(f"{self.who} takes keys of less than 4 GiB per sequence, not {key_bytes} bytes")
+            found.append(f"{self.display_name} takes keys of less than 4 GiB per sequence, not {key_bytes} bytes")
         return found
 
-    def chosen(self) -> dict[str, str]:
+    def choice_entries(self) -> dict[str, str]:
         """The rounding is a choice of kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
@@ -220,20 +224,22 @@ class AutoPrefill(AiterPrefill):
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
-        found = super().unsupported_reasons(workload, device) + folded_reasons(self.who, workload)
+        found = super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
         if workload.window == 1:
             found.append(
-                f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "
+                f"{self.display_name} takes windows of at least 2 keys: its dispatcher asks whether window_size "
+                f"is above 0, and "
                 "gives a window of one key to kernels that know none"
             )
         if without_ck() and (workload.window or workload.bias or workload.dtype in QUANTISED):
             found.append(
-                f"{self.who} takes Triton with ENABLE_CK=0, which knows neither such a window nor a bias, and whose "
+                f"{self.display_name} takes Triton with ENABLE_CK=0, which knows neither such a window nor a "
+                f"bias, and whose "
                 "fp8 was not verified"
             )
         return found
 
-    def binding(self, workload: Prefill) -> Binding:
+    def bind_call(self, workload: Prefill) -> Binding:
         """Arguments that every version has had since v0.1.5; a window only where there is one."""
         quantised = workload.dtype in QUANTISED
         function = FP8_FUNCTION if quantised else self.function
@@ -245,11 +251,11 @@ class AutoPrefill(AiterPrefill):
             values |= {"dropout_p": 0.0, "return_lse": workload.lse}
         if workload.window:
             values["window_size"] = window_sizes(workload.causal, workload.window)
-        call = by_keyword(module_with(function), function, tensor_names(workload), values)
+        call = bind_by_keyword(import_attention_module(function), function, tensor_names(workload), values)
         padded = bool(workload.head_dim % HEAD_DIM_STEP or workload.head_dim_v % HEAD_DIM_STEP)
         config = {"function": function, "padded_in_call": str(padded)}
-        outputs = with_lse if workload.lse else alone
-        return Binding(f"aiter's {function}", call, _convert, outputs, config, DECLARES[""])
+        outputs = with_lse if workload.lse else out_only
+        return Binding(f"aiter's {function}", call, _convert_inputs, outputs, config, DECLARES[""])
 
 
 PARTS: tuple[tuple[str, str, Backend], ...] = (
@@ -295,6 +301,6 @@ def tensor_names(workload: Prefill) -> list[str]:
     return [*_QKV, *(_DESCALES if workload.dtype in QUANTISED else ()), *added]
 
 
-def _convert(inputs: Tensors) -> Tensors:
+def _convert_inputs(inputs: Tensors) -> Tensors:
     """As they are, but for a bias (1, Sq, Skv), of which aiter takes the one matrix."""
     return tuple(tensor[0] if tensor.dim() == 3 else tensor for tensor in inputs)

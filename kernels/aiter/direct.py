@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.aiter.importing import environment_entries, import_aiter
 from kernels.aiter.package import missing_aiter, version_entries
 from kernels.aiter.paths import LOW_LEVEL
-from kernels.aiter.signatures import arguments
+from kernels.aiter.signatures import match_arguments
 from kernels.layouts import own_copies
 from pytest_attnperf.backends import Declares, Prepared
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
 
-__all__ = ["Direct", "Function", "device_reasons", "direct"]
+__all__ = ["Direct", "Function", "device_reasons", "prepare_direct"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Function:
     path: str
 
     @classmethod
-    def of(cls, module: str, name: str, path: str, old: str = "") -> Function:
+    def import_named(cls, module: str, name: str, path: str, old: str = "") -> Function:
         """Import it. Raises UnsupportedError where aiter or the function is missing or cannot be imported."""
         import_aiter(module, name, old=old)
         return cls(import_aiter(module, old=old), name, path)
 
-    def taking(
+    def bind_tensors(
         self, tensors: tuple[str, ...], fixed: Mapping[str, object], optional: Mapping[str, object] | None = None
     ) -> Callable[..., Any]:
         """A call with these tensors, in this order, and further arguments, all by name.
@@ -53,21 +53,21 @@ class Function:
         """
         function = getattr(self.module, self.name)
         values = {**(optional or {}), **fixed, **dict.fromkeys(tensors)}
-        _, taken = arguments(function, values, needed=(*tensors, *fixed))
+        _, taken = match_arguments(function, values, needed=(*tensors, *fixed))
         further = {name: value for name, value in taken.items() if name not in tensors}
 
-        def call(*given: Any) -> Any:
+        def call_function(*given: Any) -> Any:
             return getattr(self.module, self.name)(**dict(zip(tensors, given, strict=True)), **further)
 
-        return call
+        return call_function
 
     @property
-    def what(self) -> str:
+    def full_name(self) -> str:
         """As messages name it."""
         return f"{self.module.__name__}.{self.name}"
 
     @property
-    def watched(self) -> dict[tuple[str, str], str]:
+    def watch_entries(self) -> dict[tuple[str, str], str]:
         """For `which_path`: that a call of it is its path. What is listed there already may be a dispatcher."""
         key = (self.module.__name__, self.name)
         return {} if key in LOW_LEVEL else {key: self.path}
@@ -93,18 +93,18 @@ class Direct:
     declares: Declares = field(default_factory=Declares)
 
 
-def direct(bound: Direct, inputs: Tensors) -> Prepared:
+def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
     """Call once, so that what aiter builds on first use is built untimed, and see what ran.
 
     Raises UnsupportedError where aiter has nothing for it, AttnperfError where another path ran. Converting may call
     aiter, too: a backward pass is given what aiter's own forward pass leaves.
     """
-    from kernels.aiter.warm import warmed
+    from kernels.aiter.warm import warm_up
 
     function = bound.function
-    tensors = warmed(partial(bound.convert, inputs), f"what {function.what} is given").result
-    warm = warmed(partial(bound.call, *tensors), function.what, function.watched)
-    warm.require(function.path, function.what)
+    tensors = warm_up(partial(bound.convert, inputs), f"what {function.full_name} is given").result
+    warm = warm_up(partial(bound.call, *tensors), function.full_name, function.watch_entries)
+    warm.require_path(function.path, function.full_name)
     config = {**version_entries(), **environment_entries(), **bound.config, **warm.entries}
     return Prepared(bound.call, tensors, bound.convert, bound.outputs, config, bound.declares)
 

@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
-class Row:
+class KnownFailure:
     """How a failure is recognised, and its reason.
 
     kinds    types of the exception
@@ -27,74 +27,78 @@ class Row:
     reason: Callable[[str], str]
 
 
-def _with(part: str) -> Callable[[Exception, str], bool]:
+def _match_text(part: str) -> Callable[[Exception, str], bool]:
     return lambda error, text: part in text
 
 
-def _always(reason: str) -> Callable[[str], str]:
+def _give_reason(reason: str) -> Callable[[str], str]:
     return lambda text: reason
 
 
-def _lacks(module: str) -> Callable[[Exception, str], bool]:
+def _match_missing_module(module: str) -> Callable[[Exception, str], bool]:
     return lambda error, text: isinstance(error, ImportError) and (error.name or "").partition(".")[0] == module
 
 
-def _no_driver(error: Exception, text: str) -> bool:
+def _is_without_driver(error: Exception, text: str) -> bool:
     """Without an active driver Triton asks for its target by way of jax; aiter never needs jax."""
-    return _lacks("jax")(error, text) and any("0 active drivers" in str(one) for one in _chain(error))
+    return _match_missing_module("jax")(error, text) and any(
+        "0 active drivers" in str(one) for one in _walk_causes(error)
+    )
 
 
-def _other_package(error: Exception, text: str) -> bool:
+def _is_other_package(error: Exception, text: str) -> bool:
     name = error.name if isinstance(error, ImportError) else None
     return bool(name) and str(name).partition(".")[0] != "aiter"
 
 
-def _no_config(text: str) -> str:
+def _reason_no_config(text: str) -> str:
     arch = re.search(r"(gfx\w+?)(?:-|/triton/)", text)
     return f"no Triton MHA config for {arch.group(1) if arch else 'this arch'}"
 
 
-_FLYDSL = Row((ImportError,), _lacks("flydsl"), _always("flydsl missing"))
-_NO_CONFIG = Row(
+_FLYDSL = KnownFailure((ImportError,), _match_missing_module("flydsl"), _give_reason("flydsl missing"))
+_NO_CONFIG = KnownFailure(
     (OSError,),
     lambda error, text: isinstance(error, FileNotFoundError) and ".json" in text and "MHA" in text.upper(),
-    _no_config,
+    _reason_no_config,
 )
-_NO_DRIVER = Row((ImportError,), _no_driver, _always("no GPU for Triton"))
-_BUILD = Row(
+_NO_DRIVER = KnownFailure((ImportError,), _is_without_driver, _give_reason("no GPU for Triton"))
+_BUILD = KnownFailure(
     (RuntimeError,),
     lambda error, text: re.search(r"\[aiter\] build \[.*\].* failed", text) is not None,
-    _always("JIT build failed (its log is in the worker's log; attach it to a report)"),
+    _give_reason("JIT build failed (its log is in the worker's log; attach it to a report)"),
 )
 
-_NO_HIPCC = _always("hipcc missing: core module cannot build")
+_NO_HIPCC = _give_reason("hipcc missing: core module cannot build")
 """v0.1.9 says it by the FileNotFoundError of a subprocess, later versions by an assertion."""
 
-IMPORT_ROWS: tuple[Row, ...] = (
-    Row(
+IMPORT_ROWS: tuple[KnownFailure, ...] = (
+    KnownFailure(
         (ModuleNotFoundError,),
         lambda error, text: getattr(error, "name", "") == "aiter",
-        _always("aiter not installed"),
+        _give_reason("aiter not installed"),
     ),
-    Row((RuntimeError,), _with("ROCm version file not found"), _always("ROCm not found")),
-    Row((RuntimeError,), _with("Get GPU arch from rocminfo failed"), _always("no GPU visible")),
-    Row((AssertionError,), _with("Could not find hipcc"), _NO_HIPCC),
-    Row((FileNotFoundError,), _with("'hipcc'"), _NO_HIPCC),
-    Row((KeyError,), _with("Unknown GPU architecture"), _always("arch unsupported by this aiter")),
+    KnownFailure((RuntimeError,), _match_text("ROCm version file not found"), _give_reason("ROCm not found")),
+    KnownFailure((RuntimeError,), _match_text("Get GPU arch from rocminfo failed"), _give_reason("no GPU visible")),
+    KnownFailure((AssertionError,), _match_text("Could not find hipcc"), _NO_HIPCC),
+    KnownFailure((FileNotFoundError,), _match_text("'hipcc'"), _NO_HIPCC),
+    KnownFailure((KeyError,), _match_text("Unknown GPU architecture"), _give_reason("arch unsupported by this aiter")),
     _BUILD,
     _NO_DRIVER,
-    Row((ValueError,), _with("not kernel arguments"), _always("aiter older than Triton")),
+    KnownFailure((ValueError,), _match_text("not kernel arguments"), _give_reason("aiter older than Triton")),
     _NO_CONFIG,
     _FLYDSL,
-    Row((ModuleNotFoundError,), _other_package, _always("a package that aiter needs is not installed")),
+    KnownFailure(
+        (ModuleNotFoundError,), _is_other_package, _give_reason("a package that aiter needs is not installed")
+    ),
 )
-CALL_ROWS: tuple[Row, ...] = (
+CALL_ROWS: tuple[KnownFailure, ...] = (
     _NO_CONFIG,
     _FLYDSL,
-    Row(
+    KnownFailure(
         (RuntimeError,),
         lambda error, text: re.search(r"invalid argument for fmha_\w+", text) is not None,
-        _always("no kernel for shape"),
+        _give_reason("no kernel for shape"),
     ),
     _NO_DRIVER,
     _BUILD,
@@ -103,29 +107,29 @@ CALL_ROWS: tuple[Row, ...] = (
 
 def import_reason(error: Exception, what: str) -> str:
     """Why aiter cannot be used, where importing `what` raised `error`; its type and text in one line."""
-    return _told(IMPORT_ROWS, error, f"import of {what}") or f"import of {what} failed ({_quoted(error)})"
+    return _find_reason(IMPORT_ROWS, error, f"import of {what}") or f"import of {what} failed ({_quote_error(error)})"
 
 
 def call_failure(error: Exception, what: str) -> Exception:
     """What to raise where a call of `what` raised `error`: UnsupportedError if it is listed, else the error itself."""
-    told = _told(CALL_ROWS, error, f"call of {what}")
+    told = _find_reason(CALL_ROWS, error, f"call of {what}")
     return UnsupportedError(told) if told else error
 
 
-def _told(rows: tuple[Row, ...], error: Exception, doing: str) -> str:
+def _find_reason(rows: tuple[KnownFailure, ...], error: Exception, doing: str) -> str:
     text = str(error)
     for row in rows:
         if isinstance(error, row.kinds) and row.seen(error, text):
-            return f"{row.reason(text)} ({doing} raised {_quoted(error)})"
+            return f"{row.reason(text)} ({doing} raised {_quote_error(error)})"
     return ""
 
 
-def _quoted(error: Exception) -> str:
+def _quote_error(error: Exception) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _walk_causes(error: BaseException) -> Iterator[BaseException]:
     """The error and what it was raised while handling, or from."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
 from kernels.aiter.importing import environment_entries, import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint, parameters_of
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from kernels.native.gemm import fp8_formats
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.gemm import Gemm
@@ -64,8 +64,8 @@ class AiterGemm(Backend[Gemm]):
                 f"{who}: aiter scales int8 products and rounds them to 16 bits, this workload wants int32 sums"
             )
         elif workload.dtype not in TAKES[self.path]:
-            found.append(f"{who} takes {listed(TAKES[self.path])}, not {workload.dtype}")
-        elif workload.scaled and workload.dtype not in fp8_formats(device):
+            found.append(f"{who} takes {join_names(TAKES[self.path])}, not {workload.dtype}")
+        elif workload.is_scaled and workload.dtype not in fp8_formats(device):
             found.append(f"{device.arch} does not multiply {workload.dtype}; aiter's fp8 is the one of its hardware")
         return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
 
@@ -73,9 +73,9 @@ class AiterGemm(Backend[Gemm]):
         """Transpose untimed where b is (K, N), and run once."""
         convert = partial(_weights_by_rows, workload)
         if not self.path:
-            return _tuned(workload, inputs, convert)
-        function, call = self._call(workload, inputs)
-        return direct(
+            return _prepare_tuned(workload, inputs, convert)
+        function, call = self._choose_function(workload, inputs)
+        return prepare_direct(
             Direct(
                 function,
                 call,
@@ -90,26 +90,26 @@ class AiterGemm(Backend[Gemm]):
     def _asm_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         found = []
         if device.arch not in ASM_ARCHS:
-            found.append(f"aiter's assembly is for {listed(ASM_ARCHS)}, not for {device.arch}")
+            found.append(f"aiter's assembly is for {join_names(ASM_ARCHS)}, not for {device.arch}")
         for name, size in (("n", workload.size_n), ("k", workload.size_k)):
             if size % ASM_MULTIPLE:
                 found.append(f"{WHO['asm']} needs {name} divisible by {ASM_MULTIPLE}, got {size}")
         return found
 
-    def _call(self, workload: Gemm, inputs: Tensors) -> tuple[Function, Callable[..., Any]]:
+    def _choose_function(self, workload: Gemm, inputs: Tensors) -> tuple[Function, Callable[..., Any]]:
         import torch
 
-        out_dtype = torch.bfloat16 if workload.scaled else inputs[0].dtype
+        out_dtype = torch.bfloat16 if workload.is_scaled else inputs[0].dtype
         if self.path == "ck":
-            function = Function.of(A8W8, "gemm_a8w8_CK", "ck")
-            return function, function.taking(("XQ", "WQ", "x_scale", "w_scale"), {"dtype": out_dtype})
+            function = Function.import_named(A8W8, "gemm_a8w8_CK", "ck")
+            return function, function.bind_tensors(("XQ", "WQ", "x_scale", "w_scale"), {"dtype": out_dtype})
         if self.path == "asm":
-            return _assembly(out_dtype, inputs[0].device)
-        if workload.scaled:
-            function = Function.of(TRITON_A8W8, "gemm_a8w8", "triton", old=OLD_TRITON_A8W8)
-            return function, function.taking(("x", "w", "x_scale", "w_scale"), {"dtype": out_dtype})
-        function = Function.of(TRITON_A16W16, "gemm_a16w16", "triton", old=OLD_TRITON_A16W16)
-        return function, function.taking(("x", "w"), {"dtype": out_dtype}, {"backend": "triton"})
+            return _bind_assembly(out_dtype, inputs[0].device)
+        if workload.is_scaled:
+            function = Function.import_named(TRITON_A8W8, "gemm_a8w8", "triton", old=OLD_TRITON_A8W8)
+            return function, function.bind_tensors(("x", "w", "x_scale", "w_scale"), {"dtype": out_dtype})
+        function = Function.import_named(TRITON_A16W16, "gemm_a16w16", "triton", old=OLD_TRITON_A16W16)
+        return function, function.bind_tensors(("x", "w"), {"dtype": out_dtype}, {"backend": "triton"})
 
 
 PARTS: tuple[tuple[str, str, Backend], ...] = tuple(
@@ -126,33 +126,33 @@ ENTRY_POINTS = (
 )
 
 
-def _assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
+def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
     """The function writes into `out`; until v0.1.9 it asks for the workspace that later ones make themselves."""
-    function = Function.of(A16W16, "gemm_a16w16_asm", "asm")
+    function = Function.import_named(A16W16, "gemm_a16w16_asm", "asm")
     asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
     optional = {}
     if "semaphore" in asked:
         optional["semaphore"] = import_aiter(A16W16, "get_semaphore_workspace")(device)
-    launch = function.taking(("A", "B", "out"), {}, optional)
+    launch = function.bind_tensors(("A", "B", "out"), {}, optional)
 
-    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def call_assembly(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         import torch
 
         out = torch.empty((a.shape[0], b.shape[0]), dtype=out_dtype, device=a.device)
         launch(a, b, out)
         return out
 
-    return function, call
+    return function, call_assembly
 
 
-def _tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors], Tensors]) -> Prepared:
+def _prepare_tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors], Tensors]) -> Prepared:
     """aiter's dispatcher, by the tables it ships or was given; the library that it took is the path."""
-    from kernels.aiter.warm import warmed
+    from kernels.aiter.warm import warm_up
 
-    function = Function.of(TUNED, "gemm_a16w16", "")
-    call = function.taking(("A", "B"), {}, {"otype": inputs[0].dtype})
+    function = Function.import_named(TUNED, "gemm_a16w16", "")
+    call = function.bind_tensors(("A", "B"), {}, {"otype": inputs[0].dtype})
     tensors = convert(inputs)
-    warm = warmed(partial(call, *tensors), function.what)
+    warm = warm_up(partial(call, *tensors), function.full_name)
     config = {**version_entries(), **environment_entries(), "weights": "(N, K)", "path": "not seen", **warm.entries}
     return Prepared(call, tensors, convert, lambda out: {"out": out}, config, Declares(never=("aten::_scaled_mm",)))
 

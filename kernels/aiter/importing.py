@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from kernels.aiter.failures import call_failure, import_reason
-from kernels.aiter.package import installed, missing_aiter
+from kernels.aiter.package import find_installed, missing_aiter
 from pytest_attnperf.errors import UnsupportedError
 
 __all__ = [
@@ -28,8 +28,8 @@ __all__ = [
     "environment_entries",
     "import_aiter",
     "import_changes",
+    "restored_environment",
     "toggle_entries",
-    "undone_environment",
     "without_ck",
 ]
 
@@ -77,7 +77,7 @@ def import_aiter(module: str, *names: str, old: str = "") -> Any:
     `old` is where the module was in earlier versions; it is tried only where the new place does not exist. Raises
     UnsupportedError with the reason, and what was raised, where aiter or the names are missing or cannot be imported.
     """
-    found = installed()
+    found = find_installed()
     reasons = missing_aiter()
     if found is None or reasons:
         raise UnsupportedError("; ".join(reasons) or "aiter not installed")
@@ -86,16 +86,16 @@ def import_aiter(module: str, *names: str, old: str = "") -> Any:
     if known:
         raise UnsupportedError(known)
     try:
-        loaded = _imported(module, old)
+        loaded = _import_module(module, old)
     except UnsupportedError as error:
         _failed[folder, module if WHOLE in sys.modules else WHOLE] = str(error)
         raise
-    values = tuple(_attribute(loaded, name, found.version) for name in names)
+    values = tuple(_get_attribute(loaded, name, found.version) for name in names)
     return values if len(names) > 1 else values[0] if names else loaded
 
 
 @contextmanager
-def undone_environment() -> Iterator[Changes]:
+def restored_environment() -> Iterator[Changes]:
     """Put back environment variables and the root logger as they were on entering, also after an exception.
 
     Variables that aiter reads later stay (READ_LATER). What differed is in the value given, once the block is left.
@@ -141,7 +141,7 @@ def environment_entries() -> dict[str, str]:
         if not name.startswith(RECORDED) or name in _changes.kept or any(part in name for part in LOGGING):
             continue
         value = os.environ[name]
-        entries[f"env.{name}"] = _contents(value) if any(part in name for part in PLACES) else value
+        entries[f"env.{name}"] = _hash_contents(value) if any(part in name for part in PLACES) else value
     return entries
 
 
@@ -154,9 +154,9 @@ def toggle_entries() -> dict[str, str]:
     return {f"toggle.{name}": str(getattr(module, name)) for name in TOGGLES if hasattr(module, name)}
 
 
-def _imported(module: str, old: str) -> ModuleType:
+def _import_module(module: str, old: str) -> ModuleType:
     try:
-        with undone_environment() as changes:
+        with restored_environment() as changes:
             return _new_or_old(module, old)
     finally:
         _changes.restored.update(changes.restored)
@@ -168,7 +168,7 @@ def _new_or_old(module: str, old: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except Exception as error:  # AssertionError, KeyError, RuntimeError, ... by what is missing
-        if not old or not _absent(error, module):
+        if not old or not _is_absent(error, module):
             raise UnsupportedError(import_reason(error, module)) from error
     try:
         return importlib.import_module(old)
@@ -176,13 +176,13 @@ def _new_or_old(module: str, old: str) -> ModuleType:
         raise UnsupportedError(import_reason(error, old)) from error
 
 
-def _absent(error: Exception, module: str) -> bool:
+def _is_absent(error: Exception, module: str) -> bool:
     """Whether this very module, or a package that it is in, does not exist; not one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return name is not None and (module == name or module.startswith(f"{name}."))
 
 
-def _attribute(module: ModuleType, name: str, version: str) -> Any:
+def _get_attribute(module: ModuleType, name: str, version: str) -> Any:
     if not hasattr(module, name):
         raise UnsupportedError(f"aiter {version} has no {module.__name__}.{name}")
     return getattr(module, name)
@@ -195,7 +195,7 @@ def _put_back(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-def _contents(value: str) -> str:
+def _hash_contents(value: str) -> str:
     """Files or folders named by a variable, as a short hash of what is in the files."""
     digest = hashlib.sha256()
     for part in value.split(os.pathsep):

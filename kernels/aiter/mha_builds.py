@@ -21,7 +21,7 @@ from kernels.aiter.mha_source import (
     constant_arguments,
     kernel_arguments,
     kernel_file,
-    padded,
+    pad_head_dim,
     read_config,
     source_root,
 )
@@ -46,7 +46,7 @@ INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Launch:
+class AttnFwdLaunch:
     """The arguments of one launch of `_attn_fwd`, as `_flash_attn_forward` would pass them.
 
     pointers     name -> type, of tensors that are not None
@@ -77,7 +77,7 @@ class AiterMhaKernel(Kernel):
         if root is None or self.unsupported_reasons(arch):
             return []
         return [
-            build_with(shipped(root, arch, workload), workload, arch, root=root, label="shipped")
+            build_with(read_shipped_values(root, arch, workload), workload, arch, root=root, label="shipped")
             for workload in (
                 Prefill(batch=4, seq_q=4096, heads=8, head_dim=head_dim, dtype=dtype, causal=True)
                 for head_dim in HEAD_DIMS
@@ -103,7 +103,7 @@ class AiterMhaKernel(Kernel):
 KERNEL = AiterMhaKernel()
 
 
-def shipped(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:
+def read_shipped_values(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:
     """The values that aiter's own file gives for a workload. Raises CodeObjectError where it cannot be read."""
     path = config_file(root, arch)
     if path is None:
@@ -131,10 +131,10 @@ def build_with(
     if path is None:
         raise CodeObjectError(f"set {SOURCE_VARIABLE} to the root of a checkout of ROCm/aiter; {tree} is none")
     names, constexprs = kernel_arguments(path), constant_arguments(path)
-    launch = _launch(workload)
+    launch = _make_launch(workload)
     _require_features(workload, names, path)
-    signature, constants, aligned = _specialised(launch, names, constexprs)
-    own, options = _divided(values, names, path)
+    signature, constants, aligned = _specialise_launch(launch, names, constexprs)
+    own, options = _split_values(values, names, path)
     missing = [name for name in names if name not in signature and name not in constants and name not in own]
     missing = [name for name in missing if name not in _WITH_DEFAULT]
     if missing:
@@ -144,7 +144,7 @@ def build_with(
         )
     return KernelBuild(
         kernel=NAME,
-        config=f"d{workload.head_dim}-{workload.dtype}-{label or _told(values)}",
+        config=f"d{workload.head_dim}-{workload.dtype}-{label or _format_config(values)}",
         arch=arch,
         source=TritonSource(
             module=KERNEL_MODULE,
@@ -156,7 +156,7 @@ def build_with(
         ),
         settings={name: str(value) for name, value in sorted(values.items())},
         matrix=True,
-        where=_place(path, tree, arch),
+        where=_format_place(path, tree, arch),
     )
 
 
@@ -169,7 +169,7 @@ def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Pa
         raise CodeObjectError(f"_attn_fwd of {path} has no {', '.join(lacking)}, which {workload.id} needs")
 
 
-def _place(path: Path, tree: Path | None, arch: str) -> str:
+def _format_place(path: Path, tree: Path | None, arch: str) -> str:
     """The configuration file, relative to the tree; the kernel's where there is none."""
     found = (config_file(tree, arch) if tree is not None else None) or path
     return found.relative_to(tree).as_posix() if tree is not None else found.as_posix()
@@ -179,12 +179,12 @@ _WITH_DEFAULT = frozenset({"HEAD_STRIDE_ALIGNED_8"})
 """Constants that the kernel has a default for."""
 
 
-def _told(values: Mapping[str, Any]) -> str:
+def _format_config(values: Mapping[str, Any]) -> str:
     """'BLOCK_M64-BLOCK_N32-...' in alphabetical order, of characters that an id takes."""
     return "-".join(f"{name}{values[name]}" for name in sorted(values))
 
 
-def _divided(
+def _split_values(
     values: Mapping[str, Any], names: Sequence[str], path: Path
 ) -> tuple[dict[str, object], dict[str, object]]:
     """(constants of the kernel, options of the compiler): names in capitals are the kernel's."""
@@ -199,8 +199,8 @@ def _divided(
     return own, options
 
 
-def _specialised(
-    launch: Launch, names: Sequence[str], constexprs: frozenset[str]
+def _specialise_launch(
+    launch: AttnFwdLaunch, names: Sequence[str], constexprs: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, object], list[str]]:
     """(signature, constants, aligned arguments) that a launch with these arguments leads to, of those there are."""
     signature = {name: kind for name, kind in launch.pointers.items() if name in names}
@@ -220,7 +220,7 @@ def _specialised(
     return signature, {**{n: v for n, v in absent.items() if n not in signature}, **constants}, aligned
 
 
-def _launch(workload: Prefill | Varlen) -> Launch:
+def _make_launch(workload: Prefill | Varlen) -> AttnFwdLaunch:
     """As `_flash_attn_forward` passes them for contiguous inputs, without dropout and sinks.
 
     Raises CodeObjectError for a workload that aiter's kernel does not take in 16 or 32 bits.
@@ -237,16 +237,16 @@ def _launch(workload: Prefill | Varlen) -> Launch:
     seq_q, seq_kv = (
         (workload.max_q, workload.max_kv) if isinstance(workload, Varlen) else (workload.seq_q, workload.seq_kv)
     )
-    integers = {**_strides(workload, seq_q, seq_kv), "philox_seed": 0, "philox_offset_base_in": 0}
+    integers = {**_compute_strides(workload, seq_q, seq_kv), "philox_seed": 0, "philox_offset_base_in": 0}
     integers |= {"SEQLEN_Q": seq_q, "SEQLEN_K": seq_kv, "BATCH": workload.batch}
-    return Launch(pointers, integers, ("sm_scale", "dropout_p"), _constants(workload, packed))
+    return AttnFwdLaunch(pointers, integers, ("sm_scale", "dropout_p"), _kernel_constants(workload, packed))
 
 
-def _strides(workload: Prefill | Varlen, seq_q: int, seq_kv: int) -> dict[str, int]:
+def _compute_strides(workload: Prefill | Varlen, seq_q: int, seq_kv: int) -> dict[str, int]:
     """Of (B, S, H, D) and (T, H, D), and of lse (B, H, S) and (T, H)."""
     packed = isinstance(workload, Varlen)
-    wide = padded(workload.head_dim)
-    narrow = padded(getattr(workload, "head_dim_v", workload.head_dim))
+    wide = pad_head_dim(workload.head_dim)
+    narrow = pad_head_dim(getattr(workload, "head_dim_v", workload.head_dim))
     found: dict[str, int] = {}
     for name, row, seq, heads, width in (
         ("q", "m", seq_q, workload.heads, wide),
@@ -264,9 +264,9 @@ def _strides(workload: Prefill | Varlen, seq_q: int, seq_kv: int) -> dict[str, i
     return found | {"stride_alibi_z_in": 0, "stride_alibi_h_in": 1 if workload.alibi else 0}
 
 
-def _constants(workload: Prefill | Varlen, packed: bool) -> dict[str, object]:
-    wide = padded(workload.head_dim)
-    narrow = padded(getattr(workload, "head_dim_v", workload.head_dim))
+def _kernel_constants(workload: Prefill | Varlen, packed: bool) -> dict[str, object]:
+    wide = pad_head_dim(workload.head_dim)
+    narrow = pad_head_dim(getattr(workload, "head_dim_v", workload.head_dim))
     return {
         "IS_CAUSAL": workload.causal,
         "NUM_Q_HEADS": workload.heads,

@@ -41,7 +41,7 @@ def load_attn_fwd(root: Path, arch: str) -> Any:
         )
     name = ".".join(path.relative_to(root).with_suffix("").parts)
     try:
-        with _bare_packages(root), _environment_kept(), _gpu_of(arch), warnings.catch_warnings():
+        with _bare_packages(root), _keep_environment(), _gpu_of(arch), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = importlib.import_module(name)
     except Exception as error:
@@ -70,7 +70,7 @@ def _bare_packages(root: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _environment_kept() -> Iterator[None]:
+def _keep_environment() -> Iterator[None]:
     """Undo what the modules change in the environment, e.g. TRITON_PRINT_AUTOTUNING."""
     before = dict(os.environ)
     try:

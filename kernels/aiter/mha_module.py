@@ -27,7 +27,7 @@ def with_impl(module: ModuleType, impl: str, call: Callable[..., Any]) -> Callab
             import_aiter(MHA, "mha_set_impl", old=OLD_MHA)
         return call
 
-    def switched(*tensors: Any) -> Any:
+    def call_switched(*tensors: Any) -> Any:
         before = module._MHA_IMPL
         module.mha_set_impl(impl)
         try:
@@ -35,4 +35,4 @@ def with_impl(module: ModuleType, impl: str, call: Callable[..., Any]) -> Callab
         finally:
             module.mha_set_impl(before)
 
-    return switched
+    return call_switched

@@ -44,7 +44,7 @@ def source_root() -> Path | None:
 
 def kernel_file(root: Path) -> Path | None:
     """The file of `_attn_fwd` in the tree that holds `aiter/`; None where there is none."""
-    return next((root / name for name in KERNEL_MODULES if _defines(root / name, "_attn_fwd")), None)
+    return next((root / name for name in KERNEL_MODULES if _has_function(root / name, "_attn_fwd")), None)
 
 
 def public_file(root: Path) -> Path | None:
@@ -98,7 +98,7 @@ def constant_arguments(path: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _defines(path: Path, function: str) -> bool:
+def _has_function(path: Path, function: str) -> bool:
     try:
         return f"\ndef {function}(" in f"\n{path.read_text(encoding='utf-8')}"
     except OSError:
@@ -122,10 +122,10 @@ def bucket_of(workload: Any, arch: str = "", present: Collection[str] | None = N
         return "pe"
     if in_fp32:
         return "dropout_or_fp32"
-    return "small_head" if 16 < padded(head_dim_v) <= 64 and "small_head" in known else "default"
+    return "small_head" if 16 < pad_head_dim(head_dim_v) <= 64 and "small_head" in known else "default"
 
 
-def padded(head_dim: int) -> int:
+def pad_head_dim(head_dim: int) -> int:
     """The head dimension that the kernel sees: aiter pads to a multiple of 8 within the call."""
     return (head_dim + 7) // 8 * 8
 

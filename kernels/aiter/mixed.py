@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import CK, MHA, route_reasons
-from kernels.aiter.signatures import EntryPoint, arguments, parameters_of
+from kernels.aiter.signatures import EntryPoint, match_arguments, parameters_of
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.paged_cache import require_block_table
@@ -81,7 +81,7 @@ class BatchPrefill:
     lse: bool
     sinks: bool
 
-    def unit(self, function: Callable[..., Any]) -> int:
+    def keys_per_page(self, function: Callable[..., Any]) -> int:
         """Keys per page as this version of aiter is given them: the memory is the same, its block table is longer.
 
         Without `kv_last_page_lens` (before v0.1.12) it takes pages of one key only.
@@ -90,7 +90,9 @@ class BatchPrefill:
             return 1
         return next(size for size in CK_PAGES if self.page % size == 0)
 
-    def convert(self, unit: int, q: torch.Tensor, caches: Tensors, table: torch.Tensor, extras: Tensors) -> Tensors:
+    def convert_inputs(
+        self, unit: int, q: torch.Tensor, caches: Tensors, table: torch.Tensor, extras: Tensors
+    ) -> Tensors:
         """q (T, H, D), keys and values, then `cu_seqlens_q`, lists of pages, and sinks where there are any.
 
         `table` is the canonical one, or that of a contiguous cache in pages of one key.
@@ -103,7 +105,7 @@ class BatchPrefill:
         k, v = (cache.view(shape) for cache in caches)
         return (q, k, v, starts, lists.indptr, lists.indices, lists.last_lens, *extras)
 
-    def values(self, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
+    def collect_arguments(self, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
         """Arguments by name."""
         q, k, v, starts, indptr, indices, last_lens, *sinks = tensors
         return {
@@ -126,7 +128,7 @@ class BatchPrefill:
             **({"sink_ptr": sinks[0]} if sinks else {}),
         }
 
-    def needed(self) -> tuple[str, ...]:
+    def needed_arguments(self) -> tuple[str, ...]:
         """Arguments that change what is computed."""
         return ("sink_ptr",) if self.sinks else ()
 
@@ -155,23 +157,30 @@ def bind_batch_prefill(
     """`parts` gives q (T, H, D), (k, v), the table and (sinks,) or () of canonical inputs."""
     import torch
 
-    mha = paged_binding.module_with("mha_batch_prefill_func", MHA)
-    unit = problem.unit(mha.mha_batch_prefill_func)
+    mha = paged_binding.import_aiter_module("mha_batch_prefill_func", MHA)
+    unit = problem.keys_per_page(mha.mha_batch_prefill_func)
     q = parts(inputs)[0]
     out = torch.empty_like(q)
 
-    def convert(new: Tensors) -> Tensors:
+    def convert_inputs(new: Tensors) -> Tensors:
         q, caches, table, extras = parts(new)
-        return problem.convert(unit, q, caches, table, extras)
+        return problem.convert_inputs(unit, q, caches, table, extras)
 
-    example = problem.values(convert(inputs), out)
-    _, taken = arguments(mha.mha_batch_prefill_func, example, needed=problem.needed())
+    example = problem.collect_arguments(convert_inputs(inputs), out)
+    _, taken = match_arguments(mha.mha_batch_prefill_func, example, needed=problem.needed_arguments())
 
-    def call(*tensors: torch.Tensor) -> Any:
-        return mha.mha_batch_prefill_func(**paged_binding.chosen(problem.values(tensors, out), taken))
+    def call_aiter(*tensors: torch.Tensor) -> Any:
+        return mha.mha_batch_prefill_func(**paged_binding.select_values(problem.collect_arguments(tensors, out), taken))
 
-    return paged_binding.prepared(
-        BATCH_PREFILL, call, inputs, convert, outputs, promised="ck", written=out, config={"page": str(unit)}
+    return paged_binding.prepare_paged_call(
+        BATCH_PREFILL,
+        call_aiter,
+        inputs,
+        convert_inputs,
+        outputs,
+        promised="ck",
+        written=out,
+        config={"page": str(unit)},
     )
 
 
@@ -199,10 +208,10 @@ class CkMixed(Backend[Mixed]):
             sinks=workload.sinks,
         )
 
-        def parts(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
+        def split_inputs(new: Tensors) -> tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]:
             return new[0], new[1:3], new[3], new[6:]
 
-        return bind_batch_prefill(problem, inputs, parts, lambda out: {"out": out})
+        return bind_batch_prefill(problem, inputs, split_inputs, lambda out: {"out": out})
 
 
 @dataclass(frozen=True)
@@ -213,7 +222,7 @@ class TritonMixed(Backend[Mixed]):
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
         """It reads 8-bit caches in the format of the architecture."""
-        found = paged_binding.elsewhere(device)
+        found = paged_binding.device_reasons(device)
         has = paged_binding.FP8_CACHES.get(device.arch, "")
         if workload.cache and workload.cache != has:
             found.append(f"{UNIFIED} takes no {workload.cache} cache on {device.arch}{f', but {has}' if has else ''}")
@@ -228,18 +237,18 @@ class TritonMixed(Backend[Mixed]):
         import torch
 
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
-        module = paged_binding.module_with("unified_attention", UNIFIED_MODULE, UNIFIED_OLD)
+        module = paged_binding.import_aiter_module("unified_attention", UNIFIED_MODULE, UNIFIED_OLD)
         out = torch.empty_like(inputs[0])
         needed = ("sinks",) if workload.sinks else ()
-        _, taken = arguments(module.unified_attention, unified_values(workload, inputs, out), needed=needed)
+        _, taken = match_arguments(module.unified_attention, unified_values(workload, inputs, out), needed=needed)
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
-            module.unified_attention(**paged_binding.chosen(unified_values(workload, tensors, out), taken))
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
+            module.unified_attention(**paged_binding.select_values(unified_values(workload, tensors, out), taken))
             return out
 
-        return paged_binding.prepared(
+        return paged_binding.prepare_paged_call(
             UNIFIED,
-            call,
+            call_aiter,
             inputs,
             lambda new: new,
             lambda out: {"out": out},

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.aiter import paged_binding, paged_layout
 from kernels.aiter.attention import ASM, route_reasons
-from kernels.aiter.signatures import EntryPoint, arguments
+from kernels.aiter.signatures import EntryPoint, match_arguments
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.mla import Mla
 
@@ -85,7 +85,7 @@ class Absorbed:
         q = q_nope.new_empty((*tokens, workload.latent_dim + workload.rope_dim))
         return cls(workload, q, q_nope.new_empty((*tokens, workload.latent_dim)))
 
-    def convert(self, inputs: Tensors) -> Tensors:
+    def convert_inputs(self, inputs: Tensors) -> Tensors:
         """(q_nope, q_pe, kv, W_UK, W_UV): (T, H, D), (T, H, R), (B * T_kv, 1, 1, C + R), (H, D, C), (H, C, Dv)."""
         import torch
 
@@ -100,20 +100,20 @@ class Absorbed:
             w_uv.transpose(1, 2).contiguous(),
         )
 
-    def absorb(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
+    def absorb_queries(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
         """W_UK^T q_nope and q_pe side by side in `q`."""
         import torch
 
         self.q[..., : self.workload.latent_dim] = torch.bmm(q_nope.transpose(0, 1), w_uk).transpose(0, 1)
         self.q[..., self.workload.latent_dim :] = q_pe
 
-    def project(self, w_uv: torch.Tensor) -> torch.Tensor:
+    def project_values(self, w_uv: torch.Tensor) -> torch.Tensor:
         """What the kernel left in `latent` -> (H, T, Dv)."""
         import torch
 
         return torch.bmm(self.latent.transpose(0, 1), w_uv)
 
-    def outputs(self, result: torch.Tensor) -> Outputs:
+    def name_outputs(self, result: torch.Tensor) -> Outputs:
         """(H, T, Dv) -> (B, S, H, Dv)."""
         made = self.workload
         return {"out": result.view(made.heads, made.batch, made.seq_q, made.value_dim).permute(1, 2, 0, 3)}
@@ -156,25 +156,25 @@ class AsmMla(AiterMla):
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Pages of one key, in their order."""
-        module = paged_binding.module_with("mla_decode_fwd", "aiter.mla")
+        module = paged_binding.import_aiter_module("mla_decode_fwd", "aiter.mla")
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = asm_values(absorbed)
-        example = absorbed.convert(inputs)
-        _, taken = arguments(module.mla_decode_fwd, {**fixed, "kv_buffer": example[2]})
-        chosen = paged_binding.chosen({**fixed, "kv_buffer": None}, taken)
+        example = absorbed.convert_inputs(inputs)
+        _, taken = match_arguments(module.mla_decode_fwd, {**fixed, "kv_buffer": example[2]})
+        chosen = paged_binding.select_values({**fixed, "kv_buffer": None}, taken)
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
             q_nope, q_pe, kv, w_uk, w_uv = tensors
-            absorbed.absorb(q_nope, q_pe, w_uk)
+            absorbed.absorb_queries(q_nope, q_pe, w_uk)
             module.mla_decode_fwd(**{**chosen, "kv_buffer": kv})
-            return absorbed.project(w_uv)
+            return absorbed.project_values(w_uv)
 
-        return paged_binding.prepared(
+        return paged_binding.prepare_paged_call(
             MLA_ASM,
-            call,
+            call_aiter,
             inputs,
-            absorbed.convert,
-            absorbed.outputs,
+            absorbed.convert_inputs,
+            absorbed.name_outputs,
             promised="asm",
             written=absorbed.latent,
             config={"form": "absorb", "projections": "torch.bmm, timed", "mode": "not persistent", "page": "1"},
@@ -202,12 +202,12 @@ def asm_values(absorbed: Absorbed) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class TritonMla(AiterMla):
+class AiterTritonMla(AiterMla):
     """fp16 and bf16, one token per sequence, any heads and sizes."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
         """It has no mask, so all tokens but a last one would see too much."""
-        found = paged_binding.elsewhere(device)
+        found = paged_binding.device_reasons(device)
         if workload.dtype not in ("f16", "bf16"):
             found.append(f"{MLA_TRITON} is offered for bf16, f16, not {workload.dtype}")
         if workload.seq_q > 1:
@@ -218,25 +218,25 @@ class TritonMla(AiterMla):
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
         """Values are the first part of a row of the cache, read where they lie."""
-        module = paged_binding.module_with("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
+        module = paged_binding.import_aiter_module("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = triton_values(absorbed)
         function = module.decode_attention_fwd_grouped_rope
-        _, taken = arguments(function, {**fixed, **_buffers(workload, absorbed.convert(inputs)[2])})
+        _, taken = match_arguments(function, {**fixed, **_cache_views(workload, absorbed.convert_inputs(inputs)[2])})
 
-        def call(*tensors: torch.Tensor) -> torch.Tensor:
+        def call_aiter(*tensors: torch.Tensor) -> torch.Tensor:
             q_nope, q_pe, kv, w_uk, w_uv = tensors
-            absorbed.absorb(q_nope, q_pe, w_uk)
-            values = {**fixed, **_buffers(workload, kv)}
-            module.decode_attention_fwd_grouped_rope(**paged_binding.chosen(values, taken))
-            return absorbed.project(w_uv)
+            absorbed.absorb_queries(q_nope, q_pe, w_uk)
+            values = {**fixed, **_cache_views(workload, kv)}
+            module.decode_attention_fwd_grouped_rope(**paged_binding.select_values(values, taken))
+            return absorbed.project_values(w_uv)
 
-        return paged_binding.prepared(
+        return paged_binding.prepare_paged_call(
             MLA_TRITON,
-            call,
+            call_aiter,
             inputs,
-            absorbed.convert,
-            absorbed.outputs,
+            absorbed.convert_inputs,
+            absorbed.name_outputs,
             promised="triton",
             written=absorbed.latent,
             config={"form": "absorb", "projections": "torch.bmm, timed", "num_kv_splits": f"{KV_SPLITS}, in fp32"},
@@ -269,7 +269,7 @@ def triton_values(absorbed: Absorbed) -> dict[str, Any]:
     }
 
 
-def _buffers(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
+def _cache_views(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
     """(keys, 1, C + R) and its first C elements."""
     k_buffer = kv[:, 0]
     return {"k_buffer": k_buffer, "v_buffer": k_buffer[..., : workload.latent_dim]}
@@ -277,5 +277,5 @@ def _buffers(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
 
 PARTS: tuple[tuple[str, str, Backend], ...] = (
     ("aiter.asm", "mla", AsmMla("aiter.asm")),
-    ("aiter.triton", "mla", TritonMla("aiter.triton")),
+    ("aiter.triton", "mla", AiterTritonMla("aiter.triton")),
 )

@@ -43,13 +43,13 @@ class Installed:
 
 def missing_aiter() -> list[str]:
     """Why ROCm's aiter cannot be used, judged by files alone; empty when it is there."""
-    folders, where = _found()
+    folders, where = _find_folders()
     if where is None:
         return ["aiter is not installed (it is ROCm/aiter on GitHub; the package `aiter` on PyPI is unrelated)"]
     rocm = next((folder for folder in folders if _is_rocms(folder)), None)
     if rocm is None:
-        return [_stranger(folders, where)]
-    if _version(rocm) == STALE_ON_PYPI:
+        return [_describe_stranger(folders, where)]
+    if _find_version(rocm) == STALE_ON_PYPI:
         return [
             f"`aiter` at {rocm} is amd-aiter {STALE_ON_PYPI}, the stale pre-release on PyPI without compiled modules; "
             "uninstall it and install ROCm/aiter from its GitHub releases or from source"
@@ -57,26 +57,26 @@ def missing_aiter() -> list[str]:
     return []
 
 
-def installed() -> Installed | None:
+def find_installed() -> Installed | None:
     """ROCm's aiter on the path; None where there is none."""
-    folders, _ = _found()
+    folders, _ = _find_folders()
     folder = next((folder for folder in folders if _is_rocms(folder)), None)
     if folder is None:
         return None
-    version = _version(folder)
-    return Installed(folder, version, _revision(folder, version))
+    version = _find_version(folder)
+    return Installed(folder, version, _find_revision(folder, version))
 
 
 def version_entries() -> dict[str, str]:
     """Configuration entries `aiter` and, where it is known, `aiter_revision`."""
-    found = installed()
+    found = find_installed()
     if found is None:
         return {"aiter": UNKNOWN}
     entries = {"aiter": found.version}
     return {**entries, "aiter_revision": found.revision} if found.revision else entries
 
 
-def _found() -> tuple[list[Path], str | None]:
+def _find_folders() -> tuple[list[Path], str | None]:
     """Folders of the package `aiter`, and where it is in words; None as the latter where there is none at all."""
     try:
         spec = importlib.util.find_spec("aiter")
@@ -93,7 +93,7 @@ def _is_rocms(folder: Path) -> bool:
     return (folder / "ops" / "mha.py").is_file() and (folder / "jit").is_dir()
 
 
-def _stranger(folders: list[Path], where: str) -> str:
+def _describe_stranger(folders: list[Path], where: str) -> str:
     """What a package of that name is, which is not ROCm's."""
     if any((folder / "azip.py").is_file() for folder in folders):
         return f"`aiter` at {where} is PyPI's asyncio package, not ROCm/aiter; uninstall it and install ROCm/aiter"
@@ -107,11 +107,11 @@ def _stranger(folders: list[Path], where: str) -> str:
     return f"`aiter` at {where} is an unknown package of that name: ROCm/aiter has ops/mha.py and jit/"
 
 
-def _version(folder: Path) -> str:
+def _find_version(folder: Path) -> str:
     """Of the distribution that owns the folder: another one of that name may be installed beside it."""
     for name in DISTRIBUTIONS:
         for distribution in importlib.metadata.distributions(name=name):
-            if any(root.resolve() == folder.parent.resolve() for root in _roots(distribution)):
+            if any(root.resolve() == folder.parent.resolve() for root in _list_roots(distribution)):
                 return distribution.version
     try:
         text = (folder / "_version.py").read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def _version(folder: Path) -> str:
     return line.group(1) if line else UNKNOWN
 
 
-def _roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
+def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
     """Folders that a distribution's packages may lie in: where it is installed, and the checkout of an editable one."""
     yield Path(str(distribution.locate_file("")))
     try:
@@ -132,7 +132,7 @@ def _roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
         yield Path(unquote(urlparse(str(url)).path))
 
 
-def _revision(folder: Path, version: str) -> str:
+def _find_revision(folder: Path, version: str) -> str:
     """Of the checkout that the folder is the package of; otherwise the part of the version that names a commit."""
     root = folder.parent
     if (root / "op_tests").is_dir() or (root / "csrc").is_dir():
@@ -151,13 +151,13 @@ def _git_head(root: Path) -> str:
             git = (root / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
         name = head.partition("ref:")[2].strip()
-        sha = _ref(git, name) if name else head
+        sha = _read_ref(git, name) if name else head
     except OSError:
         return ""
     return sha if _SHA.fullmatch(sha) else ""
 
 
-def _ref(git: Path, name: str) -> str:
+def _read_ref(git: Path, name: str) -> str:
     """What a branch points to; a worktree keeps its branches in the common folder."""
     common = git / "commondir"
     folders = [git, (git / common.read_text(encoding="utf-8").strip()).resolve()] if common.is_file() else [git]

@@ -26,13 +26,13 @@ NO_KERNEL = ("cannot get heuristic kernel", "not supported this kernel", "not fi
 """In what aiter's assembly launchers raise where their table has no kernel for a shape."""
 
 
-def elsewhere(device: DeviceInfo) -> list[str]:
+def device_reasons(device: DeviceInfo) -> list[str]:
     """Why aiter cannot run on this device or is not there; read from files, for importing it may start a build."""
     found = [] if device.kind == "rocm" else [f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})"]
     return found + missing_aiter()
 
 
-def module_with(function: str, module: str, old: str = "") -> ModuleType:
+def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType:
     """A module of aiter, to look the function up in at every call: so a run can be watched.
 
     Raises UnsupportedError where it cannot be imported or lacks the function.
@@ -42,12 +42,12 @@ def module_with(function: str, module: str, old: str = "") -> ModuleType:
     return found
 
 
-def chosen(values: Mapping[str, Any], taken: Mapping[str, object]) -> dict[str, Any]:
-    """The values whose names are in `taken`, as `signatures.arguments` gives them."""
+def select_values(values: Mapping[str, Any], taken: Mapping[str, object]) -> dict[str, Any]:
+    """The values whose names are in `taken`, as `signatures.match_arguments` gives them."""
     return {name: values[name] for name in taken}
 
 
-def prepared(
+def prepare_paged_call(
     who: str,
     call: Callable[..., Any],
     inputs: Tensors,
@@ -69,17 +69,17 @@ def prepared(
     Raises UnsupportedError where aiter says that it has no kernel for this, and AttnperfError where another path ran or
     the result was not written whole.
     """
-    from kernels.aiter.warm import warmed
+    from kernels.aiter.warm import warm_up
 
     tensors = own_copies(convert(inputs))
     written.fill_(float("nan"))
     try:
-        warm = warmed(lambda: call(*tensors), who, {also: promised} if also else None)
+        warm = warm_up(lambda: call(*tensors), who, {also: promised} if also else None)
     except RuntimeError as error:
         if any(text in str(error) for text in NO_KERNEL):
             raise UnsupportedError(f"{who} has no kernel for this shape ({type(error).__name__}: {error})") from error
         raise
-    warm.require(promised, who)
+    warm.require_path(promised, who)
     require_written(who, written)
     return Prepared(
         call=call,

@@ -70,24 +70,24 @@ def vector_keys(cache: torch.Tensor) -> torch.Tensor:
     """(pages, page, Hk, D) -> (pages, Hk, D / x, page, x)."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
-    return _reordered(cache.view(pages, page, kv_heads, head_dim // x, x), (0, 2, 3, 1, 4))
+    return _permute_dims(cache.view(pages, page, kv_heads, head_dim // x, x), (0, 2, 3, 1, 4))
 
 
 def transposed_values(cache: torch.Tensor) -> torch.Tensor:
     """(pages, page, Hk, D) -> (pages, Hk, D, page)."""
-    return _reordered(cache, (0, 2, 3, 1))
+    return _permute_dims(cache, (0, 2, 3, 1))
 
 
 def shuffled_values(cache: torch.Tensor) -> torch.Tensor:
     """(pages, page, Hk, D) -> (pages, Hk, page / x, D, x): x keys of one element lie together."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
-    return _reordered(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))
+    return _permute_dims(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))
 
 
 def heads_before_keys(cache: torch.Tensor) -> torch.Tensor:
     """(pages, page, Hk, D) -> (pages, Hk, page, D)."""
-    return _reordered(cache, (0, 2, 1, 3))
+    return _permute_dims(cache, (0, 2, 1, 3))
 
 
 def scale_of_every_key(scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
@@ -96,7 +96,7 @@ def scale_of_every_key(scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor
     return scale.view(1, 1, 1).expand(pages, kv_heads, page).contiguous()
 
 
-def _reordered(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
+def _permute_dims(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
     """Permuted and contiguous; 8-bit formats are moved as bytes, which every device does."""
     import torch
 

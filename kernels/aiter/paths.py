@@ -70,25 +70,25 @@ _TRITON_MHA = {TRITON: "flash_attn_func flash_attn_varlen_func"}
 _DAO = "aiter.ops.triton._triton_kernels.flash_attn_triton_amd.interface_v2"
 
 
-def _rows(module: str, functions: Mapping[str, str]) -> dict[tuple[str, str], str]:
+def _make_path_rows(module: str, functions: Mapping[str, str]) -> dict[tuple[str, str], str]:
     return {(module, name): path for path, names in functions.items() for name in names.split()}
 
 
 LOW_LEVEL: dict[tuple[str, str], str] = {
-    **_rows("aiter.ops.mha", _MHA),
-    **_rows("aiter.ops.attention", _ATTENTION),
-    **_rows("aiter.tuned_gemm", _TUNED_GEMM),
-    **_rows("aiter.ops.gemm_op_a16w16", {ASM: "gemm_a16w16_asm"}),
-    **_rows("aiter.ops.gemm_op_a8w8", _A8W8),
-    **_rows("aiter.ops.triton.attention.mha", _TRITON_MHA),
-    **_rows("aiter.ops.triton.mha", _TRITON_MHA),
-    **_rows(_DAO, {TRITON_DAO: "fwd varlen_fwd bwd varlen_bwd fwd_kvcache"}),
-    **_rows("aiter.ops.triton.gemm.basic.gemm_a16w16", {TRITON: "gemm_a16w16"}),
-    **_rows("aiter.ops.triton.gemm_a16w16", {TRITON: "gemm_a16w16"}),
-    **_rows("aiter.ops.triton.gemm.basic.gemm_a8w8", {TRITON: "gemm_a8w8"}),
-    **_rows("aiter.ops.triton.gemm_a8w8", {TRITON: "gemm_a8w8"}),
-    **_rows("aiter.ops.rmsnorm", _RMSNORM),
-    **_rows("aiter.ops.norm", {CK: "layer_norm layernorm2d_fwd layernorm2d_fwd_with_add"}),
+    **_make_path_rows("aiter.ops.mha", _MHA),
+    **_make_path_rows("aiter.ops.attention", _ATTENTION),
+    **_make_path_rows("aiter.tuned_gemm", _TUNED_GEMM),
+    **_make_path_rows("aiter.ops.gemm_op_a16w16", {ASM: "gemm_a16w16_asm"}),
+    **_make_path_rows("aiter.ops.gemm_op_a8w8", _A8W8),
+    **_make_path_rows("aiter.ops.triton.attention.mha", _TRITON_MHA),
+    **_make_path_rows("aiter.ops.triton.mha", _TRITON_MHA),
+    **_make_path_rows(_DAO, {TRITON_DAO: "fwd varlen_fwd bwd varlen_bwd fwd_kvcache"}),
+    **_make_path_rows("aiter.ops.triton.gemm.basic.gemm_a16w16", {TRITON: "gemm_a16w16"}),
+    **_make_path_rows("aiter.ops.triton.gemm_a16w16", {TRITON: "gemm_a16w16"}),
+    **_make_path_rows("aiter.ops.triton.gemm.basic.gemm_a8w8", {TRITON: "gemm_a8w8"}),
+    **_make_path_rows("aiter.ops.triton.gemm_a8w8", {TRITON: "gemm_a8w8"}),
+    **_make_path_rows("aiter.ops.rmsnorm", _RMSNORM),
+    **_make_path_rows("aiter.ops.norm", {CK: "layer_norm layernorm2d_fwd layernorm2d_fwd_with_add"}),
 }
 """(module, function) -> the path that a call of it is."""
 
@@ -114,39 +114,41 @@ class _Watch:
         self._seen = seen
         self._stacks = threading.local()
         self._ours: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
-        self._patches = Patches(Patch(module, "", name, self._wrapping(path)) for (module, name), path in table.items())
+        self._patches = Patches(
+            Patch(module, "", name, self._make_wrapper(path)) for (module, name), path in table.items()
+        )
 
     def __enter__(self) -> None:
         self._patches.__enter__()
         instead = {id(original): wrapper for wrapper, original in self._ours.values()}
-        _replace(lambda value: instead.get(id(value), value))
+        _replace_values(lambda value: instead.get(id(value), value))
 
     def __exit__(self, *error: Any) -> None:
         self._patches.__exit__(*error)
-        _replace(self._original)
+        _replace_values(self._find_original)
 
-    def _original(self, value: Any) -> Any:
+    def _find_original(self, value: Any) -> Any:
         while id(value) in self._ours:
             value = self._ours[id(value)][1]
         return value
 
-    def _wrapping(self, path: str) -> Callable[[Any], Any]:
-        def wrap(original: Any) -> Any:
+    def _make_wrapper(self, path: str) -> Callable[[Any], Any]:
+        def wrap_function(original: Any) -> Any:
             if not callable(original):
                 return original
 
             @functools.wraps(original)
-            def watched(*args: Any, **kwargs: Any) -> Any:
-                with self._inside(path):
+            def call_watched(*args: Any, **kwargs: Any) -> Any:
+                with self._track_call(path):
                     return original(*args, **kwargs)
 
-            self._ours[id(watched)] = (watched, original)
-            return watched
+            self._ours[id(call_watched)] = (call_watched, original)
+            return call_watched
 
-        return wrap
+        return wrap_function
 
     @contextmanager
-    def _inside(self, path: str) -> Iterator[None]:
+    def _track_call(self, path: str) -> Iterator[None]:
         """One call; its path counts unless it comes to another watched function within."""
         stack = self._stacks.__dict__.setdefault("calls", [])
         for index in range(len(stack)):
@@ -159,9 +161,9 @@ class _Watch:
                 self._seen.append(path)
 
 
-def _replace(instead: Callable[[Any], Any]) -> None:
+def _replace_values(instead: Callable[[Any], Any]) -> None:
     """Replace values of aiter's loaded modules, and of dictionaries in them, that `instead` has another one for."""
-    for module in _modules():
+    for module in _list_modules():
         for holder in [vars(module), *(value for value in list(vars(module).values()) if type(value) is dict)]:
             for name, value in list(holder.items()):
                 new = instead(value) if callable(value) else value
@@ -169,6 +171,6 @@ def _replace(instead: Callable[[Any], Any]) -> None:
                     holder[name] = new
 
 
-def _modules() -> list[ModuleType]:
+def _list_modules() -> list[ModuleType]:
     named = [(name, module) for name, module in list(sys.modules.items()) if name.partition(".")[0] == "aiter"]
     return [module for _, module in named if isinstance(module, ModuleType)]

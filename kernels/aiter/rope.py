@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
 from kernels.aiter.signatures import EntryPoint
 from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.rope import Rope
@@ -50,16 +50,16 @@ class AiterRope(Backend[Rope]):
         fixed = {"rotate_style": style, "reuse_freqs_front_part": True, "nope_first": False}
         optional = {"transpose_output": False}
         if self.path == "hip":
-            function = Function.of(HIP, "rope_cached_2c_fwd", "hip")
-            call = function.taking(("input_x", "input_y", "cos", "sin"), fixed, optional)
+            function = Function.import_named(HIP, "rope_cached_2c_fwd", "hip")
+            call = function.bind_tensors(("input_x", "input_y", "cos", "sin"), fixed, optional)
         else:
-            function = Function.of(TRITON, "rope_cached_fwd", "triton", old=OLD_TRITON)
-            call = _each(function.taking(("x", "cos", "sin"), fixed, optional))
-        return direct(
+            function = Function.import_named(TRITON, "rope_cached_fwd", "triton", old=OLD_TRITON)
+            call = _call_each(function.bind_tensors(("x", "cos", "sin"), fixed, optional))
+        return prepare_direct(
             Direct(
                 function,
                 call,
-                outputs=_canonical,
+                outputs=_canonical_outputs,
                 convert=_sequence_first,
                 config={"function": function.name, "layout": "sbhd", "allocated_in_call": "outputs"},
                 declares=Declares(never=("aten::mul",)),
@@ -68,7 +68,7 @@ class AiterRope(Backend[Rope]):
         )
 
 
-def _each(call: Callable[..., Any]) -> Callable[..., Any]:
+def _call_each(call: Callable[..., Any]) -> Callable[..., Any]:
     """q and k one after the other."""
     return lambda q, k, cos, sin: (call(q, cos, sin), call(k, cos, sin))
 
@@ -82,7 +82,7 @@ def _sequence_first(inputs: Tensors) -> Tensors:
     return (*heads, *(table[:, None, None, :].clone() for table in (cos, sin)))
 
 
-def _canonical(result: Any) -> Outputs:
+def _canonical_outputs(result: Any) -> Outputs:
     q, k = result
     return {"q": q.transpose(0, 1), "k": k.transpose(0, 1)}
 

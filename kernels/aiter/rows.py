@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
 from kernels.aiter.importing import import_aiter, without_ck
 from kernels.aiter.package import version_entries
 from kernels.aiter.signatures import EntryPoint
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.errors import UnsupportedError
 from pytest_attnperf.workloads import layernorm, rmsnorm
@@ -68,52 +68,52 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
         if self.path == "ck":
             found += without_ck()
         if self.path != "triton" and workload.dtype not in HALVES:
-            found.append(f"{who} takes {listed(HALVES)}, not {workload.dtype}")
+            found.append(f"{who} takes {join_names(HALVES)}, not {workload.dtype}")
         if self.path == "hip" and workload.columns > HIP_COLUMNS_MAX:
             found.append(f"{who} takes rows of up to {HIP_COLUMNS_MAX} elements, not {workload.columns}")
         return found
 
     def prepare(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
         """Import, and run once."""
-        function, call = self._call(workload)
-        return direct(
+        function, call = self._choose_function(workload)
+        return prepare_direct(
             Direct(
                 function,
                 call,
-                outputs=_canonical,
+                outputs=_canonical_outputs,
                 config={"function": function.name, "allocated_in_call": ALLOCATED},
                 declares=Declares(never=("aten::native_layer_norm", "aten::_softmax", "aten::rms_norm")),
             ),
             inputs,
         )
 
-    def _call(self, workload: RmsNorm | LayerNorm | Softmax) -> tuple[Function, Callable[..., Any]]:
+    def _choose_function(self, workload: RmsNorm | LayerNorm | Softmax) -> tuple[Function, Callable[..., Any]]:
         if isinstance(workload, Softmax):
-            function = Function.of(TRITON_SOFTMAX, "softmax", self.path)
-            return function, _returning(function.taking(("x",), {}))
+            function = Function.import_named(TRITON_SOFTMAX, "softmax", self.path)
+            return function, _wrap_returning(function.bind_tensors(("x",), {}))
         if isinstance(workload, LayerNorm):
-            return self._layernorm(workload)
-        return self._rmsnorm(workload)
+            return self._bind_layernorm(workload)
+        return self._bind_rmsnorm(workload)
 
-    def _layernorm(self, workload: LayerNorm) -> tuple[Function, Callable[..., Any]]:
+    def _bind_layernorm(self, workload: LayerNorm) -> tuple[Function, Callable[..., Any]]:
         places = (NORM, "") if self.path == "ck" else (TRITON_NORM, OLD_TRITON_NORM)
         if workload.residual:
-            function = Function.of(places[0], "layernorm2d_fwd_with_add", self.path, old=places[1])
+            function = Function.import_named(places[0], "layernorm2d_fwd_with_add", self.path, old=places[1])
             names = ("out", "input", "residual_in", "residual_out", "weight", "bias")
-            return function, _adding(function.taking(names, {"epsilon": layernorm.EPS}))
-        function = Function.of(places[0], "layer_norm", self.path, old=places[1])
+            return function, _wrap_adding(function.bind_tensors(names, {"epsilon": layernorm.EPS}))
+        function = Function.import_named(places[0], "layer_norm", self.path, old=places[1])
         eps = "epsilon" if self.path == "ck" else "eps"
-        return function, _returning(function.taking(("input", "weight", "bias"), {eps: layernorm.EPS}))
+        return function, _wrap_returning(function.bind_tensors(("input", "weight", "bias"), {eps: layernorm.EPS}))
 
-    def _rmsnorm(self, workload: RmsNorm) -> tuple[Function, Callable[..., Any]]:
+    def _bind_rmsnorm(self, workload: RmsNorm) -> tuple[Function, Callable[..., Any]]:
         function = _RMSNORMS[self.path](workload.residual)
         fixed, optional = {"epsilon": rmsnorm.EPS}, {"use_model_sensitive_rmsnorm": 0, "gemma_norm": False}
         if workload.residual:
             names = ("out", "input", "residual_in", "residual_out", "weight")
-            return function, _adding(function.taking(names, fixed, optional))
+            return function, _wrap_adding(function.bind_tensors(names, fixed, optional))
         if self.path == "hip":
-            return function, _filling(function.taking(("out", "input", "weight"), fixed, optional))
-        return function, _returning(function.taking(("input", "weight"), fixed, optional))
+            return function, _wrap_filling(function.bind_tensors(("out", "input", "weight"), fixed, optional))
+        return function, _wrap_returning(function.bind_tensors(("input", "weight"), fixed, optional))
 
 
 def _ck_rmsnorm(residual: bool) -> Function:
@@ -121,23 +121,23 @@ def _ck_rmsnorm(residual: bool) -> Function:
     module = import_aiter(RMSNORM)
     forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
     if hasattr(module, forced):
-        return Function.of(RMSNORM, forced, "ck")
+        return Function.import_named(RMSNORM, forced, "ck")
     if hasattr(module, "rms_norm_opus"):
         raise UnsupportedError(
             f"aiter {version_entries()['aiter']} has no Composable Kernel RMSNorm any more: HIP kernels took its place "
             "in 2026; use aiter.hip"
         )
-    return Function.of(RMSNORM, "rmsnorm2d_fwd_with_add" if residual else "rms_norm", "ck")
+    return Function.import_named(RMSNORM, "rmsnorm2d_fwd_with_add" if residual else "rms_norm", "ck")
 
 
 def _hip_rmsnorm(residual: bool) -> Function:
     """The kernel of module_rmsnorm_quant, since 2026. The older one adds in place, which changes what is timed next."""
-    return Function.of(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
+    return Function.import_named(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
 
 
 def _triton_rmsnorm(residual: bool) -> Function:
     name = "rmsnorm2d_fwd_with_add" if residual else "rms_norm"
-    return Function.of(TRITON_RMSNORM, name, "triton", old=OLD_TRITON_RMSNORM)
+    return Function.import_named(TRITON_RMSNORM, name, "triton", old=OLD_TRITON_RMSNORM)
 
 
 _RMSNORMS: dict[str, Callable[[bool], Function]] = {
@@ -147,38 +147,40 @@ _RMSNORMS: dict[str, Callable[[bool], Function]] = {
 }
 
 
-def _returning(call: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_returning(call: Callable[..., Any]) -> Callable[..., Any]:
     """Of a function that returns its one output."""
     return lambda *tensors: (call(*tensors), None)
 
 
-def _filling(call: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
     """Of one that writes into its first argument."""
 
-    def fill(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def fill_output(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
         import torch
 
         out = torch.empty_like(x)
         call(out, x, *others)
         return out, None
 
-    return fill
+    return fill_output
 
 
-def _adding(call: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_adding(call: Callable[..., Any]) -> Callable[..., Any]:
     """Of one that takes (out, x, residual, sum, ...) and writes into the first and the fourth."""
 
-    def add(x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_residual(
+        x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
 
         out, summed = torch.empty_like(x), torch.empty_like(x)
         call(out, x, residual, summed, *others)
         return out, summed
 
-    return add
+    return add_residual
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, summed = result
     return {"out": out} if summed is None else {"out": out, "residual_out": summed}
 

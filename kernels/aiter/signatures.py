@@ -63,7 +63,7 @@ class Taken:
     by_name: bool = True
 
 
-def arguments(
+def match_arguments(
     function: Callable[..., Any],
     values: Mapping[str, object],
     *,
@@ -76,7 +76,7 @@ def arguments(
     where the function asks for something that has no value here.
     """
     taken = parameters_of(function)
-    title = f"aiter {version_entries()['aiter']}: {_name(function)}"
+    title = f"aiter {version_entries()['aiter']}: {_function_name(function)}"
     names = {one.name for one in taken}
     refused = sorted(set(needed) - names)
     if refused:
@@ -101,9 +101,9 @@ def parameters_of(function: Callable[..., Any]) -> list[Taken]:
     `torch.ops.aiter.<loadName>`; that operator's schema is what it takes. Functions that are not registered there
     (`NONE_WRAPPED_OP`) keep the original one in their closure.
     """
-    for candidate in _within(function):
+    for candidate in _walk_wrapped(function):
         name = _operator_name(candidate)
-        schema = _operator(name) if name else None
+        schema = _operator_parameters(name) if name else None
         if schema is not None:
             return schema
         try:
@@ -111,14 +111,15 @@ def parameters_of(function: Callable[..., Any]) -> list[Taken]:
         except (TypeError, ValueError):
             continue
         if not any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in found):
-            return [_taken(one) for one in found]
+            return [_read_parameter(one) for one in found]
     raise UnsupportedError(
-        f"aiter {version_entries()['aiter']}: what {_name(function)} takes cannot be read, neither from its signature "
+        f"aiter {version_entries()['aiter']}: what {_function_name(function)} takes cannot be read, neither "
+        f"from its signature "
         "nor from a torch operator of that name"
     )
 
 
-def _within(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _walk_wrapped(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """The function itself, then what it wraps: by `__wrapped__`, or as a function in its closure."""
     seen: set[int] = set()
     waiting = [function]
@@ -128,18 +129,20 @@ def _within(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             continue
         seen.add(id(one))
         yield one
-        waiting += [value for value in [getattr(one, "__wrapped__", None), *_cells(one).values()] if callable(value)]
+        waiting += [
+            value for value in [getattr(one, "__wrapped__", None), *_read_closure(one).values()] if callable(value)
+        ]
 
 
-def _cells(function: Callable[..., Any]) -> dict[str, Any]:
+def _read_closure(function: Callable[..., Any]) -> dict[str, Any]:
     """Values that a function has from the one around it, by name."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     if code is None or not cells:
         return {}
-    return {name: _value(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
+    return {name: _read_cell(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
 
 
-def _value(cell: CellType) -> Any:
+def _read_cell(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
@@ -148,11 +151,11 @@ def _value(cell: CellType) -> Any:
 
 def _operator_name(function: Callable[..., Any]) -> str:
     """The torch operator that a wrapper of aiter hands its arguments to; '' where it names none."""
-    cells = _cells(function)
+    cells = _read_closure(function)
     return next((cells[name] for name in _OPERATOR if isinstance(cells.get(name), str)), "")
 
 
-def _operator(name: str) -> list[Taken] | None:
+def _operator_parameters(name: str) -> list[Taken] | None:
     """Parameters of `torch.ops.aiter.<name>`; a leading tensor `dummy` is put there by aiter's own wrapper."""
     torch = sys.modules.get("torch")
     packet = getattr(torch.ops.aiter, name, None) if torch is not None else None
@@ -163,7 +166,7 @@ def _operator(name: str) -> list[Taken] | None:
     return found[1:] if found and found[0].name == "dummy" else found
 
 
-def _taken(one: inspect.Parameter) -> Taken:
+def _read_parameter(one: inspect.Parameter) -> Taken:
     return Taken(
         one.name, one.default, by_position=one.kind is not one.KEYWORD_ONLY, by_name=one.kind is not one.POSITIONAL_ONLY
     )
@@ -174,5 +177,5 @@ def _in_order(taken: list[Taken], values: Mapping[str, object]) -> tuple[object,
     return tuple(values.get(one.name, one.default) for one in taken if one.by_position)
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     return _operator_name(function) or str(getattr(function, "__name__", repr(function)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from kernels.aiter import triton_backward
-from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
 from kernels.aiter.failures import call_failure
 from kernels.aiter.importing import toggle_entries
 from kernels.aiter.mha_module import FUNCTIONS, HEAD_DIM_MAX, MHA, OLD_MHA, with_impl
@@ -27,9 +27,9 @@ from kernels.aiter.mha_source import (
     kernel_file,
     read_config,
 )
-from kernels.aiter.package import installed
-from kernels.aiter.signatures import EntryPoint, arguments
-from kernels.limits import HALVES, Limits, refusals
+from kernels.aiter.package import find_installed
+from kernels.aiter.signatures import EntryPoint, match_arguments
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import UnsupportedError, UsageError
 from pytest_attnperf.tuning_records import Value
@@ -88,7 +88,7 @@ class TritonMha(Backend[Takes]):
             )
         return replace(self, values=dict(values))
 
-    def pinned(self, config: Mapping[str, str]) -> TritonMha:
+    def replay_config(self, config: Mapping[str, str]) -> TritonMha:
         """With the configuration of a stored result; dao_ai's choice is replayed by the harness.
 
         Raises UsageError where the entries are not there, or are no values.
@@ -101,20 +101,20 @@ class TritonMha(Backend[Takes]):
                 f"the stored configuration of {self.name} holds no BLOCK_M (aiter's choice was not readable then); it "
                 f"has {', '.join(sorted(config)) or 'nothing'}; record it again, or do not pin it"
             )
-        return self.with_config({name: _value(name, text) for name, text in stored.items()})
+        return self.with_config({name: _parse_value(name, text) for name, text in stored.items()})
 
     def bucket_of(self, workload: Takes, arch: str = "") -> str:
         """The bucket of aiter's file that serves a workload; of the file of the installed aiter where there is one."""
-        root = _root()
+        root = _find_root()
         path = config_file(root, arch) if root is not None and arch else None
-        return bucket_of(workload, arch, _buckets(path) if path is not None else None)
+        return bucket_of(workload, arch, _read_buckets(path) if path is not None else None)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
         """Limits of its Python and of its kernel, read from its files."""
         found = device_reasons(device)
-        root = _root()
-        one = workload.sequence(0) if isinstance(workload, Varlen) else workload
-        found += refusals(one, self._limits(root))
+        root = _find_root()
+        one = workload.make_sequence(0) if isinstance(workload, Varlen) else workload
+        found += refusal_reasons(one, self._make_limits(root))
         if workload.dtype not in (*HALVES, "f32", "tf32") and found:
             found.append(QUANTISES)
         found += [*_head_dim_reasons(one, self.impl), *self._window_reasons(workload), *self._row_reasons(workload)]
@@ -127,12 +127,12 @@ class TritonMha(Backend[Takes]):
 
     def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
         """Import, bind the arguments, run once."""
-        function = Function.of(MHA, FUNCTIONS[self.family], PATHS[self.impl], old=OLD_MHA)
-        config = self._configuration(function.module, workload, inputs)
+        function = Function.import_named(MHA, FUNCTIONS[self.family], PATHS[self.impl], old=OLD_MHA)
+        config = self._config_entries(function.module, workload, inputs)
         names = ("q", "k", "v", *(("cu_seqlens_q", "cu_seqlens_k") if isinstance(workload, Varlen) else ()))
         names += ("alibi_slopes",) if workload.alibi else ()
-        fixed = {**_arguments(workload), **({"config": dict(self.values)} if self.values else {})}
-        call = with_impl(function.module, self.impl, function.taking(names, fixed))
+        fixed = {**_call_arguments(workload), **({"config": dict(self.values)} if self.values else {})}
+        call = with_impl(function.module, self.impl, function.bind_tensors(names, fixed))
         head_dim = workload.head_dim
         entries = {
             **toggle_entries(),
@@ -141,23 +141,23 @@ class TritonMha(Backend[Takes]):
             "padded_in_call": str(head_dim % 8 != 0),
             "allocated_in_call": "out and lse, filled with zeros",
         }
-        return direct(
+        return prepare_direct(
             Direct(
                 function,
                 call,
-                outputs=lambda result: _canonical(workload, result, self.impl),
-                convert=lambda new: _tensors(workload, new),
+                outputs=lambda result: _canonical_outputs(workload, result, self.impl),
+                convert=lambda new: _copy_tensors(workload, new),
                 config=entries,
-                declares=_declares(self.impl, workload.dtype in HALVES),
+                declares=_make_declares(self.impl, workload.dtype in HALVES),
             ),
             inputs,
         )
 
-    def _limits(self, root: Path | None) -> Limits:
+    def _make_limits(self, root: Path | None) -> AttentionLimits:
         """By the kernel's arguments: older ones take no window."""
         path = kernel_file(root) if root is not None else None
         known = kernel_arguments(path) if path is not None else ()
-        return Limits(
+        return AttentionLimits(
             f"aiter's Triton attention ({self.impl})",
             dtypes=HALVES | ({"f32", "tf32"} if self.impl == "default" else set()),
             window="SLIDING_WINDOW" in known and self.impl == "default",
@@ -184,17 +184,17 @@ class TritonMha(Backend[Takes]):
             return ["aiter's Triton attention (default) stores 0 as log-sum-exp of rows that see no key, not -inf"]
         return []
 
-    def _configuration(self, module: ModuleType, workload: Takes, inputs: Tensors) -> dict[str, str]:
+    def _config_entries(self, module: ModuleType, workload: Takes, inputs: Tensors) -> dict[str, str]:
         """What the kernel is configured by, for the record."""
         if self.impl != "default":
             return {"config_source": "autotuned by aiter", f"env.{AUTOTUNE}": os.environ.get(AUTOTUNE, "1")}
         if self.values:
             _require_preload(module, self.values)
-            return {**_texts(self.values), "config_source": "given to the call"}
+            return {**_format_values(self.values), "config_source": "given to the call"}
         own = _own_config(module, workload, inputs[0].dtype)
         if own is None:
             return {"config_source": "aiter's own, which could not be read"}
-        return {**_texts(own), "config_source": "aiter's file"}
+        return {**_format_values(own), "config_source": "aiter's file"}
 
 
 PARTS: tuple[tuple[str, str, Backend], ...] = (
@@ -220,7 +220,7 @@ ENTRY_POINTS = (
 )
 
 
-def _arguments(workload: Takes) -> dict[str, object]:
+def _call_arguments(workload: Takes) -> dict[str, object]:
     found: dict[str, object] = {
         "dropout_p": 0.0,
         "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
@@ -234,7 +234,7 @@ def _arguments(workload: Takes) -> dict[str, object]:
     return found
 
 
-def _tensors(workload: Takes, inputs: Tensors) -> Tensors:
+def _copy_tensors(workload: Takes, inputs: Tensors) -> Tensors:
     """Copies of the inputs; slopes (H,) as (B, H), whose two strides the launcher asks for."""
     own = tuple(tensor.clone() for tensor in inputs)
     if not workload.alibi:
@@ -242,7 +242,7 @@ def _tensors(workload: Takes, inputs: Tensors) -> Tensors:
     return (*own[:-1], own[-1].expand(workload.batch, -1).contiguous())
 
 
-def _canonical(workload: Takes, result: Any, impl: str) -> Outputs:
+def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
     """lse of packed sequences is (T, H) from the default implementation, (H, T) from dao_ai; dao_ai may round S up."""
     if not workload.lse:
         return {"out": result}
@@ -252,7 +252,7 @@ def _canonical(workload: Takes, result: Any, impl: str) -> Outputs:
     return {"out": out, "lse": lse.t() if impl == "default" else lse}
 
 
-def _declares(impl: str, matrix: bool) -> Declares:
+def _make_declares(impl: str, matrix: bool) -> Declares:
     """The two kernels are called `_attn_fwd...` and `attn_fwd...`."""
     kernel, other = ("^_attn_fwd", "^attn_fwd") if impl == "default" else ("^attn_fwd", "^_attn_fwd")
     return Declares(kernels=(kernel,), never=("scaled_dot_product", other), matrix=matrix)
@@ -265,7 +265,7 @@ def _head_dim_reasons(one: Prefill, impl: str) -> list[str]:
         found.append(
             f"aiter tests its Triton attention up to a head_dim of {HEAD_DIM_MAX}, this one is {max(wide, narrow)}"
         )
-    if wide != narrow and impl == "default" and not (_power_of_2(narrow) and _power_of_2(wide - narrow)):
+    if wide != narrow and impl == "default" and not (_is_power_of_2(narrow) and _is_power_of_2(wide - narrow)):
         found.append(
             "aiter's Triton attention takes q and k wider than v only where v's head_dim and the difference are powers "
             f"of 2 from 16 on, not {wide} and {narrow}"
@@ -273,17 +273,17 @@ def _head_dim_reasons(one: Prefill, impl: str) -> list[str]:
     return found
 
 
-def _power_of_2(number: int) -> bool:
+def _is_power_of_2(number: int) -> bool:
     return number >= 16 and number & (number - 1) == 0
 
 
-def _root() -> Path | None:
+def _find_root() -> Path | None:
     """Where the installed aiter's package lies in."""
-    found = installed()
+    found = find_installed()
     return found.folder.parent if found is not None else None
 
 
-def _buckets(path: Path) -> frozenset[str] | None:
+def _read_buckets(path: Path) -> frozenset[str] | None:
     """Of a configuration file; None where it cannot be read."""
     try:
         return frozenset(read_config(path)["fwd"])
@@ -307,7 +307,7 @@ def _own_config(module: ModuleType, workload: Takes, dtype: Any) -> dict[str, Va
         "head_dim_v": head_dim_v,
     }
     try:
-        _, taken = arguments(lookup, values)
+        _, taken = match_arguments(lookup, values)
     except UnsupportedError:
         return None
     try:
@@ -329,11 +329,11 @@ def _require_preload(module: ModuleType, values: Mapping[str, Value]) -> None:
     raise UnsupportedError(f"the configuration does not fit: the kernel _attn_fwd of this aiter {told}")
 
 
-def _texts(values: Mapping[str, Value]) -> dict[str, str]:
+def _format_values(values: Mapping[str, Value]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def _value(name: str, text: str) -> Value:
+def _parse_value(name: str, text: str) -> Value:
     if name == "PRELOAD_V":
         if text not in ("True", "False"):
             raise UsageError(f"the stored {name} is {text!r}; it is True or False")

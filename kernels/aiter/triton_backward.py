@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.aiter.direct import Direct, Function, device_reasons, direct
+from kernels.aiter.direct import Direct, Function, device_reasons, prepare_direct
 from kernels.aiter.importing import toggle_entries
 from kernels.aiter.mha_module import FUNCTIONS, HEAD_DIM_MAX, MHA, OLD_MHA, with_impl
 from kernels.aiter.mha_source import archs_with_config, config_file
-from kernels.aiter.package import installed
+from kernels.aiter.package import find_installed
 from kernels.aiter.signatures import EntryPoint
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
@@ -61,18 +61,18 @@ class TritonMhaBackward(Backend[Takes]):
         who = f"aiter's Triton backward pass ({self.impl})"
         found = device_reasons(device)
         if workload.dtype not in HALVES:
-            found.append(f"{who} is offered for {listed(HALVES)}, not for {workload.dtype}")
+            found.append(f"{who} is offered for {join_names(HALVES)}, not for {workload.dtype}")
         if workload.head_dim > HEAD_DIM_MAX or workload.head_dim % 8:
             found.append(
                 f"{who} is offered for head dimensions to {HEAD_DIM_MAX} that are multiples of 8, not for "
                 f"{workload.head_dim}: others are padded by the function above it"
             )
-        if _rows_without_keys(workload):
+        if _has_rows_without_keys(workload):
             found.append(
                 f"{who} was not verified for rows that see no key: the forward pass before it stores 0 as their "
                 "log-sum-exp"
             )
-        root = installed()
+        root = find_installed()
         if root is not None and self.impl == "default" and config_file(root.folder.parent, device.arch) is None:
             known = ", ".join(archs_with_config(root.folder.parent)) or "none"
             found.append(f"this aiter has no Triton attention configuration for {device.arch}; it has {known}")
@@ -80,7 +80,7 @@ class TritonMhaBackward(Backend[Takes]):
 
     def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
         """Run the forward pass, untimed; the timed tensors are (dout, q, k, v, out, lse, offsets of q and k)."""
-        function, backward = self._backward(workload)
+        function, backward = self._bind_backward(workload)
         entries = {
             **toggle_entries(),
             "toggle._MHA_IMPL": self.impl,
@@ -88,12 +88,12 @@ class TritonMhaBackward(Backend[Takes]):
             "forward": "aiter's own, of the same implementation, untimed",
             "allocated_in_call": "dq filled with zeros, dk and dv not",
         }
-        return direct(
+        return prepare_direct(
             Direct(
                 function,
                 _with_gradients(backward),
                 outputs=lambda result: dict(zip(GRADIENTS, result, strict=True)),
-                convert=self._forward(workload),
+                convert=self._bind_forward(workload),
                 config=entries,
                 declares=Declares(
                     kernels=("bwd_kernel",), never=("scaled_dot_product",), matrix=True, own_forward=True
@@ -102,68 +102,70 @@ class TritonMhaBackward(Backend[Takes]):
             inputs,
         )
 
-    def _backward(self, workload: Takes) -> tuple[Function, Callable[..., Any]]:
+    def _bind_backward(self, workload: Takes) -> tuple[Function, Callable[..., Any]]:
         """A call of (what the forward pass left, offsets, gradients)."""
         packed = isinstance(workload, VarlenBackward)
         offsets = ("cu_seqlens_q", "cu_seqlens_k") if packed else ()
         scale, causal = 1.0 / math.sqrt(workload.head_dim), workload.causal
         fixed: dict[str, object] = {"causal": causal, "alibi_slopes": None, "dropout_p": 0.0}
         if self.impl == "default":
-            function = Function.of(ONEKERNEL, "flash_attn_onekernel_backward", "triton", old=OLD_ONEKERNEL)
-            module = Function.of(MHA, FUNCTIONS["prefill"], "triton", old=OLD_MHA).module
+            function = Function.import_named(ONEKERNEL, "flash_attn_onekernel_backward", "triton", old=OLD_ONEKERNEL)
+            module = Function.import_named(MHA, FUNCTIONS["prefill"], "triton", old=OLD_MHA).module
             fixed |= {
                 "sm_scale": scale,
                 "dbias": None,
                 "USE_INT64_STRIDES": getattr(module, "_USE_INT64_STRIDES", True),
             }
             fixed |= {} if packed else {"cu_seqlens_q": None, "cu_seqlens_k": None}
-            fixed |= _longest(workload)
-            return function, function.taking((*LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
-        function = Function.of(DAO, "varlen_bwd" if packed else "bwd", "triton_dao")
+            fixed |= _longest_arguments(workload)
+            return function, function.bind_tensors((*LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
+        function = Function.import_named(DAO, "varlen_bwd" if packed else "bwd", "triton_dao")
         fixed |= {"softmax_scale": scale, "window_size_left": -1, "window_size_right": -1}
         fixed |= {"softcap": 0.0, "deterministic": False}
-        fixed |= {**_longest(workload), "zero_tensors": False} if packed else {}
-        return function, function.taking((*DAO_LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
+        fixed |= {**_longest_arguments(workload), "zero_tensors": False} if packed else {}
+        return function, function.bind_tensors((*DAO_LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
 
-    def _forward(self, workload: Takes) -> Callable[[Tensors], Tensors]:
+    def _bind_forward(self, workload: Takes) -> Callable[[Tensors], Tensors]:
         """Canonical inputs -> the timed tensors; out and lse are aiter's own, in the layout that it wants back."""
         packed = isinstance(workload, VarlenBackward)
         name = FUNCTIONS["varlen" if packed else "prefill"]
-        function = Function.of(MHA, name, "triton", old=OLD_MHA)
+        function = Function.import_named(MHA, name, "triton", old=OLD_MHA)
         offsets = ("cu_seqlens_q", "cu_seqlens_k") if packed else ()
         scale = 1.0 / math.sqrt(workload.head_dim)
         fixed: dict[str, object] = {"softmax_scale": scale, "causal": workload.causal, "return_lse": True}
-        fixed |= _longest(workload) if packed else {}
-        call = with_impl(function.module, self.impl, function.taking(("q", "k", "v", *offsets), fixed))
+        fixed |= _longest_arguments(workload) if packed else {}
+        call = with_impl(function.module, self.impl, function.bind_tensors(("q", "k", "v", *offsets), fixed))
 
-        def convert(inputs: Tensors) -> Tensors:
+        def run_forward(inputs: Tensors) -> Tensors:
             q, k, v, dout, _, _, *further = (tensor.clone() for tensor in inputs)
             out, lse = call(q, k, v, *further)
             return (dout, q, k, v, out, lse, *further)
 
-        return convert
+        return run_forward
 
 
 def _with_gradients(backward: Callable[..., Any]) -> Callable[..., Tensors]:
     """The call with its gradients allocated as aiter's autograd function does."""
 
-    def call(dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> Tensors:
+    def call_backward(
+        dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor
+    ) -> Tensors:
         import torch
 
         gradients = (torch.zeros_like(q), torch.empty_like(k), torch.empty_like(v))
         backward(dout, q, k, v, *others, *gradients)
         return gradients
 
-    return call
+    return call_backward
 
 
-def _longest(workload: Takes) -> dict[str, object]:
+def _longest_arguments(workload: Takes) -> dict[str, object]:
     if isinstance(workload, VarlenBackward):
         return {"max_seqlen_q": workload.max_q, "max_seqlen_k": workload.max_kv}
     return {"max_seqlen_q": workload.seq_q, "max_seqlen_k": workload.seq_kv}
 
 
-def _rows_without_keys(workload: Takes) -> bool:
+def _has_rows_without_keys(workload: Takes) -> bool:
     if not workload.causal:
         return False
     if isinstance(workload, VarlenBackward):

@@ -15,7 +15,7 @@ from kernels.aiter.config_files import AiterFile
 from kernels.aiter.mha_source import source_root
 from kernels.aiter.triton_attention import PATHS, TritonMha
 from kernels.triton.builds import CDNA
-from kernels.tuning import sparing
+from kernels.tuning import spare_default
 from kernels.tuning_spaces import prefill
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.errors import CodeObjectError, UsageError
@@ -39,11 +39,11 @@ AUTOTUNED = Candidate({}, "autotuned by aiter")
 class TunableMha(TritonMha):
     """`TritonMha` whose configuration can be searched."""
 
-    def pinned(self, config: Mapping[str, str]) -> TritonMha:
+    def replay_config(self, config: Mapping[str, str]) -> TritonMha:
         """With the stored configuration, or through dao_ai where that is the path that was stored."""
         if config.get("path") == PATHS["dao_ai"]:
             return TritonMha(self.name, family=self.family, impl="dao_ai")
-        return super().pinned(config)
+        return super().replay_config(config)
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
@@ -52,10 +52,10 @@ class TunableMha(TritonMha):
         if kernel not in ("", KERNEL):
             raise UsageError(f"{self.name} has no kernel {kernel!r} to tune; it has {KERNEL}")
         target = Target(arch)
-        file, name = self._bucket(workloads, arch, when)
+        file, name = self._choose_bucket(workloads, arch, when)
         taken = cast("Sequence[Takes]", workloads)
         bucket = file.buckets[name]
-        values = _values(bucket, target)
+        values = _candidate_values(bucket, target)
         default = {key: config_files.NEUTRAL[key] for key in values if key in config_files.NEUTRAL} | dict(bucket)
         return TuningSpace(
             kernel=KERNEL,
@@ -63,10 +63,10 @@ class TunableMha(TritonMha):
                 key: tuple(sorted({*values.get(key, ()), default[key]})) for key in dict.fromkeys((*values, *default))
             },
             default=Candidate(default),
-            constraints=tuple(sparing(each, default) for each in prefill.conditions(taken, target)),
+            constraints=tuple(spare_default(each, default) for each in prefill.list_constraints(taken, target)),
             extra=(AUTOTUNED,),
-            serves=_served(file, name),
-            where=file.where,
+            serves=_describe_served(file, name),
+            where=file.relative_path,
         )
 
     def tuning_serves(
@@ -74,7 +74,7 @@ class TunableMha(TritonMha):
     ) -> bool:
         """Whether aiter takes the same bucket for it."""
         try:
-            return _served(*self._bucket([workload], arch, when)) == space.serves
+            return _describe_served(*self._choose_bucket([workload], arch, when)) == space.serves
         except UsageError:
             return False
 
@@ -94,7 +94,7 @@ class TunableMha(TritonMha):
             return ()
         try:
             bucket = aiter_bucket(cast("Takes", workload), arch)
-            return [build_with(config_files.written(candidate.values, bucket), cast("Takes", workload), arch)]
+            return [build_with(config_files.to_bucket_values(candidate.values, bucket), cast("Takes", workload), arch)]
         except (CodeObjectError, UsageError):
             return ()
 
@@ -109,27 +109,30 @@ class TunableMha(TritonMha):
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
         """aiter's complete file in the layout of every version that reads such files, and what to do with them."""
-        file, name = self._bucket(workloads, arch, when)
+        file, name = self._choose_bucket(workloads, arch, when)
         if winner == AUTOTUNED:
             what = "aiter's dao_ai instead of a bucket: no configuration to write"
-            return [TunedFile(f"{config_files.FOLDER}/README.txt", _route(source), what)]
-        values = config_files.written(winner.values, file.buckets[name])
+            return [TunedFile(f"{config_files.FOLDER}/README.txt", _describe_autotuner(source), what)]
+        values = config_files.to_bucket_values(winner.values, file.buckets[name])
         strange = sorted(values.keys() - file.buckets[name].keys() - config_files.NEUTRAL.keys())
         if strange or values.keys() < file.buckets[name].keys():
             raise UsageError(
-                f"bucket fwd.{name} of {file.where} consists of {', '.join(file.buckets[name])}; the winner has "
+                f"bucket fwd.{name} of {file.relative_path} consists of {', '.join(file.buckets[name])}; the "
+                f"winner has "
                 f"{', '.join(values)}"
             )
-        text = config_files.with_bucket(file.text, name, values)
+        text = config_files.replace_bucket(file.text, name, values)
         what = (
             f"aiter's attention configurations for {arch}: bucket fwd.{name} changed, which serves every shape of its "
             f"kind; {len(file.buckets) - 1} other forward buckets and all backward ones kept"
         )
-        paths = [f"{config_files.FOLDER}/{each}" for each in config_files.layouts(file, arch)]
-        note = TunedFile(f"{config_files.FOLDER}/README.txt", _note(file, name, arch, source), "how to apply them")
+        paths = [f"{config_files.FOLDER}/{each}" for each in config_files.list_file_names(file, arch)]
+        note = TunedFile(
+            f"{config_files.FOLDER}/README.txt", _render_note(file, name, arch, source), "how to apply them"
+        )
         return [*(TunedFile(path, text, what) for path in paths), note]
 
-    def _bucket(
+    def _choose_bucket(
         self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None
     ) -> tuple[AiterFile, str]:
         """The one bucket of these workloads. Raises UsageError."""
@@ -149,7 +152,8 @@ class TunableMha(TritonMha):
         if len(held) > 1:
             told = "; ".join(f"fwd.{name} serves {', '.join(ids)}" for name, ids in held.items())
             raise UsageError(
-                f"these workloads are served by {len(held)} buckets of {file.where}, and a tuner changes one: {told}. "
+                f"these workloads are served by {len(held)} buckets of {file.relative_path}, and a tuner "
+                f"changes one: {told}. "
                 "Choose the workloads of one bucket with --workload"
             )
         return file, next(iter(held))
@@ -157,7 +161,7 @@ class TunableMha(TritonMha):
 
 def tunable_parts(parts: Iterable[tuple[str, str, Backend]]) -> tuple[tuple[str, str, Backend], ...]:
     """The parts with those of aiter's default Triton attention made tunable."""
-    return tuple((name, family, _tunable(part)) for name, family, part in parts)
+    return tuple((name, family, _make_tunable(part)) for name, family, part in parts)
 
 
 def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
@@ -166,18 +170,18 @@ def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
     return file.buckets[config_files.serving_bucket(file, workload, arch)]
 
 
-def _tunable(part: Backend) -> Backend:
+def _make_tunable(part: Backend) -> Backend:
     if isinstance(part, TritonMha) and part.impl == "default":
         return TunableMha(part.name, family=part.family)
     return part
 
 
-def _values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Value, ...]]:
+def _candidate_values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Value, ...]]:
     """What to try; PRELOAD_V only where this version's kernel has it, kpack only where the compiler takes it."""
     values: dict[str, tuple[Value, ...]] = {"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128)}
     if "PRELOAD_V" in bucket:
         values["PRELOAD_V"] = (False, True)
-    values |= {"waves_per_eu": (1, 2), "num_warps": target.warps(4, 8), "num_stages": (1, 2)}
+    values |= {"waves_per_eu": (1, 2), "num_warps": target.possible_warps(4, 8), "num_stages": (1, 2)}
     if target.arch in CDNA:
         values["matrix_instr_nonkdim"] = (0, 16)
     if target.arch == "gfx942":
@@ -185,14 +189,14 @@ def _values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Valu
     return values
 
 
-def _served(file: AiterFile, bucket: str) -> str:
-    return f"bucket fwd.{bucket} of {file.where}, whatever the lengths, heads and mask"
+def _describe_served(file: AiterFile, bucket: str) -> str:
+    return f"bucket fwd.{bucket} of {file.relative_path}, whatever the lengths, heads and mask"
 
 
-def _note(file: AiterFile, bucket: str, arch: str, source: str) -> str:
+def _render_note(file: AiterFile, bucket: str, arch: str, source: str) -> str:
     return (
         f"aiter's attention configurations for {arch}, with bucket fwd.{bucket} changed: {source}.\n"
-        f"Made from {file.where}; every other bucket is as it was.\n\n"
+        f"Made from {file.relative_path}; every other bucket is as it was.\n\n"
         "One bucket serves every length, head count and mask of its element type and head dimension: look at what the\n"
         "tuning report says of the workloads that were not tuned before you use it.\n\n"
         "To apply: copy the file that your version of aiter has over its own, in aiter/ops/triton/configs of the\n"
@@ -201,7 +205,7 @@ def _note(file: AiterFile, bucket: str, arch: str, source: str) -> str:
     )
 
 
-def _route(source: str) -> str:
+def _describe_autotuner(source: str) -> str:
     return (
         f"No bucket of aiter's was as fast as its own autotuner: {source}.\n"
         "There is no file to write. Call aiter.ops.triton.attention.mha.mha_set_impl('dao_ai') once per process (the\n"

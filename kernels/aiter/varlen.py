@@ -21,12 +21,12 @@ from kernels.aiter.attention import (
     ROUNDING,
     Binding,
     Route,
-    alone,
-    by_keyword,
+    bind_by_keyword,
+    bind_by_position,
     head_dim_reasons,
-    module_with,
-    positional,
-    prepared,
+    import_attention_module,
+    out_only,
+    prepare_binding,
     route_reasons,
     window_sizes,
     with_lse,
@@ -35,7 +35,7 @@ from kernels.aiter.attention import (
 from kernels.aiter.dense import DECLARES
 from kernels.aiter.importing import without_ck
 from kernels.aiter.signatures import EntryPoint
-from kernels.limits import HALVES, Limits, refusals
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.workloads.varlen import Varlen
 
@@ -70,31 +70,32 @@ class AiterVarlen(Backend[Varlen]):
     families = ("varlen",)
 
     @property
-    def who(self) -> str:
+    def display_name(self) -> str:
         """As reasons name it."""
-        return self.route.who(self.function)
+        return self.route.format_function(self.function)
 
-    def limits(self) -> Limits:
+    def make_limits(self) -> AttentionLimits:
         """Of every sequence."""
-        return Limits(self.who, dtypes=HALVES)
+        return AttentionLimits(self.display_name, dtypes=HALVES)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """What is refused of a sequence has one reason, whichever sequence it is."""
-        found = route_reasons(self.route, self.who, device)
-        found += head_dim_reasons(self.who, (workload.head_dim,), padded=not self.route.path)
+        found = route_reasons(self.route, self.display_name, device)
+        found += head_dim_reasons(self.display_name, (workload.head_dim,), padded=not self.route.path)
         if workload.lse and workload.rows_without_keys:
             found.append(
-                f"{self.who} is not known to give -inf as log-sum-exp of rows that see no key (aiter's tests look at "
+                f"{self.display_name} is not known to give -inf as log-sum-exp of rows that see no key (aiter's "
+                f"tests look at "
                 f"'out' alone), and {workload.rows_without_keys} rows of this workload see none"
             )
-        return found + refusals(workload.sequence(0), self.limits())
+        return found + refusal_reasons(workload.make_sequence(0), self.make_limits())
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Import aiter, run once, and see what ran."""
-        return prepared(self.route, self.binding(workload), inputs)
+        return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
-    def binding(self, workload: Varlen) -> Binding:
+    def bind_call(self, workload: Varlen) -> Binding:
         """The call of one workload; the longest lengths are numbers of the host."""
 
 
@@ -102,7 +103,7 @@ class AiterVarlen(Backend[Varlen]):
 class ForcedVarlen(AiterVarlen):
     """A low-level function, which takes everything by position."""
 
-    def binding(self, workload: Varlen) -> Binding:
+    def bind_call(self, workload: Varlen) -> Binding:
         """`min_seqlen_q` 0 is what aiter's public function gives unless it is told of chunked prefill."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
@@ -121,12 +122,12 @@ class ForcedVarlen(AiterVarlen):
             "return_dropout_randval": False,
             "how_v3_bf16_cvt": ROUNDING,
         }
-        call = positional(module_with(self.function), self.function, tensor_names(workload), values)
-        config = {"function": self.function, "padded_in_call": "False", **self.chosen()}
+        call = bind_by_position(import_attention_module(self.function), self.function, tensor_names(workload), values)
+        config = {"function": self.function, "padded_in_call": "False", **self.choice_entries()}
         outputs = with_lse if workload.lse else without_lse
-        return Binding(f"aiter's {self.function}", call, _unchanged, outputs, config, DECLARES[self.route.path])
+        return Binding(f"aiter's {self.function}", call, _keep_inputs, outputs, config, DECLARES[self.route.path])
 
-    def chosen(self) -> dict[str, str]:
+    def choice_entries(self) -> dict[str, str]:
         """Further entries of the configuration."""
         return {}
 
@@ -146,19 +147,19 @@ class AsmVarlen(ForcedVarlen):
     route = ASM
     function = "fmha_v3_varlen_fwd"
 
-    def limits(self) -> Limits:
+    def make_limits(self) -> AttentionLimits:
         """No fp16, and nothing added to or cut out of the scores but a causal mask."""
-        return Limits(self.who, dtypes=frozenset({"bf16"}), window=False, alibi=False)
+        return AttentionLimits(self.display_name, dtypes=frozenset({"bf16"}), window=False, alibi=False)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
         """The tests of `can_impl_fmha_v3_fwd`; its other head dimensions are 192 with 128 of v, which a `Varlen` cannot
         have."""
         found = super().unsupported_reasons(workload, device)
         if workload.head_dim != ASM_HEAD_DIM:
-            found.append(f"{self.who} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
+            found.append(f"{self.display_name} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
         return found
 
-    def chosen(self) -> dict[str, str]:
+    def choice_entries(self) -> dict[str, str]:
         """The rounding is a choice of kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
@@ -176,17 +177,19 @@ class AutoVarlen(AiterVarlen):
         found = super().unsupported_reasons(workload, device)
         if workload.window == 1:
             found.append(
-                f"{self.who} takes windows of at least 2 keys: its dispatcher asks whether window_size is above 0, and "
+                f"{self.display_name} takes windows of at least 2 keys: its dispatcher asks whether window_size "
+                f"is above 0, and "
                 "gives a window of one key to kernels that know none"
             )
         if without_ck() and (workload.window or workload.lse or workload.rows_without_keys):
             found.append(
-                f"{self.who} takes Triton with ENABLE_CK=0, which knows no such window, whose log-sum-exp is laid out "
+                f"{self.display_name} takes Triton with ENABLE_CK=0, which knows no such window, whose "
+                f"log-sum-exp is laid out "
                 "another way, and which writes past the end of a sequence whose first rows see no key"
             )
         return found
 
-    def binding(self, workload: Varlen) -> Binding:
+    def bind_call(self, workload: Varlen) -> Binding:
         """Arguments that every version has had since v0.1.5; a window only where there is one."""
         values: dict[str, object] = {
             "max_seqlen_q": workload.max_q,
@@ -198,10 +201,10 @@ class AutoVarlen(AiterVarlen):
         }
         if workload.window:
             values["window_size"] = window_sizes(workload.causal, workload.window)
-        call = by_keyword(module_with(self.function), self.function, tensor_names(workload), values)
+        call = bind_by_keyword(import_attention_module(self.function), self.function, tensor_names(workload), values)
         config = {"function": self.function, "padded_in_call": str(workload.head_dim % HEAD_DIM_STEP != 0)}
-        outputs = with_lse if workload.lse else alone
-        return Binding(f"aiter's {self.function}", call, _unchanged, outputs, config, DECLARES[""])
+        outputs = with_lse if workload.lse else out_only
+        return Binding(f"aiter's {self.function}", call, _keep_inputs, outputs, config, DECLARES[""])
 
 
 PARTS: tuple[tuple[str, str, Backend], ...] = (
@@ -232,5 +235,5 @@ def tensor_names(workload: Varlen) -> list[str]:
     return [*_PACKED, *["alibi_slopes"] * workload.alibi]
 
 
-def _unchanged(inputs: Tensors) -> Tensors:
+def _keep_inputs(inputs: Tensors) -> Tensors:
     return inputs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.aiter.importing import call_failure, undone_environment
+from kernels.aiter.importing import call_failure, restored_environment
 from kernels.aiter.paths import which_path
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure.rejection import BuildLog
@@ -17,7 +17,7 @@ PATH, BUILT = "path", "built"
 
 
 @dataclass(frozen=True)
-class Warm:
+class FirstRun:
     """What the first run gave.
 
     result   what the call returned
@@ -37,7 +37,7 @@ class Warm:
             entries[BUILT] = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.built.items())
         return entries
 
-    def require(self, path: str, what: str) -> Warm:
+    def require_path(self, path: str, what: str) -> FirstRun:
         """This run again. Raises AttnperfError unless exactly that path ran: a backend must not time another one."""
         if self.path != path:
             ran = self.path or "none that is known"
@@ -48,29 +48,29 @@ class Warm:
         return self
 
 
-def warmed(call: Callable[[], Any], what: str, also: Mapping[tuple[str, str], str] | None = None) -> Warm:
+def warm_up(call: Callable[[], Any], what: str, also: Mapping[tuple[str, str], str] | None = None) -> FirstRun:
     """Run once and wait for the device. Raises UnsupportedError where aiter has nothing for this; see `call_failure`.
 
     `also` adds functions to those that tell the path, as `which_path` takes them.
     """
 
-    def work() -> Any:
+    def call_and_wait() -> Any:
         result = call()
-        _wait()
+        _wait_for_device()
         return result
 
-    with undone_environment(), BuildLog() as log:
+    with restored_environment(), BuildLog() as log:
         try:
-            result, path = which_path(work, also)
+            result, path = which_path(call_and_wait, also)
         except Exception as error:
             told = call_failure(error, what)
             if told is error:
                 raise
             raise told from error
-    return Warm(result, path, log.built)
+    return FirstRun(result, path, log.built)
 
 
-def _wait() -> None:
+def _wait_for_device() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.synchronize()

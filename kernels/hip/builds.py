@@ -11,7 +11,7 @@ from pytest_attnperf.kernel_builds import HipSource, Kernel, KernelBuild
 FLAGS = ("-std=c++17",)
 
 
-def build(
+def make_build(
     name: str,
     config: str,
     arch: str,

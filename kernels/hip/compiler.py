@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from kernels.hip import emulator, prebuilt
 from kernels.hip.faces import arch_of
-from kernels.hip.kernel_source import ROOT, STANDARD, compile_message, defines_of, flattened, parameters, shown
+from kernels.hip.kernel_source import (
+    ROOT,
+    STANDARD,
+    compile_message,
+    defines_of,
+    flatten_includes,
+    format_path,
+    parse_parameters,
+)
 from kernels.hip.missing import COMPILER, missing_hip
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_cache import ObjectCache, cache_key
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from kernels.hip.launching import LoadedObject
 
-__all__ = ["LoadedKernel", "load", "missing_hip"]
+__all__ = ["LaunchableKernel", "load", "missing_hip"]
 
 CHOICES = ("", "rtc", "extension")
 CACHE = ROOT / ".attnperf" / "cache" / "compiled"
@@ -33,17 +41,17 @@ NVRTC_ONLY = ("--generate-line-info", "--device-as-default-execution-space")
 for no line table, because that was never tried."""
 
 
-class LoadedKernel(Protocol):
+class LaunchableKernel(Protocol):
     """A kernel that can be launched."""
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
         """Launch it; nothing is waited for on a GPU."""
 
 
-_loaded: dict[tuple[str, ...], LoadedKernel] = {}
+_loaded: dict[tuple[str, ...], LaunchableKernel] = {}
 
 
-def load(kernel: HipKernel, device: torch.device) -> LoadedKernel:
+def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
     """The kernel on a device, compiled where it has to be; the same again where nothing has changed.
 
     Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS are more than
@@ -54,7 +62,7 @@ def load(kernel: HipKernel, device: torch.device) -> LoadedKernel:
     import torch
 
     index = torch.cuda.current_device() if device.index is None else device.index
-    text = flattened(kernel.path)
+    text = flatten_includes(kernel.path)
     identity = (text, kernel.function, *defines_of(kernel), f"{kernel.threads} {kernel.lds_bytes} {index}")
     key = (*identity, os.environ.get(COMPILER, ""), os.environ.get(prebuilt.OBJECTS, ""))
     if key not in _loaded:
@@ -63,37 +71,37 @@ def load(kernel: HipKernel, device: torch.device) -> LoadedKernel:
     return _loaded[key]
 
 
-def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LoadedKernel:
+def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> LaunchableKernel:
     from kernels.hip.launching import GpuKernel, check_lds, check_threads
 
     check_threads(kernel)
     arch = arch_of(device)
     limit = _lds_limit(device, arch)
     check_lds(kernel, 0, limit, arch)
-    found = _object(kernel, text, arch, limit)
-    return GpuKernel(kernel, device, found, parameters(text, kernel.function))
+    found = _load_object(kernel, text, arch, limit)
+    return GpuKernel(kernel, device, found, parse_parameters(text, kernel.function))
 
 
-def _object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> LoadedObject:
+def _load_object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> LoadedObject:
     """The kernel's object, loaded on the current device, which allows so much LDS."""
     from kernels.hip import extension, torch_gpu
 
     way = os.environ.get(COMPILER, "")
     if way not in CHOICES:
         raise UsageError(f"{COMPILER}={way!r} must be 'rtc' or 'extension', or unset")
-    lacking = torch_gpu.missing()
+    lacking = torch_gpu.list_missing()
     if way == "rtc" and lacking:
         raise UsageError(f"{COMPILER}=rtc, but this torch has no {', '.join(lacking)}; set {COMPILER}=extension")
     if way == "extension" or lacking:
-        return extension.build(kernel, text, arch)
-    ready = prebuilt.find(kernel, arch, os.environ)
+        return extension.build_extension(kernel, text, arch)
+    ready = prebuilt.find_prebuilt(kernel, arch, os.environ)
     if ready is not None:
-        return _on_device(kernel, ready.data, arch, f"prebuilt {ready.path.name}", lds_limit)
-    data, origin = compiled(kernel, text, arch)
-    return _on_device(kernel, data, arch, origin, lds_limit)
+        return _load_on_device(kernel, ready.data, arch, f"prebuilt {ready.path.name}", lds_limit)
+    data, origin = compile_kernel(kernel, text, arch)
+    return _load_on_device(kernel, data, arch, origin, lds_limit)
 
 
-def compiled(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
+def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
     """The object for the current device and where it came from: the cache, or the compiler now.
 
     Raises CodeObjectError with the compiler's first error where it does not compile.
@@ -115,7 +123,7 @@ def compiled(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
     return data, f"compiled by {version}"
 
 
-def _on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
+def _load_on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
     """An object loaded on the current device. Raises CodeObjectError where the driver refuses it."""
     from kernels.hip import torch_gpu
     from kernels.hip.launching import LoadedObject, check_lds
@@ -127,15 +135,15 @@ def _on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit
         torch_gpu.allow_dynamic_lds(function, kernel.lds_bytes)
     except RuntimeError as error:
         raise CodeObjectError(
-            f"{kernel.function} of {shown(kernel.path)} ({origin}) cannot be loaded on this {arch}, with "
+            f"{kernel.function} of {format_path(kernel.path)} ({origin}) cannot be loaded on this {arch}, with "
             f"{kernel.lds_bytes} bytes of LDS by its launch: {error}"
         ) from error
 
-    def start(grid: tuple[int, int, int], arguments: Sequence[object]) -> None:
-        torch_gpu.launch(function, grid, kernel.threads, arguments, kernel.lds_bytes)
+    def start_kernel(grid: tuple[int, int, int], arguments: Sequence[object]) -> None:
+        torch_gpu.launch_function(function, grid, kernel.threads, arguments, kernel.lds_bytes)
 
     known = data if data.startswith(torch_gpu.ELF) else b""
-    return LoadedObject(start, known, static, torch_gpu.handle_of(function), origin)
+    return LoadedObject(start_kernel, known, static, torch_gpu.handle_of(function), origin)
 
 
 def _lds_limit(device: torch.device, arch: str) -> int:

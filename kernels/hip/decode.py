@@ -11,7 +11,7 @@ from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.sources import HipKernel, element_define
 from kernels.layouts import own_copies
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.paged_cache import require_block_table
@@ -61,7 +61,7 @@ class HipDecode(Backend[Decode]):
         if workload.queries > 1:
             found.append(f"hip.decode takes one token per sequence, not {workload.queries}")
         if workload.dtype not in HALVES:
-            found.append(f"hip.decode takes {listed(HALVES)}, not {workload.dtype}")
+            found.append(f"hip.decode takes {join_names(HALVES)}, not {workload.dtype}")
         if not least <= workload.head_dim <= largest or workload.head_dim % multiple:
             found.append(
                 f"hip.decode takes a head_dim of {least} to {largest} that is a multiple of {multiple}, not "
@@ -80,7 +80,7 @@ class HipDecode(Backend[Decode]):
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Check the block table, choose the splits, compile both kernels and, on a GPU, run them once."""
         tensors = own_copies(inputs)
-        given = workload.parts(tensors)
+        given = workload.split_inputs(tensors)
         if given.table is not None:
             require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
         device = given.q.device
@@ -94,7 +94,7 @@ class HipDecode(Backend[Decode]):
             call=call,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"splits": str(splits), "split_keys": str(split_keys)},
             declares=Declares(kernels=("decode_split", "decode_reduce"), never=("scaled_dot_product",)),
         )
@@ -112,8 +112,8 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
     split_kernel = load(decode_split(workload.head_dim, group, workload.page, workload.dtype), device)
     reduce_kernel = load(decode_reduce(workload.head_dim, workload.dtype, splits, with_lse=workload.lse), device)
 
-    def decode(*inputs: torch.Tensor) -> Result:
-        parts = workload.parts(inputs)
+    def run_decode(*inputs: torch.Tensor) -> Result:
+        parts = workload.split_inputs(inputs)
         q, k, v = parts.q, parts.k, parts.v
         # Neither a table without pages nor an lse that is not asked for is touched; a kernel takes something for each.
         table = parts.seq_lens if parts.table is None else parts.table
@@ -135,7 +135,7 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
         )  # fmt: skip
         return out, lse
 
-    return decode
+    return run_decode
 
 
 def splits_of(
@@ -183,7 +183,7 @@ def multiprocessors_of(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def _canonical(result: Result) -> Outputs:
+def _canonical_outputs(result: Result) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import HipKernelBuilds, build
+from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.decode import decode_reduce, decode_split, group_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.decode import Decode
@@ -35,13 +35,13 @@ class HipDecodeSplit(HipKernelBuilds):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem."""
-        return [self._build(arch, Decode.parse_line(line)) for line in LINES]
+        return [self._make_build(arch, Decode.parse_line(line)) for line in LINES]
 
-    def _build(self, arch: str, workload: Decode) -> KernelBuild:
+    def _make_build(self, arch: str, workload: Decode) -> KernelBuild:
         group = group_of(workload)
         kernel = decode_split(workload.head_dim, group, workload.page, workload.dtype)
         words = [f"d{workload.head_dim}", f"g{group}", *([f"page{workload.page}"] if workload.page else [])]
-        return build(self.name, "-".join([*words, workload.dtype]), arch, kernel)
+        return make_build(self.name, "-".join([*words, workload.dtype]), arch, kernel)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class HipDecodeReduce(HipKernelBuilds):
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per head dimension, and one more for many splits."""
         return [
-            build(
+            make_build(
                 self.name, f"d{head_dim}-s{splits}-{dtype}", arch, decode_reduce(head_dim, dtype, splits, with_lse=True)
             )
             for head_dim, dtype, splits in REDUCED

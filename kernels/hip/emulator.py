@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from kernels.hip.emulator_objects import (
     CACHE,
+    EmulatedGpu,
     EmulationError,
     EmulatorObject,
-    Face,
     SourceLines,
     compile_emulated,
-    face_of,
+    emulated_gpu_of,
     missing_tools,
 )
 from kernels.hip.sources import HipKernel
@@ -65,7 +65,7 @@ class _Argument(ctypes.Structure):
 _SAME_PLACE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64)
 
 
-class _Launch(ctypes.Structure):
+class _EmulatedLaunch(ctypes.Structure):
     """`Launch` of emulated/state.h."""
 
     _fields_ = (
@@ -100,9 +100,9 @@ def load(
     Raises EmulationError for a kernel that does not compile, UsageError for an `arch` or `order` that does not exist,
     ToolMissingError without a clang.
     """
-    face, turns = face_of(arch), _turns(order)
+    face, turns = emulated_gpu_of(arch), _parse_order(order)
     compiled = compile_emulated(kernel, face, checked, cache)
-    return EmulatedKernel(kernel, face, turns, checked, _library(compiled))
+    return EmulatedKernel(kernel, face, turns, checked, _load_library(compiled))
 
 
 def missing_emulator() -> list[str]:
@@ -113,7 +113,9 @@ def missing_emulator() -> list[str]:
 class EmulatedKernel:
     """A kernel that runs on the CPU; made by `load`."""
 
-    def __init__(self, kernel: HipKernel, face: Face, turns: tuple[int, int], checked: bool, library: _Library) -> None:
+    def __init__(
+        self, kernel: HipKernel, face: EmulatedGpu, turns: tuple[int, int], checked: bool, library: _Library
+    ) -> None:
         self._kernel, self._face, self._turns, self._checked, self._library = kernel, face, turns, checked, library
         if kernel.threads != library.threads or not 0 < kernel.threads <= MAX_THREADS:
             raise EmulationError(
@@ -128,8 +130,8 @@ class EmulatedKernel:
                 f"{self._kernel.function}: a grid is three numbers from 1 on, less than 2^31 blocks, not {grid}"
             )
         self._check_arguments(arguments)
-        regions, prepared = self._memory(arguments)
-        launch = _Launch(
+        regions, prepared = self._map_memory(arguments)
+        launch = _EmulatedLaunch(
             (ctypes.c_int * 3)(*grid), self._kernel.threads, self._face.wave, self._kernel.lds_bytes, *self._turns,
             int(self._checked), len(regions), len(prepared), 0, (_Region * len(regions))(*regions),
             (_Argument * len(prepared))(*prepared), self._library.same_place,
@@ -167,7 +169,7 @@ class EmulatedKernel:
         dtype = str(argument.dtype).removeprefix("torch.")
         return f"is of dtype {' or '.join(wanted)}, not {dtype}" if wanted and dtype not in wanted else ""
 
-    def _memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
+    def _map_memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
         """Where the tensors lie, those that overlap as one, and what the kernel is given."""
         spans = []
         for code, name, argument in zip(self._library.codes, self._library.parameters, arguments, strict=True):
@@ -210,9 +212,9 @@ class _Library:
         self._launch = loaded.emulated_launch
         self._lock = threading.Lock()
         self._lines = SourceLines(compiled.data)
-        self.same_place = _SAME_PLACE(self._lines.same)
+        self.same_place = _SAME_PLACE(self._lines.is_same_position)
 
-    def run(self, launch: _Launch) -> None:
+    def run(self, launch: _EmulatedLaunch) -> None:
         """Run a launch to its end."""
         with self._lock:
             status = self._launch(ctypes.byref(launch))
@@ -221,16 +223,16 @@ class _Library:
         if status:
             lines, (first, second, variable) = self._lines, launch.places
             message = launch.message.decode()
-            message = message.replace("@1", lines.text(second)) if second else message
-            message = message.replace("@2", lines.variable(variable)) if variable else message
-            raise EmulationError(f"{lines.text(first)}: {message}")
+            message = message.replace("@1", lines.format_position(second)) if second else message
+            message = message.replace("@2", lines.find_variable(variable)) if variable else message
+            raise EmulationError(f"{lines.format_position(first)}: {message}")
 
 
 _LIBRARIES: dict[str, _Library] = {}
 _LOADING = threading.Lock()
 
 
-def _library(compiled: EmulatorObject) -> _Library:
+def _load_library(compiled: EmulatorObject) -> _Library:
     """One library for each object, for dlopen keeps each to the end of the process."""
     with _LOADING:
         if compiled.key not in _LIBRARIES:
@@ -239,7 +241,7 @@ def _library(compiled: EmulatorObject) -> _Library:
 
 
 @functools.cache
-def _turns(order: str) -> tuple[int, int]:
+def _parse_order(order: str) -> tuple[int, int]:
     """The number of an order, and its seed."""
     name, dash, seed = order.partition("-")
     if name not in _ORDERS or (dash and (name != "shuffled" or not seed.isdecimal())):

@@ -66,7 +66,7 @@ class EmulationError(AttnperfError):
 
 
 @dataclass(frozen=True)
-class Face:
+class EmulatedGpu:
     """The GPU that is imitated.
 
     number   the value of GPU_EMULATED
@@ -91,12 +91,12 @@ class EmulatorObject:
     parameters: tuple[str, ...]
 
 
-def face_of(arch: str | None) -> Face:
+def emulated_gpu_of(arch: str | None) -> EmulatedGpu:
     """The face for an architecture; None is that of ATTNPERF_HIP_EMULATE. Raises UsageError for one without a face."""
     arch = arch or emulated_arch()
     for prefix, number, wave in _FACES:
         if arch.startswith(prefix):
-            return Face(number, wave)
+            return EmulatedGpu(number, wave)
     raise UsageError(
         f"the emulator has no face for {arch!r}; it imitates gfx90a, gfx942 and gfx950 (waves of 64, MFMA), gfx10.., "
         f"gfx11.., gfx12.. and sm_..; correct it or {EMULATED_ARCH}"
@@ -116,9 +116,9 @@ def missing_tools() -> list[str]:
     return []
 
 
-def compile_emulated(kernel: HipKernel, face: Face, checked: bool, cache: Path) -> EmulatorObject:
+def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache: Path) -> EmulatorObject:
     """The kernel's object, from `cache` where it was made before. Raises EmulationError, ToolMissingError."""
-    stated, parameters = _declaration(kernel)
+    stated, parameters = _read_declaration(kernel)
     toolchain = find_toolchain(OLDEST_ARCH)
     entry = {"EMULATED_KERNEL": kernel.function, "EMULATED_THREADS": stated}
     defines = {**kernel.defines, "GPU_EMULATED": str(face.number), **entry}
@@ -131,15 +131,17 @@ def compile_emulated(kernel: HipKernel, face: Face, checked: bool, cache: Path) 
     key = cache_key("hip emulator", *identity, kernel.path.read_text(), str(kernel.path), json.dumps(flags))
     data = store.load(key)
     if data is None:
-        runtime = _runtime(toolchain, store, cache_key("hip emulator runtime", *identity))
+        runtime = _compile_runtime(toolchain, store, cache_key("hip emulator runtime", *identity))
         text = f'#include "{kernel.path}"\n#include "kernel_entry.h"\n'
         link = ("-shared", "-nostdlib", *(() if toolchain.linker else ("-fuse-ld=lld",)), "-Wl,-Bsymbolic")
-        data = _compile(toolchain, (*flags, *link), text, runtime, f"{_shown(kernel.path)}: {kernel.function}")
+        data = _compile_object(
+            toolchain, (*flags, *link), text, runtime, f"{_format_path(kernel.path)}: {kernel.function}"
+        )
         store.store(key, data)
     return EmulatorObject(data, key, parameters)
 
 
-def _declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
+def _read_declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
     """What the kernel states in KERNEL(...), and the names of its parameters."""
     try:
         text = _COMMENT.sub("", kernel.path.read_text())
@@ -150,22 +152,22 @@ def _declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
     found = {match["name"]: match for match in _KERNEL.finditer(text)}
     if kernel.function not in found:
         known = ", ".join(sorted(found)) or "none"
-        raise EmulationError(f"{_shown(kernel.path)} has no kernel {kernel.function!r}; it has: {known}")
+        raise EmulationError(f"{_format_path(kernel.path)} has no kernel {kernel.function!r}; it has: {known}")
     declared = found[kernel.function]
     names = (re.findall(r"\w+", parameter) for parameter in declared["parameters"].split(","))
     return " ".join(declared["threads"].split()), tuple(words[-1] for words in names if words)
 
 
-def _runtime(toolchain: Toolchain, store: ObjectCache, key: str) -> bytes:
+def _compile_runtime(toolchain: Toolchain, store: ObjectCache, key: str) -> bytes:
     data = store.load(key)
     if data is None:
         flags = (*_LANGUAGE, *_CPU.get(platform.machine(), ()), "-O2", f"-I{RUNTIME}", "-c")
-        data = _compile(toolchain, flags, '#include "runtime.cpp"\n', None, "the emulator's runtime")
+        data = _compile_object(toolchain, flags, '#include "runtime.cpp"\n', None, "the emulator's runtime")
         store.store(key, data)
     return data
 
 
-def _compile(toolchain: Toolchain, flags: tuple[str, ...], text: str, runtime: bytes | None, what: str) -> bytes:
+def _compile_object(toolchain: Toolchain, flags: tuple[str, ...], text: str, runtime: bytes | None, what: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="attnperf-emulator-") as folder:
         source, made, part = Path(folder, "source.cpp"), Path(folder, "object"), Path(folder, "runtime.o")
         source.write_text(text)
@@ -198,7 +200,7 @@ def _has_half_floats() -> bool:
     return {"avx2", "fma", "f16c"} <= set(flags)
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """`path`, relative to the checkout where it lies in it."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
@@ -210,45 +212,47 @@ class SourceLines:
         self._data = data
         self._known: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
-    def frames(self, address: int) -> tuple[tuple[str, int, int], ...]:
+    def find_frames(self, address: int) -> tuple[tuple[str, int, int], ...]:
         """File, line, column of the call that returns to `address`, and of those it is inlined in; () if unknown."""
         if address not in self._known:
-            self._known[address] = _frames(self._ask(f"CODE {hex(address - 1)}")[0])
+            self._known[address] = _parse_frames(self._ask_symbolizer(f"CODE {hex(address - 1)}")[0])
         return self._known[address]
 
-    def text(self, address: int) -> str:
+    def format_position(self, address: int) -> str:
         """'kernels/hip/03_flash.hip:57'; with the line that called where that is in another file."""
-        frames = [frame for frame in self.frames(address) if not _is_api(Path(frame[0]))] or self.frames(address)[:1]
+        frames = [frame for frame in self.find_frames(address) if not _is_api(Path(frame[0]))] or self.find_frames(
+            address
+        )[:1]
         if not frames:
             return "an unknown line (llvm-symbolizer is missing: install llvm-22)"
         file, line, _ = frames[0]
-        caller = next((f"{_shown(Path(name))}:{number}" for name, number, _ in frames if name != file), "")
+        caller = next((f"{_format_path(Path(name))}:{number}" for name, number, _ in frames if name != file), "")
         # The compiler gives code that it made of several lines none.
-        return f"{_shown(Path(file))}:{line or self._line_before(address, file)}" + (
+        return f"{_format_path(Path(file))}:{line or self._line_before(address, file)}" + (
             f" (called at {caller})" if caller else ""
         )
 
     def _line_before(self, address: int, file: str) -> str:
         """'near 57': the line of the last code of `file` before an address."""
         questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
-        frames = (found[0] for found in map(_frames, self._ask(*questions)) if found)
+        frames = (found[0] for found in map(_parse_frames, self._ask_symbolizer(*questions)) if found)
         return next((f"near {line}" for name, line, _ in frames if line and name == file), "0")
 
-    def same(self, one: int, other: int) -> bool:
+    def is_same_position(self, one: int, other: int) -> bool:
         """Whether two addresses are one position, inlined in the same calls. Unknown ones count as the same."""
-        first, second = self.frames(one), self.frames(other)
+        first, second = self.find_frames(one), self.find_frames(other)
         unknown = not first or not second or any(line == 0 for _, line, _ in (*first, *second))
         return unknown or first == second
 
-    def variable(self, address: int) -> str:
+    def find_variable(self, address: int) -> str:
         """'byte 4 of tile': the variable that lies at `address`; '?' if unknown."""
-        found = self._ask(f"DATA {hex(address)}")[0].get("Data", {})
+        found = self._ask_symbolizer(f"DATA {hex(address)}")[0].get("Data", {})
         name = str(found.get("Name", "")).rpartition("::")[2]
         return f"byte {address - int(found['Start'], 16)} of {name}" if name else "?"
 
-    def _ask(self, *questions: str) -> list[dict[str, Any]]:
+    def _ask_symbolizer(self, *questions: str) -> list[dict[str, Any]]:
         """The symbolizer's answers; empty ones where it has none."""
-        program = symbolizer()
+        program = find_symbolizer()
         if not program:
             return [{} for _ in questions]
         with tempfile.NamedTemporaryFile(prefix="attnperf-emulator-", suffix=".so") as file:
@@ -262,7 +266,7 @@ class SourceLines:
         return found if len(found) == len(questions) else [{} for _ in questions]
 
 
-def _frames(answer: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
+def _parse_frames(answer: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
     return tuple(
         (each["FileName"], each["Line"], each["Column"]) for each in answer.get("Symbol", []) if each["FileName"]
     )
@@ -274,7 +278,7 @@ def _is_api(path: Path) -> bool:
 
 
 @functools.cache
-def symbolizer() -> str:
+def find_symbolizer() -> str:
     """The command of llvm-symbolizer: the one beside clang, else of any version; '' where there is none."""
     beside = run_tool([*find_toolchain(OLDEST_ARCH).clang, "-print-prog-name=llvm-symbolizer"], COMPILE_LIMIT_S)
     names = (beside.stdout.strip(), "llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(30, 15, -1)))

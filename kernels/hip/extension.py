@@ -69,29 +69,29 @@ void launch(std::vector<int64_t> values, std::vector<int64_t> is_pointer, std::v
 """
 
 
-def build(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
+def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
     """Build, or load from torch's own folder of extensions, for the visible devices.
 
     Raises CodeObjectError with the build's messages.
     """
     options = [STANDARD, "-O3", *defines_of(kernel)]
-    name = f"attnperf_hip_{cache_key(program(kernel, text), arch, *options)[:NAME_DIGITS]}"
+    name = f"attnperf_hip_{cache_key(render_program(kernel, text), arch, *options)[:NAME_DIGITS]}"
     try:
-        module = _load_inline(name, program(kernel, text), options)
+        module = _load_inline(name, render_program(kernel, text), options)
     except (RuntimeError, OSError, ImportError) as error:
         raise CodeObjectError(compile_message(kernel, arch, str(error), "built as an extension")) from error
 
-    def start(grid: Grid, arguments: Sequence[Any]) -> None:
+    def start_kernel(grid: Grid, arguments: Sequence[Any]) -> None:
         import torch
 
         tensors = [isinstance(argument, torch.Tensor) for argument in arguments]
         values = [one.data_ptr() if isinstance(one, torch.Tensor) else one for one in arguments]
         module.launch(values, tensors, list(grid), torch.cuda.current_stream().cuda_stream)
 
-    return LoadedObject(start, origin="built as an extension")
+    return LoadedObject(start_kernel, origin="built as an extension")
 
 
-def program(kernel: HipKernel, text: str) -> str:
+def render_program(kernel: HipKernel, text: str) -> str:
     """The device's source: the kernel, and a function that launches it."""
     filled = LAUNCHER.replace("FUNCTION", kernel.function).replace("THREADS_OF_BLOCK", str(kernel.threads))
     return filled.replace("LDS_BYTES", str(kernel.lds_bytes)).replace("SOURCE", f'{text}\n#line 1 "launcher"')
@@ -103,7 +103,7 @@ def _load_inline(name: str, source: str, options: list[str]) -> Any:
     leaner = {"no_implicit_headers": True} if "no_implicit_headers" in known else {}
     return load_inline(
         name=name,
-        cpp_sources=[_headers(bool(leaner)) + DECLARATION],
+        cpp_sources=[_render_headers(bool(leaner)) + DECLARATION],
         cuda_sources=[source],
         functions=["launch"],
         extra_cuda_cflags=options,
@@ -112,6 +112,6 @@ def _load_inline(name: str, source: str, options: list[str]) -> Any:
     )
 
 
-def _headers(needed: bool) -> str:
+def _render_headers(needed: bool) -> str:
     """What binds functions to Python, where torch does not include it itself."""
     return "#include <torch/extension.h>\n" if needed else ""

@@ -37,31 +37,31 @@ class Parameter:
     pointer: bool
 
 
-def flattened(path: Path) -> str:
+def flatten_includes(path: Path) -> str:
     """The file with everything it includes, each once, and line directives that name files relative to the project.
 
     Raises CodeObjectError for a file that is not there.
     """
-    return "".join(_lines(path, set()))
+    return "".join(_flatten_lines(path, set()))
 
 
-def parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
+def parse_parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
     """The parameters of `KERNEL(...) function(...)`; None where the text does not show them plainly."""
     plain = _COMMENT.sub("", text)
     found = re.search(rf"\bKERNEL\([^\n]*\)\s+{re.escape(function)}\s*\((?P<list>[^(){{}}#]*)\)\s*\{{", plain)
     if found is None:
         return None
-    return tuple(_parameter(declared) for declared in found["list"].split(",") if declared.strip())
+    return tuple(_parse_parameter(declared) for declared in found["list"].split(",") if declared.strip())
 
 
-def _parameter(declared: str) -> Parameter:
+def _parse_parameter(declared: str) -> Parameter:
     words = re.findall(r"\w+|\*", declared)
     qualifiers = {"const", "volatile", "__restrict__", "*"}
     types = [word for word in words[:-1] if word not in qualifiers]
     return Parameter(words[-1], " ".join(types), "*" in words)
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """How messages and line tables name a file."""
     return path.resolve().relative_to(root_of(path)).as_posix()
 
@@ -71,11 +71,11 @@ def root_of(path: Path) -> Path:
     return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
 
 
-def _lines(path: Path, seen: set[Path]) -> list[str]:
+def _flatten_lines(path: Path, seen: set[Path]) -> list[str]:
     if not path.is_file():
         raise CodeObjectError(f"there is no file {path}; correct the kernel's file, or the #include that names it")
     seen.add(path.resolve())
-    name = shown(path)
+    name = format_path(path)
     result = [f'#line 1 "{name}"\n']
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         include = _INCLUDE.match(line)
@@ -87,7 +87,7 @@ def _lines(path: Path, seen: set[Path]) -> list[str]:
         if include["name"] == EMULATOR_HEADER or wanted.resolve() in seen:
             result.append("\n")
         else:
-            result += [*_lines(wanted, seen), f'#line {number + 1} "{name}"\n']
+            result += [*_flatten_lines(wanted, seen), f'#line {number + 1} "{name}"\n']
     return result
 
 
@@ -102,4 +102,7 @@ def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> st
     first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
     excerpt = "\n".join(lines[first : first + ERROR_LINES])
     macros = " ".join(defines_of(kernel)) or "no macros"
-    return f"{kernel.function} in {shown(kernel.path)} does not compile for {arch}:\n{excerpt}\n({version}, {macros})"
+    return (
+        f"{kernel.function} in {format_path(kernel.path)} does not compile for "
+        f"{arch}:\n{excerpt}\n({version}, {macros})"
+    )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from kernels.hip.kernel_source import Parameter, shown
+from kernels.hip.kernel_source import Parameter, format_path
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure import flight_recorder, ran_code
@@ -28,7 +28,7 @@ DTYPES = {"float": torch.float32, "int": torch.int32}
 
 @dataclass(frozen=True)
 class LoadedObject:
-    """A code object on a device, as `ran_code.note` tells of it.
+    """A code object on a device, as `ran_code.record_kernel` tells of it.
 
     data      the object; empty where it is not known
     handle    the driver's, of the kernel; 0 where it is not known
@@ -67,7 +67,7 @@ class GpuKernel:
             else:
                 with torch.cuda.device(self.device):
                     self.loaded.start(grid, arguments)
-        ran_code.note(
+        ran_code.record_kernel(
             self.kernel.function,
             self.loaded.data,
             self.kernel.threads,
@@ -91,19 +91,19 @@ class GpuKernel:
                 f"{self.kernel.function} takes {len(self.parameters)} arguments ({names}), got {len(arguments)}"
             )
         for place, argument in enumerate(arguments):
-            if (wrong := self._refused(argument, place)) is not None:
+            if (wrong := self._argument_problem(argument, place)) is not None:
                 named = f"argument {place + 1}"
                 if self.parameters is not None:
                     named = f"{self.parameters[place].name} ({named})"
                 raise UsageError(f"{self.kernel.function}: {named} {wrong}")
 
-    def _refused(self, argument: object, place: int) -> str | None:
+    def _argument_problem(self, argument: object, place: int) -> str | None:
         """Why the argument cannot be passed; None where it can."""
         declared = None if self.parameters is None else self.parameters[place]
         if isinstance(argument, torch.Tensor):
             if declared is not None and not declared.pointer:
                 return f"must be a 32-bit integer, got a tensor of shape {tuple(argument.shape)}"
-            return self._refused_tensor(argument, declared)
+            return self._tensor_problem(argument, declared)
         if declared is not None and declared.pointer:
             return f"must be a tensor on {self.device}, got {argument!r}"
         if type(argument) is not int:
@@ -112,7 +112,7 @@ class GpuKernel:
             return f"is {argument}, which no 32-bit integer holds ({INT_LOWEST} to {INT_HIGHEST})"
         return None
 
-    def _refused_tensor(self, tensor: torch.Tensor, declared: Parameter | None) -> str | None:
+    def _tensor_problem(self, tensor: torch.Tensor, declared: Parameter | None) -> str | None:
         if tensor.device != self.device:
             return f"is on {tensor.device}, and the kernel was loaded for {self.device}; load it for that device"
         if not tensor.is_contiguous():
@@ -125,12 +125,12 @@ class GpuKernel:
                 f"must begin at a multiple of {ALIGNMENT} bytes, which kernels load at once, got one "
                 f"{tensor.data_ptr() % ALIGNMENT} bytes behind; call .clone() on it"
             )
-        expected = None if declared is None else self._dtype(declared)
+        expected = None if declared is None else self._expected_dtype(declared)
         if expected is not None and tensor.dtype != expected:
             return f"must be {expected}, for which the kernel was compiled, got {tensor.dtype}"
         return None
 
-    def _dtype(self, declared: Parameter) -> torch.dtype | None:
+    def _expected_dtype(self, declared: Parameter) -> torch.dtype | None:
         """What a tensor for a parameter holds; None where that is not known."""
         if declared.type == "element":
             return HALVES[self.kernel.defines.get("ELEMENT_BF16", "0") == "1"]
@@ -141,7 +141,7 @@ def check_threads(kernel: HipKernel) -> None:
     """Raise UsageError for a workgroup that no GPU runs."""
     if not 1 <= kernel.threads <= THREADS_MOST:
         raise UsageError(
-            f"{kernel.function} in {shown(kernel.path)} has workgroups of {kernel.threads} threads; 1 to "
+            f"{kernel.function} in {format_path(kernel.path)} has workgroups of {kernel.threads} threads; 1 to "
             f"{THREADS_MOST} are possible"
         )
 
@@ -151,6 +151,7 @@ def check_lds(kernel: HipKernel, static_bytes: int, limit: int, arch: str) -> No
     wanted = kernel.lds_bytes + static_bytes
     if kernel.lds_bytes < 0 or wanted > limit:
         raise UsageError(
-            f"{kernel.function} in {shown(kernel.path)} asks for {wanted} bytes of LDS ({kernel.lds_bytes} of them "
+            f"{kernel.function} in {format_path(kernel.path)} asks for {wanted} bytes of LDS "
+            f"({kernel.lds_bytes} of them "
             f"by its launch), and a workgroup of {arch} may have 0 to {limit}; take smaller tiles or fewer buffers"
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels.hip.kernel_source import root_of, shown
+from kernels.hip.kernel_source import format_path, root_of
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.built import OBJECT_LIMIT_BYTES
 from pytest_attnperf.codeobject.object_manifest import AGAIN, PrebuiltObject, read_manifest
@@ -25,7 +25,7 @@ class Prebuilt:
     data: bytes = field(repr=False)
 
 
-def find(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> Prebuilt | None:
+def find_prebuilt(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> Prebuilt | None:
     """The object of this function with these macros for this architecture; None where the folder has none.
 
     Raises UsageError where the named folder does not exist, CodeObjectError where the object or its manifest is damaged
@@ -37,35 +37,35 @@ def find(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> Prebuilt |
     if not Path(named).is_dir():
         raise UsageError(f"{OBJECTS}={named} is no folder; build the kernels first (make kernels), or unset it")
     folder = Path(named, arch)
-    fitting = [one for one in read_manifest(folder, arch) if _fits(one, kernel)]
+    fitting = [one for one in read_manifest(folder, arch) if _is_match(one, kernel)]
     if not fitting:
         return None
-    changed = _changed(fitting[0], root_of(kernel.path))
+    changed = _find_changed_sources(fitting[0], root_of(kernel.path))
     if changed:
         raise CodeObjectError(
             f"{folder / fitting[0].file} was compiled from another {changed[0]} than is here now; {AGAIN}, "
             f"or unset {OBJECTS}"
         )
-    return _read(folder / fitting[0].file, fitting[0])
+    return _read_object(folder / fitting[0].file, fitting[0])
 
 
-def _fits(candidate: PrebuiltObject, kernel: HipKernel) -> bool:
+def _is_match(candidate: PrebuiltObject, kernel: HipKernel) -> bool:
     """Whether it is what `kernel` asks for, by name: file, function and macros."""
     named = (candidate.source, candidate.function, candidate.defines)
-    return named == (shown(kernel.path), kernel.function, dict(kernel.defines))
+    return named == (format_path(kernel.path), kernel.function, dict(kernel.defines))
 
 
-def _changed(candidate: PrebuiltObject, root: Path) -> list[str]:
+def _find_changed_sources(candidate: PrebuiltObject, root: Path) -> list[str]:
     """Sources that are no longer what they were; its own file among them where the manifest does not name it."""
     unnamed = [] if candidate.source in candidate.sources else [candidate.source]
-    return unnamed + [name for name, digest in candidate.sources.items() if _digest(root / name) != digest]
+    return unnamed + [name for name, digest in candidate.sources.items() if _hash_file(root / name) != digest]
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def _read(path: Path, wanted: PrebuiltObject) -> Prebuilt:
+def _read_object(path: Path, wanted: PrebuiltObject) -> Prebuilt:
     """The object, which must be the one that the manifest was written for."""
     try:
         if path.stat().st_size > OBJECT_LIMIT_BYTES:

@@ -10,15 +10,15 @@ from kernels.configured import Configured
 from kernels.hip.compiler import load, missing_hip
 from kernels.hip.emulator import EMULATOR_FLOPS_MAX
 from kernels.hip.faces import arch_of, face_of
-from kernels.hip.steps import HEAD_DIM_MIN, STEPS, Step, problem_of
+from kernels.hip.steps import HEAD_DIM_MIN, STEPS, LadderStep, problem_of
 from kernels.layouts import own_copies
-from kernels.limits import HALVES, Limits, refusals
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from pytest_attnperf.backends import Backend, Declares, Prepared
 
 if TYPE_CHECKING:
     import torch
 
-    from kernels.hip.steps import Launch
+    from kernels.hip.steps import WorkgroupSize
     from pytest_attnperf.backends import Outputs, Tensors
     from pytest_attnperf.records import DeviceInfo
     from pytest_attnperf.workloads.prefill import Prefill
@@ -36,7 +36,7 @@ class HipStep(Configured, Backend["Prefill"]):
     """
 
     families = ("prefill",)
-    step: Step = STEPS[0]
+    step: LadderStep = STEPS[0]
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -59,8 +59,8 @@ class HipStep(Configured, Backend["Prefill"]):
                 f"{self.name} keeps the score matrix, {scores / 2**30:.1f} GiB here, and takes up to "
                 f"{SCORES_BYTES_MAX / 2**30:g} GiB"
             )
-        limits = Limits(self.name, HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
-        return found + refusals(workload, limits)
+        limits = AttentionLimits(self.name, HALVES, window=False, head_dim_v=False, alibi=False, bias=False)
+        return found + refusal_reasons(workload, limits)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture, or the pinned one, and compile."""
@@ -70,18 +70,18 @@ class HipStep(Configured, Backend["Prefill"]):
         device = tensors[0].device
         arch, space = arch_of(device), self.step.space
         choice = self.choose(space, arch, problem_of(workload))
-        kernel, launch = self.step.kernel(workload, arch, choice)
+        kernel, launch = self.step.make_kernel(workload, arch, choice)
         count = _scores_bytes(workload) // 4 if self.step.scratch else 1
         scores = torch.empty(count, dtype=torch.float32, device=device)
-        call = launcher(load(kernel, device), workload, launch, scores)
+        call = make_launcher(load(kernel, device), workload, launch, scores)
         if device.type == "cuda":
             call(*tensors)
         return Prepared(
             call=call,
             tensors=tensors,
             convert=own_copies,
-            outputs=_canonical,
-            config={**self.recorded({space.kernel: choice}), "file": self.step.file},
+            outputs=_canonical_outputs,
+            config={**self.config_entries({space.kernel: choice}), "file": self.step.file},
             declares=Declares(
                 kernels=(self.step.function,),
                 never=("scaled_dot_product",),
@@ -91,7 +91,7 @@ class HipStep(Configured, Backend["Prefill"]):
         )
 
 
-def launcher(loaded: Any, workload: Prefill, launch: Launch, scores: torch.Tensor) -> Any:
+def make_launcher(loaded: Any, workload: Prefill, launch: WorkgroupSize, scores: torch.Tensor) -> Any:
     """What is timed: the outputs are allocated, and the kernel launched over (row blocks, heads, batch).
 
     loaded    of `compiler.load`
@@ -102,21 +102,21 @@ def launcher(loaded: Any, workload: Prefill, launch: Launch, scores: torch.Tenso
     batch, seq_q, heads = workload.batch, workload.seq_q, workload.heads
     grid = (-(-seq_q // launch.rows), heads, batch)
 
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def launch_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         out = torch.empty_like(q)
         lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=q.device) if workload.lse else None
         unused = scores if lse is None else lse
         loaded(grid, q, k, v, out, unused, scores, seq_q, workload.seq_kv, heads, workload.kv_heads)
         return out, lse
 
-    return call
+    return launch_kernel
 
 
 def _scores_bytes(workload: Prefill) -> int:
     return 4 * workload.batch * workload.heads * workload.seq_q * workload.seq_kv
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Choice
-from kernels.hip.builds import HipKernelBuilds, build
+from kernels.configs import ConfigChoice
+from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.faces import face_of
-from kernels.hip.steps import STEPS, Step, problem_of
+from kernels.hip.steps import STEPS, LadderStep, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -25,28 +25,28 @@ SHAPES = (
 class HipStepKernel(HipKernelBuilds):
     """One step of the ladder, compiled for an architecture that need not be here."""
 
-    step: Step
+    step: LadderStep
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One per shape that it takes there."""
-        return tuple(self._build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
+        return tuple(self._make_build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
 
-    def _build(self, arch: str, shape: Prefill) -> KernelBuild:
+    def _make_build(self, arch: str, shape: Prefill) -> KernelBuild:
         choice = self.step.space.choose(arch, problem_of(shape))
-        kernel, _ = self.step.kernel(shape, arch, choice)
+        kernel, _ = self.step.make_kernel(shape, arch, choice)
         flags = [flag for flag in ("causal", "lse") if getattr(shape, flag)]
-        return build(
+        return make_build(
             self.name,
             "_".join([f"d{shape.head_dim}", shape.dtype, *flags]),
             arch,
             kernel,
-            settings=_settings(choice),
+            settings=_format_settings(choice),
             matrix=self.step.matrix and face_of(arch).matrix,
             where=f"kernels/hip/configs/{self.step.space.kernel}/{choice.arch}.json",
         )
 
 
-def _settings(choice: Choice) -> dict[str, str]:
+def _format_settings(choice: ConfigChoice) -> dict[str, str]:
     return {name: str(value) for name, value in sorted(choice.config.items())}
 
 

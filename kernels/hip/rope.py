@@ -48,7 +48,7 @@ class HipRope(Backend[Rope]):
         rotate, tokens = load(kernel, device), workload.batch * workload.seq
         grid = (-(-tokens // int(kernel.defines["TOKENS"])), 1, 1)
 
-        def call(
+        def launch_kernel(
             q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             q_out, k_out = torch.empty_like(q), torch.empty_like(k)
@@ -56,12 +56,12 @@ class HipRope(Backend[Rope]):
             return q_out, k_out
 
         if device.type == "cuda":
-            call(*tensors)
+            launch_kernel(*tensors)
         return Prepared(
-            call=call,
+            call=launch_kernel,
             tensors=tensors,
             convert=own_copies,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"file": kernel.file, **{name: kernel.defines[name] for name in ("PAIRS", "HEAD_LANES", "TOKENS")}},
             declares=Declares(kernels=(kernel.function,)),
         )
@@ -86,7 +86,7 @@ def kernel_of(workload: Rope) -> HipKernel:
     return HipKernel("rope.hip", "rope_forward", THREADS, defines)
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
     return {"q": result[0], "k": result[1]}
 
 

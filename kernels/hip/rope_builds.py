@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import HipKernelBuilds, build
+from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.rope import kernel_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.rope import Rope
@@ -33,11 +33,11 @@ class HipRopeKernel(HipKernelBuilds):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One per shape."""
-        return tuple(self._build(arch, shape) for shape in SHAPES)
+        return tuple(self._make_build(arch, shape) for shape in SHAPES)
 
-    def _build(self, arch: str, shape: Rope) -> KernelBuild:
+    def _make_build(self, arch: str, shape: Rope) -> KernelBuild:
         pairs = "interleaved" if shape.interleaved else "halves"
-        return build(self.name, f"d{shape.head_dim}-{shape.dtype}-{pairs}", arch, kernel_of(shape))
+        return make_build(self.name, f"d{shape.head_dim}-{shape.dtype}-{pairs}", arch, kernel_of(shape))
 
 
 KERNELS = (HipRopeKernel(),)

@@ -23,7 +23,7 @@ from pytest_attnperf.workloads.prefill import Prefill
 if TYPE_CHECKING:
     import torch
 
-    from kernels.hip.compiler import LoadedKernel
+    from kernels.hip.compiler import LaunchableKernel
     from pytest_attnperf.backends import Tensors
     from pytest_attnperf.records import DeviceInfo
 
@@ -43,11 +43,11 @@ class HipStaged(StagedBackend):
 
     dtypes = HALVES
 
-    def missing(self, device: DeviceInfo) -> list[str]:
+    def missing_reasons(self, device: DeviceInfo) -> list[str]:
         """A compiler for the device, or the emulator's."""
         return missing_hip(device)
 
-    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+    def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
         """Whole steps of dimensions."""
         if problem.head_dim % DIM_STEP == 0:
             return []
@@ -82,60 +82,60 @@ def kernel_of(stage: str, problem: StageProblem) -> HipKernel:
     return HipKernel(f"{stage}.hip", stage, THREADS, defines)
 
 
-def _qk_scores(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+def _qk_scores(launch: LaunchableKernel, problem: StageProblem) -> Callable[..., Tensors]:
     import torch
 
-    shape = _matrix(problem)
-    grid = (_tiles(problem.seq_q) * _tiles(problem.seq_kv), problem.heads, problem.batch)
+    shape = _matrix_sizes(problem)
+    grid = (_count_tiles(problem.seq_q) * _count_tiles(problem.seq_kv), problem.heads, problem.batch)
 
-    def run(q: torch.Tensor, k: torch.Tensor) -> Tensors:
+    def run_stage(q: torch.Tensor, k: torch.Tensor) -> Tensors:
         scores = torch.empty(shape, dtype=torch.float32, device=q.device)
         launch(grid, q, k, scores, problem.seq_q, problem.seq_kv, problem.heads, problem.kv_heads)
         return (scores,)
 
-    return run
+    return run_stage
 
 
-def _causal_mask(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
-    def run(scores: torch.Tensor) -> Tensors:
-        launch(_rows(problem), scores, problem.seq_q, problem.seq_kv, problem.heads)
+def _causal_mask(launch: LaunchableKernel, problem: StageProblem) -> Callable[..., Tensors]:
+    def run_stage(scores: torch.Tensor) -> Tensors:
+        launch(_rows_grid(problem), scores, problem.seq_q, problem.seq_kv, problem.heads)
         return (scores,)
 
-    return run
+    return run_stage
 
 
-def _row_softmax(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+def _row_softmax(launch: LaunchableKernel, problem: StageProblem) -> Callable[..., Tensors]:
     import torch
 
-    shape = _matrix(problem)
+    shape = _matrix_sizes(problem)
     dtype: torch.dtype = getattr(torch, TORCH_DTYPES[problem.dtype])
 
-    def run(scores: torch.Tensor) -> Tensors:
+    def run_stage(scores: torch.Tensor) -> Tensors:
         weights = torch.empty(shape, dtype=dtype, device=scores.device)
         lse = torch.empty(shape[:3], dtype=torch.float32, device=scores.device) if problem.lse else None
         # Without a log-sum-exp the kernel is compiled to ignore the pointer.
         given = scores if lse is None else lse
-        launch(_rows(problem), scores, weights, given, problem.seq_q, problem.seq_kv, problem.heads)
+        launch(_rows_grid(problem), scores, weights, given, problem.seq_q, problem.seq_kv, problem.heads)
         return (weights,) if lse is None else (weights, lse)
 
-    return run
+    return run_stage
 
 
-def _weighted_values(launch: LoadedKernel, problem: StageProblem) -> Callable[..., Tensors]:
+def _weighted_values(launch: LaunchableKernel, problem: StageProblem) -> Callable[..., Tensors]:
     import torch
 
     shape = (problem.batch, problem.seq_q, problem.heads, problem.head_dim)
-    grid = (_tiles(problem.seq_q) * _tiles(problem.head_dim), problem.heads, problem.batch)
+    grid = (_count_tiles(problem.seq_q) * _count_tiles(problem.head_dim), problem.heads, problem.batch)
 
-    def run(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
+    def run_stage(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
         out = torch.empty(shape, dtype=v.dtype, device=v.device)
         launch(grid, weights, v, out, problem.seq_q, problem.seq_kv, problem.heads, problem.kv_heads)
         return (out,)
 
-    return run
+    return run_stage
 
 
-_LAUNCHERS: dict[str, Callable[[LoadedKernel, StageProblem], Callable[..., Tensors]]] = {
+_LAUNCHERS: dict[str, Callable[[LaunchableKernel, StageProblem], Callable[..., Tensors]]] = {
     "qk_scores": _qk_scores,
     "causal_mask": _causal_mask,
     "row_softmax": _row_softmax,
@@ -144,16 +144,16 @@ _LAUNCHERS: dict[str, Callable[[LoadedKernel, StageProblem], Callable[..., Tenso
 """Stage -> what turns its kernel into `StageKernel.run`, which is timed: results are allocated and it is launched."""
 
 
-def _matrix(problem: StageProblem) -> tuple[int, int, int, int]:
+def _matrix_sizes(problem: StageProblem) -> tuple[int, int, int, int]:
     return problem.batch, problem.heads, problem.seq_q, problem.seq_kv
 
 
-def _rows(problem: StageProblem) -> tuple[int, int, int]:
+def _rows_grid(problem: StageProblem) -> tuple[int, int, int]:
     """The grid of a kernel whose workgroups own a row each."""
     return problem.seq_q, problem.heads, problem.batch
 
 
-def _tiles(size: int) -> int:
+def _count_tiles(size: int) -> int:
     return -(-size // TILE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.hip.builds import HipKernelBuilds, build
+from kernels.hip.builds import HipKernelBuilds, make_build
 from kernels.hip.staged import kernels_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.prefill import Prefill
@@ -39,7 +39,7 @@ class HipStagedKernel(HipKernelBuilds):
                 "WITH_LSE": "lse" if shape.lse else "plain",
             }
             config = "-".join(words[name] for name in self.settings) or "any"
-            found[config] = build(self.name, config, arch, kernels_of(shape)[self.function])
+            found[config] = make_build(self.name, config, arch, kernels_of(shape)[self.function])
         return tuple(found.values())
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kernels.configs import Choice, Problem, Space, hip_space
+from kernels.configs import ConfigChoice, Problem, Space, hip_space
 from kernels.hip.faces import Face, face_of
 from kernels.hip.sources import HipKernel, element_define
 from pytest_attnperf.workloads.prefill import Prefill
@@ -19,7 +19,7 @@ Config = Mapping[str, int | bool]
 
 
 @dataclass(frozen=True)
-class Launch:
+class WorkgroupSize:
     """How large a workgroup is under a configuration.
 
     rows       query rows of a workgroup
@@ -33,7 +33,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Step:
+class LadderStep:
     """One file of the ladder.
 
     name       of the backend, e.g. 'hip.flash'
@@ -50,7 +50,7 @@ class Step:
     file: str
     function: str
     constants: tuple[str, ...]
-    launch: Callable[[Config, int, Face], Launch]
+    launch: Callable[[Config, int, Face], WorkgroupSize]
     scratch: bool = False
     matrix: bool = False
     narrow: Mapping[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Step:
         """What it is configured by."""
         return hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
 
-    def kernel(self, workload: Prefill, arch: str, choice: Choice) -> tuple[HipKernel, Launch]:
+    def make_kernel(self, workload: Prefill, arch: str, choice: ConfigChoice) -> tuple[HipKernel, WorkgroupSize]:
         """What is compiled for a problem, and how it is launched."""
         launch = self.launch(choice.config, workload.head_dim, face_of(arch))
         defines = problem_defines(workload) | {name: str(value) for name, value in choice.config.items()}
@@ -87,39 +87,39 @@ def problem_defines(workload: Prefill) -> dict[str, str]:
     }
 
 
-def _one_thread_per_row(config: Config, head_dim: int, face: Face) -> Launch:
-    return Launch(config["BLOCK_M"], config["BLOCK_M"])
+def _one_thread_per_row(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
+    return WorkgroupSize(config["BLOCK_M"], config["BLOCK_M"])
 
 
-def _fixed_threads(config: Config, head_dim: int, face: Face) -> Launch:
-    return Launch(config["BLOCK_M"], config["THREADS"])
+def _fixed_threads(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
+    return WorkgroupSize(config["BLOCK_M"], config["THREADS"])
 
 
-def _waves_of_16(config: Config, head_dim: int, face: Face) -> Launch:
-    return Launch(config["WAVES"] * 16, config["WAVES"] * face.wave)
+def _waves_of_16(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
+    return WorkgroupSize(config["WAVES"] * 16, config["WAVES"] * face.wave)
 
 
-def _waves_with_tiles(config: Config, head_dim: int, face: Face) -> Launch:
+def _waves_with_tiles(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
     rows = config["WAVES"] * 16
     queries, tiles = face.tiles_bytes(head_dim, rows, config["BLOCK_N"])
-    return Launch(rows, config["WAVES"] * face.wave, queries + tiles)
+    return WorkgroupSize(rows, config["WAVES"] * face.wave, queries + tiles)
 
 
-def _best(config: Config, head_dim: int, face: Face) -> Launch:
+def _waves_with_row_tiles(config: Config, head_dim: int, face: Face) -> WorkgroupSize:
     rows = config["WAVES"] * config["ROW_TILES"] * 16
     queries, tiles = face.tiles_bytes(head_dim, rows, config["BLOCK_N"])
     lds_bytes = max(queries, tiles) if config["Q_IN_REGISTERS"] else queries + tiles
-    return Launch(rows, config["WAVES"] * face.wave, lds_bytes)
+    return WorkgroupSize(rows, config["WAVES"] * face.wave, lds_bytes)
 
 
 _TILES = ("BLOCK_M", "BLOCK_N", "THREADS")
 STEPS = (
-    Step("hip.naive", "01_naive.hip", "attention_naive", ("BLOCK_M",), _one_thread_per_row, scratch=True),
-    Step("hip.lds_tiles", "02_lds_tiles.hip", "attention_lds_tiles", _TILES, _fixed_threads, scratch=True),
-    Step("hip.flash", "03_flash.hip", "attention_flash", _TILES, _fixed_threads),
-    Step("hip.vectorised", "04_vectorised.hip", "attention_vectorised", _TILES, _fixed_threads),
-    Step("hip.matrix", "05_matrix.hip", "attention_matrix", ("WAVES", "BLOCK_N"), _waves_of_16, matrix=True),
-    Step(
+    LadderStep("hip.naive", "01_naive.hip", "attention_naive", ("BLOCK_M",), _one_thread_per_row, scratch=True),
+    LadderStep("hip.lds_tiles", "02_lds_tiles.hip", "attention_lds_tiles", _TILES, _fixed_threads, scratch=True),
+    LadderStep("hip.flash", "03_flash.hip", "attention_flash", _TILES, _fixed_threads),
+    LadderStep("hip.vectorised", "04_vectorised.hip", "attention_vectorised", _TILES, _fixed_threads),
+    LadderStep("hip.matrix", "05_matrix.hip", "attention_matrix", ("WAVES", "BLOCK_N"), _waves_of_16, matrix=True),
+    LadderStep(
         "hip.prefetch",
         "06_prefetch.hip",
         "attention_prefetch",
@@ -128,12 +128,12 @@ STEPS = (
         matrix=True,
         narrow={"gfx11": 96, "gfx12": 128},
     ),
-    Step(
+    LadderStep(
         "hip.best",
         "07_best.hip",
         "attention_best",
         ("WAVES", "ROW_TILES", "BLOCK_N", "Q_IN_REGISTERS"),
-        _best,
+        _waves_with_row_tiles,
         matrix=True,
         narrow={"gfx11": 128},
     ),

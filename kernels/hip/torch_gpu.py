@@ -40,9 +40,9 @@ def is_hip() -> bool:
     return torch.version.hip is not None
 
 
-def missing() -> list[str]:
+def list_missing() -> list[str]:
     """Names of private functions that this torch lacks, so that its runtime compiler cannot be used."""
-    utils = _utils()
+    utils = _load_utils()
     needed = (*NEEDED, *(("_get_gpu_rtc_library", "_get_gpu_runtime_library") if is_hip() else ()))
     return [f"torch.cuda._utils.{name}" for name in needed if not hasattr(utils, name)]
 
@@ -53,7 +53,7 @@ def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
     Text that `_nvrtc_compile` puts before a source that does not begin with a linkage (torch 2.8) would break the line
     directives, so it begins with an empty one.
     """
-    compiler = _utils()._nvrtc_compile
+    compiler = _load_utils()._nvrtc_compile
     known = inspect.signature(compiler).parameters
     if "nvcc_options" not in known:
         raise CodeObjectError(
@@ -64,19 +64,19 @@ def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
         made = compiler(f'extern "C" {{}}\n{source}', function, nvcc_options=[*options])
     code = made[0] if isinstance(made, tuple) else made
     data = code.encode() if isinstance(code, str) else bytes(code)
-    return data if data.startswith(ELF) else _linked(data.rstrip(b"\0"))
+    return data if data.startswith(ELF) else _link_ptx(data.rstrip(b"\0"))
 
 
 def load_function(data: bytes, function: str) -> Any:
     """The kernel of a code object, loaded on the current device. Raises RuntimeError where the driver refuses it."""
-    return _utils()._cuda_load_module(data, [function])[function]
+    return _load_utils()._cuda_load_module(data, [function])[function]
 
 
 def static_lds_bytes(kernel: Any) -> int:
     """LDS (shared memory) of a loaded kernel's own. Raises RuntimeError where the driver does not say."""
-    size, driver = ctypes.c_int(), _driver()
+    size, driver = ctypes.c_int(), _load_driver()
     get = driver.hipFuncGetAttribute if is_hip() else driver.cuFuncGetAttribute
-    _check(get(ctypes.byref(size), STATIC_SHARED_SIZE, kernel.func))
+    _check_status(get(ctypes.byref(size), STATIC_SHARED_SIZE, kernel.func))
     return size.value
 
 
@@ -88,11 +88,11 @@ def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
     if size_bytes < OPT_IN_BYTES:
         return
     if not is_hip():
-        _check(_driver().cuFuncSetAttribute(kernel.func, MAX_DYNAMIC_SHARED_SIZE, size_bytes))
+        _check_status(_load_driver().cuFuncSetAttribute(kernel.func, MAX_DYNAMIC_SHARED_SIZE, size_bytes))
     kernel._max_shared_mem_bytes = size_bytes
 
 
-def launch(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
+def launch_function(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
     """Launch on torch's current stream of the current device."""
     kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
 
@@ -121,7 +121,7 @@ def compiler_version() -> str:
 
 
 def _rtc_version() -> str:
-    utils = _utils()
+    utils = _load_utils()
     major, minor = ctypes.c_int(), ctypes.c_int()
     try:
         if is_hip():
@@ -135,11 +135,11 @@ def _rtc_version() -> str:
 
 def _driver_version() -> int:
     version = ctypes.c_int()
-    _check(_driver().cuDriverGetVersion(ctypes.byref(version)))
+    _check_status(_load_driver().cuDriverGetVersion(ctypes.byref(version)))
     return version.value
 
 
-def _linked(ptx: bytes) -> bytes:
+def _link_ptx(ptx: bytes) -> bytes:
     """The cubin that the driver makes of PTX for the current device, with its line table. Raises RuntimeError.
 
     It is linked here so that what runs is known: loading PTX would make the same, and keep it.
@@ -147,15 +147,15 @@ def _linked(ptx: bytes) -> bytes:
     import torch
 
     torch.cuda.current_stream().synchronize()  # makes the device's context current
-    driver = _driver()
+    driver = _load_driver()
     state, cubin, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
     options, values = (ctypes.c_int * 1)(GENERATE_LINE_INFO), (ctypes.c_void_p * 1)(1)
-    _check(driver.cuLinkCreate_v2(1, options, values, ctypes.byref(state)))
+    _check_status(driver.cuLinkCreate_v2(1, options, values, ctypes.byref(state)))
     try:
         text = ptx + b"\0"
         added = (state, LINKED_FROM_PTX, text, ctypes.c_size_t(len(text)), b"kernel.ptx", 0, None, None)
-        _check(driver.cuLinkAddData_v2(*added))
-        _check(driver.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size)))
+        _check_status(driver.cuLinkAddData_v2(*added))
+        _check_status(driver.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size)))
         return ctypes.string_at(cubin.value or 0, size.value)
     finally:
         driver.cuLinkDestroy(state)
@@ -174,14 +174,14 @@ def _include_folder() -> Iterator[None]:
         extension.CUDA_HOME = before
 
 
-def _check(status: int) -> None:
-    _utils()._check_cuda(status)
+def _check_status(status: int) -> None:
+    _load_utils()._check_cuda(status)
 
 
-def _driver() -> Any:
-    utils = _utils()
+def _load_driver() -> Any:
+    utils = _load_utils()
     return utils._get_gpu_runtime_library() if hasattr(utils, "_get_gpu_runtime_library") else utils._get_cuda_library()
 
 
-def _utils() -> Any:
+def _load_utils() -> Any:
     return importlib.import_module("torch.cuda._utils")

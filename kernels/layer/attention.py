@@ -57,7 +57,7 @@ def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> 
     return problem if reads_lengths else replace(problem, seq_kv=block.length)
 
 
-def bind(
+def bind_attention(
     attention: Backend, problem: Prefill | Decode, block: Block, q: torch.Tensor, caches: Tensors
 ) -> BoundAttention:
     """Prepare the backend for contiguous tensors of these shapes and dtypes; their values do not matter.
@@ -65,53 +65,53 @@ def bind(
     q         (B, S, H, D), contiguous
     caches    of keys and of values
     """
-    gather = partial(_canonical, problem, _lengths(block, q.device) if isinstance(problem, Decode) else ())
+    gather = partial(_collect_inputs, problem, _make_lengths(block, q.device) if isinstance(problem, Decode) else ())
     given = gather({"q": q, "k_cache": caches[0], "v_cache": caches[1]})
     # Of what is prepared, the call alone is kept: the backend's own copies of a cache are let go of.
     prepared = attention.prepare(problem, tuple(tensor.contiguous() for tensor in given))
     take = prepared.arguments or prepared.convert
-    taken = {_memory(tensor) for tensor in take(given)}
-    copied = [name for name, tensor in zip("qkv", given[:3], strict=True) if _memory(tensor) not in taken]
+    taken = {_memory_address(tensor) for tensor in take(given)}
+    copied = [name for name, tensor in zip("qkv", given[:3], strict=True) if _memory_address(tensor) not in taken]
 
-    def arguments(values: Values) -> Tensors:
+    def collect_arguments(values: Values) -> Tensors:
         return take(gather(values))
 
-    stages = _stages(prepared.call, arguments, prepared.outputs)
+    stages = _make_stages(prepared.call, collect_arguments, prepared.outputs)
     return BoundAttention(stages, prepared.config, prepared.declares, ", ".join(copied))
 
 
-def _canonical(problem: Prefill | Decode, lengths: Tensors, values: Values) -> Tensors:
+def _collect_inputs(problem: Prefill | Decode, lengths: Tensors, values: Values) -> Tensors:
     """The inputs of the problem, as its family states them; keys and values are views of their caches."""
     keys, rows = (values[name][:, : problem.seq_kv] for name in ("k_cache", "v_cache"))
     return (values["q"], keys, rows, *lengths)
 
 
-def _lengths(block: Block, device: torch.device) -> Tensors:
+def _make_lengths(block: Block, device: torch.device) -> Tensors:
     """seq_lens of a decode problem, (B,) int32."""
     import torch
 
     return (torch.full((block.batch,), block.length, dtype=torch.int32, device=device),)
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _memory_address(tensor: torch.Tensor) -> int:
     """Where the memory lies that a tensor is a view of."""
     return tensor.untyped_storage().data_ptr()
 
 
-def _stages(
+def _make_stages(
     call: Callable[..., Any], arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
 ) -> tuple[Stage, ...]:
     """One stage, or those of a call that is made of stages."""
     if isinstance(call, Pipeline):
-        return inlined(call, arguments, outputs)
+        return inline_stages(call, arguments, outputs)
 
-    def attend(values: Values) -> Values:
+    def run_attention(values: Values) -> Values:
         return {RESULT: outputs(call(*arguments(values)))["out"]}
 
-    return (Stage(ATTENTION, attend, frees=("q",)),)
+    return (Stage(ATTENTION, run_attention, frees=("q",)),)
 
 
-def inlined(
+def inline_stages(
     call: Pipeline, arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
 ) -> tuple[Stage, ...]:
     """The stages of `call` for a longer pipeline, in which their names and values begin with PREFIX.
@@ -122,11 +122,11 @@ def inlined(
     freed = {name for stage in call.stages for name in stage.frees}
     left = tuple(name for name in dict.fromkeys((*call.inputs, *call.outputs)) if name not in freed)
 
-    def within(number: int, stage: Stage) -> Stage:
+    def wrap_stage(number: int, stage: Stage) -> Stage:
         first, last = number == 0, number == len(call.stages) - 1
 
-        def run(values: Values) -> Values:
-            given = call.named(arguments(values)) if first else {}
+        def run_stage(values: Values) -> Values:
+            given = call.name_arguments(arguments(values)) if first else {}
             own = {name.removeprefix(PREFIX): values[name] for name in values if name.startswith(PREFIX)} | given
             added = given | stage.run(own)
             found = {PREFIX + name: value for name, value in added.items()}
@@ -136,6 +136,6 @@ def inlined(
             return found
 
         frees = tuple(PREFIX + name for name in (*stage.frees, *(left if last else ())))
-        return Stage(PREFIX + stage.name, run, (*frees, "q") if first else frees)
+        return Stage(PREFIX + stage.name, run_stage, (*frees, "q") if first else frees)
 
-    return tuple(within(number, stage) for number, stage in enumerate(call.stages))
+    return tuple(wrap_stage(number, stage) for number, stage in enumerate(call.stages))

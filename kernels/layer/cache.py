@@ -29,7 +29,9 @@ class KeyValueCache:
         for what in ("shape", "dtype", "device"):
             ours, theirs = getattr(self.v, what), getattr(self.k, what)
             if ours != theirs:
-                raise UsageError(f"cache: v must have the {what} of k, {_shown(theirs)}, got {_shown(ours)}")
+                raise UsageError(
+                    f"cache: v must have the {what} of k, {_format_value(theirs)}, got {_format_value(ours)}"
+                )
 
     @property
     def room(self) -> int:
@@ -64,6 +66,6 @@ class KeyValueCache:
         self.v[:, position:end].copy_(v)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Shapes as tuples."""
     return str(tuple(value)) if isinstance(value, tuple) else str(value)

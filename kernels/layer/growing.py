@@ -24,7 +24,7 @@ def decode_token_by_token(backend_for: Callable[[Block], Backend], block: Block,
     """
     import torch
 
-    parts = block.parts(inputs)
+    parts = block.split_inputs(inputs)
     cache = KeyValueCache(parts.k_cache.clone(), parts.v_cache.clone())
     rows = []
     for token in range(block.seq):

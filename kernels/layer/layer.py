@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kernels.layer.attention import PREFIX, BoundAttention, bind, problem_over_cache
+from kernels.layer.attention import PREFIX, BoundAttention, bind_attention, problem_over_cache
 from kernels.layer.stages import canonical_outputs, rope_of, stages_of, tables_of
 from kernels.layouts import own_copies
 from kernels.native.prefill_eager import Eager
 from kernels.native.rope import BACKENDS as NATIVE_ROPE
 from pytest_attnperf.backends import Backend, Declares, Pipeline, Prepared
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.workloads.block import Block
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Layer(Backend[Block]):
 
     families = ("block",)
 
-    def problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
+    def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
         """What `attention` is asked for."""
         return problem_over_cache(self.attention, block, device)
 
@@ -57,7 +57,7 @@ class Layer(Backend[Block]):
         """The attention backend's, the rope's, and keys that do not lie as the attention needs them."""
         if reason := self._other_kind(workload):
             return [reason]
-        problem = self.problem(workload, device)
+        problem = self.attention_problem(workload, device)
         found = [
             *self.attention.unsupported_reasons(problem, device),
             *self.rope.unsupported_reasons(rope_of(workload), device),
@@ -73,13 +73,13 @@ class Layer(Backend[Block]):
     def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
         """Prepare rope and attention for the shapes; on a GPU run once, so that nothing is left to compile."""
         tensors = own_copies(inputs)
-        parts = workload.parts(tensors)
-        x, problem = parts.x, self.problem(workload, describe_device(parts.x.device.type))
+        parts = workload.split_inputs(tensors)
+        x, problem = parts.x, self.attention_problem(workload, identify_device(parts.x.device.type))
         q, k = (
             x.new_zeros((workload.batch, workload.seq, heads, workload.head_dim))
             for heads in (workload.heads, workload.kv_heads)
         )
-        attention = bind(self.attention, problem, workload, q, (parts.k_cache, parts.v_cache))
+        attention = bind_attention(self.attention, problem, workload, q, (parts.k_cache, parts.v_cache))
         copies = not self.rope_strides and workload.batch * workload.seq > 1  # one token's heads lie together anyway
         rope = self.rope.prepare(rope_of(workload), (q, k, *tables_of(workload, parts.cos, parts.sin)))
         prepared = Prepared(
@@ -91,8 +91,8 @@ class Layer(Backend[Block]):
             tensors=tensors,
             convert=lambda new: new,
             outputs=partial(canonical_outputs, workload),
-            config=self._config(attention, rope.config) | {"copied_for_rope": "q, k" if copies else "none"},
-            declares=_joined(attention.declares, rope.declares),
+            config=self._merge_config(attention, rope.config) | {"copied_for_rope": "q, k" if copies else "none"},
+            declares=_merge_declares(attention.declares, rope.declares),
         )
         if x.device.type == "cuda":
             prepared.run()
@@ -113,7 +113,7 @@ class Layer(Backend[Block]):
             "s <= 8); whole prompts: layers over a prefill backend, e.g. layer.triton.flash, and layer.plain"
         )
 
-    def _config(self, attention: BoundAttention, rope: Mapping[str, str]) -> dict[str, str]:
+    def _merge_config(self, attention: BoundAttention, rope: Mapping[str, str]) -> dict[str, str]:
         return {
             **{PREFIX + name: text for name, text in attention.config.items()},
             **{ROPE_PREFIX + name: text for name, text in rope.items()},
@@ -122,7 +122,7 @@ class Layer(Backend[Block]):
         }
 
 
-def _joined(attention: Declares, rope: Declares) -> Declares:
+def _merge_declares(attention: Declares, rope: Declares) -> Declares:
     """What both say of a call. How the projections are computed is torch's choice, and theirs would keep a promise of
     matrix instructions whatever the attention holds: a layer makes none."""
     return Declares(

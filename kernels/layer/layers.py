@@ -11,7 +11,7 @@ from kernels.layer.attention import PREFIX
 from kernels.layer.layer import EAGER_ROPE, ROPE_PREFIX, Layer
 from kernels.native.prefill import CPU_HALF_FLOPS_MAX
 from kernels.triton.rope.backend import BACKENDS as TRITON_ROPE
-from pytest_attnperf.backends import Backend, Pinnable, pinned
+from pytest_attnperf.backends import Backend, Pinnable, replay_choice
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ Triton kernels of unfused attention."""
 class PinnableLayer(Layer):
     """A layer whose attention or rope chooses a configuration by itself."""
 
-    def pinned(self, config: Mapping[str, str]) -> Self:
+    def replay_config(self, config: Mapping[str, str]) -> Self:
         """With both told to use what was stored. Raises UsageError as they do."""
         return replace(
             self,
-            attention=pinned(self.attention, own_settings(config, PREFIX)),
-            rope=pinned(self.rope, own_settings(config, ROPE_PREFIX)),
+            attention=replay_choice(self.attention, own_settings(config, PREFIX)),
+            rope=replay_choice(self.rope, own_settings(config, ROPE_PREFIX)),
         )
 
 
@@ -48,7 +48,7 @@ class PinnableLayer(Layer):
 class PlainLayer(Layer):
     """A layer in plain torch operators, for whole prompts and decode steps, over a cache of any room."""
 
-    def problem(self, block: Block, device: DeviceInfo) -> Prefill:
+    def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill:
         """Always attention from S queries to the keys so far, as two products around a softmax."""
         return Prefill(
             block.batch, block.seq, block.heads, block.head_dim, block.length,

@@ -27,24 +27,24 @@ def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, cop
     copies       whether q and k must be contiguous before they are rotated
     """
 
-    def rope(values: Values) -> Values:
+    def rotate_heads(values: Values) -> Values:
         q, k = rotate(values["q"], values["k"], *tables_of(block, values["cos"], values["sin"]))
         return {"q": q, "k": k}
 
-    def cache_append(values: Values) -> Values:
+    def append_to_cache(values: Values) -> Values:
         KeyValueCache(values["k_cache"], values["v_cache"]).append(values["k"], values["v"], block.past)
         return {}
 
-    def flatten(values: Values) -> Values:
+    def flatten_heads(values: Values) -> Values:
         return {"flat": values[RESULT].reshape(block.batch * block.seq, block.heads * block.head_dim)}
 
     return (
         Stage("qkv_projection", _qkv_projection),
-        Stage("split", lambda values: _split(block, values["qkv"], copies=copies), frees=("qkv",)),
-        Stage("rope", rope),
-        Stage("cache_append", cache_append, frees=("k", "v")),
+        Stage("split", lambda values: _split_qkv(block, values["qkv"], copies=copies), frees=("qkv",)),
+        Stage("rope", rotate_heads),
+        Stage("cache_append", append_to_cache, frees=("k", "v")),
         *attention,
-        Stage("flatten", flatten, frees=(RESULT,)),
+        Stage("flatten", flatten_heads, frees=(RESULT,)),
         Stage("output_projection", lambda values: _output_projection(block, values), frees=("flat",)),
     )
 
@@ -73,7 +73,7 @@ def _qkv_projection(values: Values) -> Values:
     return {"qkv": linear(values["x"], values["w_qkv"], values.get("b_qkv"))}
 
 
-def _split(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
+def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
     """q (B, S, H, D), k and v (B, S, Hk, D), where they lie; q and k contiguous if asked."""
     heads = qkv.view(block.batch, block.seq, block.heads + 2 * block.kv_heads, block.head_dim)
     first_v = block.heads + block.kv_heads

@@ -81,7 +81,8 @@ class SdpaFlashBackward(BackwardBackend):
             )
         if workload.kv_heads != workload.heads and (release := _torch_release()) < GROUPED_HEADS_SINCE:
             found.append(
-                f"takes grouped K/V heads from torch {_dotted(GROUPED_HEADS_SINCE)} on, not in {_dotted(release)} "
+                f"takes grouped K/V heads from torch {_format_release(GROUPED_HEADS_SINCE)} on, not in "
+                f"{_format_release(release)} "
                 f"({workload.heads} query heads, {workload.kv_heads} K/V heads)"
             )
         return found
@@ -127,7 +128,7 @@ def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gr
     hidden = hidden_keys(workload, device) if workload.causal else None
     rows_without_keys = workload.causal and workload.seq_kv < workload.seq_q
 
-    def backward(
+    def run_backward(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
     ) -> Gradients:
         queries, grads = q.view(stacked), dout.view(stacked)
@@ -145,7 +146,7 @@ def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gr
         dv = torch.matmul(weights.view(stacked).transpose(-1, -2), grads)
         return dq, dk, dv
 
-    return backward
+    return run_backward
 
 
 def hidden_keys(workload: Backward, device: torch.device) -> torch.Tensor:
@@ -161,12 +162,12 @@ def _flash_backward(mask: torch.Tensor | None, *, is_causal: bool) -> Callable[.
 
     operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
-    def backward(
+    def run_backward(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
     ) -> Gradients:
         return cast("Gradients", operator(dout, q, k, v, out, lse, 0.0, is_causal, attn_mask=mask))
 
-    return backward
+    return run_backward
 
 
 def _to_heads_first(inputs: Tensors) -> Tensors:
@@ -189,5 +190,5 @@ def _torch_release() -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _dotted(release: tuple[int, int]) -> str:
+def _format_release(release: tuple[int, int]) -> str:
     return ".".join(map(str, release))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kernels.limits import HALVES, listed
+from kernels.limits import HALVES, join_names
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.backward import Backward
 from pytest_attnperf.workloads.varlen_backward import VarlenBackward
@@ -49,7 +49,7 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
         if device.kind != "cuda":
             found.append(f"torch's FlashAttention-2 is built for CUDA, this device is {device.kind}")
         if workload.dtype not in HALVES:
-            found.append(f"torch's flash attention takes {listed(HALVES)}, not {workload.dtype}")
+            found.append(f"torch's flash attention takes {join_names(HALVES)}, not {workload.dtype}")
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"torch's flash attention takes head dimensions to {HEAD_DIM_MAX}, not {workload.head_dim}")
         if workload.head_dim % HEAD_DIM_STEP:
@@ -63,10 +63,10 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
         """Run the forward pass, untimed; the timed tensors are (q, k, v, dout, out, lse, offsets of q and k)."""
         import torch
 
-        convert = _forward(workload)
+        convert = _bind_forward(workload)
         tensors = convert(inputs)
         return Prepared(
-            call=_backward(workload, tensors[0].device),
+            call=_bind_backward(workload, tensors[0].device),
             tensors=tensors,
             convert=convert,
             outputs=_canonical_outputs,
@@ -81,20 +81,20 @@ BACKENDS: tuple[Backend, ...] = (
 )
 
 
-def _lengths(workload: Backward | VarlenBackward) -> tuple[int, int]:
+def _longest_lengths(workload: Backward | VarlenBackward) -> tuple[int, int]:
     """Queries and keys of the longest sequence."""
     if isinstance(workload, VarlenBackward):
         return workload.max_q, workload.max_kv
     return workload.seq_q, workload.seq_kv
 
 
-def _forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors]:
+def _bind_forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors]:
     """Canonical inputs -> the timed tensors; 'out' and 'lse' are the operator's own, in the layout it wants back."""
     import torch
 
-    max_q, max_kv = _lengths(workload)
+    max_q, max_kv = _longest_lengths(workload)
 
-    def forward(inputs: Tensors) -> Tensors:
+    def run_forward(inputs: Tensors) -> Tensors:
         q, k, v, dout = (tensor.clone() for tensor in inputs[:4])
         offsets = tuple(tensor.clone() for tensor in inputs[6:])
         out, lse, *_ = torch.ops.aten._flash_attention_forward(
@@ -102,18 +102,18 @@ def _forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors
         )
         return (q, k, v, dout, out, lse, *offsets)
 
-    return forward
+    return run_forward
 
 
-def _backward(workload: Backward | VarlenBackward, device: torch.device) -> Callable[..., Tensors]:
+def _bind_backward(workload: Backward | VarlenBackward, device: torch.device) -> Callable[..., Tensors]:
     import torch
 
     operator = torch.ops.aten._flash_attention_backward
-    max_q, max_kv = _lengths(workload)
+    max_q, max_kv = _longest_lengths(workload)
     # Read only where there is dropout.
     state, unused = (torch.zeros(shape, dtype=torch.uint64, device=device) for shape in ((2,), ()))
 
-    def backward(
+    def run_backward(
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
@@ -126,7 +126,7 @@ def _backward(workload: Backward | VarlenBackward, device: torch.device) -> Call
         arguments = (dout, q, k, v, out, lse, *cumulative, max_q, max_kv, 0.0, workload.causal, state, unused)
         return cast("Tensors", operator(*arguments))
 
-    return backward
+    return run_backward
 
 
 def _canonical_outputs(result: Tensors) -> Outputs:

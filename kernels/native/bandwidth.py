@@ -37,7 +37,7 @@ class NativeBandwidth(Backend[Bandwidth]):
         """The operator on copies of the inputs."""
         operator = OPERATORS[workload.kind]
         return Prepared(
-            call=_call(workload),
+            call=_choose_operator(workload),
             tensors=own_copies(inputs),
             convert=lambda new: new,
             outputs=canonical_outputs(workload.kind),
@@ -46,25 +46,30 @@ class NativeBandwidth(Backend[Bandwidth]):
         )
 
 
-def _call(workload: Bandwidth) -> Callable[..., torch.Tensor]:
+def _choose_operator(workload: Bandwidth) -> Callable[..., torch.Tensor]:
     """The call on the workload's inputs."""
     import torch
 
-    def copy(b: torch.Tensor) -> torch.Tensor:
+    def run_copy(b: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(b).copy_(b)
 
-    def read(b: torch.Tensor) -> torch.Tensor:
+    def run_read(b: torch.Tensor) -> torch.Tensor:
         return b.view(torch.int32).view(-1, WORDS).sum(dim=1, dtype=torch.int32)
 
-    def write(p: torch.Tensor) -> torch.Tensor:
+    def run_write(p: torch.Tensor) -> torch.Tensor:
         a = torch.empty(workload.elements, dtype=p.dtype, device=p.device)
         a.view(-1, PATTERN).copy_(p)
         return a
 
-    def triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    def run_triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return torch.add(b, c, alpha=SCALAR)
 
-    calls: dict[str, Callable[..., torch.Tensor]] = {"copy": copy, "read": read, "write": write, "triad": triad}
+    calls: dict[str, Callable[..., torch.Tensor]] = {
+        "copy": run_copy,
+        "read": run_read,
+        "write": run_write,
+        "triad": run_triad,
+    }
     return calls[workload.kind]
 
 

@@ -12,7 +12,7 @@ from kernels.native.prefill_eager import heads_first_views
 from kernels.native.prefill_sdpa import OPERATORS
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads import paged_cache
-from pytest_attnperf.workloads.decode import Decode, Parts
+from pytest_attnperf.workloads.decode import Decode, DecodeInputs
 
 if TYPE_CHECKING:
     import torch
@@ -43,14 +43,14 @@ class EagerDecode(Backend[Decode]):
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
         """Copy; check the block table."""
         tensors = own_copies(inputs)
-        given = workload.parts(tensors)
+        given = workload.split_inputs(tensors)
         if given.table is not None:
             paged_cache.require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
         return Prepared(
             call=eager_decode(workload),
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"compute_dtype": workload.dtype, "pages": "gathered, timed" if workload.page else "none"},
             declares=Declares(never=("scaled_dot_product",)),
         )
@@ -120,9 +120,9 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
     heads, queries, head_dim = workload.heads, workload.queries, workload.head_dim
     group = heads // workload.kv_heads
 
-    def decode(*inputs: torch.Tensor) -> Result:
-        parts = workload.parts(inputs)
-        k, v = _dense(parts)
+    def run_decode(*inputs: torch.Tensor) -> Result:
+        parts = workload.split_inputs(inputs)
+        k, v = _dense_cache(parts)
         batch, room = k.shape[:2]
         q = parts.q.view(batch, queries, -1, group, head_dim).permute(0, 2, 3, 1, 4)
         stacked = q.reshape(batch, -1, group * queries, head_dim)
@@ -130,7 +130,7 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
         scores = scores.view(batch, heads, queries, room)
         if workload.cap:
             scores = torch.tanh(scores / workload.cap) * workload.cap
-        scores = scores.masked_fill(_hidden(workload, parts.seq_lens, room)[:, None], float("-inf"))
+        scores = scores.masked_fill(_hidden_keys(workload, parts.seq_lens, room)[:, None], float("-inf"))
         if parts.sinks is not None:
             sinks = parts.sinks.to(scores.dtype)[None, :, None, None].expand(batch, heads, queries, 1)
             scores = torch.cat([scores, sinks], dim=-1)
@@ -139,10 +139,10 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
         lse = torch.logsumexp(scores.float(), dim=-1) if workload.lse else None
         return out.view(batch, heads, queries, head_dim).transpose(1, 2), lse
 
-    return decode
+    return run_decode
 
 
-def _dense(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
+def _dense_cache(parts: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values (B, room, Hk, D) in the dtype of q."""
     caches = ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
     k, v = (
@@ -152,7 +152,7 @@ def _dense(parts: Parts) -> tuple[torch.Tensor, torch.Tensor]:
     return k, v
 
 
-def _hidden(workload: Decode, seq_lens: torch.Tensor, room: int) -> torch.Tensor:
+def _hidden_keys(workload: Decode, seq_lens: torch.Tensor, room: int) -> torch.Tensor:
     """(B, Q, room), True where a token does not see a key."""
     import torch
 
@@ -176,11 +176,11 @@ def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.
 
         mask = causal_lower_right(workload.queries, workload.seq_kv)
 
-    def decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def run_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
             return scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=workload.heads != workload.kv_heads)
 
-    return decode
+    return run_decode
 
 
 def _heads_first(inputs: Tensors) -> Tensors:
@@ -190,6 +190,6 @@ def _heads_first(inputs: Tensors) -> Tensors:
     return tuple(tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format) for tensor in inputs[:3])
 
 
-def _canonical(result: Result) -> Outputs:
+def _canonical_outputs(result: Result) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}

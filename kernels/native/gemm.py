@@ -41,13 +41,13 @@ class Matmul(Backend["Gemm"]):
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """What the operators of torch refuse."""
-        if workload.scaled:
+        if workload.is_scaled:
             return _fp8_reasons(workload, device)
         return _int8_reasons(workload, device) if workload.dtype == "i8" else []
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Nothing is converted: b of layout 'nt' is read as the transposed view that torch takes."""
-        call, operator = _product(workload)
+        call, operator = _choose_product(workload)
         return Prepared(
             call=call,
             tensors=own_copies(inputs),
@@ -61,31 +61,31 @@ class Matmul(Backend["Gemm"]):
 BACKENDS: tuple[Backend, ...] = (Matmul("native.matmul", CPU_FLOPS_MAX),)
 
 
-def _product(workload: Gemm) -> tuple[Product, str]:
+def _choose_product(workload: Gemm) -> tuple[Product, str]:
     """A function of the inputs, and the operator that it calls."""
     import torch
 
     transposed = workload.layout == "nt"
 
-    def scaled(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
+    def multiply_scaled(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch._scaled_mm(a, b.t(), a_scale, b_scale, out_dtype=torch.bfloat16)
         return out
 
-    def integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def multiply_integers(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch._int_mm(a, b.t() if transposed else b)
 
-    def floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def multiply_floats(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return torch.matmul(a, b.t() if transposed else b)
 
-    if workload.scaled:
-        return scaled, "aten::_scaled_mm"
-    return (integers, "aten::_int_mm") if workload.dtype == "i8" else (floats, "aten::matmul")
+    if workload.is_scaled:
+        return multiply_scaled, "aten::_scaled_mm"
+    return (multiply_integers, "aten::_int_mm") if workload.dtype == "i8" else (multiply_floats, "aten::matmul")
 
 
 def _int8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
     if device.kind == "cpu":
         return []
-    found = _indivisible(workload, "torch._int_mm", INT8_OPERANDS_MULTIPLE)
+    found = _divisor_reasons(workload, "torch._int_mm", INT8_OPERANDS_MULTIPLE)
     if workload.size_m < INT8_SIZE_M_MIN:
         found.append(f"torch._int_mm on a GPU takes at least {INT8_SIZE_M_MIN} rows, m is {workload.size_m}")
     if workload.layout != "nt":
@@ -97,7 +97,7 @@ def _int8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
 def _fp8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
     if device.kind == "cpu":
         return ["torch._scaled_mm is used on GPUs only: few CPUs multiply fp8"]
-    found = _indivisible(workload, "torch._scaled_mm", FP8_OPERANDS_MULTIPLE)
+    found = _divisor_reasons(workload, "torch._scaled_mm", FP8_OPERANDS_MULTIPLE)
     if workload.layout != "nt":
         found.append("torch._scaled_mm takes b stored (N, K) only: add nt to the workload")
     formats = fp8_formats(device)
@@ -111,7 +111,7 @@ def _fp8_reasons(workload: Gemm, device: DeviceInfo) -> list[str]:
     return found
 
 
-def _indivisible(workload: Gemm, who: str, multiple: int) -> list[str]:
+def _divisor_reasons(workload: Gemm, who: str, multiple: int) -> list[str]:
     sizes = (("n", workload.size_n), ("k", workload.size_k))
     return [f"{who} needs {name} divisible by {multiple}, got {size}" for name, size in sizes if size % multiple]
 

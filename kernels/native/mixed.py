@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.workloads.base import DTYPE_BYTES
-from pytest_attnperf.workloads.batch_spec import Part
+from pytest_attnperf.workloads.batch_spec import BatchPart
 from pytest_attnperf.workloads.mixed import Mixed, hidden_keys
 from pytest_attnperf.workloads.paged_cache import gather, load, require_block_table
 
@@ -53,13 +53,13 @@ class EagerMixed(Backend[Mixed]):
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
         """Build the masks, untimed. Raises UsageError for a block table or lengths out of range."""
-        tensors = _own_checked(inputs)
-        attend = _eager(workload, tensors[0].device)
+        tensors = _copy_checked(inputs)
+        attend = _bind_eager(workload, tensors[0].device)
         return Prepared(
-            call=_step(workload, attend),
+            call=_make_step(workload, attend),
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"compute_dtype": workload.dtype, "pages": "gathered in the call"},
             declares=Declares(never=("scaled_dot_product",)),
         )
@@ -89,12 +89,12 @@ class SdpaMixed(Backend[Mixed]):
         """
         import torch
 
-        tensors = _own_checked(inputs)
+        tensors = _copy_checked(inputs)
         return Prepared(
-            call=_step(workload, _sdpa(workload, tensors[0].device)),
+            call=_make_step(workload, _bind_sdpa(workload, tensors[0].device)),
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={
                 "sdpa_backend": "FLASH_ATTENTION",
                 "pages": "gathered in the call",
@@ -110,11 +110,11 @@ BACKENDS: tuple[Backend, ...] = (
 )
 
 
-def _step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A function of the canonical inputs that gives out (T, H, D); `attend(number of the part, q, k, v, sinks)`."""
     import torch
 
-    def step(
+    def run_step(
         q: torch.Tensor,
         k_cache: torch.Tensor,
         v_cache: torch.Tensor,
@@ -126,7 +126,7 @@ def _step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[...,
         sinks = extras[0] if workload.sinks else None
         scales: tuple[Any, ...] = extras[-2:] if workload.cache else (None, None)
         out = torch.empty_like(q)
-        for number, (part, tokens, sequences) in enumerate(workload.slices()):
+        for number, (part, tokens, sequences) in enumerate(workload.iterate_slices()):
             shape = (part.count, part.q, workload.heads, workload.head_dim)
             pages = table[sequences, : -(-part.kv // workload.page)]
             k, v = (
@@ -136,10 +136,10 @@ def _step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[...,
             out[tokens].view(shape).copy_(attend(number, q[tokens].view(shape), k, v, sinks))
         return out
 
-    return step
+    return run_step
 
 
-def _eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
+def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
     """Attention of one part: q (count, q, H, D), k and v (count, kv, Hk, D) -> (count, q, H, D)."""
     import torch
 
@@ -147,7 +147,7 @@ def _eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]
     heads, kv_heads, head_dim = workload.heads, workload.kv_heads, workload.head_dim
     scale = 1.0 / math.sqrt(head_dim)
 
-    def attend(
+    def attend_part(
         number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
     ) -> torch.Tensor:
         count, tokens = q.shape[:2]
@@ -164,17 +164,17 @@ def _eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]
         stacked = weights.reshape(count, kv_heads, heads // kv_heads * tokens, -1)
         return torch.matmul(stacked, v.transpose(1, 2)).view(count, heads, tokens, head_dim).transpose(1, 2)
 
-    return attend
+    return attend_part
 
 
-def _sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
+def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
     """As `_eager`, by flash attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    masks = [_mask(part, device) for part in workload.parts]
+    masks = [_make_mask(part, device) for part in workload.parts]
 
-    def attend(
+    def attend_part(
         number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None
     ) -> torch.Tensor:
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION]):
@@ -187,10 +187,10 @@ def _sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
                 enable_gqa=workload.kv_heads != workload.heads,
             ).transpose(1, 2)
 
-    return attend
+    return attend_part
 
 
-def _mask(part: Part, device: torch.device) -> Any:
+def _make_mask(part: BatchPart, device: torch.device) -> Any:
     """None for a single token, which sees all keys, and where top-left is bottom-right; GPUs have their own form."""
     if part.q in (1, part.kv):
         return None
@@ -201,11 +201,11 @@ def _mask(part: Part, device: torch.device) -> Any:
     return ~hidden_keys(part.kv - part.q, part.q, part.kv, 0, device)
 
 
-def _own_checked(inputs: Tensors) -> Tensors:
+def _copy_checked(inputs: Tensors) -> Tensors:
     """Copies in memory of the backend's own, once the block table is known to be in range."""
     require_block_table(inputs[3], inputs[5], inputs[1].shape[0], inputs[1].shape[1])
     return tuple(tensor.clone() for tensor in inputs)
 
 
-def _canonical(out: torch.Tensor) -> Outputs:
+def _canonical_outputs(out: torch.Tensor) -> Outputs:
     return {"out": out}

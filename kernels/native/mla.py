@@ -74,7 +74,7 @@ class MlaAbsorb(Backend[Mla]):
             call=absorbed_attention(workload, inputs[0].device),
             tensors=own_copies(inputs),
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"form": "absorb", "compute_dtype": workload.dtype},
             declares=Declares(never=("scaled_dot_product",)),
         )
@@ -91,7 +91,7 @@ def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.
     square = workload.seq_q == workload.seq_kv
     mask = None if not workload.causal or square or workload.seq_q == 1 else ~hidden_keys(workload, device)
 
-    def attention(
+    def run_attention(
         q_nope: torch.Tensor, q_pe: torch.Tensor, kv_latent: torch.Tensor, k_pe: torch.Tensor, wkv_b: torch.Tensor
     ) -> torch.Tensor:
         q = torch.cat([q_nope, q_pe], dim=-1).transpose(1, 2)  # (B, H, S, D + R)
@@ -101,7 +101,7 @@ def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.
         k = torch.cat([k_nope, k_pe[:, None].expand(-1, workload.heads, -1, -1)], dim=-1)
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=workload.causal and square)
 
-    return attention
+    return run_attention
 
 
 def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
@@ -111,7 +111,7 @@ def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tup
     scale = 1.0 / math.sqrt(workload.nope_dim + workload.rope_dim)
     hidden = hidden_keys(workload, device) if workload.causal and workload.seq_q > 1 else None
 
-    def attention(
+    def run_attention(
         q_nope: torch.Tensor, q_pe: torch.Tensor, kv_latent: torch.Tensor, k_pe: torch.Tensor, wkv_b: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         w_uk, w_uv = wkv_b[:, : workload.nope_dim], wkv_b[:, workload.nope_dim :]
@@ -124,7 +124,7 @@ def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tup
         latent = torch.einsum("bhst,btc->bhsc", torch.softmax(scores, dim=-1), kv_latent)
         return torch.einsum("bhsc,hdc->bshd", latent, w_uv), lse
 
-    return attention
+    return run_attention
 
 
 def projected_bytes(workload: Mla) -> int:
@@ -141,6 +141,6 @@ def hidden_keys(workload: Mla, device: torch.device) -> torch.Tensor:
     return ones.triu(workload.seq_kv - workload.seq_q + 1)
 
 
-def _canonical(result: Any) -> Outputs:
+def _canonical_outputs(result: Any) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernels.limits import HALVES
-from kernels.native.prefill_compiled import Compiled, Flex
+from kernels.native.prefill_compiled import CompiledPrefill, Flex
 from kernels.native.prefill_eager import Eager
 from kernels.native.prefill_sdpa import PinnedSdpa
 
@@ -40,5 +40,5 @@ BACKENDS: tuple[Backend, ...] = (
     ),
     PinnedSdpa("native.sdpa_math", CPU_FLOPS_MAX, backend="MATH"),
     Flex("native.flex"),
-    Compiled("native.compiled"),
+    CompiledPrefill("native.compiled"),
 )

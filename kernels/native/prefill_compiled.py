@@ -16,7 +16,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from kernels.layouts import heads_first
-from kernels.limits import FLOATS, Limits, refusals
+from kernels.limits import FLOATS, AttentionLimits, refusal_reasons
 from kernels.native.prefill_eager import canonical_outputs, eager_attention, heads_first_views
 from pytest_attnperf.backends import Backend, Declares, Prepared
 from pytest_attnperf.errors import UsageError
@@ -51,7 +51,7 @@ TEMPLATE_OPTIONS = ("BLOCK_M", "BLOCK_N", "SPLIT_KV", "num_warps", "num_stages")
 
 
 @dataclass(frozen=True)
-class Compiled(Backend["Prefill"]):
+class CompiledPrefill(Backend["Prefill"]):
     """torch.compile of `native.eager`'s function."""
 
     families = ("prefill",)
@@ -59,7 +59,7 @@ class Compiled(Backend["Prefill"]):
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Offered on GPUs only, for what `native.eager` computes in the workload's own dtype."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
-        return found + refusals(workload, Limits(self.name, dtypes=FLOATS))
+        return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Compile for exactly these shapes, and run once so that nothing is left to compile.
@@ -71,13 +71,13 @@ class Compiled(Backend["Prefill"]):
         import torch
         import torch._functorch.config
 
-        call = compiled(eager_attention(workload, inputs[0].device))
+        call = compile_for_shapes(eager_attention(workload, inputs[0].device))
         if not workload.causal:
             call = partial(call, score_scale=torch.tensor(workload.head_dim**-0.5, device=inputs[0].device))
         config = {"compiled": f"torch.compile, {compile_settings()}"}
         with torch._functorch.config.patch(enable_autograd_cache=False):
             # A graph taken from AOTAutograd's cache tells nobody which products Inductor padded.
-            return _prepared(call, heads_first(inputs), config)
+            return _prepare_compiled(call, heads_first(inputs), config)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Flex(Backend["Prefill"]):
     families = ("prefill",)
     kernel_options: tuple[tuple[str, int], ...] = ()
 
-    def pinned(self, config: Mapping[str, str]) -> Flex:
+    def replay_config(self, config: Mapping[str, str]) -> Flex:
         """With the kernel template's stored block sizes, warps and stages. Raises UsageError where they are lacking."""
         return replace(self, kernel_options=template_options(config))
 
@@ -98,7 +98,7 @@ class Flex(Backend["Prefill"]):
         """Offered on GPUs only, without a log-sum-exp."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         no_lse = f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases"
-        return found + refusals(workload, Limits(self.name, dtypes=FLOATS, no_lse=no_lse))
+        return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS, no_lse=no_lse))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Build the block mask for the bottom-right diagonal, compile, and run once.
@@ -124,14 +124,14 @@ class Flex(Backend["Prefill"]):
             visible = in_window if window else below_diagonal
             block_mask = create_block_mask(visible, None, None, workload.seq_q, workload.seq_kv, device=str(q.device))
 
-        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        def run_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
             return flex_attention(q, k, v, block_mask=block_mask, enable_gqa=grouped, kernel_options=options)
 
         def with_alibi(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, slopes: torch.Tensor) -> Any:
-            def alibi(score: torch.Tensor, b: Any, h: Any, row: Any, key: Any) -> Any:
+            def add_alibi(score: torch.Tensor, b: Any, h: Any, row: Any, key: Any) -> Any:
                 return score - slopes[h] * (row + shift - key).abs()
 
-            return flex_attention(q, k, v, alibi, block_mask, enable_gqa=grouped, kernel_options=options)
+            return flex_attention(q, k, v, add_alibi, block_mask, enable_gqa=grouped, kernel_options=options)
 
         def with_bias(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor) -> Any:
             def add_bias(score: torch.Tensor, b: Any, h: Any, row: Any, key: Any) -> Any:
@@ -139,12 +139,12 @@ class Flex(Backend["Prefill"]):
 
             return flex_attention(q, k, v, add_bias, block_mask, enable_gqa=grouped, kernel_options=options)
 
-        function = with_alibi if workload.alibi else with_bias if workload.bias else attention
+        function = with_alibi if workload.alibi else with_bias if workload.bias else run_attention
         config = {"compiled": f"flex_attention, {compile_settings()}", "block_mask": str(workload.causal)}
-        return _prepared(compiled(function), heads_first(inputs), config)
+        return _prepare_compiled(compile_for_shapes(function), heads_first(inputs), config)
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` compiled for the shapes it is first called with; whatever cannot be compiled raises.
 
     Dynamo keeps what it compiled on the code object and gives up after eight shapes, so every workload gets a code
@@ -162,11 +162,11 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     fast = torch.compile(own, dynamic=False, fullgraph=True)
 
-    def call(*tensors: torch.Tensor, **further: torch.Tensor) -> Any:
+    def call_compiled(*tensors: torch.Tensor, **further: torch.Tensor) -> Any:
         with torch.inference_mode(False), torch.no_grad():
             return fast(*tensors, **further)
 
-    return call
+    return call_compiled
 
 
 def compile_settings() -> str:
@@ -195,7 +195,7 @@ def template_options(config: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _prepared(call: Callable[..., Any], tensors: Tensors, config: dict[str, str]) -> Prepared:
+def _prepare_compiled(call: Callable[..., Any], tensors: Tensors, config: dict[str, str]) -> Prepared:
     call(*tensors)
     return Prepared(
         call=call,

@@ -57,10 +57,10 @@ class Eager(Backend["Prefill"]):
                 "call torch.set_float32_matmul_precision('highest')"
             )
         out_dtype: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[workload.dtype]])
-        convert = partial(upcast, workload) if self.upcast else heads_first
+        convert = partial(upcast_inputs, workload) if self.upcast else heads_first
         fold_scales = workload.dtype in QUANTISED and not self.upcast
 
-        def outputs(result: Any) -> Outputs:
+        def name_outputs(result: Any) -> Outputs:
             canonical = canonical_outputs(result)
             return {**canonical, "out": canonical["out"].to(out_dtype)}
 
@@ -69,7 +69,7 @@ class Eager(Backend["Prefill"]):
             call=(eager_quantised_attention if fold_scales else eager_attention)(workload, inputs[0].device),
             tensors=convert(inputs),
             convert=convert,
-            outputs=outputs,
+            outputs=name_outputs,
             config={"compute_dtype": workload.dtype if halves else "f32", "float32_matmul": precision},
             declares=Declares(never=("scaled_dot_product",)),
             arguments=None if self.upcast else heads_first_views,
@@ -81,7 +81,7 @@ def heads_first_views(inputs: Tensors) -> Tensors:
     return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
 
 
-def upcast(workload: Prefill, inputs: Tensors) -> Tensors:
+def upcast_inputs(workload: Prefill, inputs: Tensors) -> Tensors:
     """q, k and v in fp32, contiguous (B, H, S, D), times their scales if there are any; slopes or bias in fp32."""
     import torch
 
@@ -114,7 +114,7 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
     distances = minus_distances(workload, device) if workload.alibi else None
     keyless = workload.rows_without_keys
 
-    def attention(
+    def run_attention(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, further: Any = None, score_scale: Any = scale
     ) -> Any:
         rows = q.reshape(batch, kv_heads, heads // kv_heads * seq_q, head_dim)
@@ -134,7 +134,7 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
             return out
         return out, torch.logsumexp(scores.float(), dim=-1).view(batch, heads, seq_q)
 
-    return attention
+    return run_attention
 
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
@@ -144,7 +144,7 @@ def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callab
     attention = eager_attention(workload, device)
     scale = 1.0 / math.sqrt(workload.head_dim)
 
-    def dequantised(*inputs: torch.Tensor) -> Any:
+    def run_dequantised(*inputs: torch.Tensor) -> Any:
         split = workload.split_inputs(inputs)
         q, k, v = (tensor.float() for tensor in split.qkv)
         score_scale = split.scales["k"] * scale
@@ -157,7 +157,7 @@ def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callab
         out, lse = result
         return (out * split.scales["v"]).to(torch.bfloat16), lse
 
-    return dequantised
+    return run_dequantised
 
 
 def minus_distances(workload: Prefill, device: torch.device) -> torch.Tensor:

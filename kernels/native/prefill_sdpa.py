@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernels.layouts import heads_first
-from kernels.limits import FLOATS, Limits, listed, refusals
+from kernels.limits import FLOATS, AttentionLimits, join_names, refusal_reasons
 from kernels.native.prefill_eager import canonical_outputs, heads_first_views, minus_distances, visible_keys
 from pytest_attnperf.backends import Backend, Declares, Prepared
 
@@ -49,9 +49,9 @@ class PinnedSdpa(Backend["Prefill"]):
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
         """Limits read from torch's dispatch rules (sdp_utils) and tried on torch 2.11 (CUDA) and 2.13 (CPU)."""
-        found = refusals(workload, self._limits(device))
+        found = refusal_reasons(workload, self._make_limits(device))
         if device.kind not in self.kinds:
-            found.append(f"torch's {self.backend} attention exists on {listed(self.kinds)}, not on {device.kind}")
+            found.append(f"torch's {self.backend} attention exists on {join_names(self.kinds)}, not on {device.kind}")
         if device.kind == "cpu" or self.backend == "MATH":
             return found
         if workload.kv_heads != workload.heads and not self.grouped_heads:
@@ -80,7 +80,7 @@ class PinnedSdpa(Backend["Prefill"]):
         mask, how = (None, "added mask") if added else self._bottom_right(workload, inputs[0].device)
         convert = partial(_with_added_mask, workload) if added else heads_first
         return Prepared(
-            call=_pinned(
+            call=_pin_backend(
                 getattr(SDPBackend, self.backend),
                 mask=mask,
                 is_causal=how == "is_causal",
@@ -97,7 +97,7 @@ class PinnedSdpa(Backend["Prefill"]):
             arguments=None if added else heads_first_views,
         )
 
-    def _limits(self, device: DeviceInfo) -> Limits:
+    def _make_limits(self, device: DeviceInfo) -> AttentionLimits:
         """A window, rows without keys, ALiBi and a bias need a mask of any form, which flash has on a CPU only.
 
         Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
@@ -106,7 +106,7 @@ class PinnedSdpa(Backend["Prefill"]):
         everywhere; what the GPU's fused kernels give for them is not known.
         """
         anywhere = device.kind == "cpu" or self.backend == "MATH"
-        return Limits(
+        return AttentionLimits(
             who=f"torch's {self.backend} attention" + ("" if device.kind == "cpu" else " on a GPU"),
             dtypes=FLOATS if anywhere else self.gpu_dtypes,
             window=anywhere or self.backend != "FLASH_ATTENTION",
@@ -131,15 +131,15 @@ class PinnedSdpa(Backend["Prefill"]):
         return visible_keys(workload, device), "bool mask"
 
 
-def _pinned(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) -> Callable[..., Any]:
+def _pin_backend(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) -> Callable[..., Any]:
     from torch.nn.attention import sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: Any = mask) -> torch.Tensor:
+    def run_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, added: Any = mask) -> torch.Tensor:
         with sdpa_kernel([backend]):
             return scaled_dot_product_attention(q, k, v, attn_mask=added, is_causal=is_causal, enable_gqa=enable_gqa)
 
-    return attention
+    return run_attention
 
 
 def _with_added_mask(workload: Prefill, inputs: Tensors) -> Tensors:

@@ -27,23 +27,23 @@ class EagerRope(Backend[Rope]):
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
         """The operators on copies of the inputs."""
 
-        def call(
+        def call_operators(
             q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             rotated = (rotate(x, cos, sin, workload.interleaved).to(x.dtype) for x in (q, k))
             return next(rotated), next(rotated)
 
         return Prepared(
-            call=call,
+            call=call_operators,
             tensors=own_copies(inputs),
             convert=lambda new: new,
-            outputs=_canonical,
+            outputs=_canonical_outputs,
             config={"compute_dtype": "f32"},
             declares=Declares(operators=("aten::mul",)),
         )
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
     return {"q": result[0], "k": result[1]}
 
 

@@ -42,10 +42,10 @@ class NativeSoftmax(Backend[Softmax]):
         """The operator on copies of the inputs."""
         import torch
 
-        def call(x: torch.Tensor) -> Summed:
+        def call_operators(x: torch.Tensor) -> Summed:
             return torch.softmax(x, dim=-1), None
 
-        return _prepared(call, inputs, "aten::_softmax", {})
+        return _prepare_operators(call_operators, inputs, "aten::_softmax", {})
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,19 @@ class NativeRmsNorm(Backend[RmsNorm]):
         found = _torch_release()
         if found >= RMS_NORM_SINCE:
             return []
-        return [f"torch has F.rms_norm from {_dotted(RMS_NORM_SINCE)} on, not in {_dotted(found)}"]
+        return [f"torch has F.rms_norm from {_format_release(RMS_NORM_SINCE)} on, not in {_format_release(found)}"]
 
     def prepare(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
         """The operators on copies of the inputs."""
         from torch.nn.functional import rms_norm
 
-        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+        def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight = others
             summed = x + residual[0] if residual else None
             normed = rms_norm(x if summed is None else summed, (workload.columns,), weight, rmsnorm.EPS)
             return normed, summed
 
-        return _prepared(call, inputs, "aten::rms_norm", {"residual": HOW_ADDED[workload.residual]})
+        return _prepare_operators(call_operators, inputs, "aten::rms_norm", {"residual": HOW_ADDED[workload.residual]})
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,15 @@ class NativeLayerNorm(Backend[LayerNorm]):
         """The operators on copies of the inputs."""
         from torch.nn.functional import layer_norm
 
-        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+        def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight, bias = others
             summed = x + residual[0] if residual else None
             normed = layer_norm(x if summed is None else summed, (workload.columns,), weight, bias, layernorm.EPS)
             return normed, summed
 
-        return _prepared(call, inputs, "aten::native_layer_norm", {"residual": HOW_ADDED[workload.residual]})
+        return _prepare_operators(
+            call_operators, inputs, "aten::native_layer_norm", {"residual": HOW_ADDED[workload.residual]}
+        )
 
 
 BACKENDS = (
@@ -100,20 +102,20 @@ BACKENDS = (
 )
 
 
-def _prepared(call: Callable[..., Summed], inputs: Tensors, operator: str, config: dict[str, str]) -> Prepared:
+def _prepare_operators(call: Callable[..., Summed], inputs: Tensors, operator: str, config: dict[str, str]) -> Prepared:
     import torch
 
     return Prepared(
         call=call,
         tensors=own_copies(inputs),
         convert=lambda new: new,
-        outputs=_canonical,
+        outputs=_canonical_outputs,
         config={**config, "torch": torch.__version__},
         declares=Declares(operators=(operator,)),
     )
 
 
-def _canonical(result: Summed) -> Outputs:
+def _canonical_outputs(result: Summed) -> Outputs:
     out, summed = result
     return {"out": out} if summed is None else {"out": out, "residual_out": summed}
 
@@ -127,5 +129,5 @@ def _torch_release() -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _dotted(release: tuple[int, int]) -> str:
+def _format_release(release: tuple[int, int]) -> str:
     return ".".join(map(str, release))

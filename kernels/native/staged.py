@@ -46,21 +46,23 @@ class NativeStaged(StagedBackend):
         """The operators of a stage, and how they were chosen where there was a choice."""
         if stage == "qk_scores":
             how = f"matmul and scale in {problem.dtype}, then float" if problem.dtype in HALVES else "matmul, scale"
-            config = {"scores": how, **_products(problem)}
-            return StageKernel(_qk_scores(problem), config, _declares("aten::matmul", "aten::mul"))
+            config = {"scores": how, **_product_config(problem)}
+            return StageKernel(_qk_scores(problem), config, _declare_operators("aten::matmul", "aten::mul"))
         if stage == "causal_mask":
             config = {"mask": "bool, built before timing"}
-            return StageKernel(_causal_mask(problem, device), config, _declares("aten::masked_fill_"))
+            return StageKernel(_causal_mask(problem, device), config, _declare_operators("aten::masked_fill_"))
         if stage == "row_softmax":
-            return StageKernel(_row_softmax(problem), {"softmax": "f32, then rounded"}, _declares("aten::_softmax"))
-        return StageKernel(_weighted_values(problem), _products(problem), _declares("aten::matmul"))
+            return StageKernel(
+                _row_softmax(problem), {"softmax": "f32, then rounded"}, _declare_operators("aten::_softmax")
+            )
+        return StageKernel(_weighted_values(problem), _product_config(problem), _declare_operators("aten::matmul"))
 
 
-def _declares(*operators: str) -> Declares:
+def _declare_operators(*operators: str) -> Declares:
     return Declares(operators=operators, never=("scaled_dot_product",))
 
 
-def _products(problem: StageProblem) -> dict[str, str]:
+def _product_config(problem: StageProblem) -> dict[str, str]:
     """How fp32 is multiplied, of which torch leaves a choice."""
     import torch
 
@@ -74,11 +76,11 @@ def _qk_scores(problem: StageProblem) -> Run:
     scale = 1.0 / math.sqrt(problem.head_dim)
     matrix = (problem.batch, problem.heads, problem.seq_q, problem.seq_kv)
 
-    def run(q: torch.Tensor, k: torch.Tensor) -> Tensors:
-        scores = torch.matmul(_stacked(q, problem), k.transpose(-1, -2)).mul_(scale)
+    def run_stage(q: torch.Tensor, k: torch.Tensor) -> Tensors:
+        scores = torch.matmul(_stack_heads(q, problem), k.transpose(-1, -2)).mul_(scale)
         return (scores.view(matrix).float(),)
 
-    return run
+    return run_stage
 
 
 def _causal_mask(problem: StageProblem, device: torch.device) -> Run:
@@ -87,10 +89,10 @@ def _causal_mask(problem: StageProblem, device: torch.device) -> Run:
     last = problem.seq_kv - problem.seq_q
     hidden = torch.ones(problem.seq_q, problem.seq_kv, dtype=torch.bool, device=device).triu(last + 1)
 
-    def run(scores: torch.Tensor) -> Tensors:
+    def run_stage(scores: torch.Tensor) -> Tensors:
         return (scores.masked_fill_(hidden, float("-inf")),)
 
-    return run
+    return run_stage
 
 
 def _row_softmax(problem: StageProblem) -> Run:
@@ -99,13 +101,13 @@ def _row_softmax(problem: StageProblem) -> Run:
     dtype: torch.dtype = getattr(torch, TORCH_DTYPES[problem.dtype])
     keyless = problem.rows_without_keys
 
-    def run(scores: torch.Tensor) -> Tensors:
+    def run_stage(scores: torch.Tensor) -> Tensors:
         weights = torch.softmax(scores, dim=-1).to(dtype)
         if keyless:
             weights[:, :, :keyless] = 0.0  # softmax over no key is 0 / 0
         return (weights, torch.logsumexp(scores, dim=-1)) if problem.lse else (weights,)
 
-    return run
+    return run_stage
 
 
 def _weighted_values(problem: StageProblem) -> Run:
@@ -114,13 +116,13 @@ def _weighted_values(problem: StageProblem) -> Run:
 
     out = (problem.batch, problem.heads, problem.seq_q, problem.head_dim)
 
-    def run(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
-        return (torch.matmul(_stacked(weights, problem), v).view(out),)
+    def run_stage(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
+        return (torch.matmul(_stack_heads(weights, problem), v).view(out),)
 
-    return run
+    return run_stage
 
 
-def _stacked(x: torch.Tensor, problem: StageProblem) -> torch.Tensor:
+def _stack_heads(x: torch.Tensor, problem: StageProblem) -> torch.Tensor:
     """(B, H, Sq, C) -> (B, Hk, H / Hk * Sq, C): heads that share a key head become rows of one product, so that no key
     or value is repeated; q is copied where it lies tokens first."""
     rows = problem.heads // problem.kv_heads * problem.seq_q

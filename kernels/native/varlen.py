@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernels.layouts import own_copies
-from kernels.limits import HALVES, Limits, refusals
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from kernels.native.prefill_eager import eager_attention
 from kernels.native.prefill_sdpa import OPERATORS
 from pytest_attnperf.backends import Backend, Declares, Prepared
@@ -74,10 +74,10 @@ class FlashVarlen(VarlenBackend):
             found.append(f"{FLASH} takes head_dim up to {FLASH_HEAD_DIM_MAX}, not {workload.head_dim}")
         if workload.head_dim % 8:
             found.append(f"{FLASH} needs head_dim to be a multiple of 8, not {workload.head_dim}")
-        limits = Limits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False)
+        limits = AttentionLimits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False)
         # What is refused of a sequence has one reason, whichever sequence it is.
         shortest = max(workload.sequences, key=lambda one: one.rows_without_keys)
-        return found + refusals(shortest, limits)
+        return found + refusal_reasons(shortest, limits)
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
         """Bind the longest lengths, which the operator takes as numbers of the host."""
@@ -107,9 +107,11 @@ def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
     import torch
 
     functions = {one: eager_attention(one, device) for one in set(workload.sequences)}
-    steps = [(functions[one], *slices) for one, slices in zip(workload.sequences, workload.slices(), strict=True)]
+    steps = [
+        (functions[one], *slices) for one, slices in zip(workload.sequences, workload.iterate_slices(), strict=True)
+    ]
 
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *further: torch.Tensor) -> Any:
+    def run_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *further: torch.Tensor) -> Any:
         slopes = further[2:]  # behind the offsets
         out = torch.empty_like(q)
         lse = torch.empty((q.shape[1], q.shape[0]), dtype=torch.float32, device=q.device) if workload.lse else None
@@ -123,7 +125,7 @@ def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
             out[rows] = result[0].transpose(0, 1)
         return out if lse is None else (out, lse)
 
-    return attention
+    return run_attention
 
 
 def _flash_varlen(workload: Varlen) -> Callable[..., Any]:
@@ -133,14 +135,14 @@ def _flash_varlen(workload: Varlen) -> Callable[..., Any]:
     scale = 1.0 / math.sqrt(workload.head_dim)
     window = {"window_size_left": workload.window - 1, "window_size_right": 0} if workload.window else {}
 
-    def attention(
+    def run_attention(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor
     ) -> Any:
         lengths = (cu_seqlens_q, cu_seqlens_k, workload.max_q, workload.max_kv)
         out, lse, *_ = operator(q, k, v, *lengths, 0.0, workload.causal, False, scale=scale, **window)
         return (out, lse) if workload.lse else out
 
-    return attention
+    return run_attention
 
 
 def _canonical_outputs(result: Any) -> Outputs:

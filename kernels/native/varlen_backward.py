@@ -38,22 +38,22 @@ class EagerVarlenBackward(Backend[VarlenBackward]):
         device = inputs[0].device
         sequences = [
             (rows, keys, eager_backward(one, device))
-            for (rows, keys), one in zip(workload.slices(), workload.sequences, strict=True)
+            for (rows, keys), one in zip(workload.iterate_slices(), workload.sequences, strict=True)
             if one is not None
         ]
 
-        def call(*given: torch.Tensor) -> Outputs:
+        def call_operators(*given: torch.Tensor) -> Outputs:
             import torch
 
             gradients = dict(zip(("dq", "dk", "dv"), map(torch.empty_like, given[:3]), strict=True))
             for rows, keys, backward in sequences:
-                found = backward(*_of_sequence(given, rows, keys))
+                found = backward(*_cut_sequence(given, rows, keys))
                 for name, place, gradient in zip(gradients, (rows, keys, keys), found, strict=True):
                     gradients[name][place] = gradient[0].transpose(0, 1)
             return gradients
 
         return Prepared(
-            call=call,
+            call=call_operators,
             tensors=own_copies(inputs),
             convert=lambda new: new,
             outputs=lambda result: result,
@@ -62,7 +62,7 @@ class EagerVarlenBackward(Backend[VarlenBackward]):
         )
 
 
-def _of_sequence(packed: Tensors, rows: slice, keys: slice) -> Tensors:
+def _cut_sequence(packed: Tensors, rows: slice, keys: slice) -> Tensors:
     """(q, k, v, dout, out) of one sequence as contiguous (1, H, S, D), and lse (1, H, Sq)."""
     q, k, v, dout, out, lse, *_ = packed
     places = ((q, rows), (k, keys), (v, keys), (dout, rows), (out, rows))

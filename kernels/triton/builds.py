@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Choice, Rule, Space
+from kernels.configs import ConfigChoice, ConfigRule, Space
 from pytest_attnperf.kernel_builds import Kernel, KernelBuild, TritonSource
 
 CDNA = frozenset({"gfx908", "gfx90a", "gfx942", "gfx950"})
@@ -39,22 +39,22 @@ class TritonKernel(Kernel):
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """Those under each rule of `arch`, or of 'default'; of one configuration the first, as `Space.choose` does."""
         found: dict[str, KernelBuild] = {}
-        for rule in self.space.rules(arch):
+        for rule in self.space.load_rules(arch):
             for one in self.builds_under(arch, rule):
                 found.setdefault(one.config, one)
         return list(found.values())
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterable[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterable[KernelBuild]:
         """What is compiled under one rule, for every kind of problem that the rule takes."""
         raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
 
 
-def build(
+def make_build(
     kernel: str,
     arch: str,
     config: str,
     space: Space,
-    rule: Rule,
+    rule: ConfigRule,
     *,
     module: str,
     function: str,
@@ -84,5 +84,5 @@ def build(
         ),
         settings={name: str(value) for name, value in sorted(rule.config.items())},
         matrix=matrix,
-        where=f"kernels/triton/configs/{space.kernel}/{Choice(space.listed(arch), rule).arch}.json",
+        where=f"kernels/triton/configs/{space.kernel}/{ConfigChoice(space.rules_arch(arch), rule).arch}.json",
     )

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import Choice, KernelConfigError, Space
+from kernels.configs import ConfigChoice, KernelConfigError, Space
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def missing_triton(device: DeviceInfo) -> list[str]:
     return found
 
 
-def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choice: Choice) -> None:
+def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choice: ConfigChoice) -> None:
     """Run once on a GPU, so that nothing is compiled while timing; does nothing without one.
 
     Raises KernelConfigError for a configuration that asks for more shared memory, or other resources, than the device
@@ -49,7 +49,8 @@ def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choi
     except OutOfResources as error:
         settings = ", ".join(f"{name}={value}" for name, value in choice.config.items())
         raise KernelConfigError(
-            f"{space.path(choice.arch)}: {space.kernel} with {settings} needs {error.required} of {error.name}, and "
+            f"{space.config_path(choice.arch)}: {space.kernel} with {settings} needs {error.required} of "
+            f"{error.name}, and "
             f"this device has {error.limit}; take smaller tiles or fewer stages"
         ) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.configs import Problem, Rule, Space
+from kernels.configs import ConfigRule, Problem, Space
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.tuning_records import Constraint, Value
@@ -31,36 +31,36 @@ class Declared:
     problem: Callable[[Any], Problem]
     values: Callable[[Sequence[Any], Target], Values]
     constraints: Callable[[Sequence[Any], Target], tuple[Constraint, ...]]
-    builds: Callable[[Any, str, Rule], Sequence[KernelBuild]]
+    builds: Callable[[Any, str, ConfigRule], Sequence[KernelBuild]]
 
 
-def number(values: Mapping[str, Value], name: str) -> int:
+def get_number(values: Mapping[str, Value], name: str) -> int:
     """A value that is a number."""
     return int(values[name])
 
 
-def holds_tile(target: Target, elements: Callable[[Mapping[str, Value]], int], what: str) -> Constraint:
+def tile_constraint(target: Target, elements: Callable[[Mapping[str, Value]], int], what: str) -> Constraint:
     """`elements` fp32 accumulators, spread over all lanes, must fit the registers of a lane."""
 
-    def holds(values: Mapping[str, Value]) -> bool:
-        return elements(values) <= target.registers * target.lanes * number(values, "num_warps")
+    def can_hold(values: Mapping[str, Value]) -> bool:
+        return elements(values) <= target.registers * target.lanes * get_number(values, "num_warps")
 
-    return Constraint(f"{what} alone takes more than the {target.registers} registers of a lane", holds)
+    return Constraint(f"{what} alone takes more than the {target.registers} registers of a lane", can_hold)
 
 
-def fits_shared(target: Target, stage_bytes: Callable[[Mapping[str, Value]], int]) -> tuple[Constraint, ...]:
+def shared_constraints(target: Target, stage_bytes: Callable[[Mapping[str, Value]], int]) -> tuple[Constraint, ...]:
     """`stage_bytes` are loaded ahead by each stage but one: a lower bound, so what it excludes cannot be launched."""
     limit = target.shared_bytes
     if limit is None:
         return ()
 
-    def holds(values: Mapping[str, Value]) -> bool:
-        return (number(values, "num_stages") - 1) * stage_bytes(values) <= limit
+    def can_fit(values: Mapping[str, Value]) -> bool:
+        return (get_number(values, "num_stages") - 1) * stage_bytes(values) <= limit
 
-    return (Constraint(f"stages loaded ahead need more than the {limit // 1024} KiB of shared memory", holds),)
+    return (Constraint(f"stages loaded ahead need more than the {limit // 1024} KiB of shared memory", can_fit),)
 
 
-def under(build: KernelBuild, rule: Rule) -> KernelBuild:
+def with_rule(build: KernelBuild, rule: ConfigRule) -> KernelBuild:
     """The same build with the constants that the kernel takes, and the options, of another rule."""
     if not isinstance(build.source, TritonSource):
         raise TypeError(f"{build.id} is no Triton kernel")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernels.configs import Rule
+from kernels.configs import ConfigRule
 from kernels.triton.gemm.builds import KERNELS
-from kernels.triton.gemm.space import SPACE, properties
-from kernels.tuning_spaces.declared import Declared, Values, fits_shared, holds_tile, number
+from kernels.triton.gemm.space import SPACE, problem_of
+from kernels.tuning_spaces.declared import Declared, Values, get_number, shared_constraints, tile_constraint
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.tuning_records import Constraint
@@ -19,40 +19,44 @@ DESCRIPTORS_FROM = 90
 FEW_ROWS = 16
 
 
-def tiles(workloads: Sequence[Gemm], target: Target) -> Values:
+def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
     """By rows of a and bytes of an element: few rows are bound by memory, and want long tiles along K."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     few = all(each.size_m <= FEW_ROWS for each in workloads)
     along_k = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}[size]
-    described = not target.amd and int(target.arch[3:].rstrip("af")) >= DESCRIPTORS_FROM and size < 4
+    described = not target.is_amd and int(target.arch[3:].rstrip("af")) >= DESCRIPTORS_FROM and size < 4
     return {
         "BLOCK_M": (16,) if few else (64, 128) if size == 4 else (64, 128, 256),
         "BLOCK_N": (32, 64, 128) if few else (64, 128) if size == 4 else (64, 128, 256),
         "BLOCK_K": tuple(2 * each for each in along_k) if few else along_k,
         "GROUP_M": (8,) if few else (4, 8),
         "DESCRIPTORS": (False, True) if described else (False,),
-        "num_warps": target.warps(4, 8),
-        "num_stages": (1, 2) if target.amd else (2, 3, 4),
-        **target.options(matrix=True, waves=(0, 2)),
+        "num_warps": target.possible_warps(4, 8),
+        "num_stages": (1, 2) if target.is_amd else (2, 3, 4),
+        **target.option_values(matrix=True, waves=(0, 2)),
     }
 
 
-def conditions(workloads: Sequence[Gemm], target: Target) -> tuple[Constraint, ...]:
+def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constraint, ...]:
     """What the widest elements exclude."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     return (
-        holds_tile(target, lambda values: number(values, "BLOCK_M") * number(values, "BLOCK_N"), "the accumulator"),
-        *fits_shared(
+        tile_constraint(
+            target, lambda values: get_number(values, "BLOCK_M") * get_number(values, "BLOCK_N"), "the accumulator"
+        ),
+        *shared_constraints(
             target,
-            lambda values: (number(values, "BLOCK_M") + number(values, "BLOCK_N")) * number(values, "BLOCK_K") * size,
+            lambda values: (
+                (get_number(values, "BLOCK_M") + get_number(values, "BLOCK_N")) * get_number(values, "BLOCK_K") * size
+            ),
         ),
     )
 
 
-def builds(workload: Gemm, arch: str, rule: Rule) -> Sequence[KernelBuild]:
+def make_builds(workload: Gemm, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
     """The one kernel of `triton.gemm`."""
     kernel = next(each for each in KERNELS if each.name == "triton.gemm")
-    return [kernel.under(arch, workload, rule)]
+    return [kernel.build_under(arch, workload, rule)]
 
 
-DECLARED = (Declared(SPACE, frozenset({"gemm"}), properties, tiles, conditions, builds),)
+DECLARED = (Declared(SPACE, frozenset({"gemm"}), problem_of, tile_values, list_constraints, make_builds),)

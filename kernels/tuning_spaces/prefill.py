@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kernels.configs import Rule, Space
-from kernels.triton.prefill.builds import LENGTHS, Variant, built
+from kernels.configs import ConfigRule, Space
+from kernels.triton.prefill.builds import LENGTHS, PrefillVariant, build_variant
 from kernels.triton.prefill.space import PERSISTENT, SPACE, problem_of
 from kernels.triton.varlen.builds import TYPES as VARLEN_TYPES
 from kernels.triton.varlen.builds import VarlenForwardKernel
 from kernels.triton.varlen.space import SPACE as VARLEN
 from kernels.triton.varlen.space import problem_of as varlen_problem_of
-from kernels.tuning_spaces.declared import Declared, Values, fits_shared, holds_tile, number, under
+from kernels.tuning_spaces.declared import Declared, Values, get_number, shared_constraints, tile_constraint, with_rule
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.tuning_records import Constraint, Value
@@ -43,7 +43,7 @@ EVEN = 16
 """What Triton finds a length divisible by."""
 
 
-def tiles(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
+def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
     """Both kernels' own constants and options, by head dimension and bytes of an element."""
     head_dim = max(each.head_dim for each in workloads)
     wide = max(DTYPE_BYTES[each.dtype] for each in workloads) == 4
@@ -52,30 +52,32 @@ def tiles(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
         "BLOCK_M": (16, 32, 64) if wide else large,
         "BLOCK_N": (16, 32, 64) if wide else (32, 64, 128),
         "PRELOAD_V": (False, True),
-        "GROUP_HEADS": (ALL_HEADS,) if target.amd else (8, ALL_HEADS),
-        "num_warps": target.warps(4, 8),
-        "num_stages": (1, 2) if target.amd else (1, 2, 3),
-        **target.options(matrix=True),
+        "GROUP_HEADS": (ALL_HEADS,) if target.is_amd else (8, ALL_HEADS),
+        "num_warps": target.possible_warps(4, 8),
+        "num_stages": (1, 2) if target.is_amd else (1, 2, 3),
+        **target.option_values(matrix=True),
     }
 
 
-def persistent_tiles(workloads: Sequence[Prefill], target: Target) -> Values:
+def persistent_tile_values(workloads: Sequence[Prefill], target: Target) -> Values:
     """The same, and programs per multiprocessor."""
-    return {**tiles(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
+    return {**tile_values(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
 
 
-def conditions(workloads: Sequence[Prefill | Varlen], target: Target) -> tuple[Constraint, ...]:
+def list_constraints(workloads: Sequence[Prefill | Varlen], target: Target) -> tuple[Constraint, ...]:
     """What the largest head dimension and the widest elements exclude; a key is loaded ahead with its value."""
     head_dim_v = max(_head_dim_v(each) for each in workloads)
     key_bytes = max((each.head_dim + _head_dim_v(each)) * DTYPE_BYTES[each.dtype] for each in workloads)
 
     def one_each(values: Mapping[str, Value]) -> bool:
-        return number(values, "BLOCK_M") * number(values, "BLOCK_N") >= 256 * number(values, "num_warps")
+        return get_number(values, "BLOCK_M") * get_number(values, "BLOCK_N") >= 256 * get_number(values, "num_warps")
 
     return (
         Constraint("fewer than 16 x 16 scores for a warp", one_each),
-        holds_tile(target, lambda values: number(values, "BLOCK_M") * head_dim_v, f"an accumulator of Dv={head_dim_v}"),
-        *fits_shared(target, lambda values: number(values, "BLOCK_N") * key_bytes),
+        tile_constraint(
+            target, lambda values: get_number(values, "BLOCK_M") * head_dim_v, f"an accumulator of Dv={head_dim_v}"
+        ),
+        *shared_constraints(target, lambda values: get_number(values, "BLOCK_N") * key_bytes),
     )
 
 
@@ -83,11 +85,11 @@ def _head_dim_v(workload: Prefill | Varlen) -> int:
     return workload.head_dim_v if isinstance(workload, Prefill) else workload.head_dim
 
 
-def variant_of(workload: Prefill, rule: Rule) -> Variant:
+def variant_of(workload: Prefill, rule: ConfigRule) -> PrefillVariant:
     """The way to launch that the workload is."""
     kv = POINTERS[workload.dtype]
     feature = "window" if workload.window else "alibi" if workload.alibi else "bias" if workload.bias else ""
-    return Variant(
+    return PrefillVariant(
         workload.id.removeprefix("prefill-"),
         q="*bf16" if workload.int8 == "kv8" else kv,
         kv=kv,
@@ -98,9 +100,9 @@ def variant_of(workload: Prefill, rule: Rule) -> Variant:
     )
 
 
-def _builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+def _make_builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
     further = {"batch_heads": "i32", "multiprocessors": "i32"} if space is PERSISTENT else None
-    build = under(built(kernel, arch, space, variant_of(workload, rule), further), rule)
+    build = with_rule(build_variant(kernel, arch, space, variant_of(workload, rule), further), rule)
     source = build.source
     assert isinstance(source, TritonSource)
     guarded = bool(workload.window or workload.bias or (workload.causal and workload.seq_kv < workload.seq_q))
@@ -111,24 +113,24 @@ def _builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: Rule)
     return [replace(build, source=_without_lse(source) if not workload.lse else source)]
 
 
-def forward_builds(workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+def forward_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
     """The one kernel that `triton.flash` launches."""
-    return _builds("triton.prefill_forward", SPACE, workload, arch, rule)
+    return _make_builds("triton.prefill_forward", SPACE, workload, arch, rule)
 
 
-def persistent_builds(workload: Prefill, arch: str, rule: Rule) -> list[KernelBuild]:
+def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
     """The one kernel that `triton.flash_persistent` launches."""
-    return _builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
+    return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 
-def varlen_builds(workload: Varlen, arch: str, rule: Rule) -> list[KernelBuild]:
+def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
     """The one kernel of `triton.flash_varlen`; none for what it is not compiled as without a GPU (f32, ALiBi)."""
     if workload.dtype not in VARLEN_TYPES or workload.alibi:
         return []
     build = VarlenForwardKernel().build_of(
         arch, workload.dtype, workload.causal, workload.head_dim, windowed=workload.window > 0
     )
-    build = under(build, rule)
+    build = with_rule(build, rule)
     assert isinstance(build.source, TritonSource)
     return [build if workload.lse else replace(build, source=_without_lse(build.source))]
 
@@ -143,7 +145,7 @@ def _without_lse(source: TritonSource) -> TritonSource:
 
 PREFILL = frozenset({"prefill"})
 DECLARED = (
-    Declared(SPACE, PREFILL, problem_of, tiles, conditions, forward_builds),
-    Declared(PERSISTENT, PREFILL, problem_of, persistent_tiles, conditions, persistent_builds),
-    Declared(VARLEN, frozenset({"varlen"}), varlen_problem_of, tiles, conditions, varlen_builds),
+    Declared(SPACE, PREFILL, problem_of, tile_values, list_constraints, forward_builds),
+    Declared(PERSISTENT, PREFILL, problem_of, persistent_tile_values, list_constraints, persistent_builds),
+    Declared(VARLEN, frozenset({"varlen"}), varlen_problem_of, tile_values, list_constraints, varlen_builds),
 )

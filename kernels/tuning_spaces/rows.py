@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from kernels.configs import Rule, Space, padded
+from kernels.configs import ConfigRule, Space, pad_size
 from kernels.triton.rows.builds import KERNELS
 from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX, problem_of
-from kernels.tuning_spaces.declared import Declared, Values, number
+from kernels.tuning_spaces.declared import Declared, Values, get_number
 from kernels.tuning_spaces.target import Target
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.tuning_records import Constraint, Value
@@ -22,57 +22,59 @@ PER_LANE = (4, 128)
 """Elements that a lane holds: fewer leave it waiting, more leave the registers."""
 
 
-def tiles(workloads: Sequence[RowProblem], target: Target) -> Values:
+def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
     """Whole rows where a program holds them, and down to an eighth of them."""
-    whole = min(LARGEST, max(SHORTEST, padded(max(each.columns for each in workloads))))
+    whole = min(LARGEST, max(SHORTEST, pad_size(max(each.columns for each in workloads))))
     return {
         "BLOCK_R": (1, 2, 4),
         "BLOCK_C": (whole // 4, whole // 2, whole),
         "PROGRAMS": (0, 1, 2),
         "STAGES": (1, 2, 3),
-        "num_warps": target.warps(2, 4, 8, 16, 32),
+        "num_warps": target.possible_warps(2, 4, 8, 16, 32),
         "num_stages": (1,),
-        **target.options(matrix=False, waves=(0,)),
+        **target.option_values(matrix=False, waves=(0,)),
     }
 
 
-def conditions(workloads: Sequence[RowProblem], target: Target) -> tuple[Constraint, ...]:
+def list_constraints(workloads: Sequence[RowProblem], target: Target) -> tuple[Constraint, ...]:
     """Between tile, threads and walks."""
     longest = max(each.columns for each in workloads)
 
     def per_lane(values: Mapping[str, Value]) -> int:
-        elements = number(values, "BLOCK_R") * number(values, "BLOCK_C")
-        return elements // (target.lanes * number(values, "num_warps"))
+        elements = get_number(values, "BLOCK_R") * get_number(values, "BLOCK_C")
+        return elements // (target.lanes * get_number(values, "num_warps"))
 
-    def walks(values: Mapping[str, Value]) -> bool:
-        looped = number(values, "PROGRAMS") > 0 or longest > number(values, "BLOCK_C")
-        return looped or number(values, "STAGES") == 1
+    def can_walk(values: Mapping[str, Value]) -> bool:
+        looped = get_number(values, "PROGRAMS") > 0 or longest > get_number(values, "BLOCK_C")
+        return looped or get_number(values, "STAGES") == 1
 
     least, most = PER_LANE
     return (
         Constraint(f"fewer than {least} elements for a lane", lambda values: per_lane(values) >= least),
         Constraint(f"more than {most} elements for a lane", lambda values: per_lane(values) <= most),
-        Constraint("stages of a loop that is not there", walks),
+        Constraint("stages of a loop that is not there", can_walk),
     )
 
 
-def _builds_of(space: Space) -> Callable[[RowProblem, str, Rule], Sequence[KernelBuild]]:
+def _builds_of(space: Space) -> Callable[[RowProblem, str, ConfigRule], Sequence[KernelBuild]]:
     kernel = next(each for each in KERNELS if each.space is space)
 
-    def builds(workload: RowProblem, arch: str, rule: Rule) -> Sequence[KernelBuild]:
-        tile = min(int(rule.config["BLOCK_C"]), padded(workload.columns))
+    def make_builds(workload: RowProblem, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
+        tile = min(int(rule.config["BLOCK_C"]), pad_size(workload.columns))
         rows = int(rule.config["BLOCK_R"]) * (int(rule.config["BLOCK_C"]) // tile)
         launched = replace(rule, config={**rule.config, "BLOCK_R": rows, "BLOCK_C": tile})
         residual = kernel.norm and bool(getattr(workload, "residual", False))
         config = workload.id.removeprefix(f"{workload.family}-")
         one_pass = workload.columns <= tile
         even = tuple(name for name in ("rows", "columns") if getattr(workload, name) % 16 == 0)
-        return [kernel.under(arch, config, workload.dtype, launched, one_pass=one_pass, residual=residual, even=even)]
+        return [
+            kernel.build_under(arch, config, workload.dtype, launched, one_pass=one_pass, residual=residual, even=even)
+        ]
 
-    return builds
+    return make_builds
 
 
 DECLARED = tuple(
-    Declared(space, frozenset({space.kernel}), problem_of, tiles, conditions, _builds_of(space))
+    Declared(space, frozenset({space.kernel}), problem_of, tile_values, list_constraints, _builds_of(space))
     for space in (SOFTMAX, RMSNORM, LAYERNORM)
 )

@@ -41,7 +41,7 @@ class Target:
             )
 
     @property
-    def amd(self) -> bool:
+    def is_amd(self) -> bool:
         """Whether waves_per_eu and matrix_instr_nonkdim are options of its compiler."""
         return self.arch.startswith("gfx")
 
@@ -58,21 +58,21 @@ class Target:
     @property
     def shared_bytes(self) -> int | None:
         """Most shared memory of a program; None where it is not known here."""
-        return SHARED_BYTES.get(self.arch, LDS_BYTES if self.amd and self.arch != "gfx1250" else None)
+        return SHARED_BYTES.get(self.arch, LDS_BYTES if self.is_amd and self.arch != "gfx1250" else None)
 
     @property
     def warps_max(self) -> int:
         """A program has 1,024 threads at most."""
         return 1024 // self.lanes
 
-    def warps(self, *counts: int) -> tuple[int, ...]:
+    def possible_warps(self, *counts: int) -> tuple[int, ...]:
         """Those counts of warps that a program can have."""
         return tuple(count for count in counts if count <= self.warps_max)
 
-    def options(self, *, matrix: bool, waves: tuple[int, ...] = (1, 2)) -> dict[str, tuple[int, ...]]:
+    def option_values(self, *, matrix: bool, waves: tuple[int, ...] = (1, 2)) -> dict[str, tuple[int, ...]]:
         """The further options to try, empty on NVIDIA; of `matrix_instr_nonkdim` 0 leaves the choice to the compiler,
         and only CDNA has more than one shape."""
-        if not self.amd:
+        if not self.is_amd:
             return {}
         shapes: dict[str, tuple[int, ...]] = {"matrix_instr_nonkdim": (0, 16)} if matrix and self.arch in CDNA else {}
         return {"waves_per_eu": waves, **shapes}

@@ -43,19 +43,19 @@ class Acceptance:
     old_recorded: str = ""
 
 
-def accepted_text(what: str, text: str, most: int) -> str:
+def require_text(what: str, text: str, most: int) -> str:
     """A reason or a name without blanks around it. Raises UsageError for one that is empty, too long or no one line."""
     plain = text.strip()
-    problem = _text_problem(plain, most)
+    problem = _find_text_problem(plain, most)
     if problem:
         raise UsageError(f"{what} {plain[:80]!r} {problem}")
     return plain
 
 
-def problem_of(acceptance: Acceptance) -> str:
+def find_problem(acceptance: Acceptance) -> str:
     """What types cannot say of a stored acceptance, beginning with the field; '' where it is sound."""
     for name, most in (("reason", REASON_MAX), ("author", AUTHOR_MAX), ("how", HOW_MAX)):
-        problem = _text_problem(getattr(acceptance, name), most)
+        problem = _find_text_problem(getattr(acceptance, name), most)
         if problem:
             return f"`{name}` {problem}"
     if not DAY.fullmatch(acceptance.date):
@@ -67,7 +67,7 @@ def problem_of(acceptance: Acceptance) -> str:
     return ""
 
 
-def _text_problem(text: str, most: int) -> str:
+def _find_text_problem(text: str, most: int) -> str:
     if not text:
         return "is empty"
     if len(text) > most:

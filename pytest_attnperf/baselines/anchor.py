@@ -33,7 +33,7 @@ def next_anchor(
         return fresh
     anchor = old.anchor or anchor_of(old)
     before = environments.get(anchor.environment)
-    if before is None or before.mismatches(fingerprint) or centre <= anchor.median_us:
+    if before is None or before.list_mismatches(fingerprint) or centre <= anchor.median_us:
         return fresh
     return anchor
 

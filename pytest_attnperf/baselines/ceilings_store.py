@@ -19,9 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from pytest_attnperf import __version__
-from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_schema
-from pytest_attnperf.baselines.store import component, content_of
-from pytest_attnperf.baselines.writing import locked
+from pytest_attnperf.baselines.schema import json_text, named_errors, require_schema, to_plain
+from pytest_attnperf.baselines.store import read_content, require_plain_name
+from pytest_attnperf.baselines.writing import lock_file
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.measure.ceiling_walk import FLOPS
 from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, OBLONG, READ, ProcessCeilings
@@ -91,16 +91,16 @@ class CeilingsStore:
         found = stored.ceilings
         path = ceilings_path(root, found.arch, found.product, found.compute_units)
         _refuse_unsound(stored, f"what is to be written to {path}")
-        data = encode(stored)
-        decode(data, f"the new text of {path}")
-        with locked(path):
+        data = encode_ceilings(stored)
+        decode_ceilings(data, f"the new text of {path}")
+        with lock_file(path):
             if path.exists():
                 read_ceilings(path)
             write_atomically(path, data)
         return path
 
 
-def over_processes(found: Sequence[ProcessCeilings], measured: str) -> StoredCeilings:
+def compute_median_ceilings(found: Sequence[ProcessCeilings], measured: str) -> StoredCeilings:
     """Medians over fresh processes of one device. `measured` is the date, YYYY-MM-DD.
 
     A figure that one of them lacks is left out for its reason: every figure has the same processes behind it.
@@ -150,27 +150,27 @@ def over_processes(found: Sequence[ProcessCeilings], measured: str) -> StoredCei
     )
 
 
-def without(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCeilings:
+def drop_figures(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCeilings:
     """The same with some figures left out, each for the reason given."""
     found = stored.ceilings
 
-    def kept(figures: dict[str, V]) -> dict[str, V]:
+    def keep_figures(figures: dict[str, V]) -> dict[str, V]:
         return {name: value for name, value in figures.items() if name not in refused}
 
     ceilings = replace(
         found,
-        flops_per_s=kept(found.flops_per_s),
+        flops_per_s=keep_figures(found.flops_per_s),
         copy_bytes_per_s=None if COPY in refused else found.copy_bytes_per_s,
         read_bytes_per_s=None if READ in refused else found.read_bytes_per_s,
-        sizes=kept(found.sizes),
-        spread=kept(found.spread),
+        sizes=keep_figures(found.sizes),
+        spread=keep_figures(found.spread),
     )
     return replace(
         stored,
         ceilings=ceilings,
-        values=kept(stored.values),
-        oblong=kept(stored.oblong),
-        clock_mhz=kept(stored.clock_mhz),
+        values=keep_figures(stored.values),
+        oblong=keep_figures(stored.oblong),
+        clock_mhz=keep_figures(stored.clock_mhz),
         left_out={**stored.left_out, **refused},
         notes=tuple(note for note in stored.notes if note.partition(": ")[0] not in refused),
     )
@@ -213,13 +213,13 @@ def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
 
 def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
     """Raises BaselineError when arch or product is no plain file name."""
-    folder = root / component("arch", arch) / component("product", product)
+    folder = root / require_plain_name("arch", arch) / require_plain_name("product", product)
     return folder / FOLDER / f"{compute_units}.json"
 
 
 def read_ceilings(path: Path) -> StoredCeilings:
     """A stored file. Raises BaselineError where it is unsound, or of another device than its path says."""
-    stored = decode(content_of(path), str(path))
+    stored = decode_ceilings(read_content(path), str(path))
     found = stored.ceilings
     said = (found.arch, found.product, str(found.compute_units))
     expected = (path.parents[2].name, path.parents[1].name, path.stem)
@@ -231,7 +231,7 @@ def read_ceilings(path: Path) -> StoredCeilings:
     return stored
 
 
-def decode(data: bytes, source: str) -> StoredCeilings:
+def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
     """Read the bytes of a file; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON,
@@ -240,22 +240,22 @@ def decode(data: bytes, source: str) -> StoredCeilings:
     require_schema(data, source, CEILINGS_SCHEMA)
     with named_errors(data, source, StoredCeilings):
         stored = msgspec.json.decode(data, type=StoredCeilings)
-        unknown = sorted(_unknown(msgspec.json.decode(data), plain(stored), ""))
+        unknown = sorted(_unknown_keys(msgspec.json.decode(data), to_plain(stored), ""))
     if unknown:
         raise BaselineError(f"{source}: this version does not know {', '.join(unknown[:5])}. {_AGAIN}")
     _refuse_unsound(stored, source)
     return stored
 
 
-def encode(stored: StoredCeilings) -> bytes:
+def encode_ceilings(stored: StoredCeilings) -> bytes:
     """The file's text: deterministic, sorted, a line per figure, ending in a newline."""
-    return json_text(plain(stored), open_levels=OPEN_LEVELS)
+    return json_text(to_plain(stored), open_levels=OPEN_LEVELS)
 
 
 _AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf calibrate-device` again"
 
 
-def _unknown(read: object, kept: object, path: str) -> Iterator[str]:
+def _unknown_keys(read: object, kept: object, path: str) -> Iterator[str]:
     """Keys of the text that reading it dropped."""
     if not (isinstance(read, dict) and isinstance(kept, dict)):
         return
@@ -263,15 +263,15 @@ def _unknown(read: object, kept: object, path: str) -> Iterator[str]:
         if key not in kept:
             yield f"`{path}{key[:NAME_MOST]}`"
         else:
-            yield from _unknown(value, kept[key], f"{path}{key}.")
+            yield from _unknown_keys(value, kept[key], f"{path}{key}.")
 
 
 def _refuse_unsound(stored: StoredCeilings, source: str) -> None:
-    for problem in _problems(stored):
+    for problem in _list_problems(stored):
         raise BaselineError(f"{source}: {problem}. {_AGAIN}")
 
 
-def _problems(stored: StoredCeilings) -> Iterator[str]:
+def _list_problems(stored: StoredCeilings) -> Iterator[str]:
     """What types cannot say."""
     found = stored.ceilings
     if found.processes < 1 or found.compute_units < 1:

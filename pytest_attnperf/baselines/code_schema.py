@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_attnperf.baselines.schema import json_text, named_errors, plain, require_ids, require_schema
+from pytest_attnperf.baselines.schema import json_text, named_errors, require_ids, require_schema, to_plain
 from pytest_attnperf.codeobject.line_table import without_numbers
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
@@ -69,7 +69,7 @@ def entry_of(key: CaseKey) -> str:
     return f"{key.backend}/{key.workload}"
 
 
-def decode(data: bytes, source: str) -> CodeFile:
+def decode_code_file(data: bytes, source: str) -> CodeFile:
     """Read the bytes of a file; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
@@ -82,15 +82,15 @@ def decode(data: bytes, source: str) -> CodeFile:
         require_unique_keys(data, source)
     require_ids("policies", file.policies, source)
     for key, kernel in file.entries.items():
-        problem = _problem(file, key, kernel)
+        problem = _find_problem(file, key, kernel)
         if problem:
             raise BaselineError(f"{source}: entry {key!r}: {problem}")
     return file
 
 
-def encode(file: CodeFile) -> bytes:
+def encode_code_file(file: CodeFile) -> bytes:
     """The file's text: deterministic, sorted, a line per field and per source line, ending in a newline."""
-    return json_text(plain(file), open_levels=OPEN_LEVELS)
+    return json_text(to_plain(file), open_levels=OPEN_LEVELS)
 
 
 def as_stored(code: KernelCode) -> KernelCode:
@@ -98,7 +98,7 @@ def as_stored(code: KernelCode) -> KernelCode:
     return dataclasses.replace(code, lines=without_numbers(code.lines))
 
 
-def _problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
+def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
     """What types cannot say of an entry; '' where it is sound."""
     code = kernel.code
     if key.count("/") != 1 or not all(key.split("/")):
@@ -112,16 +112,16 @@ def _problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
     for part in dataclasses.fields(code):
         value = getattr(code, part.name)
         if type(value) is int and not 0 <= value < NUMBER_MAX:
-            return f"field `code.{part.name}` is {_short(value)}, expected 0 or more"
+            return f"field `code.{part.name}` is {_format_number(value)}, expected 0 or more"
     named: list[tuple[str, Mapping[str, int]]] = [("instructions", code.instructions), ("in_loops", code.in_loops)]
     named += [(f"lines[{index}].counts", line.counts) for index, line in enumerate(code.lines)]
     for name, counts in named:
         for kind, count in counts.items():
             if not 0 <= count < NUMBER_MAX:
-                return f"field `code.{name}` counts {_short(count)} of {kind!r}, expected 0 or more"
+                return f"field `code.{name}` counts {_format_number(count)} of {kind!r}, expected 0 or more"
     return ""
 
 
-def _short(value: int) -> str:
+def _format_number(value: int) -> str:
     """A number that may have thousands of digits."""
     return str(value) if abs(value) < 10**15 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.baselines.code_schema import CODE_SCHEMA, CodeFile, StoredKernel, as_stored, decode, encode
-from pytest_attnperf.baselines.schema import content_id, plain
-from pytest_attnperf.baselines.store import component, content_of, file_version
-from pytest_attnperf.baselines.writing import fields_lost, locked, refuse_loss
+from pytest_attnperf.baselines.code_schema import (
+    CODE_SCHEMA,
+    CodeFile,
+    StoredKernel,
+    as_stored,
+    decode_code_file,
+    encode_code_file,
+)
+from pytest_attnperf.baselines.schema import content_id, to_plain
+from pytest_attnperf.baselines.store import file_version, read_content, require_plain_name
+from pytest_attnperf.baselines.writing import list_lost_fields, lock_file, refuse_loss
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CODE_SUITE, KernelCode
@@ -56,7 +63,7 @@ class CodeStore:
             path = code_path(root, arch)
             file = self._open(path, arch)
             if file is not None and entry in file.entries:
-                return _found(file, entry, path)
+                return _make_found(file, entry, path)
         return None
 
     def load(self, arch: str) -> dict[str, FoundKernel]:
@@ -66,7 +73,7 @@ class CodeStore:
             path = code_path(root, arch)
             file = self._open(path, arch)
             if file is not None:
-                found.update({key: _found(file, key, path) for key in file.entries})
+                found.update({key: _make_found(file, key, path) for key in file.entries})
         return dict(sorted(found.items()))
 
     def merge(self, root: Path, arch: str, entries: Mapping[str, NewKernel]) -> Path:
@@ -76,9 +83,9 @@ class CodeStore:
         holds fields this version would lose, an entry is not of this architecture, or the file stays locked.
         """
         path = code_path(root, arch)
-        with locked(path):
-            data = encode(_merged(_current(path, arch), entries))
-            decode(data, f"the new text of {path}")
+        with lock_file(path):
+            data = encode_code_file(_merge_entries(_current_file(path, arch), entries))
+            decode_code_file(data, f"the new text of {path}")
             write_atomically(path, data)
         self._opened.pop(path, None)
         return path
@@ -89,45 +96,48 @@ class CodeStore:
         if version is None:
             return None
         if path not in self._opened or self._opened[path][0] != version:
-            self._opened[path] = (version, _read(path, arch)[1])
+            self._opened[path] = (version, _read_file(path, arch)[1])
         return self._opened[path][1]
 
 
 def code_path(root: Path, arch: str) -> Path:
     """`<root>/<arch>/code_objects.json`. Raises BaselineError when the architecture is no plain file name."""
-    return root / component("arch", arch) / f"{CODE_SUITE}.json"
+    return root / require_plain_name("arch", arch) / f"{CODE_SUITE}.json"
 
 
-def _found(file: CodeFile, key: str, path: Path) -> FoundKernel:
+def _make_found(file: CodeFile, key: str, path: Path) -> FoundKernel:
     kernel = file.entries[key]
     return FoundKernel(kernel, file.policies[kernel.policy], path)
 
 
-def _read(path: Path, arch: str) -> tuple[bytes, CodeFile]:
-    data = content_of(path)
-    file = decode(data, str(path))
+def _read_file(path: Path, arch: str) -> tuple[bytes, CodeFile]:
+    data = read_content(path)
+    file = decode_code_file(data, str(path))
     if file.arch != arch:
         raise BaselineError(f"{path}: field `arch` is {file.arch!r}, but its path says {arch!r}: was it copied?")
     return data, file
 
 
-def _current(path: Path, arch: str) -> CodeFile:
+def _current_file(path: Path, arch: str) -> CodeFile:
     """What a merge starts from: the file as it is now, or an empty one."""
     if not path.exists():
         return CodeFile(schema=CODE_SCHEMA, arch=arch)
-    data, file = _read(path, arch)
-    refuse_loss(path, fields_lost(data, file, str(path)))
+    data, file = _read_file(path, arch)
+    refuse_loss(path, list_lost_fields(data, file, str(path)))
     return file
 
 
-def _merged(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile:
-    policies = {**file.policies, **{content_id(new.policy): plain(new.policy) for new in entries.values()}}
-    merged = {**file.entries, **{key: _kept(file.entries.get(key), _stored(new)) for key, new in entries.items()}}
+def _merge_entries(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile:
+    policies = {**file.policies, **{content_id(new.policy): to_plain(new.policy) for new in entries.values()}}
+    merged = {
+        **file.entries,
+        **{key: _keep_unchanged(file.entries.get(key), _make_stored(new)) for key, new in entries.items()},
+    }
     used = {kernel.policy for kernel in merged.values()}
     return dataclasses.replace(file, policies={key: policies[key] for key in used}, entries=merged)
 
 
-def _kept(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
+def _keep_unchanged(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
     """The old entry where only who recorded it, and when, would differ: a diff then shows what changed."""
     if old is None:
         return new
@@ -135,7 +145,7 @@ def _kept(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
     return old if same == old else new
 
 
-def _stored(new: NewKernel) -> StoredKernel:
+def _make_stored(new: NewKernel) -> StoredKernel:
     return StoredKernel(
         code=as_stored(new.code),
         config=dict(new.config),

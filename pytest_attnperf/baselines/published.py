@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.baselines.store import content_of
+from pytest_attnperf.baselines.store import read_content
 from pytest_attnperf.errors import BaselineError
 
 PUBLISHED_SCHEMA = 1
@@ -65,7 +65,7 @@ class PublishedFigure:
 
 def load_published(folder: Path) -> list[PublishedReport]:
     """All reports of a folder, by file name; an absent folder holds none. Raises BaselineError for an unsound file."""
-    return [_report(path) for path in sorted(folder.glob("*.json"))]
+    return [_load_report(path) for path in sorted(folder.glob("*.json"))]
 
 
 def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[PublishedFigure]:
@@ -73,9 +73,9 @@ def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[Publi
     return [PublishedFigure(row, report) for report in reports for row in report.rows if row.workload == workload]
 
 
-def _report(path: Path) -> PublishedReport:
+def _load_report(path: Path) -> PublishedReport:
     try:
-        report = msgspec.json.decode(content_of(path), type=PublishedReport)
+        report = msgspec.json.decode(read_content(path), type=PublishedReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BaselineError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_attnperf.baselines.acceptance import Acceptance, problem_of
+from pytest_attnperf.baselines.acceptance import Acceptance, find_problem
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import (
     NOT_STORED,
@@ -85,7 +85,7 @@ class Anchor:
 class Entry:
     """One case as stored: the processes of a result proven right, and what they were made from.
 
-    summary       `summary_of` the rest, as the file says it; '' in an entry that was not read from one
+    summary       `format_summary` the rest, as the file says it; '' in an entry that was not read from one
     workload      the workload's definition, plain builtins
     environment   key of the file's `environments`; `policy` that of its `policies`
     recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
@@ -116,7 +116,7 @@ class Entry:
     accepted: tuple[Acceptance, ...] = field(default=(), metadata=ONLY_IF_SET)
     source_id: str = field(default="", metadata=ONLY_IF_SET)
 
-    def measurement(self) -> Measurement:
+    def to_measurement(self) -> Measurement:
         """The stored processes as what a comparison takes; their proof is the stored check."""
         figures = ErrorFigures(
             check="stored",
@@ -147,7 +147,7 @@ class BaselineFile:
     canaries: dict[str, dict[str, tuple[ProcessSummary, ...]]] = field(default_factory=dict)
 
 
-def decode(data: bytes, source: str) -> BaselineFile:
+def decode_baseline(data: bytes, source: str) -> BaselineFile:
     """Read a baseline file's bytes; `source` names it in errors.
 
     Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
@@ -162,21 +162,21 @@ def decode(data: bytes, source: str) -> BaselineFile:
     return file
 
 
-def encode(file: BaselineFile) -> bytes:
+def encode_baseline(file: BaselineFile) -> bytes:
     """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline.
 
     The summary line of every entry is made anew.
     """
-    entries = {key: dataclasses.replace(entry, summary=summary_of(entry)) for key, entry in file.entries.items()}
-    return json_text(plain(dataclasses.replace(file, entries=entries)), open_levels=OPEN_LEVELS)
+    entries = {key: dataclasses.replace(entry, summary=format_summary(entry)) for key, entry in file.entries.items()}
+    return json_text(to_plain(dataclasses.replace(file, entries=entries)), open_levels=OPEN_LEVELS)
 
 
 def content_id(content: object) -> str:
     """Short hash of a policy's or fingerprint's content: the first 12 hex digits of the SHA-256 of its sorted JSON."""
-    return hashlib.sha256(msgspec.json.encode(plain(content), order="deterministic")).hexdigest()[:12]
+    return hashlib.sha256(msgspec.json.encode(to_plain(content), order="deterministic")).hexdigest()[:12]
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists, notes as
     their text.
 
@@ -185,19 +185,19 @@ def plain(value: Any) -> Any:
     Raises BaselineError for a value that is nested too deep to be walked.
     """
     try:
-        return _plain(value)
+        return _to_plain(value)
     except RecursionError as error:
         raise BaselineError("a stored value is nested too deep; restore its file from version control") from error
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = ((part, getattr(value, part.name)) for part in dataclasses.fields(value))
-        return {part.name: _plain(own) for part, own in stored if _is_stored(part, own)}
+        return {part.name: _to_plain(own) for part, own in stored if _is_stored(part, own)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(value[key]) for key in sorted(value)}
+        return {str(key): _to_plain(value[key]) for key in sorted(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_to_plain(part) for part in value]
     return value.text if isinstance(value, Note) else value
 
 
@@ -207,7 +207,7 @@ def _is_stored(part: dataclasses.Field[Any], value: Any) -> bool:
 
 def require_schema(data: bytes, source: str, known: int) -> None:
     """Raise BaselineError unless the file's `schema` is the one that this version reads."""
-    schema = _header(data, source).schema
+    schema = _decode_header(data, source).schema
     if isinstance(schema, bool) or not isinstance(schema, int):
         raise BaselineError(f"{source}: field `schema` is {schema!r}, expected the integer {known}")
     if schema != known:
@@ -229,7 +229,7 @@ def require_ids(kind: str, contents: Mapping[str, object], source: str) -> None:
 
 def json_text(value: object, *, open_levels: int) -> bytes:
     """JSON of builtins, for diffs: a line per part in objects of the first levels and in lists of objects."""
-    return ("\n".join(_lines(value, open_levels)) + "\n").encode()
+    return ("\n".join(_json_lines(value, open_levels)) + "\n").encode()
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class _Header:
     schema: Any = None
 
 
-def _header(data: bytes, source: str) -> _Header:
+def _decode_header(data: bytes, source: str) -> _Header:
     with named_errors(data, source, Entry):
         return msgspec.json.decode(data, type=_Header)
 
@@ -250,12 +250,12 @@ def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
     try:
         yield
     except msgspec.ValidationError as error:
-        raise BaselineError(f"{source}: {_located(data, error, entry_type)}") from error
+        raise BaselineError(f"{source}: {_locate_error(data, error, entry_type)}") from error
     except UNREADABLE as error:
         raise BaselineError(f"{source}: is not readable as JSON ({error}); restore it from version control") from error
 
 
-def _located(data: bytes, error: msgspec.ValidationError, entry_type: type) -> str:
+def _locate_error(data: bytes, error: msgspec.ValidationError, entry_type: type) -> str:
     """The error, with the entry's key in place of msgspec's `[...]` where there is one."""
     try:
         raw = msgspec.json.decode(data)
@@ -263,13 +263,13 @@ def _located(data: bytes, error: msgspec.ValidationError, entry_type: type) -> s
         return str(error)
     entries = raw.get("entries") if isinstance(raw, dict) else None
     for key, entry in entries.items() if isinstance(entries, dict) else ():
-        problem = _conversion_problem(entry, entry_type)
+        problem = _find_conversion_problem(entry, entry_type)
         if problem:
             return f"entry {key!r}: {problem}"
     return str(error)
 
 
-def _conversion_problem(entry: Any, entry_type: type) -> str:
+def _find_conversion_problem(entry: Any, entry_type: type) -> str:
     try:
         msgspec.convert(entry, entry_type)
     except msgspec.ValidationError as error:
@@ -293,12 +293,12 @@ def require_sound_tables(file: BaselineFile, source: str) -> None:
 
 def require_sound_entry(file: BaselineFile, key: str, entry: Entry, source: str) -> None:
     """Raise BaselineError, naming the key, where an entry contradicts itself or names what `file` does not hold."""
-    problem = _entry_problem(file, entry)
+    problem = _find_entry_problem(file, entry)
     if problem:
         raise BaselineError(f"{source}: entry {key!r}: {problem}")
 
 
-def _entry_problem(file: BaselineFile, entry: Entry) -> str:
+def _find_entry_problem(file: BaselineFile, entry: Entry) -> str:
     if entry.environment not in file.environments:
         return f"field `environment` names {entry.environment!r}, which is not in `environments`"
     if entry.policy not in file.policies:
@@ -321,14 +321,14 @@ def _entry_problem(file: BaselineFile, entry: Entry) -> str:
         if not 0 <= value <= 1:
             return f"field `check.{name}` is {value}, expected 0 to 1: only results within their budget are stored"
     for index, acceptance in enumerate(entry.accepted):
-        if problem := problem_of(acceptance):
+        if problem := find_problem(acceptance):
             return f"field `accepted[{index}]`: {problem}"
-    return _summary_problem(entry)
+    return _find_summary_problem(entry)
 
 
-def _summary_problem(entry: Entry) -> str:
+def _find_summary_problem(entry: Entry) -> str:
     """A reviewer may read the summary line alone: it must be true. None at all is that of an older version's file."""
-    true = summary_of(entry)
+    true = format_summary(entry)
     if entry.summary in ("", true):
         return ""
     return (
@@ -337,27 +337,29 @@ def _summary_problem(entry: Entry) -> str:
     )
 
 
-def _lines(value: Any, open_levels: int) -> list[str]:
+def _json_lines(value: Any, open_levels: int) -> list[str]:
     """JSON lines of a value: objects of the first levels and lists of objects are opened, the rest inline."""
     is_open = isinstance(value, dict) and value and open_levels > 0
     is_table = isinstance(value, list) and value and isinstance(value[0], dict)
     if not (is_open or is_table):
-        return [_inline(value)]
-    pairs = [(f"{_inline(key)}: ", part) for key, part in value.items()] if is_open else [("", part) for part in value]
+        return [_inline_json(value)]
+    pairs = (
+        [(f"{_inline_json(key)}: ", part) for key, part in value.items()] if is_open else [("", part) for part in value]
+    )
     lines = ["{" if is_open else "["]
     for position, (prefix, part) in enumerate(pairs):
-        first, *rest = _lines(part, open_levels - 1)
+        first, *rest = _json_lines(part, open_levels - 1)
         block = [f"  {prefix}{first}", *(f"  {line}" for line in rest)]
         block[-1] += "," if position < len(pairs) - 1 else ""
         lines += block
     return [*lines, "}" if is_open else "]"]
 
 
-def _inline(value: Any) -> str:
+def _inline_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def summary_of(entry: Entry) -> str:
+def format_summary(entry: Entry) -> str:
     """'154.4 us, 7 processes within 0.41 %, error 0.38 of budget, recorded 2026-11-20 from 0123abcdef12'.
 
     The time is the median over processes; 'within' is how far the fastest and the slowest of them lie apart. The last
@@ -367,29 +369,33 @@ def summary_of(entry: Entry) -> str:
     other. Its wording belongs to the schema: other words would make every stored line look like a false one.
     """
     error = max(entry.check.max_error_over_budget, entry.check.rms_error_over_budget)
-    parts = [*_times([p.median_us for p in entry.processes]), f"error {digits(error, 2)} of budget", _origin(entry)]
+    parts = [
+        *_format_times([p.median_us for p in entry.processes]),
+        f"error {format_digits(error, 2)} of budget",
+        _format_origin(entry),
+    ]
     if entry.accepted:
         last = entry.accepted[-1]
         parts.append(f"accepted {last.date} ({last.how}): {last.reason}")
     return ", ".join(parts)
 
 
-def digits(value: float, significant: int = 4) -> str:
+def format_digits(value: float, significant: int = 4) -> str:
     """A number with so many significant digits, and never an exponent: 18.84, 0.0041, 104312."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
-def _times(medians_us: Sequence[float]) -> tuple[str, str]:
+def _format_times(medians_us: Sequence[float]) -> tuple[str, str]:
     """Of what is no time, too: an unsound entry is refused by name when its text is read."""
     centre_us = statistics.median(medians_us) if medians_us else math.nan
     if len(medians_us) < 2 or not centre_us:
-        return f"{digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"
+        return f"{format_digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"
     apart_percent = 100 * (max(medians_us) - min(medians_us)) / centre_us
-    return f"{digits(centre_us)} us", f"{len(medians_us)} processes within {digits(apart_percent, 2)} %"
+    return f"{format_digits(centre_us)} us", f"{len(medians_us)} processes within {format_digits(apart_percent, 2)} %"
 
 
-def _origin(entry: Entry) -> str:
+def _format_origin(entry: Entry) -> str:
     commit = entry.commit[:COMMIT_DIGITS]
     return f"recorded {entry.recorded} from {commit}" if commit else f"recorded {entry.recorded}"

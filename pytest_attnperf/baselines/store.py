@@ -23,7 +23,7 @@ from pytest_attnperf.baselines.schema import (
     UNREADABLE,
     BaselineFile,
     Entry,
-    decode,
+    decode_baseline,
     require_sound_entry,
     require_sound_tables,
 )
@@ -31,7 +31,7 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.unique_keys import require_unique_keys
-from pytest_attnperf.stats.cards import CardNoise, on_several
+from pytest_attnperf.stats.cards import CardNoise, is_on_several_cards
 from pytest_attnperf.stats.noise import NoiseModel, card_noise
 
 _Version = tuple[int, int]
@@ -46,7 +46,7 @@ _ENTRIES = b'\n  "entries": {\n'
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredEntry:
     """A stored entry with the environment and policy it was recorded under, and the file it came from.
 
     canary   processes of each canary that were measured when it was recorded; empty where none was
@@ -70,7 +70,7 @@ class BaselineStore:
         self._cards: dict[tuple[str, str], CardNoise | None] = {}
         self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
-    def find(self, arch: str, product: str, suite: str, entry: str) -> Found | None:
+    def find(self, arch: str, product: str, suite: str, entry: str) -> StoredEntry | None:
         """The stored entry of a case (`CaseKey.entry`), or None.
 
         Raises BaselineError for an unsound entry or file; what is unsound in other entries is not looked at.
@@ -79,14 +79,14 @@ class BaselineStore:
             path = baseline_path(root, arch, product, suite)
             file = self._open(path, arch, product, suite)
             if file is not None and entry in file:
-                return _found(file, entry, path)
+                return _make_stored_entry(file, entry, path)
         return None
 
-    def load(self, arch: str, product: str, suite: str) -> dict[str, Found]:
+    def load(self, arch: str, product: str, suite: str) -> dict[str, StoredEntry]:
         """All stored entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an unsound file."""
-        return dict(self._each(arch, product, suite))
+        return dict(self._iterate_entries(arch, product, suite))
 
-    def noise(self, arch: str, product: str, suite: str) -> NoiseModel:
+    def noise_model(self, arch: str, product: str, suite: str) -> NoiseModel:
         """What unchanged code does between processes, pooled over a suite's stored cases; and between cards, where none
         of these is stored from several, as other suites of the product say.
 
@@ -95,8 +95,8 @@ class BaselineStore:
         where = (arch, product, suite)
         versions = tuple(file_version(baseline_path(root, *where)) for root in self.roots)
         if where not in self._noise or self._noise[where][0] != versions:
-            model = _pooled(self._each(*where))
-            if not model.knows_cards:
+            model = _pool_noise(self._iterate_entries(*where))
+            if not model.has_cards:
                 model = model.with_cards(self._cards_elsewhere(arch, product))
             self._noise[where] = (versions, model)
         return self._noise[where][1]
@@ -105,15 +105,15 @@ class BaselineStore:
         """What all suites of a product say of cards, read once; one whose file is unsound says nothing."""
         if (arch, product) not in self._cards:
             wide: dict[str, tuple[ProcessSummary, ...]] = {}
-            for suite in self.suites(arch, product):
+            for suite in self.list_suites(arch, product):
                 with contextlib.suppress(BaselineError):
-                    for key, found in self._each(arch, product, suite):
-                        if on_several(found.entry.processes):
+                    for key, found in self._iterate_entries(arch, product, suite):
+                        if is_on_several_cards(found.entry.processes):
                             wide[f"{suite}/{key}"] = _without_blocks(found)
             self._cards[arch, product] = card_noise(wide)
         return self._cards[arch, product]
 
-    def _each(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, Found]]:
+    def _iterate_entries(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, StoredEntry]]:
         """The stored entries of a suite, sorted, one after the other: nothing keeps those that were seen."""
         files: dict[str, tuple[OpenedFile, Path]] = {}
         for root in reversed(self.roots):
@@ -122,17 +122,19 @@ class BaselineStore:
             if file is not None:
                 files |= dict.fromkeys(file, (file, path))
         for key in sorted(files):
-            yield key, _found(files[key][0], key, files[key][1])
+            yield key, _make_stored_entry(files[key][0], key, files[key][1])
 
-    def suites(self, arch: str, product: str) -> list[str]:
+    def list_suites(self, arch: str, product: str) -> list[str]:
         """Suites that have a file for a product, sorted."""
-        folders = (root / component("arch", arch) / component("product", product) for root in self.roots)
+        folders = (
+            root / require_plain_name("arch", arch) / require_plain_name("product", product) for root in self.roots
+        )
         return sorted({path.stem for folder in folders for path in folder.glob("*.json")})
 
-    def products(self, arch: str, suite: str) -> list[str]:
+    def list_products(self, arch: str, suite: str) -> list[str]:
         """Products of an arch for which this suite has a file, sorted."""
-        name = f"{component('suite', suite)}.json"
-        folders = (root / component("arch", arch) for root in self.roots)
+        name = f"{require_plain_name('suite', suite)}.json"
+        folders = (root / require_plain_name("arch", arch) for root in self.roots)
         return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
 
     def forget(self, path: Path) -> None:
@@ -145,15 +147,15 @@ class BaselineStore:
         if version is None:
             return None
         if path not in self._opened or self._opened[path][0] != version:
-            file = opened(content_of(path), str(path))
+            file = open_baseline(read_content(path), str(path))
             require_place(file.tables, path, arch, product, suite)
             self._opened[path] = (version, file)
         return self._opened[path][1]
 
 
-def _found(file: OpenedFile, key: str, path: Path) -> Found:
-    entry, tables = file.entry(key), file.tables
-    return Found(
+def _make_stored_entry(file: OpenedFile, key: str, path: Path) -> StoredEntry:
+    entry, tables = file.read_entry(key), file.tables
+    return StoredEntry(
         entry,
         tables.environments[entry.environment],
         tables.policies[entry.policy],
@@ -162,7 +164,7 @@ def _found(file: OpenedFile, key: str, path: Path) -> Found:
     )
 
 
-def _pooled(stored: Iterable[tuple[str, Found]]) -> NoiseModel:
+def _pool_noise(stored: Iterable[tuple[str, StoredEntry]]) -> NoiseModel:
     """The noise model of these entries, of which only the figures of each process are kept meanwhile."""
     processes: dict[str, tuple[ProcessSummary, ...]] = {}
     bounds: dict[str, str] = {}
@@ -172,16 +174,21 @@ def _pooled(stored: Iterable[tuple[str, Found]]) -> NoiseModel:
     return NoiseModel.from_processes(processes, bounds=bounds)
 
 
-def _without_blocks(found: Found) -> tuple[ProcessSummary, ...]:
+def _without_blocks(found: StoredEntry) -> tuple[ProcessSummary, ...]:
     return tuple(dataclasses.replace(process, block_us=()) for process in found.entry.processes)
 
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
     """`<root>/<arch>/<product>/<suite>.json`. Raises BaselineError when a part is no plain file name."""
-    return root / component("arch", arch) / component("product", product) / f"{component('suite', suite)}.json"
+    return (
+        root
+        / require_plain_name("arch", arch)
+        / require_plain_name("product", product)
+        / f"{require_plain_name('suite', suite)}.json"
+    )
 
 
-def component(kind: str, name: str) -> str:
+def require_plain_name(kind: str, name: str) -> str:
     """`name` as a part of a baseline's path; `kind` says what it is. Raises BaselineError when it is no plain name."""
     if not _COMPONENT.fullmatch(name):
         raise BaselineError(
@@ -211,7 +218,7 @@ def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite
             )
 
 
-def content_of(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     """The bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
     try:
         return read_regular(path, BYTES_MAX, BaselineError)
@@ -249,23 +256,23 @@ class OpenedFile:
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
-    def entry(self, key: str) -> Entry:
+    def read_entry(self, key: str) -> Entry:
         """The entry of a key that is there. Raises BaselineError, naming it and the field, when it is unsound."""
         entry = self._entries[key]
         if isinstance(entry, Entry):
             return entry
-        return _decoded(self.tables, key, bytes(entry), self._source)
+        return _decode_entry(self.tables, key, bytes(entry), self._source)
 
 
-def opened(data: bytes, source: str) -> OpenedFile:
+def open_baseline(data: bytes, source: str) -> OpenedFile:
     """Open a baseline file's bytes; `source` names it in errors.
 
     Raises BaselineError as `decode` does, but for what is wrong inside an entry: that is raised when it is read.
     """
-    scanned = _scanned(data)
+    scanned = _scan_file(data)
     if scanned is None:
         # Laid out by another hand, or unsound: the slow way finds out which, and says it.
-        file = decode(data, source)
+        file = decode_baseline(data, source)
         return OpenedFile(file, file.entries, source)
     tables = BaselineFile(
         schema=scanned.schema,
@@ -280,7 +287,7 @@ def opened(data: bytes, source: str) -> OpenedFile:
     return OpenedFile(tables, scanned.entries, source)
 
 
-def _scanned(data: bytes) -> _Scanned | None:
+def _scan_file(data: bytes) -> _Scanned | None:
     """None unless it is a file of this schema, laid out as `encode` does it, in which no key can be hidden."""
     try:
         scanned = msgspec.json.decode(data, type=_Scanned)
@@ -318,7 +325,7 @@ def _is_unique(text: bytes) -> bool:
     return True
 
 
-def _decoded(tables: BaselineFile, key: str, text: bytes, source: str) -> Entry:
+def _decode_entry(tables: BaselineFile, key: str, text: bytes, source: str) -> Entry:
     """One entry, sound in itself and in what it names of the tables."""
     try:
         entry = msgspec.json.decode(text, type=Entry)

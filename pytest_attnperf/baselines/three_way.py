@@ -33,14 +33,14 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedFile:
     """The file without the entries in conflict, and these."""
 
     file: Plain
     conflicts: tuple[Conflict, ...] = field(default=())
 
 
-def three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> Merged:
+def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> MergedFile:
     """Merge two files that came from `base`, an empty dict where they have no file in common.
 
     prefer   'ours' or 'theirs' settles every conflict for that side; 'newer' for the entry that was recorded or
@@ -54,8 +54,8 @@ def three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> Merg
                 f"field `{name}` is {ours.get(name)!r} on our side and {theirs.get(name)!r} on theirs: "
                 "these are not two versions of one file"
             )
-    entries, conflicts = merged_entries(_entries(base), _entries(ours), _entries(theirs), prefer)
-    named = _named([*entries.values(), *(side for one in conflicts for side in (one.ours, one.theirs) if side)])
+    entries, conflicts = merge_both_sides(_entries_of(base), _entries_of(ours), _entries_of(theirs), prefer)
+    named = _collect_ids([*entries.values(), *(side for one in conflicts for side in (one.ours, one.theirs) if side)])
     file: Plain = {}
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         if name in TABLES:
@@ -63,10 +63,10 @@ def three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> Merg
             file[name] = {key: every[key] for key in sorted(every) if key in named}
         else:
             file[name] = entries if name == "entries" else ours[name]
-    return Merged(file, tuple(conflicts))
+    return MergedFile(file, tuple(conflicts))
 
 
-def merged_entries(
+def merge_both_sides(
     base: Mapping[str, Plain], ours: Mapping[str, Plain], theirs: Mapping[str, Plain], prefer: str = ""
 ) -> tuple[dict[str, Plain], list[Conflict]]:
     """Entries by key, sorted, and those that both sides changed differently, unless `prefer` settles them."""
@@ -74,13 +74,13 @@ def merged_entries(
     conflicts: list[Conflict] = []
     for key in sorted(ours.keys() | theirs.keys()):
         before, our, their = base.get(key), ours.get(key), theirs.get(key)
-        if _content(our) == _content(their):
+        if _without_summary(our) == _without_summary(their):
             taken = our if our and our.get("summary") else their
-        elif _content(our) == _content(before):
+        elif _without_summary(our) == _without_summary(before):
             taken = their
-        elif _content(their) == _content(before):
+        elif _without_summary(their) == _without_summary(before):
             taken = our
-        elif (side := _preferred(our, their, prefer)) is not None:
+        elif (side := _choose_side(our, their, prefer)) is not None:
             taken = our if side == OURS else their
         else:
             conflicts.append(Conflict(key, our, their))
@@ -90,7 +90,7 @@ def merged_entries(
     return entries, conflicts
 
 
-def merged_text(merged: Merged, open_levels: int) -> bytes:
+def render_merged(merged: MergedFile, open_levels: int) -> bytes:
     """The file's text, with git's conflict markers around each entry in conflict, and around nothing else.
 
     Whichever side is left standing, what remains is JSON: a conflict whose one side has no entry is never last.
@@ -108,26 +108,26 @@ def merged_text(merged: Merged, open_levels: int) -> bytes:
     for key in order:
         end = "" if key == order[-1] else ","
         if key not in either:
-            blocks[key] = _block({key: merged.file["entries"][key]}, open_levels, end)
+            blocks[key] = _format_entries({key: merged.file["entries"][key]}, open_levels, end)
             continue
         sides = [{} if side is None else {key: side} for side in (either[key].ours, either[key].theirs)]
-        blocks[key] = _marked(*(_block(side, open_levels, end) for side in sides))
+        blocks[key] = _mark_conflict(*(_format_entries(side, open_levels, end) for side in sides))
     return _with_entries(merged.file, [line for key in order for line in blocks[key]], open_levels)
 
 
-def _whole_conflict(merged: Merged, open_levels: int) -> bytes:
+def _whole_conflict(merged: MergedFile, open_levels: int) -> bytes:
     """Nothing is settled: one conflict of all entries, because each side needs its own commas."""
     ours = {one.key: one.ours for one in merged.conflicts if one.ours is not None}
     theirs = {one.key: one.theirs for one in merged.conflicts if one.theirs is not None}
-    lines = _marked(_block(ours, open_levels, ""), _block(theirs, open_levels, ""))
+    lines = _mark_conflict(_format_entries(ours, open_levels, ""), _format_entries(theirs, open_levels, ""))
     return _with_entries(merged.file, lines, open_levels)
 
 
-def _marked(ours: list[str], theirs: list[str]) -> list[str]:
+def _mark_conflict(ours: list[str], theirs: list[str]) -> list[str]:
     return ["<<<<<<< ours", *ours, "=======", *theirs, ">>>>>>> theirs"]
 
 
-def _block(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
+def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
     """The lines of these entries as the file has them, the last ending in `end`."""
     if not entries:
         return []
@@ -142,15 +142,15 @@ def _with_entries(file: Plain, lines: list[str], open_levels: int) -> bytes:
     return "\n".join([head, '  "entries": {', *lines, f"  }}{tail}"]).encode()
 
 
-def _entries(file: Plain) -> Mapping[str, Plain]:
+def _entries_of(file: Plain) -> Mapping[str, Plain]:
     return file.get("entries", {}) if file else {}
 
 
-def _content(entry: Plain | None) -> Plain | None:
+def _without_summary(entry: Plain | None) -> Plain | None:
     return None if entry is None else {name: value for name, value in entry.items() if name != "summary"}
 
 
-def _named(entries: list[Plain]) -> set[str]:
+def _collect_ids(entries: list[Plain]) -> set[str]:
     """Every id that these entries name."""
     names: set[str] = set()
     for entry in entries:
@@ -160,14 +160,14 @@ def _named(entries: list[Plain]) -> set[str]:
     return names
 
 
-def _newest(entry: Plain) -> str:
+def _newest_date(entry: Plain) -> str:
     """When an entry was last recorded or accepted; of a compiled kernel `accepted` is a reason without a day."""
     accepted = entry.get("accepted")
     days = [one.get("date", "") for one in accepted] if isinstance(accepted, list) else []
     return str(max([entry.get("recorded", ""), *days]))
 
 
-def _preferred(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
+def _choose_side(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
     """Which side's entry is taken; None where that is not decided."""
     if prefer in (OURS, THEIRS):
         return prefer
@@ -175,6 +175,6 @@ def _preferred(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | N
         return None
     if ours is None or theirs is None:
         return OURS if theirs is None else THEIRS
-    if _newest(ours) == _newest(theirs):
+    if _newest_date(ours) == _newest_date(theirs):
         return None
-    return OURS if _newest(ours) > _newest(theirs) else THEIRS
+    return OURS if _newest_date(ours) > _newest_date(theirs) else THEIRS

@@ -27,14 +27,14 @@ from pytest_attnperf.baselines.schema import (
     Check,
     Entry,
     content_id,
-    decode,
-    encode,
+    decode_baseline,
+    encode_baseline,
     named_errors,
-    plain,
+    to_plain,
 )
-from pytest_attnperf.baselines.store import BaselineStore, baseline_path, content_of, file_version, require_place
+from pytest_attnperf.baselines.store import BaselineStore, baseline_path, file_version, read_content, require_place
 from pytest_attnperf.correctness.budget import PLANTED
-from pytest_attnperf.correctness.digest import agreed
+from pytest_attnperf.correctness.digest import select_agreed
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, Fingerprint, Launch, Measurement, ProcessSummary, Verdict
 from pytest_attnperf.records.atomic_file import write_atomically
@@ -117,8 +117,8 @@ def merge_entries(
     holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
     """
     path = baseline_path(root, arch, product, suite)
-    with locked(path):
-        _replace(path, encode(_merged(_current(path, arch, product, suite), records)))
+    with lock_file(path):
+        _write_checked(path, encode_baseline(_merge_records(_current_file(path, arch, product, suite), records)))
     store.forget(path)
     return path
 
@@ -131,8 +131,8 @@ def replace_entries(
     Returns the file's path. Raises as `merge_entries`, and BaselineError where an entry is not what it is to replace.
     """
     path = baseline_path(root, arch, product, suite)
-    with locked(path):
-        _replace(path, _with_replacements(path, arch, product, suite, replacements))
+    with lock_file(path):
+        _write_checked(path, _with_replacements(path, arch, product, suite, replacements))
     store.forget(path)
     return path
 
@@ -142,11 +142,11 @@ def remove_entries(
 ) -> Path:
     """Take entries out of a suite's file under `root`; without any the file goes, too. Raises as `merge_entries`."""
     path = baseline_path(root, arch, product, suite)
-    with locked(path):
-        file = _current(path, arch, product, suite)
+    with lock_file(path):
+        file = _current_file(path, arch, product, suite)
         left = {key: entry for key, entry in file.entries.items() if key not in keys}
         if left:
-            _replace(path, encode(_replaced(dataclasses.replace(file, entries=left), {})))
+            _write_checked(path, encode_baseline(_replace_in_file(dataclasses.replace(file, entries=left), {})))
         else:
             path.unlink()
     store.forget(path)
@@ -158,11 +158,11 @@ def check_replacements(
 ) -> None:
     """Raise BaselineError where `replace_entries` would, for the file as it is now; nothing is written or locked."""
     path = baseline_path(root, arch, product, suite)
-    decode(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
+    decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Take turns with every other writer of `path`, whose folder is made.
 
     Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S in which the
@@ -173,7 +173,7 @@ def locked(path: Path) -> Iterator[None]:
     lock = filelock.FileLock(name, timeout=LOCK_TIMEOUT_S)
     if time.monotonic() - _released.get(path, -math.inf) < COURTESY_S:
         time.sleep(COURTESY_S)
-    _acquire(lock, path)
+    _acquire_lock(lock, path)
     try:
         yield
     finally:
@@ -181,7 +181,7 @@ def locked(path: Path) -> Iterator[None]:
         _released[path] = time.monotonic()
 
 
-def _acquire(lock: filelock.BaseFileLock, path: Path) -> None:
+def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
     """Wait as long as others get on: only a file that nobody writes is held by a process that is stuck."""
     while not lock.is_locked:
         version = file_version(path)
@@ -197,7 +197,7 @@ def _acquire(lock: filelock.BaseFileLock, path: Path) -> None:
 
 
 def refuse_loss(path: Path, lost: Sequence[str]) -> None:
-    """Raise BaselineError where rewriting the file would lose fields (`fields_lost`) unknown to this version."""
+    """Raise BaselineError where rewriting the file would lose fields (`list_lost_fields`) unknown to this version."""
     if lost:
         raise BaselineError(
             f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
@@ -205,27 +205,27 @@ def refuse_loss(path: Path, lost: Sequence[str]) -> None:
         )
 
 
-def fields_lost(data: bytes, file: object, source: str) -> list[str]:
+def list_lost_fields(data: bytes, file: object, source: str) -> list[str]:
     """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
     with named_errors(data, source, Entry):
-        return _lost(msgspec.json.decode(data), plain(file), "$")
+        return _list_lost(msgspec.json.decode(data), to_plain(file), "$")
 
 
-def rewritten(path: Path) -> bool:
+def rewrite_file(path: Path) -> bool:
     """Write the file of timed cases anew; False where that changes nothing, and for any other JSON file.
 
     Raises BaselineError, and writes nothing, for a damaged file, and where a field would be lost.
     """
-    if not _holds_cases(content_of(path), path):
+    if not _holds_cases(read_content(path), path):
         return False
-    with locked(path):
-        data = content_of(path)
-        file = decode(data, str(path))
-        refuse_loss(path, fields_lost(data, file, str(path)))
-        anew = encode(file)
+    with lock_file(path):
+        data = read_content(path)
+        file = decode_baseline(data, str(path))
+        refuse_loss(path, list_lost_fields(data, file, str(path)))
+        anew = encode_baseline(file)
         if anew == data:
             return False
-        if decode(anew, f"the new text of {path}") != file:
+        if decode_baseline(anew, f"the new text of {path}") != file:
             raise BaselineError(f"{path}: would not read back as it was; nothing was written")
         write_atomically(path, anew)
     return True
@@ -242,19 +242,19 @@ def _holds_cases(data: bytes, path: Path) -> bool:
     return {"suite", "entries", "environments"} <= fields.keys()
 
 
-def _read(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
-    data = content_of(path)
-    file = decode(data, str(path))
+def _read_file(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, BaselineFile]:
+    data = read_content(path)
+    file = decode_baseline(data, str(path))
     require_place(file, path, arch, product, suite)
     return data, file
 
 
-def _current(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
+def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
     """What a merge starts from: the file as it is now, or an empty one."""
     if not path.exists():
         return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
-    data, file = _read(path, arch, product, suite)
-    refuse_loss(path, fields_lost(data, file, str(path)))
+    data, file = _read_file(path, arch, product, suite)
+    refuse_loss(path, list_lost_fields(data, file, str(path)))
     return file
 
 
@@ -262,14 +262,14 @@ def _with_replacements(
     path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> bytes:
     """The file's new text. Raises BaselineError where an entry is not what it is to replace."""
-    file = _current(path, arch, product, suite)
+    file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
             raise BaselineError(f"{path}: entry {key!r} has changed since it was read; nothing was written")
-    return encode(_replaced(file, replacements))
+    return encode_baseline(_replace_in_file(file, replacements))
 
 
-def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
+def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
     """What was accepted of a case before stays with it; only who records again moves its anchor."""
     replacements = {}
     for key, record in records.items():
@@ -278,16 +278,16 @@ def _merged(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile
         accepted = () if old is None else old.accepted
         entry = dataclasses.replace(entry, anchor=anchor, accepted=accepted)
         replacements[key] = Replacement(old, entry, record.fingerprint, record.policy, record.canary)
-    return _replaced(file, replacements)
+    return _replace_in_file(file, replacements)
 
 
-def _replaced(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
+def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
     """The file with these entries, and with what its entries name of environments, policies and canaries."""
     environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
     for replacement in replacements.values():
         entry = replacement.entry
         environments[entry.environment] = replacement.fingerprint
-        policies[entry.policy] = plain(replacement.policy)
+        policies[entry.policy] = to_plain(replacement.policy)
         if entry.canary:
             canaries[entry.canary] = dict(replacement.canary)
     entries = file.entries | {key: replacement.entry for key, replacement in replacements.items()}
@@ -304,11 +304,11 @@ def _replaced(file: BaselineFile, replacements: Mapping[str, Replacement]) -> Ba
 def entry_from(record: NewEntry) -> Entry:
     """What is stored of a record, without anchor and acceptances: these follow from what was stored before."""
     return Entry(
-        workload=plain(record.workload),
+        workload=to_plain(record.workload),
         environment=content_id(record.fingerprint),
         policy=content_id(record.policy),
         processes=record.measurement.processes,
-        check=worst_check(record.measurement.proof),
+        check=find_worst_check(record.measurement.proof),
         recorded=record.recorded,
         harness_version=record.harness_version,
         commit=record.commit,
@@ -322,36 +322,40 @@ def entry_from(record: NewEntry) -> Entry:
     )
 
 
-def worst_check(proof: Iterable[CheckReport]) -> Check:
+def find_worst_check(proof: Iterable[CheckReport]) -> Check:
     """The worst errors of passed checks, of which there is at least one with figures."""
     reports = list(proof)
     figures = [figure for report in reports for figure in report.figures]
     return Check(
-        max_error_over_budget=max(_share(figure.max_error, figure.max_budget) for figure in figures),
-        rms_error_over_budget=max(_share(figure.rms_error, figure.rms_budget) for figure in figures),
+        max_error_over_budget=max(_budget_share(figure.max_error, figure.max_budget) for figure in figures),
+        rms_error_over_budget=max(_budget_share(figure.rms_error, figure.rms_budget) for figure in figures),
         tolerance=reports[0].tolerance,
         coarseness=reports[0].coarseness,
-        truth=agreed(report.truth for report in reports),
+        truth=select_agreed(report.truth for report in reports),
         planted=all(any(figure.check == PLANTED for figure in report.figures) for report in reports),
     )
 
 
-def _share(error: float, budget: float) -> float:
+def _budget_share(error: float, budget: float) -> float:
     """Error in units of its budget, three digits; an exact result needs no budget."""
     return float(f"{error / budget:.3g}") if error else 0.0
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _write_checked(path: Path, data: bytes) -> None:
     """Put `data` at `path`, after reading it back as a sound file."""
-    decode(data, f"the new text of {path}")
+    decode_baseline(data, f"the new text of {path}")
     write_atomically(path, data)
 
 
-def _lost(read: Any, kept: Any, path: str) -> list[str]:
+def _list_lost(read: Any, kept: Any, path: str) -> list[str]:
     if isinstance(read, dict) and isinstance(kept, dict):
         gone = [f"{path}.{key}" for key in read if key not in kept]
-        return gone + [part for key in read if key in kept for part in _lost(read[key], kept[key], f"{path}.{key}")]
+        return gone + [
+            part for key in read if key in kept for part in _list_lost(read[key], kept[key], f"{path}.{key}")
+        ]
     if isinstance(read, list) and isinstance(kept, list):
         pairs = zip(read, kept, strict=True)
-        return [part for index, (ours, theirs) in enumerate(pairs) for part in _lost(ours, theirs, f"{path}[{index}]")]
+        return [
+            part for index, (ours, theirs) in enumerate(pairs) for part in _list_lost(ours, theirs, f"{path}[{index}]")
+        ]
     return []

@@ -20,18 +20,18 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def columns_shown(unknown: int, least: int = 0) -> int:
+def count_columns(unknown: int, least: int = 0) -> int:
     """Return the columns of the terminal, `unknown` where none says how many it has, and at least `least`."""
     return max(least, shutil.get_terminal_size((unknown, 24)).columns)
 
 
-def ink_shown(choice: str = "auto") -> Ink:
+def choose_ink(choice: str = "auto") -> Ink:
     """Return colours for standard output, as --color asks."""
     import os
 
-    from pytest_attnperf.reports.text.colour import Ink, wanted
+    from pytest_attnperf.reports.text.colour import Ink, wants_colour
 
-    return Ink(on=wanted(sys.stdout, os.environ, choice))
+    return Ink(on=wants_colour(sys.stdout, os.environ, choice))
 
 
 def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
@@ -53,15 +53,15 @@ def asked_forms(options: argparse.Namespace) -> dict[str, str]:
 def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], **shown: Any) -> list[str]:
     """Write a folder, `shown` in its page, too, and the forms `asked` for; as - it is printed. Return what is told."""
     from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files.folder import write
+    from pytest_attnperf.reports.files.folder import write_reports
     from pytest_attnperf.reports.files.forms import FORMS
 
-    told: list[str] = [] if folder is None else write(folder, joined, **shown)
+    told: list[str] = [] if folder is None else write_reports(folder, joined, **shown)
     for form in FORMS:
         file = asked.get(form.name)
         if file == "-":
-            sys.stdout.write(form.content(joined).decode())
+            sys.stdout.write(form.encode_runs(joined).decode())
         elif file is not None:
-            write_atomically(Path(file), form.content(joined))
+            write_atomically(Path(file), form.encode_runs(joined))
             told.append(f"written: {Path(file)}")
     return told

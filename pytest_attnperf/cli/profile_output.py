@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.cli.output import columns_shown
+from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.notes import Note
-from pytest_attnperf.records.profiles import Agent, CaseProfile, Source
+from pytest_attnperf.records.profiles import Agent, CaseProfile, ProfileSource
 from pytest_attnperf.reports.text.figures import printable_json
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
@@ -40,15 +40,19 @@ PROFILE_FORMAT = 1
 """Version of the JSON; a field that is renamed or changes its meaning raises it."""
 
 
-def write(options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]) -> None:
+def write_result(
+    options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]
+) -> None:
     """Lines, tables and lines, as the options ask."""
-    from pytest_attnperf.reports.text.wide_tables import markdown, terminal
+    from pytest_attnperf.reports.text.wide_tables import render_markdown_tables, render_terminal_tables
 
     if options.markdown:
-        said = "\n\n".join(filter(None, (markdown(above, tables), markdown(below, ()))))
+        said = "\n\n".join(filter(None, (render_markdown_tables(above, tables), render_markdown_tables(below, ()))))
     else:
-        width = columns_shown(WIDTH)
-        said = "\n\n".join(filter(None, (terminal(above, tables, width), terminal(below, (), width))))
+        width = count_columns(WIDTH)
+        said = "\n\n".join(
+            filter(None, (render_terminal_tables(above, tables, width), render_terminal_tables(below, (), width)))
+        )
     sys.stdout.write(f"{said}\n")
 
 
@@ -75,41 +79,43 @@ def profile_json(content: Mapping[str, object]) -> str:
     """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
     import msgspec
 
-    values = _finite({"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content), enc_hook=_text)})
+    values = _replace_infinite(
+        {"format": PROFILE_FORMAT, **msgspec.to_builtins(dict(content), enc_hook=_encode_note_text)}
+    )
     return printable_json(msgspec.json.format(msgspec.json.encode(values), indent=2).decode()) + "\n"
 
 
-def _text(value: object) -> str:
+def _encode_note_text(value: object) -> str:
     """Give the text of a note: this form has no kinds."""
     if not isinstance(value, Note):
         raise NotImplementedError(f"no JSON is known of {type(value)}")
     return value.text
 
 
-def _finite(value: Any) -> Any:
+def _replace_infinite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_infinite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_replace_infinite(item) for item in value]
     return value
 
 
 def print_results(options: argparse.Namespace) -> int:
     """Cases that pytest profiled: what binds each, and the kernels of each."""
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.reports.run.profile_cases import LEGEND, bound_table, detail_lines, profiled, reason_lines
+    from pytest_attnperf.reports.run.profile_cases import LEGEND, bound_table, detail_lines, list_profiled, reason_lines
 
     where = str(options.path)
     results = json_results.read(options.path)
-    found = [pair for pair in profiled(results.cases) if _chosen(pair[0], options.case)]
+    found = [pair for pair in list_profiled(results.cases) if _is_chosen(pair[0], options.case)]
     _refuse_other_device(options.device, results)
     if not found:
         raise UsageError(_nothing_profiled(results, where, options.case))
     if options.plot is not None:
         named = [(case.key.entry, profile.bound) for case, profile in found]
-        write_roofline(options.plot, named, _device(results))
+        write_roofline(options.plot, named, _format_device(results))
     detailed = found if options.json or options.case or len(found) == 1 else []
     summaries = [(case, _case_summary(case, profile, options, results.device)) for case, profile in detailed]
     if options.json:
@@ -132,33 +138,35 @@ def print_results(options: argparse.Namespace) -> int:
         own = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
         own = own[1:] if len(summary.kernels) == 1 else own
         tables += [replace(table, title=f"{case.key.entry}: {table.title}") for table in own]
-    write(options, [f"device: {_device(results)}", LEGEND], tables, below)
+    write_result(options, [f"device: {_format_device(results)}", LEGEND], tables, below)
     return 0
 
 
 def _refuse_other_device(name: str, results: RunResult) -> None:
     """Raise UsageError for a device that is not known, or not the one of the results."""
-    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.devices import choose_spec
 
-    spec = spec_by(name, ())
+    spec = choose_spec(name, ())
     if spec is not None and results.device is not None and spec.arch != results.device.arch:
-        raise UsageError(f"--device {spec.name} is {spec.arch}, but the results are of {_device(results)}")
+        raise UsageError(f"--device {spec.name} is {spec.arch}, but the results are of {_format_device(results)}")
 
 
-def _chosen(case: CaseResult, texts: Sequence[str]) -> bool:
+def _is_chosen(case: CaseResult, texts: Sequence[str]) -> bool:
     return not texts or any(text in str(case.key) for text in texts)
 
 
 def _case_summary(
     case: CaseResult, profile: CaseProfile, options: argparse.Namespace, device: DeviceInfo | None
 ) -> ProfileSummary:
-    from pytest_attnperf.tools.profilers.devices import spec_by
-    from pytest_attnperf.tools.profilers.kernel_families import Rules
-    from pytest_attnperf.tools.profilers.summary import summarise
+    from pytest_attnperf.tools.profilers.devices import choose_spec
+    from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
+    from pytest_attnperf.tools.profilers.summary import summarise_profile
 
-    rules = Rules.read(options.families) if options.families is not None else None
+    rules = FamilyRules.load(options.families) if options.families is not None else None
     read = _profile_of_case(case, profile, str(options.path), device)
-    summary = summarise(read, rules=rules, warm_up=0, passes=profile.calls, device=spec_by(options.device, read.agents))
+    summary = summarise_profile(
+        read, rules=rules, warm_up=0, passes=profile.calls, device=choose_spec(options.device, read.agents)
+    )
     return replace(summary, busy_ns=None, span_ns=None)
 
 
@@ -170,7 +178,7 @@ def _nothing_profiled(results: RunResult, where: str, chosen: Sequence[str]) -> 
     )
 
 
-def _device(results: RunResult) -> str:
+def _format_device(results: RunResult) -> str:
     from pytest_attnperf.reports.text.figures import one_line
 
     device = results.device
@@ -193,14 +201,14 @@ def _profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device:
             now += duration
     return Profile(
         name=f"{case.key}",
-        sources=(Source(where, "torch.profiler", profile.device, len(builder)),),
-        dispatches=builder.dispatches(),
-        agents=_agents(profile, device),
+        sources=(ProfileSource(where, "torch.profiler", profile.device, len(builder)),),
+        dispatches=builder.build(),
+        agents=_list_agents(profile, device),
         notes=(f"{profile.calls} calls behind the warm-up; the order of kernels within a call is not kept",),
     )
 
 
-def _agents(profile: CaseProfile, device: DeviceInfo | None) -> tuple[Agent, ...]:
+def _list_agents(profile: CaseProfile, device: DeviceInfo | None) -> tuple[Agent, ...]:
     if device is None or device.kind == "cpu":
         return ()
     names = dict.fromkeys(kernel.shape.agent for kernel in profile.kernels if kernel.shape.kind == "kernel")

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _write_any_letter()
     try:
         try:
-            return _run(list(sys.argv[1:] if arguments is None else arguments))
+            return _run_command(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # now, for at its end the interpreter can only complain
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gone = isinstance(error, BrokenPipeError) and (_nobody_reads(sys.stdout) or _nobody_reads(sys.stderr))
         with contextlib.suppress(OSError):
             if not gone:
-                print(f"attnperf: {_shown(error)}", file=sys.stderr)
+                print(f"attnperf: {_make_safe(error)}", file=sys.stderr)
         _drop_what_cannot_be_written()
         return READER_GONE if gone else FAILED
 
@@ -115,7 +115,7 @@ def _read_command(name: str) -> Command:
     return Command(facts["GROUP"], facts["SUMMARY"], facts.get("ORDER", LAST))
 
 
-def listing() -> str:
+def render_command_list() -> str:
     """Lay the commands out under their headings, as a terminal shows them."""
     import textwrap
 
@@ -130,7 +130,7 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def module_of(name: str) -> ModuleType:
+def import_command(name: str) -> ModuleType:
     """The file of a command. Raises UsageError for one that lacks something."""
     module = import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
     for lacking in ("DESCRIPTION", "EPILOG", "add_arguments", "run"):
@@ -139,28 +139,28 @@ def module_of(name: str) -> ModuleType:
     return module
 
 
-def _run(words: list[str]) -> int:
+def _run_command(words: list[str]) -> int:
     name = next((word for word in words if not word.startswith("-")), "")
     if not words:
-        sys.stderr.write(f"usage: {USAGE}\n\n{listing()}\n\n`attnperf COMMAND --help` has examples\n")
+        sys.stderr.write(f"usage: {USAGE}\n\n{render_command_list()}\n\n`attnperf COMMAND --help` has examples\n")
         return FAILED
     if name not in command_names():
-        parser = parser_of([])
+        parser = build_parser([])
         if name:
-            parser.error(_unknown(name))
+            parser.error(_describe_unknown(name))
         parser.parse_args(words)
         return FAILED
-    options = parser_of([name]).parse_args(words)
-    status: int = module_of(name).run(options)
+    options = build_parser([name]).parse_args(words)
+    status: int = import_command(name).run(options)
     return status
 
 
-def whole_parser() -> argparse.ArgumentParser:
+def build_whole_parser() -> argparse.ArgumentParser:
     """Declare every command: what is completed, documented and tested."""
-    return parser_of(list(read_commands()), shown=None)
+    return build_parser(list(read_commands()), shown=None)
 
 
-def parser_of(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
+def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
     """Declare these commands; --help lists all, under headings and not as `shown`."""
     parser = _Listing(prog="attnperf", usage=USAGE, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
@@ -173,7 +173,7 @@ def parser_of(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> ar
         parser_class=argparse.ArgumentParser,
     )
     for name in names:
-        module = module_of(name)
+        module = import_command(name)
         declared = kinds.add_parser(
             name,
             help=module.SUMMARY,
@@ -190,17 +190,17 @@ class _Listing(argparse.ArgumentParser):
     """Describes itself by the list of commands, which is made when somebody asks for it."""
 
     def format_help(self) -> str:
-        self.description = f"{DESCRIPTION}\n\n{listing()}"
+        self.description = f"{DESCRIPTION}\n\n{render_command_list()}"
         return super().format_help()
 
 
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     import difflib
 
     known = list(read_commands())
     near = difflib.get_close_matches(name, known, 1, 0.5)
     meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"there is no command {_shown(repr(name))}{meant}\ncommands: {', '.join(known)}"
+    return f"there is no command {_make_safe(repr(name))}{meant}\ncommands: {', '.join(known)}"
 
 
 def _write_any_letter() -> None:
@@ -229,13 +229,13 @@ def _nobody_reads(stream: TextIO | None) -> bool:
 def _drop_what_cannot_be_written() -> None:
     """Else the interpreter tries again when it ends, says so on standard error, and exits with 120."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not _flushed(stream):
+        if stream is not None and not _can_flush(stream):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
 
 
-def _flushed(stream: TextIO) -> bool:
+def _can_flush(stream: TextIO) -> bool:
     try:
         stream.flush()
     except OSError:
@@ -243,7 +243,7 @@ def _flushed(stream: TextIO) -> bool:
     return True
 
 
-def _shown(error: object) -> str:
+def _make_safe(error: object) -> str:
     """Its text without what a terminal or a CI system would obey: a file's name or content may stand in it."""
     from pytest_attnperf.reports.text.figures import one_line
 

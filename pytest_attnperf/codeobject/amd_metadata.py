@@ -126,12 +126,12 @@ def amd_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
     names = {kernel.symbol.removesuffix(".kd") for kernel in metadata.kernels}
     hashes = AmdHashes(elf, arch, names)
     symbols = {symbol.name: symbol for symbol in elf.symbols}
-    return tuple(_kernel(elf, arch, kernel, symbols, hashes) for kernel in metadata.kernels)
+    return tuple(_read_kernel(elf, arch, kernel, symbols, hashes) for kernel in metadata.kernels)
 
 
 def read_metadata(elf: Elf) -> ObjectMetadata:
     """The metadata note. Raises CodeObjectError where there is none, or where it is not what is documented."""
-    notes = [note for note in elf.notes() if (note.owner, note.kind) == (_OWNER, _NT_AMDGPU_METADATA)]
+    notes = [note for note in elf.read_notes() if (note.owner, note.kind) == (_OWNER, _NT_AMDGPU_METADATA)]
     if not notes:
         raise CodeObjectError(
             f"{elf.source}: has no {_OWNER} metadata note (NT_AMDGPU_METADATA): it is no HSA code object of version 3 "
@@ -152,12 +152,12 @@ def read_metadata(elf: Elf) -> ObjectMetadata:
     return metadata
 
 
-def _kernel(
+def _read_kernel(
     elf: Elf, arch: str, metadata: KernelMetadata, symbols: Mapping[str, Symbol], hashes: AmdHashes
 ) -> ObjectKernel:
-    descriptor_symbol = _symbol(elf, metadata, metadata.symbol, symbols)
-    function = _symbol(elf, metadata, metadata.symbol.removesuffix(".kd"), symbols)
-    content = elf.code(descriptor_symbol.section, descriptor_symbol.address, _DESCRIPTOR.size)
+    descriptor_symbol = _require_symbol(elf, metadata, metadata.symbol, symbols)
+    function = _require_symbol(elf, metadata, metadata.symbol.removesuffix(".kd"), symbols)
+    content = elf.read_code(descriptor_symbol.section, descriptor_symbol.address, _DESCRIPTOR.size)
     descriptor = KernelDescriptor(content, *_DESCRIPTOR.unpack(content))
     entry = descriptor_symbol.address + descriptor.entry_offset
     if not elf.relocatable and entry != function.address:
@@ -166,11 +166,11 @@ def _kernel(
             f"{function.address:#x}; is the file damaged?"
         )
     size = elf.size_of(function)
-    code = _code(arch, metadata, descriptor, size, hashes.of(function, content))
+    code = _make_code(arch, metadata, descriptor, size, hashes.hash_kernel(function, content))
     return ObjectKernel(code, function.address, size, function.section.name)
 
 
-def _symbol(elf: Elf, metadata: KernelMetadata, name: str, symbols: Mapping[str, Symbol]) -> Symbol:
+def _require_symbol(elf: Elf, metadata: KernelMetadata, name: str, symbols: Mapping[str, Symbol]) -> Symbol:
     if name not in symbols:
         raise CodeObjectError(
             f"{elf.source}: its metadata has a kernel {metadata.name!r}, but its {len(symbols)} symbols have no "
@@ -179,10 +179,10 @@ def _symbol(elf: Elf, metadata: KernelMetadata, name: str, symbols: Mapping[str,
     return symbols[name]
 
 
-def _code(
+def _make_code(
     arch: str, metadata: KernelMetadata, descriptor: KernelDescriptor, code_bytes: int, isa_hash: str
 ) -> KernelCode:
-    vgprs, agprs, unified_vgprs = _registers(arch, metadata, descriptor)
+    vgprs, agprs, unified_vgprs = _count_registers(arch, metadata, descriptor)
     wgp_mode = None
     if has_workgroup_processors(arch):
         stated = metadata.workgroup_processor_mode
@@ -212,7 +212,7 @@ def _code(
     )
 
 
-def _registers(arch: str, metadata: KernelMetadata, descriptor: KernelDescriptor) -> tuple[int, int, int]:
+def _count_registers(arch: str, metadata: KernelMetadata, descriptor: KernelDescriptor) -> tuple[int, int, int]:
     """Architectural, accumulation and allocated VGPRs.
 
     On gfx90a and later CDNA `.vgpr_count` is the unified total. Compilers' metadata agrees with the descriptor;
@@ -223,11 +223,11 @@ def _registers(arch: str, metadata: KernelMetadata, descriptor: KernelDescriptor
     if not has_unified_vgprs(arch):
         return total, agprs, max(total, agprs)
     accum_offset = descriptor.accum_offset
-    if accum_offset == _aligned(max(total - agprs, 1), 4):
+    if accum_offset == _round_up(max(total - agprs, 1), 4):
         return total - agprs, agprs, total
     total = max(accum_offset, min(total, descriptor.unified_vgprs))
     return accum_offset, total - accum_offset, total
 
 
-def _aligned(value: int, granule: int) -> int:
+def _round_up(value: int, granule: int) -> int:
     return -(-value // granule) * granule

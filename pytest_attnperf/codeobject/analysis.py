@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from pytest_attnperf.codeobject.built import Built, assembly_text, object_bytes
-from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version
+from pytest_attnperf.codeobject.decoding import Decoded, decode_machine_code, disassembler_version
 from pytest_attnperf.codeobject.instructions import Place
-from pytest_attnperf.codeobject.line_table import LineTable, line_table
+from pytest_attnperf.codeobject.line_table import LineTable, read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, ObjectKernel, read_object, select_kernel
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -80,11 +80,11 @@ class Analyser:
         known = (kernel, arch, threads, lds_dynamic_bytes, assembly, source_root, sorted((sources or {}).items()))
         version = disassembler_version(content.arch, assembly=bool(assembly))
         key = hashlib.sha256(data + repr((known, version, _reader_version())).encode()).hexdigest()
-        remembered = self._remembered(key)
+        remembered = self._load_code(key)
         if remembered is not None:
             return remembered
         found = select_kernel(content, kernel, source)
-        decoded = _decoded(content, found, source, assembly, source_root)
+        decoded = _decode_object(content, found, source, assembly, source_root)
         code = replace(
             found.code,
             threads=threads,
@@ -94,17 +94,17 @@ class Analyser:
             undecoded=decoded.undecoded,
             lines=decoded.lines,
         )
-        self._remember(key, code)
+        self._save_code(key, code)
         return code
 
-    def _remembered(self, key: str) -> KernelCode | None:
+    def _load_code(self, key: str) -> KernelCode | None:
         if self._folder is None:
             return None
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode((self._folder / f"{key}.json").read_bytes(), type=KernelCode)
         return None
 
-    def _remember(self, key: str, code: KernelCode) -> None:
+    def _save_code(self, key: str, code: KernelCode) -> None:
         """A memory that cannot be written is none: the result is as good."""
         if self._folder is None:
             return
@@ -117,17 +117,19 @@ class Analyser:
                     old.unlink(missing_ok=True)
 
 
-def _decoded(content: ObjectContents, found: ObjectKernel, source: str, assembly: str, source_root: str) -> Decoded:
+def _decode_object(
+    content: ObjectContents, found: ObjectKernel, source: str, assembly: str, source_root: str
+) -> Decoded:
     try:
-        table = line_table(content.elf, source)
+        table = read_line_table(content.elf, source)
     except CodeObjectError:
         table = LineTable((), ())  # compressed or damaged debug information: the kernel itself can be read all the same
 
-    def place(address: int) -> Place | None:
-        where = table.place(address)
+    def find_place(address: int) -> Place | None:
+        where = table.find_place(address)
         return None if where is None else (os.path.join(source_root, where[0]), where[1])
 
-    return decode(
+    return decode_machine_code(
         content.elf,
         content.arch,
         symbol=found.code.name,
@@ -135,7 +137,7 @@ def _decoded(content: ObjectContents, found: ObjectKernel, source: str, assembly
         size=found.size,
         scratch_bytes=found.code.scratch_bytes,
         assembly=assembly,
-        place=place,
+        place=find_place,
     )
 
 

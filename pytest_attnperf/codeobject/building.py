@@ -9,21 +9,28 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_attnperf.codeobject.built import OBJECT_LIMIT_BYTES, Built, label, packed, project_root, source_hashes
+from pytest_attnperf.codeobject.built import (
+    OBJECT_LIMIT_BYTES,
+    Built,
+    format_label,
+    pack_bytes,
+    project_root,
+    source_hashes,
+)
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild, ObjectFile, TritonSource
 
 
-def build(declared: KernelBuild, cache: Path) -> Built:
+def build_object(declared: KernelBuild, cache: Path) -> Built:
     """Compile `declared`, or read what stands for it in the folder `cache`, or the object file it names.
 
     Raises ToolMissingError where `unsupported_reasons` has some, CodeObjectError where it cannot be compiled or read.
     """
     started = time.perf_counter()
-    return replace(_build(declared, cache), seconds=time.perf_counter() - started)
+    return replace(_build_source(declared, cache), seconds=time.perf_counter() - started)
 
 
-def _build(declared: KernelBuild, cache: Path) -> Built:
+def _build_source(declared: KernelBuild, cache: Path) -> Built:
     # Each compiler's module is loaded where it is needed only.
     source = declared.source
     if isinstance(source, TritonSource):
@@ -34,7 +41,7 @@ def _build(declared: KernelBuild, cache: Path) -> Built:
         from pytest_attnperf.codeobject.hip_toolchain import compile_hip
 
         return compile_hip(declared, source, cache)
-    return _existing(declared, source)
+    return _read_existing(declared, source)
 
 
 def unsupported_reasons(declared: KernelBuild) -> list[str]:
@@ -50,23 +57,25 @@ def unsupported_reasons(declared: KernelBuild) -> list[str]:
     return []
 
 
-def _existing(declared: KernelBuild, source: ObjectFile) -> Built:
+def _read_existing(declared: KernelBuild, source: ObjectFile) -> Built:
     """An object file, read as it is."""
     try:
         size = source.path.stat().st_size
         if size > OBJECT_LIMIT_BYTES:
             raise CodeObjectError(
-                f"{label(declared)}: {source.path} has {size:,} bytes, and at most {OBJECT_LIMIT_BYTES:,} are read; "
+                f"{format_label(declared)}: {source.path} has {size:,} bytes, and at most "
+                f"{OBJECT_LIMIT_BYTES:,} are read; "
                 "name the code object itself, not an archive or a library"
             )
         data = source.path.read_bytes()
     except OSError as error:
         raise CodeObjectError(
-            f"{label(declared)}: {source.path} cannot be read ({error.strerror}); make it first, or correct the path"
+            f"{format_label(declared)}: {source.path} cannot be read ({error.strerror}); make it first, or "
+            f"correct the path"
         ) from error
     root = project_root(source.path)
     return Built(
-        object_base64=packed(data),
+        object_base64=pack_bytes(data),
         assembly_base64="",
         kernel=source.kernel,
         threads=source.threads,

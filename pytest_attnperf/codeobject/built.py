@@ -56,22 +56,24 @@ class Built:
 
 def object_bytes(built: Built) -> bytes:
     """The code object. Raises CodeObjectError where the text is no base64 of zlib."""
-    return unpacked(built.object_base64, f"the object of {built.kernel or 'a kernel'}")
+    return unpack_bytes(built.object_base64, f"the object of {built.kernel or 'a kernel'}")
 
 
 def assembly_text(built: Built) -> str:
     """The compiler's assembler text, '' where there is none. Raises CodeObjectError as `object_bytes` does."""
     if not built.assembly_base64:
         return ""
-    return unpacked(built.assembly_base64, f"the assembler text of {built.kernel}").decode("utf-8", errors="replace")
+    return unpack_bytes(built.assembly_base64, f"the assembler text of {built.kernel}").decode(
+        "utf-8", errors="replace"
+    )
 
 
-def packed(data: bytes) -> str:
+def pack_bytes(data: bytes) -> str:
     """Base64 of zlib of `data`."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
-def unpacked(text: str, what: str) -> bytes:
+def unpack_bytes(text: str, what: str) -> bytes:
     """What `packed` was given. Raises CodeObjectError naming `what`."""
     unpacking = zlib.decompressobj()
     try:
@@ -112,7 +114,7 @@ def source_hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
     return hashes
 
 
-def label(declared: KernelBuild) -> str:
+def format_label(declared: KernelBuild) -> str:
     """How messages name a build."""
     return f"{declared.kernel}, configuration {declared.config!r}, for {declared.arch}"
 

@@ -77,18 +77,18 @@ def device_elf(data: bytes, source: str, arch: str = "") -> bytes:
             "that is meant"
         )
     if data.startswith(BUNDLE_MAGIC):
-        return _chosen(data, source, arch)
+        return _choose_entry(data, source, arch)
     if not data.startswith(ELF_MAGIC):
-        raise CodeObjectError(f"{source}: is {_what(data)}")
+        raise CodeObjectError(f"{source}: is {_describe_data(data)}")
     elf = read_elf(data, source)
     if elf.machine in (EM_AMDGPU, EM_CUDA):
         return data
-    held = elf.section(".hip_fatbin")
+    held = elf.find_section(".hip_fatbin")
     if held is not None:
-        content = elf.content(held)
+        content = elf.read_content(held)
         if not content.startswith(BUNDLE_MAGIC):
-            raise CodeObjectError(f"{source}: its section .hip_fatbin is {_what(content)}")
-        return _chosen(content, source, arch)
+            raise CodeObjectError(f"{source}: its section .hip_fatbin is {_describe_data(content)}")
+        return _choose_entry(content, source, arch)
     raise CodeObjectError(
         f"{source}: is an ELF file for {_MACHINES.get(elf.machine, f'machine {elf.machine}')} without a .hip_fatbin "
         "section: no GPU code object. Of a CUDA program, extract one: cuobjdump -xelf all FILE"
@@ -105,8 +105,8 @@ def bundle_entries(data: bytes, source: str) -> Iterator[BundleEntry]:
     while begin >= 0:
         cursor = Cursor(data, what, begin + len(BUNDLE_MAGIC))
         end = begin + len(BUNDLE_MAGIC)
-        for _ in range(cursor.fields(_COUNT)[0]):
-            offset, size, id_bytes = cursor.fields(_ENTRY)
+        for _ in range(cursor.read_fields(_COUNT)[0]):
+            offset, size, id_bytes = cursor.read_fields(_ENTRY)
             name = cursor.take(id_bytes).decode("utf-8", "backslashreplace")
             content = Cursor(data, f"{what}'s entry {name!r}", begin + offset)
             yield BundleEntry(name, content.take(size))
@@ -114,13 +114,15 @@ def bundle_entries(data: bytes, source: str) -> Iterator[BundleEntry]:
         begin = data.find(BUNDLE_MAGIC, end)
 
 
-def _chosen(data: bytes, source: str, arch: str) -> bytes:
+def _choose_entry(data: bytes, source: str, arch: str) -> bytes:
     entries = [entry for entry in bundle_entries(data, source) if entry.content and not entry.id.startswith("host-")]
     named = [entry for entry in entries if entry.target == arch]
     wanted = named or [entry for entry in entries if not arch or entry.arch == plain_arch(arch)]
     if len(wanted) == 1:
         if not wanted[0].content.startswith(ELF_MAGIC):
-            raise CodeObjectError(f"{source}: its bundle's entry {wanted[0].id!r} is {_what(wanted[0].content)}")
+            raise CodeObjectError(
+                f"{source}: its bundle's entry {wanted[0].id!r} is {_describe_data(wanted[0].content)}"
+            )
         return wanted[0].content
     listed = ", ".join(entry.id for entry in entries) or "none for a GPU"
     meant = f" for {arch}" if arch else ""
@@ -132,7 +134,7 @@ def _chosen(data: bytes, source: str, arch: str) -> bytes:
     )
 
 
-def _what(data: bytes) -> str:
+def _describe_data(data: bytes) -> str:
     """What a file is, to somebody who expects a code object, and how to make one of it."""
     if not data:
         return "empty"

@@ -20,9 +20,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pytest_attnperf.codeobject.built import Built, as_texts, label, packed, project_root, source_hashes, through_cache
+from pytest_attnperf.codeobject.built import (
+    Built,
+    as_texts,
+    format_label,
+    pack_bytes,
+    project_root,
+    source_hashes,
+    through_cache,
+)
 from pytest_attnperf.codeobject.object_cache import cache_key
-from pytest_attnperf.codeobject.triton_function import jit_function, reachable_functions, specialisation
+from pytest_attnperf.codeobject.triton_function import jit_function, reachable_functions, specialise_arguments
 from pytest_attnperf.codeobject.triton_installation import (
     backend_for,
     installation_hash,
@@ -64,19 +72,19 @@ def compile_triton(declared: KernelBuild, source: TritonSource, cache: Path) -> 
     function, an option that this Triton does not know, a process in which Triton interprets, and a kernel that does
     not compile.
     """
-    who = label(declared)
+    who = format_label(declared)
     reasons = triton_reasons(declared.arch)
     if reasons:
         raise ToolMissingError(f"{who}: {'; '.join(reasons)}")
     backend = backend_for(declared.arch)
     function = jit_function(source, who)
-    known = specialisation(source, function, backend, who)
+    known = specialise_arguments(source, function, backend, who)
     ast = load_triton().compiler.ASTSource(
         fn=function, signature=known.signature, constexprs=known.constants, attrs=known.attributes
     )
-    job = _Job(who, backend, ast, _options(source, function, backend, who), reachable_functions(function))
+    job = _Job(who, backend, ast, _choose_options(source, function, backend, who), reachable_functions(function))
     with linker_named(backend):
-        return through_cache(cache, job.key(), lambda: job.compiled({*RECORDED, *source.options}))
+        return through_cache(cache, job.compute_key(), lambda: job.compile_kernel({*RECORDED, *source.options}))
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class _Job:
     options: dict[str, object]
     functions: list[Any]
 
-    def key(self) -> str:
+    def compute_key(self) -> str:
         """Key of everything that changes the object; the files' paths are in its line table.
 
         Files and constants stand beside Triton's own hash of the function, which leaves global constants out in 3.3.
@@ -97,7 +105,7 @@ class _Job:
         try:
             hashed = self.ast.hash()
         except Exception as error:  # Triton reads the whole function to hash it, and refuses some of what it finds
-            raise self._explained(error, "") from error
+            raise self._make_error(error, "") from error
         variables = {
             name: value
             for name, value in os.environ.items()
@@ -105,33 +113,33 @@ class _Job:
         }
         constants = sorted((name, repr(value)) for (name, _), (value, _) in self.ast.fn.used_global_vals.items())
         options = self.backend.parse_options(dict(self.options)).hash()
-        files = [sorted(map(str, self._files())), self._sources()]
+        files = [sorted(map(str, self._list_files())), self._hash_sources()]
         given = json.dumps([constants, sorted(variables.items()), files])
         return cache_key("triton", installation_hash(), hashed, self.backend.hash(), options, given)
 
-    def compiled(self, recorded: set[str]) -> Built:
+    def compile_kernel(self, recorded: set[str]) -> Built:
         """The object and what it needs to be launched; `recorded` are the options to name."""
         triton = load_triton()
         with private_cache(), StandardError() as said:
             try:
                 kernel = triton.compile(self.ast, target=self.backend.target, options=self.options)
             except Exception as error:
-                raise self._explained(error, said.text()) from error
+                raise self._make_error(error, said.read_text()) from error
         metadata = kernel.metadata
         assembly = kernel.asm.get("amdgcn", "")
         return Built(
-            object_base64=packed(kernel.kernel),
-            assembly_base64=packed(assembly.encode()) if assembly else "",
+            object_base64=pack_bytes(kernel.kernel),
+            assembly_base64=pack_bytes(assembly.encode()) if assembly else "",
             kernel=metadata.name,
             threads=metadata.num_warps * self.backend.target.warp_size,
             lds_dynamic_bytes=metadata.shared,
             compiler=f"triton {triton.__version__}",
-            options=self._used(metadata, recorded),
-            sources=self._sources(),
-            source_root=str(self._root()),
+            options=self._used_settings(metadata, recorded),
+            sources=self._hash_sources(),
+            source_root=str(self._find_root()),
         )
 
-    def _used(self, metadata: Any, recorded: set[str]) -> dict[str, str]:
+    def _used_settings(self, metadata: Any, recorded: set[str]) -> dict[str, str]:
         """Options as the metadata states them, the variables that Triton says change code, and the pointers' range."""
         from triton._C.libtriton import get_cache_invalidating_env_vars
 
@@ -143,20 +151,20 @@ class _Job:
                 used["pointer_range"] = value
         return as_texts({name: value for name, value in used.items() if value is not None})
 
-    def _files(self) -> set[Path]:
+    def _list_files(self) -> set[Path]:
         return {Path(each.fn.__code__.co_filename) for each in self.functions}
 
-    def _root(self) -> Path:
+    def _find_root(self) -> Path:
         return project_root(Path(self.ast.fn.fn.__code__.co_filename))
 
-    def _sources(self) -> dict[str, str]:
-        return source_hashes(self._files(), self._root())
+    def _hash_sources(self) -> dict[str, str]:
+        return source_hashes(self._list_files(), self._find_root())
 
-    def _explained(self, error: Exception, said: str) -> CodeObjectError:
-        return explained(error, said, self.who, self.functions, f"triton {load_triton().__version__}")
+    def _make_error(self, error: Exception, said: str) -> CodeObjectError:
+        return make_compile_error(error, said, self.who, self.functions, f"triton {load_triton().__version__}")
 
 
-def _options(source: TritonSource, function: Any, backend: Any, who: str) -> dict[str, object]:
+def _choose_options(source: TritonSource, function: Any, backend: Any, who: str) -> dict[str, object]:
     """The options to compile with. Raises CodeObjectError for one that is unknown or has an impossible value."""
     known = sorted(vars(backend.parse_options({"enable_fp_fusion": True})))
     unknown = sorted(source.options.keys() - set(known))
@@ -181,7 +189,7 @@ class StandardError:
 
     def __enter__(self) -> StandardError:
         sys.stderr.flush()
-        self._start = _size()
+        self._start = _file_size()
         return self
 
     def __exit__(
@@ -189,7 +197,7 @@ class StandardError:
     ) -> None:
         return None
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """The beginning of it, '' where it is not known."""
         if self._start is None:
             return ""
@@ -201,26 +209,30 @@ class StandardError:
             return ""
 
 
-def _size() -> int | None:
+def _file_size() -> int | None:
     status = os.fstat(2)
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def explained(error: Exception, said: str, who: str, functions: Sequence[Any], compiler: str) -> CodeObjectError:
+def make_compile_error(
+    error: Exception, said: str, who: str, functions: Sequence[Any], compiler: str
+) -> CodeObjectError:
     """The error to raise: who, the source line, what the compiler said, and which compiler.
 
     ToolMissingError where the compiler does not know the architecture. `functions` are those compiled, to find lines
     in; `said` is what was printed.
     """
-    place, line, text = _front_end(error, functions) or _diagnostic(said) or ("", "", "")
+    place, line, text = _find_front_end_error(error, functions) or _find_diagnostic(said) or ("", "", "")
     text = text or f"{type(error).__name__}: {error}"
-    shown = "\n".join(filter(None, (f"{who}: {place}{': ' if place else ''}{_short(text)}", line and f"    {line}")))
+    shown = "\n".join(
+        filter(None, (f"{who}: {place}{': ' if place else ''}{_shorten_text(text)}", line and f"    {line}"))
+    )
     if _UNSUPPORTED in text:
         return ToolMissingError(f"{shown}\n{compiler} has no code generator for it; install a newer Triton")
     return CodeObjectError(f"{shown}\n(compiled by {compiler})")
 
 
-def _front_end(error: BaseException, functions: Sequence[Any]) -> tuple[str, str, str] | None:
+def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tuple[str, str, str] | None:
     """(file:line, the line, message) of the innermost error of Triton's front end: it wraps one per call."""
     from triton.compiler.errors import CompilationError
 
@@ -238,10 +250,10 @@ def _front_end(error: BaseException, functions: Sequence[Any]) -> tuple[str, str
     lines = innermost.src.splitlines()
     line = lines[number - 1].strip() if number <= len(lines) else ""
     owner = next((each for each in functions if getattr(each, "src", None) == innermost.src), None)
-    return _place(owner, number), line, str(message)
+    return _format_place(owner, number), line, str(message)
 
 
-def _place(owner: Any, number: int) -> str:
+def _format_place(owner: Any, number: int) -> str:
     """File and line of line `number` of a function's source; Triton counts from its `def`, behind the decorators."""
     if owner is None:
         return f"line {number} of a function"
@@ -250,7 +262,7 @@ def _place(owner: Any, number: int) -> str:
     return f"{owner.fn.__code__.co_filename}:{start + before + number - 1}"
 
 
-def _diagnostic(said: str) -> tuple[str, str, str] | None:
+def _find_diagnostic(said: str) -> tuple[str, str, str] | None:
     """(file:line, '', message) of the first diagnostic that says more than that there was one."""
     for found in _DIAGNOSTIC.finditer(said):
         if not found["text"].startswith(_SUMMARY):
@@ -259,6 +271,6 @@ def _diagnostic(said: str) -> tuple[str, str, str] | None:
     return ("", "", fatal["text"]) if fatal else None
 
 
-def _short(text: str) -> str:
+def _shorten_text(text: str) -> str:
     text = text.strip()
     return text if len(text) <= TEXT_LIMIT else f"{text[:TEXT_LIMIT].rstrip()} ... ({len(text):,} characters in all)"

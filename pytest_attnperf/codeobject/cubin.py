@@ -58,7 +58,7 @@ class Attribute:
 
 
 @dataclass
-class _Table:
+class _FunctionTable:
     """Values of functions, by the index of their symbol."""
 
     registers: dict[int, int] = field(default_factory=dict)
@@ -77,48 +77,48 @@ def cubin_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
 
     Raises CodeObjectError where an attribute is cut short or no register count is given.
     """
-    arch, table = cubin_arch(elf), _function_table(elf)
+    arch, table = cubin_arch(elf), _read_function_table(elf)
     kernels = [symbol for symbol in elf.functions if symbol.other & _STO_CUDA_ENTRY]
     sections = {kernel.section for kernel in kernels}
     others = [
-        elf.content(section)
+        elf.read_content(section)
         for section in elf.sections
         if section.name.startswith(".text.") and section not in sections
     ]
     inside: dict[object, list[int]] = defaultdict(list)
     for function in elf.functions:
         inside[function.section].append(function.index)
-    return tuple(_kernel(elf, arch, kernel, table, inside[kernel.section], others) for kernel in kernels)
+    return tuple(_read_kernel(elf, arch, kernel, table, inside[kernel.section], others) for kernel in kernels)
 
 
-def attributes(elf: Elf, name: str) -> Iterator[Attribute]:
+def read_attributes(elf: Elf, name: str) -> Iterator[Attribute]:
     """The entries of a `.nv.info` section; none where there is no such section."""
-    section = elf.section(name)
-    cursor = Cursor(elf.content(section) if section else b"", f"{elf.source}: section {name!r}")
+    section = elf.find_section(name)
+    cursor = Cursor(elf.read_content(section) if section else b"", f"{elf.source}: section {name!r}")
     while cursor:
-        layout, number, value = cursor.fields(_ATTRIBUTE)
+        layout, number, value = cursor.read_fields(_ATTRIBUTE)
         yield Attribute(number, value, cursor.take(value) if layout == _EIFMT_SVAL else b"")
 
 
-def _function_table(elf: Elf) -> _Table:
-    table = _Table()
+def _read_function_table(elf: Elf) -> _FunctionTable:
+    table = _FunctionTable()
     columns = {_REGCOUNT: table.registers, _FRAME_SIZE: table.frame_bytes, _MIN_STACK_SIZE: table.stack_bytes}
-    for attribute in attributes(elf, ".nv.info"):
+    for attribute in read_attributes(elf, ".nv.info"):
         if attribute.number in columns:
-            index, value = Cursor(attribute.content, f"{elf.source}: section '.nv.info'").fields(_PER_FUNCTION)
+            index, value = Cursor(attribute.content, f"{elf.source}: section '.nv.info'").read_fields(_PER_FUNCTION)
             columns[attribute.number][index] = value
     return table
 
 
-def _kernel(
-    elf: Elf, arch: str, kernel: Symbol, table: _Table, functions: list[int], others: list[bytes]
+def _read_kernel(
+    elf: Elf, arch: str, kernel: Symbol, table: _FunctionTable, functions: list[int], others: list[bytes]
 ) -> ObjectKernel:
-    registers = _registers(elf, kernel, table)
+    registers = _count_registers(elf, kernel, table)
     stack_bytes = table.stack_bytes.get(kernel.index, 0)
     frame_bytes = max(table.frame_bytes.get(index, 0) for index in functions)
     shared_bytes = _shared_bytes(elf, kernel.name)
-    launch = _launch(elf, kernel.name)
-    content = elf.content(kernel.section)
+    launch = _read_launch(elf, kernel.name)
+    content = elf.read_content(kernel.section)
     code = KernelCode(
         name=kernel.name,
         arch=arch,
@@ -144,7 +144,7 @@ def _kernel(
     return ObjectKernel(code, 0, len(content), kernel.section.name)
 
 
-def _registers(elf: Elf, kernel: Symbol, table: _Table) -> int:
+def _count_registers(elf: Elf, kernel: Symbol, table: _FunctionTable) -> int:
     """Registers per thread; older files hold them in the section header's sh_info, too."""
     registers = table.registers.get(kernel.index, kernel.section.info >> 24)
     if not registers:
@@ -156,23 +156,23 @@ def _registers(elf: Elf, kernel: Symbol, table: _Table) -> int:
 
 
 def _shared_bytes(elf: Elf, kernel: str) -> int:
-    section = elf.section(f".nv.shared.{kernel}")
+    section = elf.find_section(f".nv.shared.{kernel}")
     if section is None:
         return 0
-    reserved = _RESERVED_SHARED_BYTES if elf.section(".nv.shared.reserved.0") else 0
+    reserved = _RESERVED_SHARED_BYTES if elf.find_section(".nv.shared.reserved.0") else 0
     return max(section.size - reserved, 0)
 
 
-def _launch(elf: Elf, kernel: str) -> Mapping[int, int]:
+def _read_launch(elf: Elf, kernel: str) -> Mapping[int, int]:
     """What a kernel's own attributes say of a launch: threads of a block, bytes of its parameters."""
     name = f".nv.info.{kernel}"
     found = {}
-    for attribute in attributes(elf, name):
+    for attribute in read_attributes(elf, name):
         cursor = Cursor(attribute.content, f"{elf.source}: section {name!r}")
         if attribute.number in (_REQNTID, _MAX_THREADS):
-            found[attribute.number] = math.prod(cursor.fields(_THREADS))
+            found[attribute.number] = math.prod(cursor.read_fields(_THREADS))
         elif attribute.number == _PARAM_CBANK:
-            found[_PARAM_CBANK] = cursor.fields(_PARAM)[2]
+            found[_PARAM_CBANK] = cursor.read_fields(_PARAM)[2]
         elif attribute.number == _CBANK_PARAM_SIZE:
             found[_CBANK_PARAM_SIZE] = attribute.value
     return found

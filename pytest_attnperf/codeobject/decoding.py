@@ -23,7 +23,7 @@ from pytest_attnperf.codeobject.amdgcn import classify, falls_through
 from pytest_attnperf.codeobject.disassembly import disassemble, disassemble_cubin
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing, Place
 from pytest_attnperf.codeobject.line_table import source_lines
-from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdumps
+from pytest_attnperf.codeobject.tools import Tool, cuda_tools, find_objdumps
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.records.code import SourceLine
 
@@ -45,7 +45,7 @@ class Decoded:
     undecoded: str
 
 
-def decode(
+def decode_machine_code(
     elf: bytes,
     arch: str,
     symbol: str,
@@ -64,33 +64,33 @@ def decode(
     """
     reasons: list[str] = []
     if arch.startswith("gfx"):
-        listing = _first_complete(
-            lambda: objdumps(arch),
+        listing = _find_complete_listing(
+            lambda: find_objdumps(arch),
             lambda tool: disassemble(elf, arch, start=start, size=size, tool=tool, place=place),
             reasons,
         )
         if listing is None and assembly:
             listing = read_assembly(assembly, symbol)
         resource = amdgcn.scratch_resource(listing.instructions, arch, scratch_bytes) if listing else ""
-        return _counted(listing, partial(amdgcn.classify, scratch_resource=resource), reasons)
-    listing = _first_complete(
+        return _count_classes(listing, partial(amdgcn.classify, scratch_resource=resource), reasons)
+    listing = _find_complete_listing(
         lambda: cuda_tools("nvdisasm"),
         lambda tool: disassemble_cubin(elf, symbol=symbol, size=size, tool=tool),
         reasons,
     )
-    return _counted(listing, sass.classify, reasons)
+    return _count_classes(listing, sass.classify, reasons)
 
 
 def disassembler_version(arch: str, *, assembly: bool) -> str:
     """What `decode` reads code of `arch` with: results depend on it. `assembly` says whether there is a text."""
     try:
-        tools = objdumps(arch) if arch.startswith("gfx") else cuda_tools("nvdisasm")
+        tools = find_objdumps(arch) if arch.startswith("gfx") else cuda_tools("nvdisasm")
     except ToolMissingError:
         return "assembler text" if assembly else "none"
     return ", ".join(f"{tool.path.name} {tool.version}" for tool in tools)
 
 
-def _first_complete(
+def _find_complete_listing(
     tools: Callable[[], Sequence[Tool]], listed_by: Callable[[Tool], Listing], reasons: list[str]
 ) -> Listing | None:
     """The listing of the first tool that decodes everything; what kept the others from it is added to `reasons`."""
@@ -111,17 +111,19 @@ def _first_complete(
     return None
 
 
-def _counted(listing: Listing | None, classify: Callable[[str, str], str], reasons: Sequence[str]) -> Decoded:
+def _count_classes(listing: Listing | None, classify: Callable[[str, str], str], reasons: Sequence[str]) -> Decoded:
     if listing is None or listing.undecoded:
         return Decoded({}, {}, (), "; ".join([*reasons, *([listing.undecoded] if listing else [])]))
     classes = [classify(one.mnemonic, one.operands) for one in listing.instructions]
     loops = find_loops(listing.instructions, classes)
     inside = [name for one, name in zip(listing.instructions, classes, strict=True) if one.address in loops.members]
     lines = source_lines(listing.instructions, classes)
-    return Decoded(_in_order(classes), _in_order(inside), lines, f"loops: {loops.unknown}" if loops.unknown else "")
+    return Decoded(
+        _order_classes(classes), _order_classes(inside), lines, f"loops: {loops.unknown}" if loops.unknown else ""
+    )
 
 
-def _in_order(classes: Sequence[str]) -> dict[str, int]:
+def _order_classes(classes: Sequence[str]) -> dict[str, int]:
     counts = Counter(classes)
     return {name: counts[name] for name in CLASSES if counts[name]}
 
@@ -152,15 +154,15 @@ def read_assembly(text: str, symbol: str) -> Listing:
             reading.labels.setdefault(label[2], len(reading.instructions))
         elif inside:
             ended = bool(re.match(rf"\.size\s+\"?{re.escape(symbol)}\b", line))
-            _read(line, reading)
+            _read_line(line, reading)
         if ended:
             break
     if not reading.instructions:
         return Listing((), f"the assembler text holds no function {symbol!r}")
-    return Listing(tuple(_resolved(one, reading.labels) for one in reading.instructions))
+    return Listing(tuple(_resolve_target(one, reading.labels) for one in reading.instructions))
 
 
-def _read(line: str, reading: _Reading) -> None:
+def _read_line(line: str, reading: _Reading) -> None:
     """One line inside the function: a place, an instruction, or nothing of interest."""
     if loc := _LOC.match(line):
         reading.place = (reading.files[loc[1]], int(loc[2])) if loc[1] in reading.files else None
@@ -180,7 +182,7 @@ def _read(line: str, reading: _Reading) -> None:
     )
 
 
-def _resolved(one: Instruction, labels: dict[str, int]) -> Instruction:
+def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
     """The instruction with the index of its target, where it jumps to a label."""
     target = labels.get(one.operands.rpartition(",")[2].strip())
     if target is None or classify(one.mnemonic) not in ("branch", "call"):
@@ -222,21 +224,21 @@ def find_loops(instructions: Sequence[Instruction], classes: Sequence[str]) -> L
     jumps = [(name, one) for name, one in zip(classes, instructions, strict=True) if name in ("branch", "call")]
     if any(one.target is None for _, one in jumps):
         return Loops((), frozenset(), INDIRECT)
-    everything = _successors(instructions)
-    reached = _reachable([one.address for one in instructions[:1]], everything)
+    everything = _find_successors(instructions)
+    reached = _find_reachable([one.address for one in instructions[:1]], everything)
     successors = {at: after for at, after in everything.items() if at in reached}
-    loops = [Loop(_header(members, successors), members) for members in _cycles(successors)]
+    loops = [Loop(_find_loop_entry(members, successors), members) for members in _find_cycles(successors)]
     inside = {address for loop in loops for address in loop.members}
     returns = {one.address for name, one in zip(classes, instructions, strict=True) if name == "return"}
     for name, one in jumps:
         if name == "call" and one.address in inside and one.target in successors:
-            called = _reachable([one.target], successors)
+            called = _find_reachable([one.target], successors)
             # NVIDIA's compiler for sm_80 leaves loops by calls that never come back.
             inside |= called if called & returns else set()
     return Loops(tuple(sorted(loops, key=lambda loop: loop.header)), frozenset(inside))
 
 
-def _successors(instructions: Sequence[Instruction]) -> dict[int, tuple[int, ...]]:
+def _find_successors(instructions: Sequence[Instruction]) -> dict[int, tuple[int, ...]]:
     """Addresses that may run after each instruction. A call is a jump that comes back; a return leads nowhere."""
     known = {one.address for one in instructions}
     after: dict[int, tuple[int, ...]] = {}
@@ -247,7 +249,7 @@ def _successors(instructions: Sequence[Instruction]) -> dict[int, tuple[int, ...
     return after
 
 
-def _reachable(
+def _find_reachable(
     starts: Iterable[int], successors: Mapping[int, Collection[int]], without: Collection[int] = ()
 ) -> set[int]:
     waiting = list(starts)
@@ -260,7 +262,7 @@ def _reachable(
     return seen
 
 
-def _cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
+def _find_cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
     """The strongly connected parts that hold a cycle (Kosaraju and Sharir 1981)."""
     predecessors: dict[int, list[int]] = {at: [] for at in successors}
     for at, after in successors.items():
@@ -268,17 +270,17 @@ def _cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
             predecessors[to].append(at)
     taken: set[int] = set()
     cycles = []
-    for at in reversed(_postorder(successors)):
+    for at in reversed(_list_postorder(successors)):
         if at in taken:
             continue
-        members = frozenset(_reachable([at], predecessors, taken))
+        members = frozenset(_find_reachable([at], predecessors, taken))
         taken |= members
         if len(members) > 1 or at in successors[at]:
             cycles.append(members)
     return cycles
 
 
-def _postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
+def _list_postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
     """Addresses in the order in which a depth-first walk leaves them."""
     left: list[int] = []
     seen: set[int] = set()
@@ -297,7 +299,7 @@ def _postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
     return left
 
 
-def _header(members: frozenset[int], successors: Mapping[int, Collection[int]]) -> int:
+def _find_loop_entry(members: frozenset[int], successors: Mapping[int, Collection[int]]) -> int:
     """Where the loop is entered: the lowest address that is jumped to or run into from outside."""
     entries = {to for at, after in successors.items() if at not in members for to in after} & members
     return min(entries or members)

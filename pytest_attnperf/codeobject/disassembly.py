@@ -55,10 +55,10 @@ def disassemble(
         # Without -z a run of zero words would be one line of dots.
         window = [f"--start-address={start:#x}", f"--stop-address={start + size:#x}"]
         text = run(tool.path, ["-d", "-z", *_FEATURES.get(arch[:5], ()), *window, "kernel.hsaco"], folder=Path(folder))
-    return listing_of(text, start=start, size=size, place=place)
+    return parse_listing(text, start=start, size=size, place=place)
 
 
-def listing_of(text: str, *, start: int, size: int, place: Callable[[int], Place | None]) -> Listing:
+def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Place | None]) -> Listing:
     """What llvm-objdump printed, as a listing; instructions that are missing or not decoded leave a reason in it."""
     found: list[Instruction] = []
     undecoded: list[int] = []
@@ -76,7 +76,7 @@ def listing_of(text: str, *, start: int, size: int, place: Callable[[int], Place
                 mnemonic,
                 operands.strip(),
                 address,
-                _target(mnemonic, operands, address, range(start, start + size)),
+                _branch_target(mnemonic, operands, address, range(start, start + size)),
                 place(address),
                 amdgcn.falls_through(mnemonic),
             )
@@ -88,7 +88,7 @@ def listing_of(text: str, *, start: int, size: int, place: Callable[[int], Place
     return Listing(tuple(found), reason)
 
 
-def _target(mnemonic: str, operands: str, address: int, kernel: range) -> int | None:
+def _branch_target(mnemonic: str, operands: str, address: int, kernel: range) -> int | None:
     """Where a branch with a distance in its last operand goes: words after its own, 16 bits with sign.
 
     From AMD's ISA documents, S_BRANCH: PC = PC + signext(SIMM16 * 4) + 4.
@@ -119,10 +119,10 @@ def disassemble_cubin(elf: bytes, *, symbol: str, size: int, tool: Tool) -> List
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.cubin").write_bytes(elf)
         text = run(tool.path, ["-c", "-g", "-ndf", "kernel.cubin"], folder=Path(folder))
-    return cubin_listing_of(text, symbol=symbol, size=size)
+    return parse_cubin_listing(text, symbol=symbol, size=size)
 
 
-def cubin_listing_of(text: str, *, symbol: str, size: int) -> Listing:
+def parse_cubin_listing(text: str, *, symbol: str, size: int) -> Listing:
     """What nvdisasm printed of the section of `symbol`, as a listing."""
     inside = False
     place: Place | None = None
@@ -140,20 +140,20 @@ def cubin_listing_of(text: str, *, symbol: str, size: int) -> Listing:
         elif source := _PLACE.match(line):
             place = source["file"], int(source["line"])
         elif matched := _INSTRUCTION.match(line):
-            found.append(_instruction(matched, place))
+            found.append(_parse_instruction(matched, place))
             labels |= dict.fromkeys(waiting, found[-1].address)
             waiting.clear()
-    resolved = tuple(_resolved(one, labels) for one in found)
-    return Listing(resolved, _missing(resolved, symbol, size))
+    resolved = tuple(_resolve_target(one, labels) for one in found)
+    return Listing(resolved, _describe_missing(resolved, symbol, size))
 
 
-def _instruction(matched: re.Match[str], place: Place | None) -> Instruction:
+def _parse_instruction(matched: re.Match[str], place: Place | None) -> Instruction:
     operands = matched["operands"].strip()
     runs_on = sass.falls_through(matched["mnemonic"], operands, matched["predicate"] or "")
     return Instruction(matched["mnemonic"], operands, int(matched["offset"], 16), None, place, runs_on)
 
 
-def _resolved(one: Instruction, labels: dict[str, int]) -> Instruction:
+def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
     """The instruction with the address of its target, where it jumps to a label."""
     label = _LABEL_OPERAND.search(one.operands)
     if label is None or sass.classify(one.mnemonic) not in ("branch", "call"):
@@ -161,7 +161,7 @@ def _resolved(one: Instruction, labels: dict[str, int]) -> Instruction:
     return replace(one, target=labels.get(label[1]))
 
 
-def _missing(found: tuple[Instruction, ...], symbol: str, size: int) -> str:
+def _describe_missing(found: tuple[Instruction, ...], symbol: str, size: int) -> str:
     if not found:
         return f"nvdisasm shows no code of {symbol!r}"
     # Instructions have 16 bytes since Volta.

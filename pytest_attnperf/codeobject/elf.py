@@ -38,7 +38,7 @@ _IDENT_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Section:
+class ElfSection:
     """One section header; `address` is 0 in a relocatable file, whose symbols count from their section's begin."""
 
     name: str
@@ -51,7 +51,7 @@ class Section:
     info: int
     entry_size: int
 
-    def holds(self, address: int) -> bool:
+    def has_address(self, address: int) -> bool:
         """Whether the address lies in it."""
         return self.address <= address < self.address + self.size
 
@@ -65,12 +65,12 @@ class Symbol:
     size: int
     kind: int
     other: int
-    section: Section
+    section: ElfSection
     index: int
 
 
 @dataclass(frozen=True)
-class Note:
+class ElfNote:
     """One entry of a note section."""
 
     owner: str
@@ -88,24 +88,24 @@ class Elf:
     abi_version: int
     flags: int
     relocatable: bool
-    sections: tuple[Section, ...]
+    sections: tuple[ElfSection, ...]
 
-    def section(self, name: str) -> Section | None:
+    def find_section(self, name: str) -> ElfSection | None:
         """The first section of that name."""
         return self._sections_by_name.get(name)
 
     @cached_property
-    def _sections_by_name(self) -> dict[str, Section]:
+    def _sections_by_name(self) -> dict[str, ElfSection]:
         return {section.name: section for section in reversed(self.sections)}
 
-    def content(self, section: Section) -> bytes:
+    def read_content(self, section: ElfSection) -> bytes:
         """Its bytes; none of a section that takes no room in the file."""
         if section.kind == _SHT_NOBITS:
             return b""
         cursor = Cursor(self.data, f"{self.source}: section {section.name or section.offset!r}", section.offset)
         return cursor.take(section.size)
 
-    def code(self, section: Section, address: int, size: int) -> bytes:
+    def read_code(self, section: ElfSection, address: int, size: int) -> bytes:
         """`size` bytes of a section from that address."""
         what = f"{self.source}: section {section.name!r} at address {address:#x}"
         end = section.offset + (section.size if section.kind != _SHT_NOBITS else 0)
@@ -117,7 +117,7 @@ class Elf:
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for table in self.sections:
                 if table.kind == kind:
-                    return tuple(self._symbols(table))
+                    return tuple(self._read_symbols(table))
         return ()
 
     @cached_property
@@ -140,31 +140,31 @@ class Elf:
     def _function_starts(self) -> list[tuple[int, int]]:
         return sorted((function.section.offset, function.address) for function in self.functions)
 
-    def notes(self) -> Iterator[Note]:
+    def read_notes(self) -> Iterator[ElfNote]:
         """Entries of all note sections."""
         for section in self.sections:
             if section.kind == _SHT_NOTE:
-                cursor = Cursor(self.content(section), f"{self.source}: note section {section.name!r}")
+                cursor = Cursor(self.read_content(section), f"{self.source}: note section {section.name!r}")
                 while cursor:
-                    owner_bytes, content_bytes, kind = cursor.fields(_NOTE)
+                    owner_bytes, content_bytes, kind = cursor.read_fields(_NOTE)
                     owner = cursor.take(owner_bytes).rstrip(b"\0").decode("utf-8", "backslashreplace")
-                    _align(cursor)
-                    yield Note(owner, kind, cursor.take(content_bytes))
-                    _align(cursor)
+                    _align_cursor(cursor)
+                    yield ElfNote(owner, kind, cursor.take(content_bytes))
+                    _align_cursor(cursor)
 
-    def _symbols(self, table: Section) -> Iterator[Symbol]:
+    def _read_symbols(self, table: ElfSection) -> Iterator[Symbol]:
         if table.entry_size != _SYMBOL.size or table.link >= len(self.sections):
             raise CodeObjectError(
                 f"{self.source}: the symbol table {table.name!r} has entries of {table.entry_size} bytes and names in "
                 f"section {table.link}; expected {_SYMBOL.size} bytes and one of {len(self.sections)} sections. "
                 "Is the file damaged?"
             )
-        names = self.content(self.sections[table.link])
-        entries = Cursor(self.content(table), f"{self.source}: the symbol table {table.name!r}")
+        names = self.read_content(self.sections[table.link])
+        entries = Cursor(self.read_content(table), f"{self.source}: the symbol table {table.name!r}")
         for index in range(table.size // _SYMBOL.size):
-            name, info, other, section, address, size = entries.fields(_SYMBOL)
+            name, info, other, section, address, size = entries.read_fields(_SYMBOL)
             if 0 < section < len(self.sections):
-                text = Cursor(names, f"{self.source}: a name of {table.name!r}", name).string()
+                text = Cursor(names, f"{self.source}: a name of {table.name!r}", name).read_string()
                 yield Symbol(text, address, size, info & 0xF, other, self.sections[section], index)
 
 
@@ -180,21 +180,23 @@ def read_elf(data: bytes, source: str) -> Elf:
             f"{source}: begins with {ident[:6].hex(' ')}, expected 7f 45 4c 46 02 01: a code object is a 64-bit "
             "little-endian ELF file"
         )
-    kind, machine, _, _, segments, table, flags, _, segment, segment_count, entry, count, names = cursor.fields(_HEADER)
+    kind, machine, _, _, segments, table, flags, _, segment, segment_count, entry, count, names = cursor.read_fields(
+        _HEADER
+    )
     # Not needed here, but the last of some files: where it is cut short, so is the file.
     Cursor(data, f"{source}: the table of segments", segments).skip(segment * segment_count)
-    sections = _sections(data, source, table, entry, count, names)
+    sections = _read_sections(data, source, table, entry, count, names)
     return Elf(source, data, machine, ident[8], flags, kind == _ET_REL, sections)
 
 
-def _sections(data: bytes, source: str, table: int, entry: int, count: int, names: int) -> tuple[Section, ...]:
+def _read_sections(data: bytes, source: str, table: int, entry: int, count: int, names: int) -> tuple[ElfSection, ...]:
     what = f"{source}: the table of sections"
     if not table or entry != _SECTION.size:
         raise CodeObjectError(
             f"{what} is at byte {table} with entries of {entry} bytes; expected entries of {_SECTION.size} bytes. "
             "A file whose section headers were stripped cannot be read: keep them"
         )
-    first = Cursor(data, what, table).fields(_SECTION)
+    first = Cursor(data, what, table).read_fields(_SECTION)
     # Where a count does not fit its 16 bits in the header, the first section's header holds it.
     count, names = count or first[5], first[6] if names == _SHN_XINDEX else names
     cursor = Cursor(data, what, table)
@@ -204,12 +206,12 @@ def _sections(data: bytes, source: str, table: int, entry: int, count: int, name
     what = f"{source}: a section's name"
     texts = Cursor(data, what, raw[names][4]).take(raw[names][5])
     return tuple(
-        Section(Cursor(texts, what, name).string(), kind, bits, address, offset, size, link, info, entry_size)
+        ElfSection(Cursor(texts, what, name).read_string(), kind, bits, address, offset, size, link, info, entry_size)
         for name, kind, bits, address, offset, size, link, info, _, entry_size in raw
     )
 
 
-def _align(cursor: Cursor) -> None:
+def _align_cursor(cursor: Cursor) -> None:
     """Move to the next multiple of four, or to the end."""
     cursor.skip(min(-cursor.position % 4, cursor.end - cursor.position))
 
@@ -257,24 +259,24 @@ class Cursor:
         begin = self.skip(count)
         return self.data[begin : begin + count]
 
-    def fields(self, layout: struct.Struct) -> tuple[int, ...]:
+    def read_fields(self, layout: struct.Struct) -> tuple[int, ...]:
         """The next fields of a layout that holds integers only."""
         return layout.unpack_from(self.data, self.skip(layout.size))
 
-    def unsigned(self, size: int) -> int:
+    def read_unsigned(self, size: int) -> int:
         """The next little-endian number of `size` bytes."""
         return int.from_bytes(self.take(size), "little")
 
-    def uleb128(self) -> int:
+    def read_uleb128(self) -> int:
         """The next unsigned LEB128 number (DWARF 5, section 7.6)."""
-        return self._leb128()[0]
+        return self._read_leb128()[0]
 
-    def sleb128(self) -> int:
+    def read_sleb128(self) -> int:
         """The next signed LEB128 number."""
-        value, bits = self._leb128()
+        value, bits = self._read_leb128()
         return value - (1 << bits) if value >> (bits - 1) else value
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         """The bytes up to the next zero, as UTF-8; what is none is escaped."""
         limit = min(self.end, self.position + _STRING_BYTES)
         zero = self.data.find(b"\0", self.position, limit)
@@ -283,7 +285,7 @@ class Cursor:
         begin, self.position = self.position, zero + 1
         return self.data[begin:zero].decode("utf-8", "backslashreplace")
 
-    def _leb128(self) -> tuple[int, int]:
+    def _read_leb128(self) -> tuple[int, int]:
         value = bits = 0
         for _ in range(_LEB128_BYTES):
             byte = self.data[self.skip(1)]

@@ -17,7 +17,7 @@ Reaches = Callable[[Occupancy], bool]
 
 
 @dataclass(frozen=True)
-class Saving:
+class ResourceSaving:
     """So many fewer of one resource, down to `value`: 'vgprs', 'agprs', 'sgprs' or 'lds_bytes' of `Resources`."""
 
     resource: str
@@ -36,7 +36,7 @@ class Raise:
     after     occupancy with the first way, or the first of `threads`; None where nothing helps
     """
 
-    ways: tuple[tuple[Saving, ...], ...]
+    ways: tuple[tuple[ResourceSaving, ...], ...]
     threads: tuple[int, ...]
     after: Occupancy | None
 
@@ -54,7 +54,7 @@ class Headroom:
 
 
 @dataclass(frozen=True)
-class Stair:
+class OccupancyStair:
     """Occupancy for every value of one resource from `first` to `last`, the others as they are."""
 
     first: int
@@ -63,20 +63,20 @@ class Stair:
     whole_waves_per_simd: float
 
 
-def headroom(arch: str, asked: Resources) -> Headroom:
+def compute_headroom(arch: str, asked: Resources) -> Headroom:
     """What would raise the occupancy of a kernel. Raises CodeObjectError as `occupancy` does."""
     now = occupancy_with(arch, asked)
     wave = workgroup = None
     if now.waves_per_simd < now.max_waves_per_simd:
         more_waves = now.waves_per_simd + 1
-        wave = _raise(arch, asked, lambda new: new.waves_per_simd >= more_waves)
+        wave = _find_raise(arch, asked, lambda new: new.waves_per_simd >= more_waves)
     if now.whole_waves_per_simd < now.max_waves_per_simd:
         more_waves_on_average = now.whole_waves_per_simd
-        workgroup = _raise(arch, asked, lambda new: new.whole_waves_per_simd > more_waves_on_average)
+        workgroup = _find_raise(arch, asked, lambda new: new.whole_waves_per_simd > more_waves_on_average)
     return Headroom(wave, workgroup)
 
 
-def staircase(arch: str, asked: Resources, resource: str) -> tuple[Stair, ...]:
+def compute_staircase(arch: str, asked: Resources, resource: str) -> tuple[OccupancyStair, ...]:
     """Occupancy over the range of 'vgprs' or 'lds_bytes', in ascending order.
 
     VGPRs go from 1 to what one wave can address. LDS goes from 0 to what one workgroup can have, or to what the kernel
@@ -87,74 +87,76 @@ def staircase(arch: str, asked: Resources, resource: str) -> tuple[Stair, ...]:
         "vgprs": (1, limits.addressable_vgprs),
         "lds_bytes": (0, max(limits.lds_per_workgroup_bytes, asked.lds_bytes)),
     }[resource]
-    return tuple(_stairs(arch, asked, resource, first, last))
+    return tuple(_list_stairs(arch, asked, resource, first, last))
 
 
-def _stairs(arch: str, asked: Resources, resource: str, first: int, last: int) -> Iterator[Stair]:
+def _list_stairs(arch: str, asked: Resources, resource: str, first: int, last: int) -> Iterator[OccupancyStair]:
     while first <= last:
-        stair = _stair(arch, asked, resource, first, last)
+        stair = _find_stair(arch, asked, resource, first, last)
         yield stair
         first = stair.last + 1
 
 
-def _stair(arch: str, asked: Resources, resource: str, first: int, last: int) -> Stair:
-    def figures(value: int) -> tuple[int, float]:
-        found = occupancy_with(arch, _with(asked, resource, value))
+def _find_stair(arch: str, asked: Resources, resource: str, first: int, last: int) -> OccupancyStair:
+    def compute_figures(value: int) -> tuple[int, float]:
+        found = occupancy_with(arch, _replace_resource(asked, resource, value))
         return found.waves_per_simd, found.whole_waves_per_simd
 
-    here = figures(first)
-    return Stair(first, _largest(first, last, lambda value: figures(value) == here), *here)
+    here = compute_figures(first)
+    return OccupancyStair(first, _find_largest(first, last, lambda value: compute_figures(value) == here), *here)
 
 
-def _raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
+def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
     """What it takes until `reaches` holds: occupancy is the least of what each resource allows."""
 
-    def suffices(resources: Resources) -> bool:
+    def is_enough(resources: Resources) -> bool:
         return reaches(occupancy_with(arch, resources))
 
     least = replace(asked, vgprs=min(asked.vgprs, 1), agprs=0, sgprs=0, lds_bytes=0)
-    if not suffices(least):
+    if not is_enough(least):
         sizes = _workgroup_sizes(arch, asked, reaches)
         after = occupancy_with(arch, replace(asked, threads=sizes[0])) if sizes else None
         return Raise((), sizes, after)
     freed, others = asked, []
     for resource in ("sgprs", "lds_bytes"):
-        saving = _saving(asked, resource, least, suffices)
-        freed = _with(freed, resource, saving.value)
+        saving = _find_saving(asked, resource, least, is_enough)
+        freed = _replace_resource(freed, resource, saving.value)
         others += [saving] if saving.fewer else []
-    ways = [(*savings, *others) for savings in _register_ways(freed, suffices)]
-    return Raise(tuple(ways), (), occupancy_with(arch, apply(asked, ways[0])))
+    ways = [(*savings, *others) for savings in _register_ways(freed, is_enough)]
+    return Raise(tuple(ways), (), occupancy_with(arch, apply_savings(asked, ways[0])))
 
 
-def apply(asked: Resources, savings: tuple[Saving, ...]) -> Resources:
+def apply_savings(asked: Resources, savings: tuple[ResourceSaving, ...]) -> Resources:
     """The resources of a kernel after these savings."""
     for saving in savings:
-        asked = _with(asked, saving.resource, saving.value)
+        asked = _replace_resource(asked, saving.resource, saving.value)
     return asked
 
 
-def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> list[tuple[Saving, ...]]:
+def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> list[tuple[ResourceSaving, ...]]:
     """VGPRs alone, AGPRs alone, else both; one empty way where registers do not bind."""
     if suffices(freed):
         return [()]
-    alone: list[tuple[Saving, ...]] = []
+    alone: list[tuple[ResourceSaving, ...]] = []
     for resource, fewest in (("vgprs", min(freed.vgprs, 1)), ("agprs", 0)):
-        if suffices(_with(freed, resource, fewest)):
-            alone.append((_saving(freed, resource, _with(freed, resource, fewest), suffices),))
+        if suffices(_replace_resource(freed, resource, fewest)):
+            alone.append((_find_saving(freed, resource, _replace_resource(freed, resource, fewest), suffices),))
     if alone:
         return alone
-    vgprs = _saving(freed, "vgprs", replace(freed, vgprs=min(freed.vgprs, 1), agprs=0), suffices)
-    kept = _with(freed, "vgprs", vgprs.value)
-    agprs = _saving(kept, "agprs", _with(kept, "agprs", 0), suffices)
+    vgprs = _find_saving(freed, "vgprs", replace(freed, vgprs=min(freed.vgprs, 1), agprs=0), suffices)
+    kept = _replace_resource(freed, "vgprs", vgprs.value)
+    agprs = _find_saving(kept, "agprs", _replace_resource(kept, "agprs", 0), suffices)
     return [tuple(saving for saving in (vgprs, agprs) if saving.fewer)]
 
 
-def _saving(asked: Resources, resource: str, least: Resources, suffices: Callable[[Resources], bool]) -> Saving:
+def _find_saving(
+    asked: Resources, resource: str, least: Resources, suffices: Callable[[Resources], bool]
+) -> ResourceSaving:
     """How much of one resource must go where the others are those of `least`, which suffices."""
     before: int = getattr(asked, resource)
     fewest: int = getattr(least, resource)
-    value = _largest(fewest, before, lambda value: suffices(_with(least, resource, value)))
-    return Saving(resource, before - value, value)
+    value = _find_largest(fewest, before, lambda value: suffices(_replace_resource(least, resource, value)))
+    return ResourceSaving(resource, before - value, value)
 
 
 def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int, ...]:
@@ -170,7 +172,7 @@ def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int
     return (*smaller, *larger)
 
 
-def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
+def _find_largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The largest value that holds, of a condition that holds at `low` and, once it fails, fails for all above."""
     while low < high:
         middle = (low + high + 1) // 2
@@ -181,7 +183,7 @@ def _largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _with(asked: Resources, resource: str, value: int) -> Resources:
+def _replace_resource(asked: Resources, resource: str, value: int) -> Resources:
     if resource == "vgprs":
         return replace(asked, vgprs=value)
     if resource == "agprs":

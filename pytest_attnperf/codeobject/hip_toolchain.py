@@ -21,7 +21,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_attnperf.codeobject.built import Built, as_texts, label, packed, project_root, source_hashes, through_cache
+from pytest_attnperf.codeobject.built import (
+    Built,
+    as_texts,
+    format_label,
+    pack_bytes,
+    project_root,
+    source_hashes,
+    through_cache,
+)
 from pytest_attnperf.codeobject.object_cache import cache_key
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild
@@ -66,9 +74,9 @@ def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolc
     if not arch.startswith("gfx"):
         raise ToolMissingError(f"HIP sources are compiled for AMD architectures such as 'gfx942', not {arch!r}")
     lacking = []
-    for clang, linker in _candidates(environ):
-        found = _inspected(clang, linker)
-        lacks = found if isinstance(found, str) else _lacks(found, arch)
+    for clang, linker in _list_candidates(environ):
+        found = _inspect_toolchain(clang, linker)
+        lacks = found if isinstance(found, str) else _reason_unusable(found, arch)
         if not isinstance(found, str) and not lacks:
             return found
         lacking.append(f"{' '.join(clang)} {lacks}")
@@ -89,7 +97,7 @@ def hip_reasons(arch: str) -> list[str]:
 def find_linker(environ: Mapping[str, str] | None = None) -> Path | None:
     """An ld.lld: ROCm's, ld.lld-NN newest first, ld.lld. None where there is none."""
     environ = os.environ if environ is None else environ
-    return next(_programs("ld.lld", environ), None)
+    return next(_find_programs("ld.lld", environ), None)
 
 
 def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -106,13 +114,13 @@ def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None)
         raise ToolMissingError(f"{' '.join(command[:2])} did not finish in {limit_s:g} s") from error
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _list_candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     """(clang, linker) commands in the order they are tried."""
     named = environ.get(CLANG)
     if named:
         yield (named,), ()
         return
-    for program in _programs("clang++", environ):
+    for program in _find_programs("clang++", environ):
         yield (str(program),), ()
     zig = importlib.util.find_spec("ziglang")
     if zig is not None and zig.submodule_search_locations:
@@ -121,7 +129,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], t
         yield (str(program), "clang"), (str(program), "ld.lld")
 
 
-def _programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
+def _find_programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
     """Files of that name: ROCm's, then on PATH with a version, newest first, then without one."""
     rocm = [Path(environ["ROCM_PATH"])] if environ.get("ROCM_PATH") else []
     for root in (*rocm, _ROCM):
@@ -140,7 +148,7 @@ def _programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 @functools.cache
-def _inspected(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolchain | str:
+def _inspect_toolchain(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolchain | str:
     """The toolchain of a command; where it is no clang, what it is instead."""
     try:
         said = run_tool([*clang, "--version"], PROBE_LIMIT_S)
@@ -161,7 +169,7 @@ def _inspected(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolchain | s
 
 
 @functools.cache
-def _lacks(toolchain: Toolchain, arch: str) -> str:
+def _reason_unusable(toolchain: Toolchain, arch: str) -> str:
     """What it lacks for `arch`, '' for nothing: asked with an empty program."""
     try:
         command = [*toolchain.clang, *DEVICE_ONLY, f"--offload-arch={arch}", "-fsyntax-only", os.devnull]
@@ -198,7 +206,7 @@ def compile_hip(declared: KernelBuild, source: HipSource, cache: Path) -> Built:
     Relative paths in `source.flags` are relative to the project's folder. Raises ToolMissingError where no clang
     compiles for the architecture, CodeObjectError where the file is missing or does not compile.
     """
-    who = label(declared)
+    who = format_label(declared)
     try:
         toolchain = find_toolchain(declared.arch)
     except ToolMissingError as error:
@@ -213,12 +221,12 @@ def compile_hip(declared: KernelBuild, source: HipSource, cache: Path) -> Built:
         *defines, *source.flags, path.relative_to(root).as_posix(),
     )  # fmt: skip
     compiler = _Compiler(who, toolchain, root)
-    text = compiler.preprocessed(arguments)
+    text = compiler.preprocess_source(arguments)
     key = cache_key("hip", toolchain.identity, *toolchain.clang, compiler.without_root(json.dumps(arguments)), text)
 
     def compile_now() -> Built:
         return Built(
-            object_base64=packed(compiler.compiled(arguments, declared.arch)),
+            object_base64=pack_bytes(compiler.compile_source(arguments, declared.arch)),
             assembly_base64="",
             kernel=source.kernel,
             threads=source.threads,
@@ -233,7 +241,7 @@ def compile_hip(declared: KernelBuild, source: HipSource, cache: Path) -> Built:
         kernel=source.kernel,
         threads=source.threads,
         lds_dynamic_bytes=source.dynamic_lds_bytes,
-        sources=source_hashes(_files(text, root), root),
+        sources=source_hashes(_list_files(text, root), root),
         source_root=str(root),
     )
 
@@ -246,33 +254,33 @@ class _Compiler:
     toolchain: Toolchain
     root: Path
 
-    def preprocessed(self, arguments: tuple[str, ...]) -> str:
+    def preprocess_source(self, arguments: tuple[str, ...]) -> str:
         """The source with its includes, its line markers relative to the root."""
-        return self.without_root(self._run((*self.toolchain.clang, *arguments, "-E", "-o", "-")))
+        return self.without_root(self._run_command((*self.toolchain.clang, *arguments, "-E", "-o", "-")))
 
     def without_root(self, text: str) -> str:
         """`text` without the path of the checkout."""
         return text.replace(f"{self.root}/", "")
 
-    def compiled(self, arguments: tuple[str, ...], arch: str) -> bytes:
+    def compile_source(self, arguments: tuple[str, ...], arch: str) -> bytes:
         """The linked object."""
         with tempfile.TemporaryDirectory(prefix="attnperf-hip-") as folder:
             linked = Path(folder, "kernel.co")
             here = (*self.toolchain.clang, *arguments, f"-ffile-prefix-map={self.root}/=", "--no-gpu-bundle-output")
             if not self.toolchain.linker:
-                self._run((*here, "-o", str(linked)))
+                self._run_command((*here, "-o", str(linked)))
                 return linked.read_bytes()
             # A clang that cannot start its linker makes text, the only output that is not linked; the rest are the
             # driver's own steps.
             text, unlinked = Path(folder, "kernel.s"), Path(folder, "kernel.o")
             assemble = ("--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-c", str(text), "-o", str(unlinked))
-            self._run((*here, "-S", "-o", str(text)))
-            self._run((*self.toolchain.clang, *assemble))
+            self._run_command((*here, "-S", "-o", str(text)))
+            self._run_command((*self.toolchain.clang, *assemble))
             link = ("-m", "elf64_amdgpu", "-shared", "--no-undefined", str(unlinked), "-o", str(linked))
-            self._run((*self.toolchain.linker, *link))
+            self._run_command((*self.toolchain.linker, *link))
             return linked.read_bytes()
 
-    def _run(self, command: tuple[str, ...]) -> str:
+    def _run_command(self, command: tuple[str, ...]) -> str:
         """What it prints. Raises CodeObjectError with the first error of what it complains of."""
         done = run_tool(command, COMPILE_LIMIT_S, self.root)
         if done.returncode == 0:
@@ -286,7 +294,7 @@ class _Compiler:
         )
 
 
-def _files(preprocessed: str, root: Path) -> set[Path]:
+def _list_files(preprocessed: str, root: Path) -> set[Path]:
     """The file and what it includes, system headers aside."""
     markers = _MARKER.finditer(preprocessed)
     paths = {root / found["path"] for found in markers if "3" not in found["flags"].split()}

@@ -76,25 +76,25 @@ SIZED = ("global_load", "global_load_lds", "global_store", "lds_read", "lds_writ
 """What comes in widths; without one the name stands for an unknown width."""
 
 
-def _sized(kind: str) -> tuple[str, ...]:
+def _list_sized(kind: str) -> tuple[str, ...]:
     return (*(f"{kind}_{width}B" for width in WIDTHS_BYTES), kind)
 
 
 CLASSES: tuple[str, ...] = (
     "matrix",
     "dot",
-    *_sized("global_load"),
-    *_sized("global_load_lds"),
+    *_list_sized("global_load"),
+    *_list_sized("global_load_lds"),
     "global_load_tile",
     "image_load",
     "scalar_load",
-    *_sized("global_store"),
+    *_list_sized("global_store"),
     "global_store_tile",
     "image_store",
     "scalar_store",
     "global_atomic",
-    *_sized("lds_read"),
-    *_sized("lds_write"),
+    *_list_sized("lds_read"),
+    *_list_sized("lds_write"),
     "lds_atomic",
     "cross_lane",
     "scratch_load",
@@ -115,7 +115,7 @@ CLASSES: tuple[str, ...] = (
 """Every class, in the order that reports list them."""
 
 STORE_CLASSES = frozenset(
-    {*_sized("global_store"), "global_store_tile", "image_store", "scalar_store", "global_atomic"}
+    {*_list_sized("global_store"), "global_store_tile", "image_store", "scalar_store", "global_atomic"}
 )
 """What can carry a result out of the kernel: every way to write global memory."""
 

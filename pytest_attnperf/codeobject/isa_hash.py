@@ -46,32 +46,34 @@ class AmdHashes:
         self._arch = arch
         self._kernels = kernels
 
-    def of(self, kernel: Symbol, descriptor: bytes) -> str:
+    def hash_kernel(self, kernel: Symbol, descriptor: bytes) -> str:
         """The hash of one kernel and everything that it may call."""
         where = bytearray(descriptor)
         where[_ENTRY_OFFSET] = bytes(8)
-        return _digest([b"amd", self._arch.encode(), bytes(where), self._code(kernel), *self._others])
+        return _hash_parts(
+            [b"amd", self._arch.encode(), bytes(where), self._normalise_code(kernel), *self._other_digests]
+        )
 
     @cached_property
-    def _others(self) -> list[bytes]:
+    def _other_digests(self) -> list[bytes]:
         """Digests of the other functions, in an order that does not depend on where or by which name they stand."""
         functions = {
             (function.address, function.section.offset): function
             for function in self._elf.functions
             if function.name not in self._kernels
         }
-        return sorted(hashlib.sha256(self._code(function)).digest() for function in functions.values())
+        return sorted(hashlib.sha256(self._normalise_code(function)).digest() for function in functions.values())
 
-    def _code(self, function: Symbol) -> bytes:
+    def _normalise_code(self, function: Symbol) -> bytes:
         """A function's machine code, every reference beyond it replaced by what stands there.
 
         The distance to a table or another function is a matter of names and notes: they move the sections.
         """
-        code = self._bytes(function)
+        code = self._read_bytes(function)
         found = far_references(code, self._arch)
-        return with_names(code, found, [self._name(function.address + each.target) for each in found])
+        return with_names(code, found, [self._name_address(function.address + each.target) for each in found])
 
-    def _name(self, address: int) -> bytes:
+    def _name_address(self, address: int) -> bytes:
         """What stands at an address: a digest of its place within a function or constant, b'' where that is not told.
 
         Of a function its own references are blanked here: its code is hashed among the others. Constants without a
@@ -79,16 +81,16 @@ class AmdHashes:
         """
         index = bisect.bisect_right(self._starts, address) - 1
         symbol = self._targets[index] if index >= 0 else None
-        if symbol is None or address >= symbol.address + self._size(symbol):
+        if symbol is None or address >= symbol.address + self._symbol_size(symbol):
             return b""
         content = b""
         if symbol.kind == STT_FUNC:
-            code = self._bytes(symbol)
+            code = self._read_bytes(symbol)
             found = far_references(code, self._arch)
             content = with_names(code, found, [b""] * len(found))
         elif not symbol.section.flags & SHF_WRITE:
-            content = self._bytes(symbol)
-        return _digest([b"%d" % (address - symbol.address), content]).encode()
+            content = self._read_bytes(symbol)
+        return _hash_parts([b"%d" % (address - symbol.address), content]).encode()
 
     @cached_property
     def _targets(self) -> list[Symbol]:
@@ -99,10 +101,10 @@ class AmdHashes:
     def _starts(self) -> list[int]:
         return [symbol.address for symbol in self._targets]
 
-    def _bytes(self, symbol: Symbol) -> bytes:
-        return self._elf.code(symbol.section, symbol.address, self._size(symbol))
+    def _read_bytes(self, symbol: Symbol) -> bytes:
+        return self._elf.read_code(symbol.section, symbol.address, self._symbol_size(symbol))
 
-    def _size(self, symbol: Symbol) -> int:
+    def _symbol_size(self, symbol: Symbol) -> int:
         return self._elf.size_of(symbol) if symbol.kind == STT_FUNC else symbol.size
 
 
@@ -112,10 +114,10 @@ def cubin_hash(arch: str, code: bytes, registers: int, shared_bytes: int, others
     others   machine code of functions that have a section of their own, in any order
     """
     allocation = b"%d %d" % (registers, shared_bytes)
-    return _digest([b"nvidia", arch.encode(), allocation, code, *sorted(others)])
+    return _hash_parts([b"nvidia", arch.encode(), allocation, code, *sorted(others)])
 
 
-def _digest(parts: Iterable[bytes]) -> str:
+def _hash_parts(parts: Iterable[bytes]) -> str:
     """The hash of a sequence: each part's length goes before it, so that moving a border changes the hash."""
     digest = hashlib.sha256()
     for part in parts:
@@ -138,7 +140,7 @@ class FarReference:
 
 def far_references(code: bytes, arch: str) -> list[FarReference]:
     """Every address outside of `code` that it computes from its program counter, in order."""
-    return [found for found in _references(code, arch) if not 0 <= found.target < len(code)]
+    return [found for found in _find_references(code, arch) if not 0 <= found.target < len(code)]
 
 
 def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[bytes]) -> bytes:
@@ -151,7 +153,7 @@ def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[
     return bytes(blanked) + b"\n".join(notes)
 
 
-def _references(code: bytes, arch: str) -> Iterator[FarReference]:
+def _find_references(code: bytes, arch: str) -> Iterator[FarReference]:
     generation = _GENERATION.match(arch)
     opcode = _GETPC_OPCODE.get(generation.group()) if generation else None
     if opcode is None:
@@ -159,13 +161,13 @@ def _references(code: bytes, arch: str) -> Iterator[FarReference]:
     # SOP1: 101111101 | destination (7 bits) | opcode (8) | source (8, unused here), lowest byte first.
     for found in re.finditer(rb"\x00%s[\x80-\xff]\xbe" % re.escape(bytes([opcode])), code, re.DOTALL):
         if found.start() % _WORD == 0:
-            literals = _additions(code, found.end(), found.group()[2] & 0x7F)
+            literals = _find_additions(code, found.end(), found.group()[2] & 0x7F)
             if literals:
                 low, high = (code[position : position + _WORD] for position in literals)
                 yield FarReference(literals, found.end() + int.from_bytes(low + high, "little", signed=True))
 
 
-def _additions(code: bytes, begin: int, register: int) -> tuple[int, int] | None:
+def _find_additions(code: bytes, begin: int, register: int) -> tuple[int, int] | None:
     """Where the constants stand that are added to this pair of registers next, if any are."""
     # SOP2: 10 | opcode (7 bits) | destination (7) | second source (8) | first source (8); a second source of 255 is a
     # 32-bit constant behind the instruction, 254 a 64-bit one (gfx1250). Opcodes: add 0, add with carry 4, 64-bit 83.

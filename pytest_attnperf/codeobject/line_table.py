@@ -53,7 +53,7 @@ class LineTable:
     addresses: tuple[int, ...]
     places: tuple[tuple[str, int] | None, ...]
 
-    def place(self, address: int) -> tuple[str, int] | None:
+    def find_place(self, address: int) -> tuple[str, int] | None:
         """Path of the file, absolute or as the compiler was given it, and line; None where the table does not say."""
         index = bisect.bisect_right(self.addresses, address) - 1
         return self.places[index] if index >= 0 else None
@@ -75,125 +75,125 @@ class _Program:
         return len(self.operand_counts) + 1
 
 
-def line_table(elf: bytes, source: str = "the code object") -> LineTable:
+def read_line_table(elf: bytes, source: str = "the code object") -> LineTable:
     """The line table of an AMD code object's ELF file; empty without debug information, and for a cubin.
 
     Raises CodeObjectError, naming `source`, for bytes that are no line table.
     """
     image = read_elf(elf, source)
-    section = image.section(".debug_line")
+    section = image.find_section(".debug_line")
     if section is None or image.machine != EM_AMDGPU or image.relocatable:
         return LineTable((), ())
     if section.flags & SHF_COMPRESSED:
         raise CodeObjectError(f"{image.source}: its debug information is compressed; compile it without -gz")
     code = [each for each in image.sections if each.flags & SHF_EXECINSTR]
     rows: list[Row] = []
-    for sequence in _sequences(image, image.content(section)):
+    for sequence in _read_sequences(image, image.read_content(section)):
         # What the linker left out has a line table still, at address 0.
-        if any(each.holds(sequence[0][0]) for each in code):
+        if any(each.has_address(sequence[0][0]) for each in code):
             rows += sequence
     # The end of one sequence comes before the begin of the next at the same address.
     rows.sort(key=lambda row: (row[0], row[1] is not None))
     return LineTable(tuple(address for address, _ in rows), tuple(place for _, place in rows))
 
 
-def _sequences(image: Elf, content: bytes) -> Iterator[list[Row]]:
+def _read_sequences(image: Elf, content: bytes) -> Iterator[list[Row]]:
     """The rows of every run of ascending addresses; the last ends it."""
     begin = 0
     while begin < len(content):
         length = Cursor(content, f"{image.source}: section .debug_line", begin)
-        unit = length.unsigned(4)
+        unit = length.read_unsigned(4)
         if unit >= 0xFFFFFFF0:
             raise CodeObjectError(f"{image.source}: its line table is 64-bit DWARF; compile it without -gdwarf64")
         begin = length.position + unit
         cursor = Cursor(content, f"{image.source}: section .debug_line", length.position, begin)
-        yield from _run(cursor, _header(image, cursor))
+        yield from _run_program(cursor, _read_header(image, cursor))
 
 
-def _header(image: Elf, cursor: Cursor) -> _Program:
-    version = cursor.unsigned(2)
+def _read_header(image: Elf, cursor: Cursor) -> _Program:
+    version = cursor.read_unsigned(2)
     if not 2 <= version <= 5:
         raise CodeObjectError(f"{image.source}: its line table is DWARF version {version}; only 2 to 5 can be read")
     if version == 5:
         cursor.skip(2)
-    header_bytes = cursor.unsigned(4)
+    header_bytes = cursor.read_unsigned(4)
     program = cursor.position + header_bytes
-    instruction_bytes = cursor.unsigned(1)
-    operations = cursor.unsigned(1) if version >= 4 else 1
-    _, line_base, line_range = cursor.fields(_HEADER)
-    opcode_base = cursor.unsigned(1)
+    instruction_bytes = cursor.read_unsigned(1)
+    operations = cursor.read_unsigned(1) if version >= 4 else 1
+    _, line_base, line_range = cursor.read_fields(_HEADER)
+    opcode_base = cursor.read_unsigned(1)
     if operations != 1 or not line_range or not opcode_base:
         raise CodeObjectError(
             f"{image.source}: its line table has {operations} operations an instruction, a line range of {line_range} "
             f"and special opcodes from {opcode_base}; is the file damaged?"
         )
     counts = cursor.take(opcode_base - 1)
-    files = _files(image, cursor) if version == 5 else _old_files(cursor)
+    files = _read_files(image, cursor) if version == 5 else _read_old_files(cursor)
     cursor.skip(program - cursor.position)
     return _Program(files, instruction_bytes, line_base - 256 if line_base > 127 else line_base, line_range, counts)
 
 
-def _old_files(cursor: Cursor) -> dict[int, str]:
+def _read_old_files(cursor: Cursor) -> dict[int, str]:
     """Directories and files up to DWARF 4: both count from 1, and 0 is the compiler's directory, named elsewhere."""
     directories = [""]
-    while directory := cursor.string():
+    while directory := cursor.read_string():
         directories.append(directory)
     files: dict[int, str] = {}
-    while name := cursor.string():
-        index, _, _ = cursor.uleb128(), cursor.uleb128(), cursor.uleb128()
+    while name := cursor.read_string():
+        index, _, _ = cursor.read_uleb128(), cursor.read_uleb128(), cursor.read_uleb128()
         files[len(files) + 1] = posixpath.join(directories[index] if index < len(directories) else "", name)
     return files
 
 
-def _files(image: Elf, cursor: Cursor) -> dict[int, str]:
+def _read_files(image: Elf, cursor: Cursor) -> dict[int, str]:
     """Directories and files of DWARF 5: both count from 0, and directory 0 is the compiler's."""
-    directories = [path for path, _ in _entries(image, cursor)]
+    directories = [path for path, _ in _read_entries(image, cursor)]
     files = {}
-    for number, (name, index) in enumerate(_entries(image, cursor)):
+    for number, (name, index) in enumerate(_read_entries(image, cursor)):
         directory = directories[index] if index < len(directories) else ""
         files[number] = posixpath.join(*directories[:1], directory, name)
     return files
 
 
-def _entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
+def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
     """Path and number of the directory of each entry."""
-    layout = [(cursor.uleb128(), cursor.uleb128()) for _ in range(cursor.unsigned(1))]
-    count = cursor.uleb128()
+    layout = [(cursor.read_uleb128(), cursor.read_uleb128()) for _ in range(cursor.read_unsigned(1))]
+    count = cursor.read_uleb128()
     if not layout and count:
         raise CodeObjectError(f"{image.source}: its line table has {count} entries of nothing; is the file damaged?")
     entries = []
     for _ in range(count):
-        values = {kind: _value(image, cursor, form) for kind, form in layout}
+        values = {kind: _read_value(image, cursor, form) for kind, form in layout}
         path, directory = values.get(_LNCT_PATH, ""), values.get(_LNCT_DIRECTORY_INDEX, 0)
         entries.append((path if isinstance(path, str) else "", directory if isinstance(directory, int) else 0))
     return entries
 
 
-def _value(image: Elf, cursor: Cursor, form: int) -> str | int:
+def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
     """One value. Each form takes at least one byte, so that no count leads beyond the section."""
     if form == _FORM_STRING:
-        return cursor.string()
+        return cursor.read_string()
     if form in _STRING_SECTIONS:
-        section = image.section(_STRING_SECTIONS[form])
-        offset = cursor.unsigned(4)
-        texts = image.content(section) if section else b""
-        return Cursor(texts, f"{image.source}: section {_STRING_SECTIONS[form]}", offset).string()
+        section = image.find_section(_STRING_SECTIONS[form])
+        offset = cursor.read_unsigned(4)
+        texts = image.read_content(section) if section else b""
+        return Cursor(texts, f"{image.source}: section {_STRING_SECTIONS[form]}", offset).read_string()
     if form == _FORM_UDATA:
-        return cursor.uleb128()
+        return cursor.read_uleb128()
     if form in _FORM_BYTES:
-        return cursor.unsigned(_FORM_BYTES[form])
+        return cursor.read_unsigned(_FORM_BYTES[form])
     raise CodeObjectError(
         f"{image.source}: its line table has a value of DWARF form {form:#x}, which is not known; compile it with "
         "clang's default debug information (-g)"
     )
 
 
-def _run(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
+def _run_program(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
     """Run the program: the state machine of section 6.2.2, with the registers that a place needs."""
     rows: list[Row] = []
     address, file, line = 0, 1, 1
     while cursor:
-        opcode = cursor.unsigned(1)
+        opcode = cursor.read_unsigned(1)
         copies = opcode == _COPY
         if opcode >= program.opcode_base:
             steps, lines = divmod(opcode - program.opcode_base, program.line_range)
@@ -201,27 +201,27 @@ def _run(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
             line += program.line_base + lines
             copies = True
         elif opcode == 0:
-            end = cursor.uleb128() + cursor.position
-            extended = cursor.unsigned(1)
+            end = cursor.read_uleb128() + cursor.position
+            extended = cursor.read_unsigned(1)
             if extended == _SET_ADDRESS:
-                address = cursor.unsigned(8)
+                address = cursor.read_unsigned(8)
             elif extended == _END_SEQUENCE:
                 yield [*rows, (address, None)]
                 rows, address, file, line = [], 0, 1, 1
             cursor.skip(end - cursor.position)
         elif opcode == _ADVANCE_PC:
-            address += cursor.uleb128() * program.instruction_bytes
+            address += cursor.read_uleb128() * program.instruction_bytes
         elif opcode == _ADVANCE_LINE:
-            line += cursor.sleb128()
+            line += cursor.read_sleb128()
         elif opcode == _SET_FILE:
-            file = cursor.uleb128()
+            file = cursor.read_uleb128()
         elif opcode == _CONST_ADD_PC:
             address += (255 - program.opcode_base) // program.line_range * program.instruction_bytes
         elif opcode == _FIXED_ADVANCE_PC:
-            address += cursor.unsigned(2)
+            address += cursor.read_unsigned(2)
         elif not copies:
             for _ in range(program.operand_counts[opcode - 1]):
-                cursor.uleb128()
+                cursor.read_uleb128()
         address &= _ADDRESS_MASK
         if copies:
             # Line 0 is the compiler's own code.
@@ -253,7 +253,7 @@ def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) ->
         if one.place is not None and one.place[1] > 0 and name in LISTED_CLASSES:
             counts.setdefault(one.place, Counter())[name] += 1
     return tuple(
-        SourceLine(PurePath(path).name, line, _text(path, line), _in_order(found))
+        SourceLine(PurePath(path).name, line, _read_source_line(path, line), _order_classes(found))
         for (path, line), found in counts.items()
     )
 
@@ -263,14 +263,14 @@ def without_numbers(lines: Iterable[SourceLine]) -> tuple[SourceLine, ...]:
     merged: dict[tuple[str, str], Counter[str]] = {}
     for line in lines:
         merged.setdefault((line.file, line.text), Counter()).update(line.counts)
-    return tuple(SourceLine(file, 0, text, _in_order(counts)) for (file, text), counts in merged.items())
+    return tuple(SourceLine(file, 0, text, _order_classes(counts)) for (file, text), counts in merged.items())
 
 
-def _in_order(counts: Counter[str]) -> dict[str, int]:
+def _order_classes(counts: Counter[str]) -> dict[str, int]:
     return {name: counts[name] for name in CLASSES if counts[name]}
 
 
-def _text(path: str, line: int) -> str:
+def _read_source_line(path: str, line: int) -> str:
     """One line of a regular file of sensible size. The path comes from an object that anybody may have made."""
     try:
         status = Path(path).stat()

@@ -50,7 +50,7 @@ def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
     sm = SMS.get(arch)
     if sm is None or not code.workgroup:
         return None
-    warps, most = _ceil(code.workgroup, WARP), sm.warps // SUB_PARTITIONS
+    warps, most = _divide_up(code.workgroup, WARP), sm.warps // SUB_PARTITIONS
     registers = _round_up(max(code.vgprs, 1) * WARP, REGISTER_GRANULE)
     shared_bytes = _round_up(code.lds_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
     by_registers = REGISTERS // SUB_PARTITIONS // registers
@@ -63,9 +63,9 @@ def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
     )
     allowed = {
         "vgprs": min(most, by_registers),
-        "lds": min(most, _ceil(by_shared * warps, SUB_PARTITIONS)),
-        "workgroups": min(most, _ceil(sm.blocks * warps, SUB_PARTITIONS)),
-        "slots": min(most, _ceil(by_slots * warps, SUB_PARTITIONS)),
+        "lds": min(most, _divide_up(by_shared * warps, SUB_PARTITIONS)),
+        "workgroups": min(most, _divide_up(sm.blocks * warps, SUB_PARTITIONS)),
+        "slots": min(most, _divide_up(by_slots * warps, SUB_PARTITIONS)),
     }
     lowest = min(allowed.values())
     blocks = min(by_registers * SUB_PARTITIONS // warps, by_shared, by_slots, sm.blocks) if fits else 0
@@ -82,9 +82,9 @@ def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
     )
 
 
-def _ceil(value: int, divisor: int) -> int:
+def _divide_up(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
 def _round_up(value: int, granule: int) -> int:
-    return _ceil(value, granule) * granule
+    return _divide_up(value, granule) * granule

@@ -41,7 +41,7 @@ class ObjectCache:
 
     def load(self, key: str) -> bytes | None:
         """What was stored under `key`; None where nothing is. A broken file is removed."""
-        path = self._path(key)
+        path = self._object_path(key)
         try:
             text = path.read_bytes()
         except OSError:
@@ -58,10 +58,10 @@ class ObjectCache:
     def store(self, key: str, data: bytes) -> None:
         """Keep `data` under `key`, and make room for it. A folder that cannot be written costs time only: no error."""
         with contextlib.suppress(OSError):
-            write_atomically(self._path(key), hashlib.sha256(data).digest() + data)
+            write_atomically(self._object_path(key), hashlib.sha256(data).digest() + data)
             self._make_room(key)
 
-    def _path(self, key: str) -> Path:
+    def _object_path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self, newest: str) -> None:
@@ -78,6 +78,6 @@ class ObjectCache:
         for _, size, path in sorted(kept):
             if excess <= 0:
                 return
-            if path != self._path(newest):
+            if path != self._object_path(newest):
                 path.unlink(missing_ok=True)
                 excess -= size

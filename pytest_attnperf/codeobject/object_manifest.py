@@ -76,39 +76,41 @@ def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
     except OSError as error:
         raise CodeObjectError(f"{path} cannot be read ({error.strerror}); correct its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise _broken(path, f"is no JSON ({error})") from error
+        raise _make_error(path, f"is no JSON ({error})") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         seen = content.get("format") if isinstance(content, dict) else type(content).__name__
-        raise _broken(path, f"has format {seen!r:.80}, and this version reads {FORMAT}")
+        raise _make_error(path, f"has format {seen!r:.80}, and this version reads {FORMAT}")
     if content.get("arch") != arch:
-        raise _broken(path, f"is for {content.get('arch')!r:.80}, in the folder of {arch}")
+        raise _make_error(path, f"is for {content.get('arch')!r:.80}, in the folder of {arch}")
     entries = content.get("objects")
     if not isinstance(entries, list):
-        raise _broken(path, "has no list 'objects'")
-    return tuple(_entry(path, number, entry) for number, entry in enumerate(entries))
+        raise _make_error(path, "has no list 'objects'")
+    return tuple(_parse_entry(path, number, entry) for number, entry in enumerate(entries))
 
 
-def _entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
+def _parse_entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
     """One entry, every field of the type that it must have."""
     wanted = {name: type(value) for name, value in asdict(_EXAMPLE).items()}
     if not isinstance(entry, dict) or set(entry) != set(wanted):
         seen = ", ".join(map(repr, entry)) if isinstance(entry, dict) else type(entry).__name__
-        raise _broken(path, f"has an entry {number} with {seen:.200}, and not with {', '.join(wanted)}")
+        raise _make_error(path, f"has an entry {number} with {seen:.200}, and not with {', '.join(wanted)}")
     for name, kind in wanted.items():
         value = entry[name]
         texts = not isinstance(value, dict) or all(isinstance(one, str) for one in value.values())
         if type(value) is not kind or not texts:
-            raise _broken(path, f"has an entry {number} whose {name} is {value!r:.80}, no {kind.__name__} of texts")
+            raise _make_error(path, f"has an entry {number} whose {name} is {value!r:.80}, no {kind.__name__} of texts")
     found = PrebuiltObject(**entry)
     if not _FILE.fullmatch(found.file) or found.file.startswith("."):
-        raise _broken(path, f"has an entry {number} whose file is {found.file!r:.80}, no plain name in its own folder")
+        raise _make_error(
+            path, f"has an entry {number} whose file is {found.file!r:.80}, no plain name in its own folder"
+        )
     for name in (found.source, *found.sources):
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise _broken(path, f"has an entry {number} with a source {name!r:.80} outside of the project")
+            raise _make_error(path, f"has an entry {number} with a source {name!r:.80} outside of the project")
     return found
 
 
-def _broken(path: Path, what: str) -> CodeObjectError:
+def _make_error(path: Path, what: str) -> CodeObjectError:
     return CodeObjectError(f"{path} {what}; it is damaged, or was made by another version: {AGAIN}")
 
 

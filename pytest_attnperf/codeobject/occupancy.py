@@ -67,7 +67,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Block:
+class ComputeBlock:
     """What shares LDS, a CU or a WGP, in one wave size and mode. Sizes in bytes, VGPRs per lane.
 
     waves_per_workgroup   of the kernel it was made for
@@ -92,7 +92,7 @@ class Allocation:
     lds_bytes: int
 
 
-def occupancy(
+def compute_occupancy(
     arch: str,
     *,
     vgprs: int,
@@ -142,7 +142,7 @@ def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerR
     """`occupancy`, of resources in a record."""
     limits = limits_of(arch)
     check_resources(limits, asked)
-    block, handed_out = block_of(limits, asked), allocation(limits, asked)
+    block, handed_out = block_of(limits, asked), compute_allocation(limits, asked)
     waves, simds, most = block.waves_per_workgroup, block.simds, limits.max_waves_per_simd
     by_slots = simds * most // waves
     by_barriers = block.max_workgroups if waves > 1 else by_slots
@@ -150,10 +150,10 @@ def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerR
     by_lds = _workgroups_by_lds(limits, block, asked.lds_bytes, _round_up(asked.lds_bytes, granule))
     allowed = {
         "vgprs": min(most, block.vgprs_per_simd // handed_out.vgprs),
-        "lds": min(most, _ceil(by_lds * waves, simds)),
+        "lds": min(most, _divide_up(by_lds * waves, simds)),
         "sgprs": _waves_by_sgprs(limits, asked, rules),
-        "workgroups": min(most, _ceil(by_barriers * waves, simds)),
-        "slots": min(most, _ceil(by_slots * waves, simds)),
+        "workgroups": min(most, _divide_up(by_barriers * waves, simds)),
+        "slots": min(most, _divide_up(by_slots * waves, simds)),
     }
     lowest = min(allowed.values())
     registers = min(allowed["vgprs"], _waves_by_sgprs(limits, asked, CompilerRules.LLVM_24))
@@ -195,13 +195,13 @@ def check_resources(limits: ArchLimits, asked: Resources) -> None:
         raise CodeObjectError(f"wave_size {asked.wave_size}: a kernel of {limits.arch} can have {sizes}")
 
 
-def block_of(limits: ArchLimits, asked: Resources) -> Block:
+def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
     """The block that a kernel's workgroups share. Wave64 on RDNA has half the VGPRs per lane, in half granules."""
     own = limits.wave_sizes[0]
     size = asked.wave_size or own
     wgp = limits.wgp and asked.wgp_mode
     parts = 2 if limits.wgp and not wgp else 1
-    return Block(
+    return ComputeBlock(
         name="WGP" if wgp else "CU",
         wave_size=size,
         simds=limits.simds // parts,
@@ -209,11 +209,11 @@ def block_of(limits: ArchLimits, asked: Resources) -> Block:
         vgpr_granule=limits.vgpr_granule * own // size,
         lds_bytes=limits.lds_bytes // parts,
         max_workgroups=limits.max_workgroups // parts,
-        waves_per_workgroup=_ceil(asked.threads, size),
+        waves_per_workgroup=_divide_up(asked.threads, size),
     )
 
 
-def allocation(limits: ArchLimits, asked: Resources) -> Allocation:
+def compute_allocation(limits: ArchLimits, asked: Resources) -> Allocation:
     """What the hardware hands out for a kernel: everything in granules, SGPRs with those of the trap handler."""
     if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs:
         total = _round_up(asked.vgprs, 4) + asked.agprs
@@ -235,16 +235,16 @@ def _waves_by_sgprs(limits: ArchLimits, asked: Resources, rules: CompilerRules) 
     return min(most, limits.sgprs_per_simd // (_round_up(max(sgprs, 1), limits.sgpr_granule) + limits.trap_sgprs))
 
 
-def _workgroups_by_lds(limits: ArchLimits, block: Block, lds_bytes: int, rounded_bytes: int) -> int:
+def _workgroups_by_lds(limits: ArchLimits, block: ComputeBlock, lds_bytes: int, rounded_bytes: int) -> int:
     """Workgroups per block that LDS alone would allow; as many as there are wave slots where none is asked for."""
     if lds_bytes > limits.lds_per_workgroup_bytes:
         return 0
     return block.lds_bytes // rounded_bytes if rounded_bytes else block.simds * limits.max_waves_per_simd
 
 
-def _ceil(value: int, divisor: int) -> int:
+def _divide_up(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
 def _round_up(value: int, granule: int) -> int:
-    return _ceil(value, granule) * granule
+    return _divide_up(value, granule) * granule

@@ -69,15 +69,15 @@ class _Objdump:
     archs: frozenset[str]
 
 
-def objdump(arch: str) -> Tool:
+def find_objdump(arch: str) -> Tool:
     """The llvm-objdump to prefer for `arch` ('gfx942').
 
     Raises ToolMissingError naming what was found and what to install.
     """
-    return objdumps(arch)[0]
+    return find_objdumps(arch)[0]
 
 
-def objdumps(arch: str) -> tuple[Tool, ...]:
+def find_objdumps(arch: str) -> tuple[Tool, ...]:
     """Every llvm-objdump here that knows `arch`, best first; at least one.
 
     Only what ATTNPERF_LLVM_OBJDUMP names, where it is set; else those of $ROCM_PATH, of /opt/rocm, llvm-objdump-NN on
@@ -86,7 +86,7 @@ def objdumps(arch: str) -> tuple[Tool, ...]:
     found: list[Tool] = []
     refused: list[str] = []
     for path in _objdump_paths():
-        known = _examined(path)
+        known = _examine_objdump(path)
         if isinstance(known, str):
             refused.append(known)
         elif arch not in known.archs:
@@ -110,7 +110,7 @@ def cuda_tools(name: Literal["nvdisasm", "cuobjdump"]) -> tuple[Tool, ...]:
     to install.
     """
     variable = f"ATTNPERF_{name.upper()}"
-    examined = [_versioned(path) for path in _cuda_paths(name, os.environ.get(variable))]
+    examined = [_read_version(path) for path in _cuda_paths(name, os.environ.get(variable))]
     found = tuple(tool for tool in examined if isinstance(tool, Tool))
     if found:
         return found
@@ -126,7 +126,7 @@ def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None, std
     Raises CodeObjectError with its exit status and the first line of its standard error where it failed, could not be
     started, or ran longer than `TIME_LIMIT_S`.
     """
-    status, output, errors = _finished(tool, arguments, folder, stdin)
+    status, output, errors = _run_to_end(tool, arguments, folder, stdin)
     if status != 0:
         first = next((line.strip() for line in errors.splitlines() if line.strip()), "no message")
         signals = {int(one): f" ({one.name})" for one in signal.Signals}
@@ -134,7 +134,7 @@ def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None, std
     return output
 
 
-def _finished(tool: Path, arguments: Sequence[str], folder: Path | None, stdin: bytes) -> tuple[int, str, str]:
+def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin: bytes) -> tuple[int, str, str]:
     """Exit status, standard output and standard error. Raises CodeObjectError where there is no exit status."""
     try:
         process = subprocess.Popen(
@@ -166,7 +166,7 @@ def _objdump_paths() -> list[Path]:
     roots = [*([Path(set_root)] if set_root else []), SYSTEM_ROCM]
     paths = [root / "llvm/bin/llvm-objdump" for root in roots]
     plain = shutil.which("llvm-objdump")
-    return _distinct([*paths, *_versioned_on_path("llvm-objdump"), *([Path(plain)] if plain else [])])
+    return _distinct_files([*paths, *_versioned_on_path("llvm-objdump"), *([Path(plain)] if plain else [])])
 
 
 def _versioned_on_path(name: str) -> list[Path]:
@@ -187,7 +187,7 @@ def _cuda_paths(name: str, named: str | None) -> list[Path]:
     on_path = shutil.which(name)
     wheel = importlib.util.find_spec("triton")
     brought = [Path(wheel.origin).parent / "backends/nvidia/bin" / name] if wheel and wheel.origin else []
-    return _distinct(
+    return _distinct_files(
         [
             *(Path(home) / "bin" / name for home in homes if home),
             *([Path(on_path)] if on_path else []),
@@ -197,14 +197,14 @@ def _cuda_paths(name: str, named: str | None) -> list[Path]:
     )
 
 
-def _distinct(paths: Iterable[Path]) -> list[Path]:
+def _distinct_files(paths: Iterable[Path]) -> list[Path]:
     """Those that exist, each file once: `llvm-objdump` is often a link to one of the numbered ones."""
     by_file = {path.resolve(): path for path in reversed(list(paths)) if path.is_file()}
     return list(reversed(by_file.values()))
 
 
 @cache
-def _versioned(path: Path) -> Tool | str:
+def _read_version(path: Path) -> Tool | str:
     """The tool with its version, or why it cannot be used."""
     try:
         text = run(path, ["--version"])
@@ -215,14 +215,14 @@ def _versioned(path: Path) -> Tool | str:
 
 
 @cache
-def _examined(path: Path) -> _Objdump | str:
+def _examine_objdump(path: Path) -> _Objdump | str:
     """The llvm-objdump with the architectures that it lists, or why it cannot be used."""
-    tool = _versioned(path)
+    tool = _read_version(path)
     if isinstance(tool, str):
         return tool
     try:
         # Its exit status says nothing: the list is printed, then the empty file is found wanting.
-        _, output, errors = _finished(path, _LIST_ARCHS, None, _EMPTY_OBJECT)
+        _, output, errors = _run_to_end(path, _LIST_ARCHS, None, _EMPTY_OBJECT)
     except CodeObjectError as error:
         return str(error)
     archs = frozenset(re.findall(r"^\s+(gfx[0-9a-f]+)\s+- ", output + errors, re.MULTILINE))

@@ -40,7 +40,7 @@ def jit_function(source: TritonSource, who: str) -> Any:
 
     where = f"{who}: {source.module}.{source.function}"
     try:
-        module = _imported(source.module)
+        module = _import_module(source.module)
     except Exception as error:
         raise CodeObjectError(f"{where}: the module cannot be imported ({type(error).__name__}: {error})") from error
     found = getattr(module, source.function, None)
@@ -60,7 +60,7 @@ def jit_function(source: TritonSource, who: str) -> Any:
     return found
 
 
-def _imported(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     """The module. Triton 3.3's autotuner asks the GPU's driver for a timer when it decorates; there may be none."""
     try:
         return importlib.import_module(name)
@@ -87,7 +87,7 @@ class _NoGpu:
         raise RuntimeError(f"it asks the GPU's driver for {name} when it is imported, and there is no GPU")
 
 
-def specialisation(source: TritonSource, function: Any, backend: Any, who: str) -> Specialisation:
+def specialise_arguments(source: TritonSource, function: Any, backend: Any, who: str) -> Specialisation:
     """How a launch with the declared arguments would specialise the function.
 
     Raises CodeObjectError, which begins with `who`, for a declaration that leaves an argument out, names one twice or
@@ -107,7 +107,7 @@ def specialisation(source: TritonSource, function: Any, backend: Any, who: str) 
                 "only pointers and integers are divisible by 16"
             )
         if kind != "constexpr" and not parameter.do_not_specialize:
-            known = marks.of(kind, aligned=aligned and not parameter.do_not_specialize_on_alignment)
+            known = marks.list_attributes(kind, aligned=aligned and not parameter.do_not_specialize_on_alignment)
             if known:
                 attributes[index,] = known
     return Specialisation(
@@ -125,31 +125,31 @@ def reachable_functions(function: Any) -> list[Any]:
         each = pending.pop()
         if id(each) not in found and not each.fn.__module__.startswith("triton."):
             found[id(each)] = each
-            pending.extend(_called(each.fn))
+            pending.extend(_called_functions(each.fn))
     return list(found.values())
 
 
-def _called(python: Any) -> Iterator[Any]:
+def _called_functions(python: Any) -> Iterator[Any]:
     """Functions of Triton's kind among the names that a function's code mentions, in its scope or in a module's."""
-    names = _names(python.__code__)
+    names = _list_names(python.__code__)
     cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
-    scope = {**python.__globals__, **{name: _content(cell) for name, cell in cells}}
+    scope = {**python.__globals__, **{name: _read_cell(cell) for name, cell in cells}}
     for name in names:
         value = scope.get(name)
         values = [getattr(value, each, None) for each in names] if isinstance(value, ModuleType) else [value]
         yield from (each for each in values if hasattr(getattr(each, "fn", None), "__code__"))
 
 
-def _content(cell: Any) -> object:
+def _read_cell(cell: Any) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return None
 
 
-def _names(code: CodeType) -> set[str]:
+def _list_names(code: CodeType) -> set[str]:
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
-    return {*code.co_names, *code.co_freevars}.union(*map(_names, inner))
+    return {*code.co_names, *code.co_freevars}.union(*map(_list_names, inner))
 
 
 def _default_constants(source: TritonSource, function: Any) -> dict[str, object]:
@@ -183,11 +183,11 @@ class _Marks:
     def __init__(self, backend: Any) -> None:
         self._backend = backend
 
-    def of(self, kind: str, *, aligned: bool) -> list[list[Any]]:
+    def list_attributes(self, kind: str, *, aligned: bool) -> list[list[Any]]:
         """Attributes of an argument of type `kind`."""
-        return list(self._backend.parse_attr(self._pointer(aligned) if kind.startswith("*") else "D" * aligned))
+        return list(self._backend.parse_attr(self._pointer_marks(aligned) if kind.startswith("*") else "D" * aligned))
 
-    def _pointer(self, aligned: bool) -> str:
+    def _pointer_marks(self, aligned: bool) -> str:
         ask = getattr(self._backend, "get_tensor_specialization", None)
         with self._small_tensors():
             if ask is not None:

@@ -39,7 +39,7 @@ def triton_reasons(arch: str) -> list[str]:
         return [str(error)]
     if backend.target.backend != "hip":
         return _without_assembler(backend, f"triton {triton.__version__}")
-    if not _knows(backend, arch):
+    if not _has_arch(backend, arch):
         return [f"triton {triton.__version__} does not know {arch}; install a newer Triton, or correct the name"]
     if not _needs_linker(backend) or find_linker():
         return []
@@ -103,17 +103,17 @@ def installation_hash() -> str:
 @contextlib.contextmanager
 def private_cache() -> Iterator[None]:
     """Let Triton compile into a folder that goes afterwards: its cache has no bounds, and trusts a damaged file."""
-    with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _variable("TRITON_CACHE_DIR", folder):
+    with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _set_variable("TRITON_CACHE_DIR", folder):
         yield
 
 
 def linker_named(backend: Any) -> contextlib.AbstractContextManager[None]:
     """Name ld.lld to a Triton that needs to be told; it runs it to hash itself, and to link."""
     linker = find_linker() if _needs_linker(backend) else None
-    return _variable(LINKER, str(linker)) if linker else contextlib.nullcontext()
+    return _set_variable(LINKER, str(linker)) if linker else contextlib.nullcontext()
 
 
-def _knows(backend: Any, arch: str) -> bool:
+def _has_arch(backend: Any, arch: str) -> bool:
     """Whether the assembler knows the processor: asked with an empty program, for Triton offers no list."""
     from triton._C.libtriton import amd, llvm
 
@@ -150,7 +150,7 @@ def _needs_linker(backend: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
+def _set_variable(name: str, value: str) -> Iterator[None]:
     """Set an environment variable meanwhile; Triton reads its own when it needs them."""
     before = os.environ.get(name)
     os.environ[name] = value

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import (
     MismatchError,
     Yardstick,
-    compare,
-    constant_text,
-    constant_value,
-    measure,
+    compare_output,
+    describe_constant,
+    find_constant_value,
+    measure_yardstick,
 )
 from pytest_attnperf.records import Tolerance
 
@@ -58,17 +58,19 @@ def assert_within_budget(
     Raises ValueError where no output could fail or pass by it: a reference that is narrower than `plain`, constant,
     empty or, without `non_finite`, not finite, or that has other names, shapes or devices than `plain`.
     """
-    references, plains = _named(reference, name), _named(plain, name)
-    yardsticks = _yardsticks(references, plains, non_finite=non_finite)
-    outputs = _named(got, name)
+    references, plains = _name_results(reference, name), _name_results(plain, name)
+    yardsticks = _measure_yardsticks(references, plains, non_finite=non_finite)
+    outputs = _name_results(got, name)
     found = _other_names(outputs, references)
     for each in [each for each in references if each in outputs]:
-        found += _wrong(each, outputs[each], references[each], yardsticks[each], tolerance or Tolerance())
+        found += _list_output_problems(
+            each, outputs[each], references[each], yardsticks[each], tolerance or Tolerance()
+        )
     if found:
         raise AssertionError("\n".join(found))
 
 
-def _named(results: Any, name: str) -> dict[str, Any]:
+def _name_results(results: Any, name: str) -> dict[str, Any]:
     if isinstance(results, Mapping):
         return dict(results)
     if isinstance(results, (tuple, list)):
@@ -76,7 +78,7 @@ def _named(results: Any, name: str) -> dict[str, Any]:
     return {name: results}
 
 
-def _yardsticks(
+def _measure_yardsticks(
     references: dict[str, torch.Tensor], plains: dict[str, torch.Tensor], *, non_finite: bool
 ) -> dict[str, Yardstick]:
     """The yardstick of every output. Raises ValueError where a check against it would prove nothing."""
@@ -88,11 +90,11 @@ def _yardsticks(
     yardsticks = {}
     for name, reference in references.items():
         try:
-            yardsticks[name] = measure(name, reference, plains[name], non_finite=non_finite)
+            yardsticks[name] = measure_yardstick(name, reference, plains[name], non_finite=non_finite)
         except MismatchError as error:
             raise ValueError(f"{_CHECK}: {error}") from error
-        if (value := constant_value(reference)) is not None:
-            raise ValueError(f"{_CHECK}: {constant_text(name, value)}")
+        if (value := find_constant_value(reference)) is not None:
+            raise ValueError(f"{_CHECK}: {describe_constant(name, value)}")
     return yardsticks
 
 
@@ -103,13 +105,15 @@ def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[st
     return [f"{_CHECK}: the result {' and '.join(said)}; expected are {sorted(references)}"] if said else []
 
 
-def _wrong(name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance) -> list[str]:
+def _list_output_problems(
+    name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
+) -> list[str]:
     """What is wrong with one output, in words."""
     import torch
 
     if not isinstance(got, torch.Tensor):
         return [f"{_CHECK}: output {name!r} is a {type(got).__name__}, not a torch.Tensor"]
     try:
-        return list(problems([compare(_CHECK, name, got, reference, yardstick, tolerance)]))
+        return list(list_problems([compare_output(_CHECK, name, got, reference, yardstick, tolerance)]))
     except MismatchError as error:
         return [f"{_CHECK}: {error}"]

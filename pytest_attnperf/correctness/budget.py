@@ -28,7 +28,7 @@ LAST_REPLAY, LAST_CALL = "last replay", "last call"
 """What the check after the times is called."""
 
 
-def budget(plain_error: float, rounding_step: float, multiplier: float) -> float:
+def compute_budget(plain_error: float, rounding_step: float, multiplier: float) -> float:
     """The error allowed: multiplier * plain_error + rounding_step, in the units of the output.
 
     rounding_step   spacing of the output type at the magnitude in question: eps * |value|, with eps 2^-10 for f16,
@@ -38,43 +38,43 @@ def budget(plain_error: float, rounding_step: float, multiplier: float) -> float
     return multiplier * plain_error + rounding_step
 
 
-def problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
+def list_problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
     """What is wrong, in words; empty when every figure is within its budget."""
-    return tuple(text for figure in figures for text in _problems_of(figure))
+    return tuple(text for figure in figures for text in _list_figure_problems(figure))
 
 
-def in_budgets(error: float, allowed: float) -> str:
+def format_in_budgets(error: float, allowed: float) -> str:
     """'3.20 x the budget', or in words where the budget is zero."""
     return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
 
 
-def _problems_of(figure: ErrorFigures) -> list[str]:
+def _list_figure_problems(figure: ErrorFigures) -> list[str]:
     where = f"{figure.check}: {figure.output!r}"
     if not figure.elements > 0:
         return [f"{where} has no elements: nothing was compared"]
     if figure.nan_count or figure.inf_count or figure.finite_count:
-        return [_not_finite(figure, where)]
+        return [_describe_not_finite(figure, where)]
     found = []
     if not figure.max_error <= figure.max_budget:
         found.append(
             f"{where} is off by {figure.max_error:.3g} at {figure.worst_index}, allowed is {figure.max_budget:.3g} "
-            f"({in_budgets(figure.max_error, figure.max_budget)}): got {figure.worst_got:.6g}, "
-            f"expected {figure.worst_expected:.6g}{_around(figure)}{_extent(figure)}"
+            f"({format_in_budgets(figure.max_error, figure.max_budget)}): got {figure.worst_got:.6g}, "
+            f"expected {figure.worst_expected:.6g}{_format_neighbours(figure)}{_format_extent(figure)}"
         )
     if not figure.rms_error <= figure.rms_budget:
         found.append(
             f"{where} is off by {figure.rms_error:.3g} in the root mean square over {figure.elements} elements, "
-            f"allowed is {figure.rms_budget:.3g} ({in_budgets(figure.rms_error, figure.rms_budget)})"
+            f"allowed is {figure.rms_budget:.3g} ({format_in_budgets(figure.rms_error, figure.rms_budget)})"
         )
     if not figure.line_error <= figure.line_budget:
         found.append(
             f"{where} is off by {figure.line_error:.3g} in the root mean square of {figure.line}, allowed is "
-            f"{figure.line_budget:.3g} ({in_budgets(figure.line_error, figure.line_budget)})"
+            f"{figure.line_budget:.3g} ({format_in_budgets(figure.line_error, figure.line_budget)})"
         )
     return found
 
 
-def _not_finite(figure: ErrorFigures, where: str) -> str:
+def _describe_not_finite(figure: ErrorFigures, where: str) -> str:
     counts = ((figure.nan_count, "NaN"), (figure.inf_count, "Inf"))
     held = " and ".join(f"{count} {kind}" for count, kind in counts if count)
     said = [f"holds {held} among {figure.elements} elements where the reference does not"] if held else []
@@ -82,35 +82,36 @@ def _not_finite(figure: ErrorFigures, where: str) -> str:
         said.append(
             f"is finite in {figure.finite_count} of {figure.elements} elements where the reference is NaN or Inf"
         )
-    got, expected = (_at_worst(figure, values) for values in (figure.around_got, figure.around_expected))
+    got, expected = (_format_worst(figure, values) for values in (figure.around_got, figure.around_expected))
     values = f"got {got}, expected {expected}" if got else f"expected {figure.worst_expected:.6g}"
     poisoned = "; outputs are filled with NaN before a checked call, so an element never written is NaN too"
     return (
-        f"{where} {' and '.join(said)}, first at {figure.worst_index}: {values}{_around(figure)}{_extent(figure)}"
+        f"{where} {' and '.join(said)}, first at {figure.worst_index}: "
+        f"{values}{_format_neighbours(figure)}{_format_extent(figure)}"
         f"{poisoned if figure.nan_count else ''}"
     )
 
 
-def _at_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
+def _format_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
     """The value of the worst element among those around it; '' where none are known."""
-    return _shown(values[_middle(figure)]) if values else ""
+    return _format_value(values[_find_middle(figure)]) if values else ""
 
 
-def _around(figure: ErrorFigures) -> str:
+def _format_neighbours(figure: ErrorFigures) -> str:
     """'; around it: got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4', or '' where it has no neighbours."""
     if len(figure.around_got) < 2:
         return ""
-    got, expected = ([_shown(value) for value in row] for row in (figure.around_got, figure.around_expected))
-    got[_middle(figure)] = f"*{got[_middle(figure)]}*"
+    got, expected = ([_format_value(value) for value in row] for row in (figure.around_got, figure.around_expected))
+    got[_find_middle(figure)] = f"*{got[_find_middle(figure)]}*"
     return f"; around it: got {' '.join(got)}, expected {' '.join(expected)}"
 
 
-def _middle(figure: ErrorFigures) -> int:
+def _find_middle(figure: ErrorFigures) -> int:
     """Which of the elements around the worst one it is itself."""
     return figure.worst_index[-1] - figure.around_first if figure.worst_index else 0
 
 
-def _extent(figure: ErrorFigures) -> str:
+def _format_extent(figure: ErrorFigures) -> str:
     """'; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]': one index in a dimension is written alone."""
     if not figure.beyond_count:
         return ""
@@ -122,7 +123,7 @@ def _extent(figure: ErrorFigures) -> str:
     return f"{said}, all in [{box}]"
 
 
-def _shown(value: float | str) -> str:
+def _format_value(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.6g}"
 
 
@@ -134,16 +135,16 @@ SHOWN_DIGITS = 6
 """Significant digits of the values around a wrong element: as many as reports print."""
 
 
-def shortened(figures: ErrorFigures) -> ErrorFigures:
+def shorten_figures(figures: ErrorFigures) -> ErrorFigures:
     """The figures in so many digits, and without neighbours of the worst element where nothing is wrong.
 
     An error within its budget stays within it, and one beyond it beyond.
     """
-    errors = [_pair(error, budget) for error, budget in figures.budgets]
+    errors = [_round_pair(error, budget) for error, budget in figures.budgets]
     (max_error, max_budget), (rms_error, rms_budget), (line_error, line_budget) = errors
-    got, expected = _apart(figures.worst_got, figures.worst_expected)
+    got, expected = _round_apart(figures.worst_got, figures.worst_expected)
     shown = () if _is_right(figures) else (figures.around_got, figures.around_expected)
-    around_got, around_expected = (tuple(map(_word, values)) for values in shown or ((), ()))
+    around_got, around_expected = (tuple(map(_round_value, values)) for values in shown or ((), ()))
     return replace(
         figures,
         max_error=max_error,
@@ -165,24 +166,24 @@ def _is_right(figures: ErrorFigures) -> bool:
     return not unexpected and all(error <= budget for error, budget in figures.budgets)
 
 
-def _pair(error: float, budget: float) -> tuple[float, float]:
-    short = _short(error), _short(budget)
+def _round_pair(error: float, budget: float) -> tuple[float, float]:
+    short = _round_digits(error), _round_digits(budget)
     kept = all(map(math.isfinite, short)) and (short[0] <= short[1]) == (error <= budget)
     return short if kept else (error, budget)
 
 
-def _apart(got: float, expected: float) -> tuple[float, float]:
+def _round_apart(got: float, expected: float) -> tuple[float, float]:
     """Two values with as many digits as their difference needs: nearly equal ones need more."""
     gap, size = abs(got - expected), max(abs(got), abs(expected))
     if not 0 < gap < math.inf:
         return got, expected
     digits = DIGITS + max(0, math.ceil(math.log10(size / gap)))
-    return _short(got, digits), _short(expected, digits)
+    return _round_digits(got, digits), _round_digits(expected, digits)
 
 
-def _word(value: float | str) -> float | str:
-    return value if isinstance(value, str) else _short(value, SHOWN_DIGITS)
+def _round_value(value: float | str) -> float | str:
+    return value if isinstance(value, str) else _round_digits(value, SHOWN_DIGITS)
 
 
-def _short(value: float, digits: int = DIGITS) -> float:
+def _round_digits(value: float, digits: int = DIGITS) -> float:
     return float(f"{value:.{digits}g}")

@@ -36,41 +36,41 @@ APART = 0.005
 moves is below 1e-5 of it, in fp32, too; another result of the same size moves the projection by about all of it."""
 
 
-def digest(tensor: torch.Tensor) -> Digest | None:
+def compute_digest(tensor: torch.Tensor) -> Digest | None:
     """Of a real tensor's elements in row-major order; None where it has none that is finite and not 0."""
     import torch
 
     if tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided or not tensor.numel():
         return None
     totals = torch.zeros(3, dtype=torch.float64, device=tensor.device)
-    columns = _signs(0, ROW, tensor.device)
+    columns = _make_signs(0, ROW, tensor.device)
     with torch.no_grad():
-        for first, _, chunk in scan.chunks(tensor, tensor):
+        for first, _, chunk in scan.iterate_chunks(tensor, tensor):
             finite = chunk.abs() < math.inf
             values = chunk if bool(finite.all()) else chunk.masked_fill(~finite, 0.0)
-            totals += torch.stack((values.dot(values), _projection(values, first, columns), finite.sum().double()))
+            totals += torch.stack((values.dot(values), _project_stretch(values, first, columns), finite.sum().double()))
     squares, projection, count = totals.tolist()
     if not 0 < squares < math.inf:
         return None
-    return _rounded(math.sqrt(squares / count)), _rounded(projection / math.sqrt(count))
+    return _round_digits(math.sqrt(squares / count)), _round_digits(projection / math.sqrt(count))
 
 
-def digests_of_inputs(names: Sequence[str], inputs: Tensors) -> dict[str, Digest]:
+def compute_input_digests(names: Sequence[str], inputs: Tensors) -> dict[str, Digest]:
     """Of each input that has one, by `INPUTS` and its name."""
-    found = {f"{INPUTS}{name}": digest(tensor) for name, tensor in zip(names, inputs, strict=False)}
+    found = {f"{INPUTS}{name}": compute_digest(tensor) for name, tensor in zip(names, inputs, strict=False)}
     return {name: figures for name, figures in found.items() if figures is not None}
 
 
-def _projection(values: torch.Tensor, first: int, columns: torch.Tensor) -> torch.Tensor:
+def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) -> torch.Tensor:
     """The sum of a stretch of elements with their signs; `first` is the place of the first, a multiple of ROW."""
     whole = values.numel() // ROW
-    rows = _signs(first // ROW + 1, whole + 1, values.device)
+    rows = _make_signs(first // ROW + 1, whole + 1, values.device)
     rest = values[whole * ROW :]
     last = rest.dot(columns[: rest.numel()]) * rows[whole]
     return (values[: whole * ROW].view(whole, ROW) @ columns).dot(rows[:whole]) + last
 
 
-def _signs(first: int, count: int, device: torch.device) -> torch.Tensor:
+def _make_signs(first: int, count: int, device: torch.device) -> torch.Tensor:
     """-1 or 1 for each of so many places; the same for every release of torch, because integers decide."""
     import torch
 
@@ -79,7 +79,7 @@ def _signs(first: int, count: int, device: torch.device) -> torch.Tensor:
     return (((mixed ^ (mixed >> 32)) >> 7) & 1).double() * 2 - 1
 
 
-def _rounded(value: float) -> float:
+def _round_digits(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -89,7 +89,7 @@ def are_apart(ours: Digest, theirs: Digest) -> bool:
     return any(not abs(one - two) <= APART * size for one, two in zip(ours, theirs, strict=True))
 
 
-def agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
+def select_agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
     """Those of the first that every other confirms: nobody can be held to what each process draws anew."""
     first, *others = digests
     return {

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.backends import put
+from pytest_attnperf.backends import copy_into
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.workloads.input_memory import as_integers
 
@@ -88,14 +88,14 @@ class Decoys:
         with torch.no_grad():
             if not self._looked:
                 self._looked = True
-                return self._looked_at(inputs)
+                return self._inspect_convert(inputs)
             if self.seconds is not None:
-                self._converted(tuple(_other(tensor) for tensor in inputs))
+                self._convert_timed(tuple(_change_everywhere(tensor) for tensor in inputs))
             elif self._as_given:
                 self._convert_unmeasured(inputs)
         return []
 
-    def note(self, call_seconds: float) -> str:
+    def describe_slow_conversion(self, call_seconds: float) -> str:
         """What a reader must know where bringing inputs into the layout takes longer than the call; else ''."""
         if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
@@ -104,19 +104,19 @@ class Decoys:
             f"{call_seconds * 1e3:.3g} ms"
         )
 
-    def _looked_at(self, inputs: Tensors) -> list[str]:
+    def _inspect_convert(self, inputs: Tensors) -> list[str]:
         plain = self._prepared.convert(inputs)
         if all(any(one is given for given in inputs) for one in plain):
             self._as_given = True
             self._convert_unmeasured(inputs)
             return []
-        if not any(poison.overlap(one, own) for one in plain for own in self._prepared.tensors):
-            return self._problems(inputs)
+        if not any(poison.has_overlap(one, own) for one in plain for own in self._prepared.tensors):
+            return self._list_problems(inputs)
         # It converts into memory of its own, which must stay as it is loaded.
         kept = tuple(tensor.clone() for tensor in self._prepared.tensors)
-        found = self._problems(inputs)
+        found = self._list_problems(inputs)
         for own, copy in zip(self._prepared.tensors, kept, strict=True):
-            put(own, copy)
+            copy_into(own, copy)
         self.seconds = None
         return found
 
@@ -125,30 +125,30 @@ class Decoys:
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
-            self._prepared.convert(tuple(_other(tensor) for tensor in inputs))
+            self._prepared.convert(tuple(_change_everywhere(tensor) for tensor in inputs))
 
-    def _problems(self, inputs: Tensors) -> list[str]:
+    def _list_problems(self, inputs: Tensors) -> list[str]:
         """What is wrong with the way in which each input alone reaches what `convert` gives."""
-        base = self._copies(inputs)
+        base = self._convert_copies(inputs)
         touched: list[torch.Tensor | None] = [None] * len(base)
         numbers: Iterable[int] = range(len(inputs))
         if self._may_work:
             numbers = (INCOMING,)
-            others = tuple(one if number == INCOMING else _other(one) for number, one in enumerate(inputs))
-            touched = list(self._changes(inputs, others, base)[0])
+            others = tuple(one if number == INCOMING else _change_everywhere(one) for number, one in enumerate(inputs))
+            touched = list(self._find_changes(inputs, others, base)[0])
         found: list[str] = []
         for number in numbers:
             # A single number is a scale, and may be applied.
             if not found and inputs[number].is_floating_point() and inputs[number].numel() > 1:
-                found += self._spread(inputs, number, base)
-                found += self._bent_or_mixed(inputs, number, base, touched)
-        self._converted(tuple(_other(tensor) for tensor in inputs))
+                found += self._list_spread_problems(inputs, number, base)
+                found += self._list_mixing_problems(inputs, number, base, touched)
+        self._convert_timed(tuple(_change_everywhere(tensor) for tensor in inputs))
         return found[:1]
 
-    def _spread(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
+    def _list_spread_problems(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
         """What is wrong where one element of one input changes more than its own copies."""
-        other = _with(inputs, number, _one_changed(inputs[number]))
-        for place, mask in enumerate(self._changes(inputs, other, base)[0]):
+        other = _replace_input(inputs, number, _change_one(inputs[number]))
+        for place, mask in enumerate(self._find_changes(inputs, other, base)[0]):
             copies = max(1, -(-mask.numel() // inputs[number].numel()))
             changed = int(mask.sum())
             if changed > copies:
@@ -158,12 +158,14 @@ class Decoys:
                 ]
         return []
 
-    def _bent_or_mixed(
+    def _list_mixing_problems(
         self, inputs: Tensors, number: int, base: Tensors, touched: list[torch.Tensor | None]
     ) -> list[str]:
         """What is wrong where elements change with this input that have changed with one before it, or where they do
         not follow it in proportion."""
-        masks, halves = self._changes(inputs, _with(inputs, number, _other(inputs[number])), base)
+        masks, halves = self._find_changes(
+            inputs, _replace_input(inputs, number, _change_everywhere(inputs[number])), base
+        )
         for place, changed in enumerate(masks):
             earlier = touched[place]
             both = 0 if earlier is None else int((changed & earlier).sum())
@@ -173,10 +175,10 @@ class Decoys:
                     f"input {number} and from another one together. {ADVICE}"
                 ]
             touched[place] = changed if earlier is None else changed | earlier
-        quarters = self._converted(_with(inputs, number, _times(inputs[number], FACTORS[2])))
-        few = _statistics(masks, inputs[number].numel())
+        quarters = self._convert_timed(_replace_input(inputs, number, _scale_tensor(inputs[number], FACTORS[2])))
+        few = _find_statistics(masks, inputs[number].numel())
         for place, seen in enumerate(zip(base, halves, quarters, strict=True)):
-            off = 0 if place in few else strays(seen, masks[place], inputs[number].dtype)
+            off = 0 if place in few else count_strays(seen, masks[place], inputs[number].dtype)
             if off:
                 return [
                     f"work is done before the call: {off} elements of tensor {place} that `convert` gives do not "
@@ -184,22 +186,22 @@ class Decoys:
                 ]
         return []
 
-    def _changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
+    def _find_changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
         """(where each tensor that `convert` gives follows from what differs in `other`, what it gives for that).
 
         A forward pass of the backend's own may leave memory unwritten, or sum in any order, so that its tensors differ
         by themselves. Each is then made twice, in an order that no turns of memory fit to.
         """
-        after = self._copies(other)
+        after = self._convert_copies(other)
         if not self._may_work:
-            return tuple(map(_differs, base, after)), after
-        pairs = zip(base, after, self._copies(other), self._copies(inputs), strict=True)
-        return tuple(_stands_out(*four) for four in pairs), after
+            return tuple(map(_mark_differences, base, after)), after
+        pairs = zip(base, after, self._convert_copies(other), self._convert_copies(inputs), strict=True)
+        return tuple(_mark_outstanding(*four) for four in pairs), after
 
-    def _copies(self, inputs: Tensors) -> Tensors:
-        return tuple(tensor.clone() for tensor in self._converted(inputs))
+    def _convert_copies(self, inputs: Tensors) -> Tensors:
+        return tuple(tensor.clone() for tensor in self._convert_timed(inputs))
 
-    def _converted(self, inputs: Tensors) -> Tensors:
+    def _convert_timed(self, inputs: Tensors) -> Tensors:
         self._wait()
         begin = time.perf_counter()
         converted = self._prepared.convert(inputs)
@@ -209,20 +211,20 @@ class Decoys:
         return converted
 
 
-def _with(inputs: Tensors, number: int, other: torch.Tensor) -> Tensors:
+def _replace_input(inputs: Tensors, number: int, other: torch.Tensor) -> Tensors:
     return (*inputs[:number], other, *inputs[number + 1 :])
 
 
-def _other(tensor: torch.Tensor) -> torch.Tensor:
+def _change_everywhere(tensor: torch.Tensor) -> torch.Tensor:
     """Another value in every element that is not zero; integers stay, because they may be indices."""
-    return _times(tensor, FACTORS[1]) if tensor.is_floating_point() else tensor
+    return _scale_tensor(tensor, FACTORS[1]) if tensor.is_floating_point() else tensor
 
 
-def _times(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+def _scale_tensor(tensor: torch.Tensor, factor: float) -> torch.Tensor:
     return tensor * factor if tensor.element_size() > 1 else (tensor.float() * factor).to(tensor.dtype)
 
 
-def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
+def _change_one(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in which one ordinary element is another: the largest of the first few may be what all are scaled by."""
     other = tensor.clone()
     row = other
@@ -231,11 +233,11 @@ def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
     row = row.reshape(-1)[:64] if row.dim() else row.reshape(1)
     sizes = row.double().abs()
     place = int(sizes.argsort()[len(sizes) // 2])
-    row[place : place + 1].copy_(_other(row[place : place + 1]))
+    row[place : place + 1].copy_(_change_everywhere(row[place : place + 1]))
     return other
 
 
-def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Where the first holds other bits than the second: everywhere, if that has another shape."""
     import torch
 
@@ -244,34 +246,39 @@ def _differs(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return as_integers(one).ne(as_integers(other))
 
 
-def _stands_out(one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor) -> torch.Tensor:
+def _mark_outstanding(
+    one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
+) -> torch.Tensor:
     """Where the first two differ; in a tensor that is not the same twice, by much more than by chance."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
         return torch.ones_like(one, dtype=torch.bool)
-    changed, unsteady = _differs(one, other), _differs(one, again) | _differs(other, other_again)
+    changed, unsteady = (
+        _mark_differences(one, other),
+        _mark_differences(one, again) | _mark_differences(other, other_again),
+    )
     if not bool(unsteady.any()):
         return changed
-    steady = (_apart(one, again) <= STEADY) & (_apart(other, other_again) <= STEADY)
-    gross = changed & steady & (_apart(one, other) >= GROSS)
+    steady = (_relative_difference(one, again) <= STEADY) & (_relative_difference(other, other_again) <= STEADY)
+    gross = changed & steady & (_relative_difference(one, other) >= GROSS)
     return gross if int(gross.sum()) > LUCK * int(unsteady.sum()) else torch.zeros_like(gross)
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _relative_difference(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """How far elements differ, relative to the sum of their sizes: 1 for those of opposite sign."""
     first, second = one.double(), other.double()
     return (first - second).abs() / (first.abs() + second.abs()).clamp_min(1e-300)
 
 
-def _statistics(masks: Tensors, count: int) -> set[int]:
+def _find_statistics(masks: Tensors, count: int) -> set[int]:
     """Tensors of few elements that follow from an input of `count`: offsets and scales of its groups, for which no
     proportion is known. Where they are many together, none is."""
     few = {place for place, mask in enumerate(masks) if mask.numel() <= count // GROUP and bool(mask.any())}
     return few if sum(masks[place].numel() for place in few) <= 2 * count // GROUP else set()
 
 
-def strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.dtype) -> int:
+def count_strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.dtype) -> int:
     """How many of the elements that changed do not follow the input in proportion; 0 where some may not.
 
     seen      what came of the input multiplied by each of FACTORS
@@ -285,7 +292,7 @@ def strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.d
         return 0
     if not (is_wide(dtype) and is_wide(seen[0].dtype)):  # 8-bit ones cannot be halved exactly
         return 0
-    places = _sampled(changed)
+    places = _sample_places(changed)
     one, half, quarter = (tensor.reshape(-1)[places].double() for tensor in seen)
     levels = len(one.unique())  # type: ignore[no-untyped-call]
     if levels <= min(LEVELS, len(places) // 2):
@@ -306,7 +313,7 @@ def is_wide(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point and dtype.itemsize >= 2
 
 
-def _sampled(changed: torch.Tensor) -> torch.Tensor:
+def _sample_places(changed: torch.Tensor) -> torch.Tensor:
     """Places of elements that changed, in the flattened tensor, from all or from as many as SAMPLE."""
     import torch
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import late_work, poison
-from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, problems, shortened
-from pytest_attnperf.correctness.digest import Digest, digests_of_inputs
+from pytest_attnperf.correctness.budget import APART, PLANTED, TIMED, UNPLANTED, list_problems, shorten_figures
+from pytest_attnperf.correctness.digest import Digest, compute_input_digests
 from pytest_attnperf.correctness.early_work import Decoys
 from pytest_attnperf.correctness.own_inputs import OwnInputs
 from pytest_attnperf.correctness.references import Expected, References
@@ -83,52 +83,54 @@ class Judge:
         again at the end. Whatever `run` or the backend's own conversions raise is passed on, and so is
         BadReferenceError; everything found wrong with the result is a problem of the report.
         """
-        with contextlib.closing(self.checking(check, seed=seed, planted=planted, poisoned=poisoned)) as checking:
+        with contextlib.closing(self.begin_check(check, seed=seed, planted=planted, poisoned=poisoned)) as checking:
             report = advance(checking)
             while report is None:
                 report = advance(checking, run())
         return report
 
-    def checking(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
+    def begin_check(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
         """`check_call` for whoever makes the calls himself: at each stop inputs are loaded, and a call is due."""
         started, self._parts = time.perf_counter(), {}
-        with self._timed("inputs"):
+        with self._time_part("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
         if check == PLANTED and (reason := getattr(self._workload, "unplanted", "")):
             check = f"{UNPLANTED}{reason})"
-        with self._timed("reference"):
-            expected = self._references.get(self._workload, self._own.apart(inputs), seed=seed, planted=planted)
-        with self._timed("poison"):
+        with self._time_part("reference"):
+            expected = self._references.compute_expected(
+                self._workload, self._own.copy_for_reference(inputs), seed=seed, planted=planted
+            )
+        with self._time_part("poison"):
             loaded, unfit = self._own.load(inputs)
             unfit += self._decoys.convert(inputs)
         self._checked = (loaded if self._own.writable else ()), expected
         found = [f"{check}: {text}" for text in unfit]
         figures: list[ErrorFigures] = []
         if not found:
-            found, figures = yield from self._judged(check, loaded, expected, poisoned)
-        if self._own.writable and not self._repeated and not found and not problems(figures):
+            found, figures = yield from self._judge_call(check, loaded, expected, poisoned)
+        if self._own.writable and not self._repeated and not found and not list_problems(figures):
             self._repeated = True  # once: whether a kernel adds to what it finds does not depend on the inputs
-            found, again = yield from self._judged(f"{check}, called twice", loaded, expected, poisoned, twice=True)
-            figures += again if problems(again) else []
+            found, again = yield from self._judge_call(f"{check}, called twice", loaded, expected, poisoned, twice=True)
+            figures += again if list_problems(again) else []
         return CheckReport(
-            figures=tuple(map(shortened, figures)),
-            problems=tuple(found) + problems(figures),
+            figures=tuple(map(shorten_figures, figures)),
+            problems=tuple(found) + list_problems(figures),
             tolerance=self._tolerance,
             seconds=round(time.perf_counter() - started, SECONDS_DIGITS),
             parts={part: round(seconds, SECONDS_DIGITS) for part, seconds in self._parts.items()},
-            notes=self._notes(),
-            coarseness=expected.coarseness() if check == TIMED else {},
-            truth=self._digests(inputs, expected) if check == TIMED else {},
+            notes=self._list_notes(),
+            coarseness=expected.measure_coarseness() if check == TIMED else {},
+            truth=self._compute_digests(inputs, expected) if check == TIMED else {},
         )
 
-    def _digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
+    def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
         """Of a gated function's inputs and of what its reference gives; families have both from this package."""
         if self._workload.family != ADHOC:
             return {}
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())
-        return {**expected.digests(), **digests_of_inputs(names, inputs)}
+        return {**expected.compute_digests(), **compute_input_digests(names, inputs)}
 
-    def _notes(self) -> tuple[str, ...]:
+    def _list_notes(self) -> tuple[str, ...]:
         """What a reader must know of a check, though nothing is wrong."""
         unnamed = ", ".join(map(repr, self._reader.unnamed))
         # A family's backend has a layout of its own, and brings it into the canonical one.
@@ -140,7 +142,7 @@ class Judge:
                 "not timed"
                 for name, strides in strided.items()
             ),
-            self._decoys.note(self._parts.get("call", 0.0)),
+            self._decoys.describe_slow_conversion(self._parts.get("call", 0.0)),
         )
         return tuple(filter(None, found))
 
@@ -156,41 +158,41 @@ class Judge:
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
-        if not first.right and (loaded or not problems(first.figures)):
+        if not first.right and (loaded or not list_problems(first.figures)):
             return first
-        reading = late_work.Reading(functools.partial(self._reader.named, expected=expected), self._wait)
+        reading = late_work.ReadingTime(functools.partial(self._reader.select_outputs, expected=expected), self._wait)
 
-        def make(call: Callable[[], Any], number: int) -> tuple[Any, dict[int, torch.Tensor]]:
+        def make_call(call: Callable[[], Any], number: int) -> tuple[Any, dict[int, torch.Tensor]]:
             if loaded:
                 self._own.restore(loaded)
             for tensor in () if number % 2 else self._returned:
                 poison.fill(tensor)
-            with poison.sparing(self._own.written_in_place):
+            with poison.spare_memory(self._own.written_in_place):
                 raw = call()
-            reading.time(raw)
-            return raw, self._own.taken()
+            reading.time_reading(raw)
+            return raw, self._own.copy_written()
 
-        def judge(number: int, raw: Any, written: dict[int, torch.Tensor]) -> tuple[str, ...]:
+        def judge_call(number: int, raw: Any, written: dict[int, torch.Tensor]) -> tuple[str, ...]:
             name = f"{check}, call {number} on the same inputs"
-            found, figures = self._reader.judged(name, raw, expected, written)
-            return (*found, *problems(figures))
+            found, figures = self._reader.judge(name, raw, expected, written)
+            return (*found, *list_problems(figures))
 
-        again = RepeatedCalls(make, judge, on_gpu=self._device != "cpu" and not loaded)
+        again = RepeatedCalls(make_call, judge_call, on_gpu=self._device != "cpu" and not loaded)
         again.repeat(run, single)
         spent, said = time.perf_counter() - started, again.problems
         if not first.right and len(said) == again.calls:
             return first
         wrong, of = len(said) + (not first.right), again.calls + (not first.right)
         counted = [f"{check}: {wrong} of {of} calls on the same inputs are wrong"] if wrong else []
-        found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.problems(run)]
+        found = counted + list(said[0] if said else ()) or [f"{check}: {text}" for text in reading.list_problems(run)]
         if not found and single is None and spent < again.calls * CALL_SECONDS_MOST:
-            hot = compare_hot_calls(self._prepared.tensors, self._own.writable, lambda: self._results(run))
+            hot = compare_hot_calls(self._prepared.tensors, self._own.writable, lambda: self._copy_results(run))
             found += [f"{check}: {text}" for text in hot]
         if loaded:
             self._own.restore(loaded)
         self._checked = None
         spent = time.perf_counter() - started
-        return first.joined(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
+        return first.merge_with(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
         """Judge another way to the results that the planted inputs of `seed` have, which were checked before.
@@ -202,21 +204,21 @@ class Judge:
         self._returned = [*watched, *self._returned]
         return report
 
-    def bit_equal(self, run: Callable[[], Any], repeats: int) -> bool:
+    def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
         """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""
-        first = self._results(run)
+        first = self._copy_results(run)
         for _ in range(repeats - 1):
-            again = self._results(run)
-            if len(again) != len(first) or not all(map(poison.bit_equal, first, again)):
+            again = self._copy_results(run)
+            if len(again) != len(first) or not all(map(poison.is_bit_equal, first, again)):
                 return False
         return True
 
-    def _results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
+    def _copy_results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
         """Copies of everything that a call returns or writes to."""
         returned = [tensor.clone() for tensor in poison.tensors_in(run())]
-        return returned + list(self._own.taken().values())
+        return returned + list(self._own.copy_written().values())
 
-    def _judged(
+    def _judge_call(
         self, check: str, loaded: Tensors, expected: Expected, poisoned: bool, *, twice: bool = False
     ) -> Generator[None, Any, tuple[list[str], list[ErrorFigures]]]:
         """Poison, have a call made, and compare what it returned and wrote; afterwards inputs are as they were loaded.
@@ -224,39 +226,39 @@ class Judge:
         twice   judge a second call, on what the first has left in place: timed calls find what the one before has
                 left, so that a backend must work there, too, and not give an old result
         """
-        with self._timed("poison"):
+        with self._time_part("poison"):
             if poisoned:
-                self._poison(expected)
-        with self._timed("call"), poison.sparing(self._own.written_in_place):
+                self._poison_outputs(expected)
+        with self._time_part("call"), poison.spare_memory(self._own.written_in_place):
             raw = yield
             if twice:
                 for tensor in poison.tensors_in(raw):
                     poison.fill(tensor)
                 raw = yield
-        with self._timed("inputs unchanged"):
-            returned = self._kept(raw)
-            written = self._own.taken()
-            changed = [f"{check}: {text}" for text in self._own.changed(loaded)]
-            aliased = self._aliases_inputs(check, raw)
+        with self._time_part("inputs unchanged"):
+            returned = self._copy_returned(raw)
+            written = self._own.copy_written()
+            changed = [f"{check}: {text}" for text in self._own.restore_and_list_changes(loaded)]
+            aliased = self._list_alias_problems(check, raw)
             if not aliased:  # a result that lies there is read first, or it could not be compared
                 self._own.destroy()
-            self._own.put(written)
-        with self._timed("compare"):
-            found, figures = self._reader.judged(check, raw, expected, written)
+            self._own.put_back(written)
+        with self._time_part("compare"):
+            found, figures = self._reader.judge(check, raw, expected, written)
             if not self._read_once and not found:
                 self._read_once = True
-                read = functools.partial(self._reader.named, expected=expected)
-                late = late_work.problems(raw, read, self._own.written_in_place)
+                read = functools.partial(self._reader.select_outputs, expected=expected)
+                late = late_work.list_problems(raw, read, self._own.written_in_place)
                 found += [f"{check}: {text}" for text in late]
-            found += [f"{check}: {text}" for text in late_work.written_later(returned)]
-        with self._timed("poison"):
+            found += [f"{check}: {text}" for text in late_work.list_late_writes(returned)]
+        with self._time_part("poison"):
             self._own.restore(loaded)
         self._returned = []
         self.watch(raw)
         return aliased + found + changed, figures
 
     @contextlib.contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
+    def _time_part(self, part: str) -> Iterator[None]:
         """Add the seconds spent inside to `part`; on a GPU with all work that was queued there."""
         started = time.perf_counter()
         try:
@@ -265,14 +267,14 @@ class Judge:
         finally:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
-    def _kept(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _copy_returned(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """What a call returned on the device, and copies made at once."""
         return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
 
     def _results_in(self, raw: Any) -> list[torch.Tensor]:
         """The tensors that a call returned, but for inputs and the judge's own memory."""
-        kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.hold(tensor))
-        return [tensor for tensor in kept if not self._references.hold(tensor)]
+        kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.has_memory_of(tensor))
+        return [tensor for tensor in kept if not self._references.has_memory_of(tensor)]
 
     def _wait(self) -> None:
         """Wait until a GPU has done all work that was queued."""
@@ -281,13 +283,13 @@ class Judge:
 
             torch.cuda.synchronize()
 
-    def _poison(self, expected: Expected) -> None:
+    def _poison_outputs(self, expected: Expected) -> None:
         for tensor in self._returned:
             poison.fill(tensor)
         poison.fill_free_blocks((tensor, expected.yardsticks[name].dtype) for name, tensor in expected.sealed.items())
 
-    def _aliases_inputs(self, check: str, raw: Any) -> list[str]:
-        if any(self._own.hold(tensor, writable=False) for tensor in poison.tensors_in(raw)):
+    def _list_alias_problems(self, check: str, raw: Any) -> list[str]:
+        if any(self._own.has_memory_of(tensor, writable=False) for tensor in poison.tensors_in(raw)):
             return [f"{check}: the result lies in the memory of an input; a result must be memory of its own"]
         return []
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.workloads.input_memory import each_once
-from pytest_attnperf.workloads.returned import detached, elements_of, fields_of
+from pytest_attnperf.workloads.returned import detach_tensor, elements_of, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -50,23 +50,23 @@ READ_SECONDS, READ_NS_PER_BYTE = 0.0005, 4
 returned does not count, or a large tensor that nobody reads would buy time."""
 
 
-def problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
+def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
     """What is wrong with the way `outputs` reads `raw`; `raw` is changed meanwhile and the same afterwards.
 
     written   inputs that a call writes to, which may be read, too
     """
-    if worked := _work(lambda: outputs(raw)):
+    if worked := _list_work(lambda: outputs(raw)):
         return [
             f"work is done while the result is read: {worked[0]} ran in `Prepared.outputs`, which may change layout "
             "and dtype only; compute in `Prepared.call`, which is timed"
         ]
-    before = _nan_counts(outputs(raw))
+    before = _count_nans(outputs(raw))
     for number, tensor in enumerate(poison.tensors_in(raw)):
         if not tensor.is_floating_point() or not tensor.numel():
             continue
         already = int(tensor.isnan().sum())
-        with _one_destroyed(tensor):
-            after = _nan_counts(outputs(raw))
+        with _destroy_one(tensor):
+            after = _count_nans(outputs(raw))
             shown = max(1, int(tensor.isnan().sum()) - already)  # an expanded tensor shows one element in many places
         spread = {name: after[name] - before[name] for name in before if after[name] - before[name] > shown}
         if spread:
@@ -76,12 +76,12 @@ def problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ())
                 f"{count} elements of output {name!r}. `Prepared.outputs` may change layout and dtype only; compute in "
                 "`Prepared.call`, which is timed"
             ]
-    return unfounded(raw, outputs, (*poison.tensors_in(raw), *written))
+    return list_unfounded(raw, outputs, (*poison.tensors_in(raw), *written))
 
 
-def written_later(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
+def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
     """What is wrong with results that are not what they were when the call returned; each comes with a copy of then."""
-    changed = [number for number, (now, before) in enumerate(returned) if not poison.bit_equal(now, before)]
+    changed = [number for number, (now, before) in enumerate(returned) if not poison.is_bit_equal(now, before)]
     if not changed:
         return []
     return [
@@ -90,7 +90,7 @@ def written_later(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str
     ]
 
 
-class Reading:
+class ReadingTime:
     """How long it takes to read the results of calls, right after each.
 
     outputs   `Prepared.outputs`
@@ -103,7 +103,7 @@ class Reading:
         self._prompt = False
         self._least_seconds = float("inf")
 
-    def time(self, raw: Any) -> None:
+    def time_reading(self, raw: Any) -> None:
         """Read the result of a call that was just made, unless one has been read quickly."""
         if self._prompt:
             return
@@ -117,11 +117,11 @@ class Reading:
         self._least_seconds = min(seconds, self._least_seconds)
         self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
 
-    def problems(self, run: Callable[[], Any]) -> list[str]:
+    def list_problems(self, run: Callable[[], Any]) -> list[str]:
         """What is wrong with the time that reading takes, after a few more calls where all were read slowly."""
         for _ in range(READS):
             if not self._prompt:
-                self.time(run())
+                self.time_reading(run())
         if self._prompt:
             return []
         return [
@@ -144,7 +144,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _work(read: Callable[[], Any]) -> list[str]:
+def _list_work(read: Callable[[], Any]) -> list[str]:
     """Names of operators that did more than move, cast or scale elements."""
     from torch.autograd.profiler_legacy import profile
 
@@ -155,7 +155,7 @@ def _work(read: Callable[[], Any]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _one_destroyed(tensor: torch.Tensor) -> Iterator[None]:
+def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
     """Element 0 is NaN meanwhile; through a narrow view, because a tensor may be expanded or of inference mode."""
     import torch
 
@@ -171,31 +171,31 @@ def _one_destroyed(tensor: torch.Tensor) -> Iterator[None]:
             tensor.copy_(kept)
 
 
-def _nan_counts(outputs: Outputs) -> dict[str, int]:
+def _count_nans(outputs: Outputs) -> dict[str, int]:
     """NaN elements of each plain floating-point output."""
     import torch
 
     return {
         name: int(tensor.isnan().sum())
-        for name, tensor in ((name, detached(output)) for name, output in outputs.items())
+        for name, tensor in ((name, detach_tensor(output)) for name, output in outputs.items())
         if type(tensor) is torch.Tensor and tensor.is_floating_point()
     }
 
 
-def unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) -> list[str]:
+def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) -> list[str]:
     """What is wrong where floating-point outputs do not follow from `returned`, which is as it was afterwards.
 
     Elements of 0 and infinity, and those of one other value, may be padding; a Python number may have been returned as
     it is. Integers change places where NaN alone does not explain an output: they may be indices.
     """
-    before = {name: tensor.clone() for name, tensor in _floats(outputs(raw)).items()}
+    before = {name: tensor.clone() for name, tensor in _select_floats(outputs(raw)).items()}
     floats = tuple(tensor for tensor in returned if tensor.is_floating_point() or tensor.is_complex())
     others = tuple(tensor for tensor in returned if not (tensor.is_floating_point() or tensor.is_complex()))
-    with _other_values(floats):
-        left = _unmoved(before, outputs(raw))
+    with _replace_values(floats):
+        left = _find_unmoved(before, outputs(raw))
     if left and others:
-        with _other_values((*floats, *others)):
-            after = _unmoved(before, outputs(raw))
+        with _replace_values((*floats, *others)):
+            after = _find_unmoved(before, outputs(raw))
         # Two integers that change places may be equal.
         left = {name: same for name, same in after.items() if len(same) > before[name].count_nonzero() / 2}
     numbers = tuple(_numbers_in(raw))
@@ -209,10 +209,10 @@ def unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) ->
     return []
 
 
-def _unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
+def _find_unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
     """Elements of each output that are what they were, and no padding."""
     found = {}
-    now = _floats(outputs)
+    now = _select_floats(outputs)
     for name, first in before.items():
         if name in now and now[name].shape == first.shape:
             same = first[now[name].eq(first)]
@@ -227,11 +227,11 @@ def _is_among(value: float, numbers: tuple[float, ...]) -> bool:
     return any(abs(value - number) <= 2**-8 * abs(number) for number in numbers)
 
 
-def _floats(outputs: Outputs) -> Outputs:
+def _select_floats(outputs: Outputs) -> Outputs:
     """Plain floating-point outputs, in a type that can be compared."""
     import torch
 
-    plain = ((name, detached(output)) for name, output in outputs.items())
+    plain = ((name, detach_tensor(output)) for name, output in outputs.items())
     return {
         name: tensor.float() if tensor.dtype.itemsize == 1 else tensor
         for name, tensor in plain
@@ -240,7 +240,7 @@ def _floats(outputs: Outputs) -> Outputs:
 
 
 @contextlib.contextmanager
-def _other_values(tensors: Tensors) -> Iterator[None]:
+def _replace_values(tensors: Tensors) -> Iterator[None]:
     """NaN in all of them meanwhile, and integers in reverse order; they may share memory."""
     import torch
 

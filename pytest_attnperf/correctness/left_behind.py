@@ -23,7 +23,7 @@ from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProcessSetting:
     """One thing that holds for a whole process or thread, by a name that a kernel's author knows."""
 
     name: str
@@ -47,16 +47,16 @@ class LeftBehind:
 
 
 @contextlib.contextmanager
-def watching(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
+def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
     """Add what is left changed to `changes`, and put it back.
 
     Raises CaseFailedError in place of an error of the backend's, or of the judge's, that came after a change; one that
     says already how the case failed is passed on as it is.
     """
-    settings = settings_of()
-    before = [_read(setting) for setting in settings]
+    settings = list_settings()
+    before = [_read_setting(setting) for setting in settings]
     found: list[LeftBehind] = []
-    with _same_random_numbers(torch_device):
+    with _keep_random_numbers(torch_device):
         try:
             yield
         except (CaseFailedError, UnsupportedError):
@@ -72,31 +72,37 @@ def watching(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
             changes += found
 
 
-def settings_of() -> tuple[Setting, ...]:
+def list_settings() -> tuple[ProcessSetting, ...]:
     """Everything that is looked at, in this order."""
-    return (*_torch_settings(), *_flags(), *_autocast("cpu"), *_autocast("cuda"), *_python_settings())
+    return (
+        *_torch_settings(),
+        *_flag_settings(),
+        *_autocast_settings("cpu"),
+        *_autocast_settings("cuda"),
+        *_python_settings(),
+    )
 
 
-def _torch_settings() -> tuple[Setting, ...]:
+def _torch_settings() -> tuple[ProcessSetting, ...]:
     import torch
 
     return (
-        Setting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
-        Setting("torch's default device", torch.get_default_device, _set_default_device),
-        Setting("whether torch computes gradients", torch.is_grad_enabled, torch.set_grad_enabled),
-        Setting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
-        Setting(
+        ProcessSetting("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+        ProcessSetting("torch's default device", torch.get_default_device, _set_default_device),
+        ProcessSetting("whether torch computes gradients", torch.is_grad_enabled, torch.set_grad_enabled),
+        ProcessSetting("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+        ProcessSetting(
             "torch's precision of fp32 products",
             torch.get_float32_matmul_precision,
             torch.set_float32_matmul_precision,
         ),
-        Setting(
+        ProcessSetting(
             "whether torch insists on deterministic algorithms",
             torch.are_deterministic_algorithms_enabled,
             torch.use_deterministic_algorithms,
         ),
-        Setting("whether denormals are 0", _denormals_are_zero, torch.set_flush_denormal),
-        Setting("the number of torch's dispatch modes", torch._C._len_torch_dispatch_stack, _leave_modes),
+        ProcessSetting("whether denormals are 0", _denormals_are_zero, torch.set_flush_denormal),
+        ProcessSetting("the number of torch's dispatch modes", torch._C._len_torch_dispatch_stack, _leave_modes),
     )
 
 
@@ -115,7 +121,7 @@ _PRODUCTS = (
 )
 
 
-def _flags() -> tuple[Setting, ...]:
+def _flag_settings() -> tuple[ProcessSetting, ...]:
     """Flags of torch.backends, those that this torch has."""
     import torch
 
@@ -128,12 +134,12 @@ def _flags() -> tuple[Setting, ...]:
         *((place, precision) for place in ("cudnn", "cudnn.conv", "mkldnn.matmul")),
         ("mkldnn", "enabled"),
     ]
-    flags = [_flag(place, name) for place, name in named]
+    flags = [_make_flag_setting(place, name) for place, name in named]
     kinds = [
         kind for kind in ("flash", "mem_efficient", "math", "cudnn") if hasattr(backends.cuda, f"{kind}_sdp_enabled")
     ]
     attention = [
-        Setting(
+        ProcessSetting(
             f"whether torch may use its {kind} attention",
             getattr(backends.cuda, f"{kind}_sdp_enabled"),
             getattr(backends.cuda, f"enable_{kind}_sdp"),
@@ -143,7 +149,7 @@ def _flags() -> tuple[Setting, ...]:
     return (*flags, *attention)
 
 
-def _flag(place: str, name: str) -> Setting:
+def _make_flag_setting(place: str, name: str) -> ProcessSetting:
     import torch
 
     owner = attrgetter(place)
@@ -151,19 +157,19 @@ def _flag(place: str, name: str) -> Setting:
     def write(value: Any) -> None:
         setattr(owner(torch.backends), name, value)
 
-    return Setting(f"torch.backends.{place}.{name}", lambda: getattr(owner(torch.backends), name), write)
+    return ProcessSetting(f"torch.backends.{place}.{name}", lambda: getattr(owner(torch.backends), name), write)
 
 
-def _autocast(device: str) -> tuple[Setting, ...]:
+def _autocast_settings(device: str) -> tuple[ProcessSetting, ...]:
     import torch
 
     return (
-        Setting(
+        ProcessSetting(
             f"whether autocast is on for {device}",
             lambda: torch.is_autocast_enabled(device),
             lambda value: torch.set_autocast_enabled(device, value),
         ),
-        Setting(
+        ProcessSetting(
             f"the type that autocast takes for {device}",
             lambda: torch.get_autocast_dtype(device),
             lambda value: torch.set_autocast_dtype(device, value),
@@ -171,11 +177,11 @@ def _autocast(device: str) -> tuple[Setting, ...]:
     )
 
 
-def _python_settings() -> tuple[Setting, ...]:
+def _python_settings() -> tuple[ProcessSetting, ...]:
     return (
-        Setting("the current folder", os.getcwd, os.chdir),
-        Setting("whether Python collects garbage", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        Setting("Python's switch interval", sys.getswitchinterval, sys.setswitchinterval),
+        ProcessSetting("the current folder", os.getcwd, os.chdir),
+        ProcessSetting("whether Python collects garbage", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        ProcessSetting("Python's switch interval", sys.getswitchinterval, sys.setswitchinterval),
     )
 
 
@@ -197,7 +203,7 @@ def _denormals_are_zero() -> bool:
 _UNKNOWN = object()
 
 
-def _read(setting: Setting) -> Any:
+def _read_setting(setting: ProcessSetting) -> Any:
     """Its value; unknown where this torch does not say it, e.g. where old and new names of a precision were mixed."""
     try:
         return setting.read()
@@ -205,23 +211,23 @@ def _read(setting: Setting) -> Any:
         return _UNKNOWN
 
 
-def _put_back(settings: tuple[Setting, ...], before: list[Any]) -> list[LeftBehind]:
+def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[LeftBehind]:
     """What had changed; all of it is as before then, as far as it can be set."""
     found = [
         (setting, old, new)
-        for setting, old, new in zip(settings, before, map(_read, settings), strict=True)
+        for setting, old, new in zip(settings, before, map(_read_setting, settings), strict=True)
         if old is not _UNKNOWN and new is not _UNKNOWN and old != new
     ]
     for _ in range(2 if found else 0):  # twice, because old and new names of a precision write over each other
         for setting, old in zip(settings, before, strict=True):
-            if old is not _UNKNOWN and _read(setting) != old:
+            if old is not _UNKNOWN and _read_setting(setting) != old:
                 with contextlib.suppress(RuntimeError, OSError):
                     setting.write(old)
     return [LeftBehind(setting.name, str(old), str(new)) for setting, old, new in found]
 
 
 @contextlib.contextmanager
-def _same_random_numbers(torch_device: str) -> Iterator[None]:
+def _keep_random_numbers(torch_device: str) -> Iterator[None]:
     """Leave the global generators as they were."""
     import torch
 

@@ -66,13 +66,13 @@ class LineBudget:
     whole: torch.Tensor
     short: bool = False
 
-    def joined(self, other: LineBudget) -> LineBudget:
+    def merge(self, other: LineBudget) -> LineBudget:
         """The larger plain errors of two plain computations of the same inputs."""
         import torch
 
         return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
 
-    def allowed(self, multiplier: float, eps: float) -> torch.Tensor:
+    def compute_allowed(self, multiplier: float, eps: float) -> torch.Tensor:
         """The root mean square of the errors that each line is allowed."""
         step = max(eps, LEAST_STEP)
         allowed = LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
@@ -97,7 +97,7 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
     import torch
 
     budgets: Lines = {}
-    errors, sizes = (dict(_by_kind(plain, reference, of)) for of in ("error", "size"))
+    errors, sizes = (dict(_iterate_kinds(plain, reference, of)) for of in ("error", "size"))
     for kind, error in errors.items():
         size = sizes[kind]
         floor = size.median()
@@ -113,23 +113,23 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
     return budgets
 
 
-def worst_line(
+def find_worst_line(
     got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
 ) -> WorstLine | None:
     """The line nearest to its budget, or furthest beyond it; None where none is judged. All elements are finite."""
     found: list[WorstLine] = []
-    for kind, error in _by_kind(got, reference, "error") if lines else ():
+    for kind, error in _iterate_kinds(got, reference, "error") if lines else ():
         if kind not in lines:
             continue
-        allowed = lines[kind].allowed(multiplier, eps)
+        allowed = lines[kind].compute_allowed(multiplier, eps)
         # Where nothing is allowed, nothing may be off: 0 / 0 is no excess.
         excess = (error / allowed).nan_to_num(nan=0.0, posinf=math.inf)
         place = int(excess.argmax())
-        found.append(WorstLine(_name(kind, place, got.shape), float(error[place]), float(allowed[place])))
+        found.append(WorstLine(_format_line(kind, place, got.shape), float(error[place]), float(allowed[place])))
     return max(found, key=lambda line: line.error / line.allowed if line.allowed else math.inf, default=None)
 
 
-def _by_kind(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _iterate_kinds(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
     """(kind, root mean square on each line) of one - other, or of other itself for the 'size'."""
     if not one.numel() or not one.dim():
         return
@@ -183,7 +183,7 @@ def _sums_of_squares(one: torch.Tensor, other: torch.Tensor, of: str) -> tuple[t
     return rows, columns
 
 
-def _name(kind: str, place: int, shape: torch.Size) -> str:
+def _format_line(kind: str, place: int, shape: torch.Size) -> str:
     if kind == "row":
         index: tuple[int, ...] = ()
         for size in reversed(shape[:-1]):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import scan
-from pytest_attnperf.correctness.budget import budget
-from pytest_attnperf.correctness.lines import Lines, WorstLine, measure_lines, worst_line
+from pytest_attnperf.correctness.budget import compute_budget
+from pytest_attnperf.correctness.lines import Lines, WorstLine, find_worst_line, measure_lines
 from pytest_attnperf.correctness.scan import Allowed, Scan
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import ErrorFigures, Tolerance
@@ -49,27 +49,27 @@ class Yardstick:
     rms_error: float
     lines: Lines = field(default_factory=dict)
 
-    def joined(self, other: Yardstick) -> Yardstick:
+    def merge(self, other: Yardstick) -> Yardstick:
         """The larger errors of two draws of the same problem; the lines are those of this draw."""
         return replace(
             self, max_error=max(self.max_error, other.max_error), rms_error=max(self.rms_error, other.rms_error)
         )
 
-    def stretched(self, factor: float) -> Yardstick:
+    def scale_largest(self, factor: float) -> Yardstick:
         """The largest error times a factor, for one that was taken over few elements."""
         return replace(self, max_error=self.max_error * factor)
 
-    def limited(self, rms_error: float) -> Yardstick:
+    def limit_rms(self, rms_error: float) -> Yardstick:
         """The same with a root mean square of so much at most."""
         return replace(self, rms_error=min(self.rms_error, rms_error))
 
-    def loosened(self, other: Yardstick) -> Yardstick:
+    def loosen(self, other: Yardstick) -> Yardstick:
         """The larger errors of two plain computations on the same inputs, line by line."""
-        lines = {kind: one.joined(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
-        return replace(self.joined(other), lines=self.lines | lines)
+        lines = {kind: one.merge(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
+        return replace(self.merge(other), lines=self.lines | lines)
 
 
-def measure(
+def measure_yardstick(
     name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False, by_line: bool = True
 ) -> Yardstick:
     """The yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
@@ -94,7 +94,7 @@ def measure(
             found = scan.scan_any(plain, reference, unit)
             _require_measurable(name, reference, plain, found, non_finite=non_finite)
         if found.largest and _is_exact(reference):
-            ours, truth = _values(plain, reference, found.worst)
+            ours, truth = _read_values(plain, reference, found.worst)
             raise MismatchError(
                 f"the reference of {name!r} holds {reference.dtype}, which is compared exactly, but the plain "
                 f"computation differs from it, most at {scan.unravel(found.worst, plain.shape)}: {ours:.6g} against "
@@ -106,7 +106,7 @@ def measure(
         return Yardstick(plain.dtype, found.largest, found.rms, lines)
 
 
-def compare(
+def compare_output(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
 ) -> ErrorFigures:
     """Figures of one output; whether they are good enough is said by `budget.problems`.
@@ -137,7 +137,7 @@ def compare(
 
     _require_comparable(name, got, reference, yardstick)
     multiplier = tolerance.for_output(name)
-    base, rms_base = (budget(error, 0.0, multiplier) for error in (yardstick.max_error, yardstick.rms_error))
+    base, rms_base = (compute_budget(error, 0.0, multiplier) for error in (yardstick.max_error, yardstick.rms_error))
     if not math.isfinite(base + rms_base):
         raise MismatchError(
             f"the budget of {name!r} is not finite ({multiplier:g} x {yardstick.max_error:.3g}): no result could "
@@ -154,21 +154,21 @@ def compare(
             raise MismatchError(
                 f"the reference of {name!r} is too large to be judged: its squares overflow fp64; use smaller inputs"
             )
-        figures = _at_worst(check, name, got, reference, found, allowed)
+        figures = _measure_worst(check, name, got, reference, found, allowed)
         figures = replace(
             figures,
-            rms_error=_storable(found.rms),
-            rms_budget=_storable(rms_base + allowed.eps * typical / 2),
+            rms_error=_clamp_to_finite(found.rms),
+            rms_budget=_clamp_to_finite(rms_base + allowed.eps * typical / 2),
         )
         if not found.violations:
-            figures = _with_line(figures, worst_line(got, reference, yardstick.lines, multiplier, allowed.eps))
+            figures = _with_line(figures, find_worst_line(got, reference, yardstick.lines, multiplier, allowed.eps))
         if not found.violations and figures.max_error <= figures.max_budget:
             return figures
-        count, first, last = scan.beyond(got, reference, allowed)
+        count, first, last = scan.find_violations(got, reference, allowed)
         return replace(figures, beyond_count=count, beyond_first=first, beyond_last=last)
 
 
-def constant_value(reference: torch.Tensor) -> float | None:
+def find_constant_value(reference: torch.Tensor) -> float | None:
     """The one value that all finite elements of a reference have; None where they differ or are fewer than two."""
     import torch
 
@@ -181,8 +181,8 @@ def constant_value(reference: torch.Tensor) -> float | None:
         return None if finite.numel() < 2 or bool((finite != finite[0]).any()) else float(finite[0])
 
 
-def constant_text(name: str, value: float) -> str:
-    """What is said of a reference that `constant_value` gives a value for."""
+def describe_constant(name: str, value: float) -> str:
+    """What is said of a reference that `find_constant_value` gives a value for."""
     return (
         f"the reference of {name!r} is constant ({value:.6g} everywhere): many wrong results would agree "
         "with it; use inputs that give different elements"
@@ -207,35 +207,37 @@ def rounding_step(dtype: torch.dtype) -> float:
 def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:
     if line is None:
         return figures
-    return replace(figures, line=line.name, line_error=_storable(line.error), line_budget=_storable(line.allowed))
+    return replace(
+        figures, line=line.name, line_error=_clamp_to_finite(line.error), line_budget=_clamp_to_finite(line.allowed)
+    )
 
 
-def _at_worst(
+def _measure_worst(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, found: Scan, allowed: Allowed
 ) -> ErrorFigures:
     """The figures of the worst element and its neighbours; without those of the root mean square."""
     place = scan.unravel(found.worst, got.shape)
-    first, ours, truth = scan.around(got, reference, place, AROUND)
+    first, ours, truth = scan.read_neighbours(got, reference, place, AROUND)
     middle = (place[-1] if place else 0) - first
     worst, expected = ours[middle], truth[middle]
     magnitude = max(abs(expected), found.typical) if math.isfinite(expected) else found.typical
     return ErrorFigures(
         check=check,
         output=name,
-        max_error=0.0 if worst == expected else _storable(abs(worst - expected)),
-        max_budget=_storable(magnitude * allowed.eps + allowed.base),
+        max_error=0.0 if worst == expected else _clamp_to_finite(abs(worst - expected)),
+        max_budget=_clamp_to_finite(magnitude * allowed.eps + allowed.base),
         rms_error=0.0,
         rms_budget=0.0,
         worst_index=place,
-        worst_got=_storable(worst),
-        worst_expected=_storable(expected),
+        worst_got=_clamp_to_finite(worst),
+        worst_expected=_clamp_to_finite(expected),
         nan_count=found.nan_count,
         inf_count=found.inf_count,
         finite_count=found.finite_count,
         elements=got.numel(),
         around_first=first,
-        around_got=tuple(_word(value) for value in ours),
-        around_expected=tuple(_word(value) for value in truth),
+        around_got=tuple(_as_json_value(value) for value in ours),
+        around_expected=tuple(_as_json_value(value) for value in truth),
     )
 
 
@@ -289,13 +291,15 @@ def _require_measurable(
 ) -> None:
     """Raise MismatchError unless what is not finite was announced and agrees, and something finite is left."""
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
-        if not non_finite and not all(bool(part.isfinite().all()) for _, part, _ in scan.chunks(tensor, tensor)):
+        if not non_finite and not all(
+            bool(part.isfinite().all()) for _, part, _ in scan.iterate_chunks(tensor, tensor)
+        ):
             raise MismatchError(
                 f"the {what} of {name!r} holds NaN or Inf: no error can be measured against it, so a check could not "
                 "fail; use inputs it is finite on, or announce the output in the workload's `non_finite_outputs`"
             )
     if found.violations:
-        ours, truth = _values(plain, reference, found.worst)
+        ours, truth = _read_values(plain, reference, found.worst)
         raise MismatchError(
             f"the plain computation of {name!r} must hold the NaN and Inf of the reference and no others: "
             f"{found.violations} of {reference.numel()} elements differ, first at "
@@ -343,16 +347,16 @@ def _is_exact(tensor: torch.Tensor) -> bool:
     return not tensor.is_floating_point()
 
 
-def _values(ours: torch.Tensor, truth: torch.Tensor, index: int) -> tuple[float, float]:
+def _read_values(ours: torch.Tensor, truth: torch.Tensor, index: int) -> tuple[float, float]:
     """Both values at a flat index."""
-    _, mine, theirs = scan.around(ours, truth, scan.unravel(index, ours.shape), 0)
+    _, mine, theirs = scan.read_neighbours(ours, truth, scan.unravel(index, ours.shape), 0)
     return mine[0], theirs[0]
 
 
-def _word(value: float) -> float | str:
+def _as_json_value(value: float) -> float | str:
     """A number as it is, NaN and Inf as 'nan', 'inf' and '-inf', because JSON has none."""
     return float(value) if math.isfinite(value) else str(value)
 
 
-def _storable(value: float) -> float:
+def _clamp_to_finite(value: float) -> float:
     return max(-sys.float_info.max, min(float(value), sys.float_info.max)) if value == value else sys.float_info.max

@@ -48,26 +48,26 @@ class OutsideTensors:
 
     def __init__(self, reference: Reference, inputs: Tensors) -> None:
         self._reference = reference
-        self._before = self._sums()
+        self._before = self._compute_sums()
         if self._before:
             # Whatever it raises is said where its results are needed.
             with contextlib.suppress(Exception):
-                reference.plain(inputs)
-            again = self._sums()
+                reference.compute_plain(inputs)
+            again = self._compute_sums()
             self._before = {name: own for name, own in self._before.items() if again.get(name) == own}
 
     @property
-    def watched(self) -> tuple[str, ...]:
+    def watched_names(self) -> tuple[str, ...]:
         """Names of what is watched."""
         return tuple(self._before)
 
-    def problems(self, inputs: Tensors) -> tuple[str, ...]:
+    def list_problems(self, inputs: Tensors) -> tuple[str, ...]:
         """In words, which of them calls have changed, as far as the reference's result for `inputs` shows it."""
         if not self._before:
             return ()
-        now = self._sums()
+        now = self._compute_sums()
         changed = [name for name, before in self._before.items() if now.get(name, before) != before]
-        tensors = tensors_reached(self._reference.fn) if changed else {}
+        tensors = find_reached_tensors(self._reference.fn) if changed else {}
         return tuple(
             f"the call changed a tensor that is no input: {name!r}, {tuple(tensors[name].shape)} "
             f"{str(tensors[name].dtype).removeprefix('torch.')}, which the reference reads, too, so that it computes "
@@ -76,10 +76,10 @@ class OutsideTensors:
             if name in tensors and self._is_read(tensors[name], inputs)
         )
 
-    def _sums(self) -> dict[str, Sum]:
+    def _compute_sums(self) -> dict[str, Sum]:
         chosen: dict[str, torch.Tensor] = {}
         left = BYTES_MOST
-        for name, tensor in tensors_reached(self._reference.fn).items():
+        for name, tensor in find_reached_tensors(self._reference.fn).items():
             size = tensor.numel() * tensor.element_size()
             if size <= left:
                 chosen[name], left = tensor, left - size
@@ -94,7 +94,7 @@ class OutsideTensors:
         import torch
 
         before = _sum_of_bits(tensor)
-        results = self._reference.plain(inputs)
+        results = self._reference.compute_plain(inputs)
         if bool(_sum_of_bits(tensor) != before):
             return False
         own = each_once(tensor.detach())
@@ -103,7 +103,7 @@ class OutsideTensors:
             with torch.inference_mode():
                 # Of integers 0, because an index that is none would end more than this case.
                 own.fill_(math.nan if own.is_floating_point() or own.is_complex() else 0)
-            return _are_apart(results, self._reference.plain(inputs))
+            return _are_apart(results, self._reference.compute_plain(inputs))
         except Exception:
             return True  # what it makes of other values is its own affair
         finally:
@@ -151,12 +151,12 @@ DEPTH_MOST = 8
 """Containers and functions within one another."""
 
 
-def tensors_reached(fn: Callable[..., Any]) -> dict[str, torch.Tensor]:
+def find_reached_tensors(fn: Callable[..., Any]) -> dict[str, torch.Tensor]:
     """Plain tensors that calls of `fn` can read beside its arguments, by the names under which its code has them."""
     walk = _Walk()
     # It says nothing against anybody if an object cannot be looked into.
     with contextlib.suppress(Exception):
-        walk.value("", fn, (), 0)
+        walk.visit_value("", fn, (), 0)
     return walk.found
 
 
@@ -168,32 +168,32 @@ class _Walk:
         self._seen: set[tuple[int, int]] = set()
         self._kept: list[Any] = []  # an id is another object's once its own is gone
 
-    def value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
+    def visit_value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
         """Look at one object; `names` are those that the code which has it uses."""
         import torch
 
         if isinstance(value, (str, bytes, int, float, type, type(None))) or depth > DEPTH_MOST:
             return
         if isinstance(value, types.FunctionType):
-            self._function(name, value, None, depth)
+            self._visit_function(name, value, None, depth)
         elif isinstance(value, types.MethodType):
-            self._method(name, value.__func__, value.__self__, depth)
+            self._visit_method(name, value.__func__, value.__self__, depth)
         elif isinstance(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
-                self.value(name, part, names, depth + 1)
+                self.visit_value(name, part, names, depth + 1)
         elif self._is_new(value):
             if isinstance(value, torch.Tensor):
-                self._tensor(name, value)
+                self._visit_tensor(name, value)
             elif isinstance(value, torch.nn.Module):
-                self._module(name, value, depth)
+                self._visit_module(name, value, depth)
             elif isinstance(value, Mapping):
                 for key, part in value.items():
-                    self.value(f"{name}[{key!r}]" if name else str(key), part, names, depth + 1)
+                    self.visit_value(f"{name}[{key!r}]" if name else str(key), part, names, depth + 1)
             elif isinstance(value, (list, tuple, set, frozenset)):
                 for number, part in enumerate(value):
-                    self.value(f"{name}[{number}]", part, names, depth + 1)
+                    self.visit_value(f"{name}[{number}]", part, names, depth + 1)
             else:
-                self._object(name, value, names, depth)
+                self._visit_object(name, value, names, depth)
 
     def _is_new(self, value: Any, owner: Any = None) -> bool:
         key = (id(value), id(owner))
@@ -203,7 +203,7 @@ class _Walk:
         self._kept += [value, owner]
         return True
 
-    def _tensor(self, name: str, tensor: torch.Tensor) -> None:
+    def _visit_tensor(self, name: str, tensor: torch.Tensor) -> None:
         import torch
 
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
@@ -212,51 +212,51 @@ class _Walk:
                 name += "'"
             self.found[name] = tensor
 
-    def _module(self, name: str, module: torch.nn.Module, depth: int) -> None:
+    def _visit_module(self, name: str, module: torch.nn.Module, depth: int) -> None:
         """Parameters and buffers, and what its forward pass reads beside them."""
         for key, tensor in (*module.named_parameters(), *module.named_buffers()):
             if self._is_new(tensor):
-                self._tensor(f"{name}.{key}" if name else key, tensor)
-        self._method(name, type(module).forward, module, depth)
+                self._visit_tensor(f"{name}.{key}" if name else key, tensor)
+        self._visit_method(name, type(module).forward, module, depth)
 
-    def _object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
+    def _visit_object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
         """A module's, a namespace's or an instance's attributes that the code names, and what calling it reads."""
         own = getattr(value, "__dict__", {})
-        if isinstance(value, types.ModuleType) and _is_everybodys(value.__name__):
+        if isinstance(value, types.ModuleType) and _is_shared_module(value.__name__):
             return
         for key in names:
             if key in own:
-                self.value(f"{name}.{key}", own[key], names, depth + 1)
+                self.visit_value(f"{name}.{key}", own[key], names, depth + 1)
         called = next((vars(kind)["__call__"] for kind in type(value).__mro__ if "__call__" in vars(kind)), None)
         if isinstance(called, types.FunctionType):
-            self._method(name, called, value, depth)
+            self._visit_method(name, called, value, depth)
 
-    def _method(self, name: str, fn: Any, owner: Any, depth: int) -> None:
+    def _visit_method(self, name: str, fn: Any, owner: Any, depth: int) -> None:
         if isinstance(fn, types.FunctionType):
-            self._function(name, fn, owner, depth)
+            self._visit_function(name, fn, owner, depth)
             return
-        self.value(name, fn, (), depth + 1)
+        self.visit_value(name, fn, (), depth + 1)
 
-    def _function(self, name: str, fn: types.FunctionType, owner: Any, depth: int) -> None:
+    def _visit_function(self, name: str, fn: types.FunctionType, owner: Any, depth: int) -> None:
         """Its closure, defaults and globals; of its owner the attributes and methods that it names."""
-        if depth > DEPTH_MOST or _is_everybodys(fn.__module__ or "") or not self._is_new(fn, owner):
+        if depth > DEPTH_MOST or _is_shared_module(fn.__module__ or "") or not self._is_new(fn, owner):
             return
         names = _names_in(fn.__code__)
-        for key, part in _own(fn).items():
-            self.value(key, part, names, depth + 1)
+        for key, part in _list_own(fn).items():
+            self.visit_value(key, part, names, depth + 1)
         for key in names:
             if key in fn.__globals__:
-                self.value(key, fn.__globals__[key], names, depth + 1)
+                self.visit_value(key, fn.__globals__[key], names, depth + 1)
             if owner is None or isinstance(owner, type):
                 continue
             attributes, method = getattr(owner, "__dict__", {}), getattr(type(owner), key, None)
             if key in attributes:
-                self.value(f"{name or 'self'}.{key}", attributes[key], names, depth + 1)
+                self.visit_value(f"{name or 'self'}.{key}", attributes[key], names, depth + 1)
             elif isinstance(method, types.FunctionType):
-                self._function(name, method, owner, depth + 1)
+                self._visit_function(name, method, owner, depth + 1)
 
 
-def _own(fn: types.FunctionType) -> dict[str, Any]:
+def _list_own(fn: types.FunctionType) -> dict[str, Any]:
     """What a function holds itself, by the names that its code has for it."""
     code = fn.__code__
     arguments = code.co_varnames[: code.co_argcount]
@@ -277,5 +277,5 @@ def _names_in(code: types.CodeType) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _is_everybodys(module: str) -> bool:
+def _is_shared_module(module: str) -> bool:
     return module.partition(".")[0] in NOT_OURS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.backends import put
+from pytest_attnperf.backends import copy_into
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.base import in_place
@@ -49,7 +49,7 @@ class OwnInputs:
         """
         import torch
 
-        if problems := [text for number in self.writable for text in self._other_layout(number, inputs)]:
+        if problems := [text for number in self.writable for text in self._list_layout_problems(number, inputs)]:
             return (), problems
         with torch.no_grad():
             for beside in self._prepared.beside:  # calls before this one may have written there
@@ -59,37 +59,37 @@ class OwnInputs:
                 f"Prepared.convert changes input {number}, which a call is to write in place: it must be loaded as it "
                 "is given"
                 for number in self.writable
-                if not poison.bit_equal(self._prepared.tensors[number], inputs[number])
+                if not poison.is_bit_equal(self._prepared.tensors[number], inputs[number])
             ]
             self._require_consistent(inputs)
             self._beside = [beside.memory.clone() for beside in self._prepared.beside]
             return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
 
-    def apart(self, inputs: Tensors) -> Tensors:
+    def copy_for_reference(self, inputs: Tensors) -> Tensors:
         """Canonical inputs for a reference, which may write in place, too: copies of those that a call writes to."""
         return tuple(tensor.clone() if number in self._views else tensor for number, tensor in enumerate(inputs))
 
-    def taken(self) -> dict[int, torch.Tensor]:
+    def copy_written(self) -> dict[int, torch.Tensor]:
         """Copies of what lies where a call writes, by number of the input."""
-        return {number: self._writable(self._prepared.tensors, number).clone() for number in self.writable}
+        return {number: self._writable_part(self._prepared.tensors, number).clone() for number in self.writable}
 
-    def put(self, taken: dict[int, torch.Tensor]) -> None:
+    def put_back(self, taken: dict[int, torch.Tensor]) -> None:
         """Put back what was taken."""
         import torch
 
         with torch.inference_mode():
             for number, copy in taken.items():
-                self._writable(self._prepared.tensors, number).copy_(copy)
+                self._writable_part(self._prepared.tensors, number).copy_(copy)
 
-    def changed(self, loaded: Tensors) -> list[str]:
+    def restore_and_list_changes(self, loaded: Tensors) -> list[str]:
         """What a call has changed that it may not change. What it may, is afterwards as it was loaded."""
-        self.put({number: self._writable(loaded, number) for number in self.writable})
+        self.put_back({number: self._writable_part(loaded, number) for number in self.writable})
         return [
             f"the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
-            f"not what it was before the call{self._but(number)}{self._advice(number)}"
+            f"not what it was before the call{self._format_writable_part(number)}{self._format_advice(number)}"
             for number, (before, after) in enumerate(zip(loaded, self._prepared.tensors, strict=True))
-            if not poison.bit_equal(before, after)
-        ] or self._written_beside()
+            if not poison.is_bit_equal(before, after)
+        ] or self._list_writes_beside()
 
     def restore(self, loaded: Tensors) -> None:
         """Everything as it was loaded."""
@@ -99,21 +99,21 @@ class OwnInputs:
             for beside, before in zip(self._prepared.beside, self._beside, strict=True):
                 beside.memory.copy_(before)
             for own, copy in zip(self._prepared.tensors, loaded, strict=True):
-                put(own, copy)
+                copy_into(own, copy)
 
     def destroy(self) -> None:
         """Overwrite everything, so that whatever still reads it shows."""
         poison.destroy(self._prepared.tensors)
 
-    def hold(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
+    def has_memory_of(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
         """Whether a tensor lies in the memory of an input; without `writable`, of one that no call may write to."""
         return any(
-            poison.overlap(tensor, own)
+            poison.has_overlap(tensor, own)
             for number, own in enumerate(self._prepared.tensors)
             if writable or number not in self._views
         )
 
-    def outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
+    def name_outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
         """What was taken, under the names of the outputs that it holds; `names` are all outputs of the reference.
 
         Raises WorkloadError when there are fewer outputs than inputs to write to.
@@ -126,18 +126,18 @@ class OwnInputs:
             )
         return dict(zip(known[len(known) - len(taken) :], taken.values(), strict=True))
 
-    def _writable(self, tensors: Tensors, number: int) -> torch.Tensor:
+    def _writable_part(self, tensors: Tensors, number: int) -> torch.Tensor:
         """The part of one input that may change. Raises WorkloadError when the workload gives other memory."""
         whole = tensors[number]
         view = self._views[number](whole)
-        if view.numel() and not poison.overlap(view, whole):
+        if view.numel() and not poison.has_overlap(view, whole):
             raise WorkloadError(
                 f"in_place of {self._workload.id} gives memory outside input {number}, of shape "
                 f"{tuple(whole.shape)}, for the part of it that a call writes; return a view of the tensor"
             )
         return view
 
-    def _other_layout(self, number: int, inputs: Tensors) -> list[str]:
+    def _list_layout_problems(self, number: int, inputs: Tensors) -> list[str]:
         """In words, what is not canonical about a tensor that a call is to write to."""
         if not 0 <= number < len(inputs):
             raise WorkloadError(
@@ -149,7 +149,7 @@ class OwnInputs:
             return []
         return [
             f"a call is to write to input {number} in place, so that Prepared.tensors[{number}] must be as the input, "
-            f"{_described(wanted)} and contiguous; it is {_described(own)}"
+            f"{_format_tensor(wanted)} and contiguous; it is {_format_tensor(own)}"
         ]
 
     def _require_consistent(self, inputs: Tensors) -> None:
@@ -157,34 +157,34 @@ class OwnInputs:
         if not self._prepared.beside:  # only there inputs lie as they were given
             return
         for number, (own, new) in enumerate(zip(self._prepared.tensors, inputs, strict=True)):
-            if not poison.bit_equal(own, new):
+            if not poison.is_bit_equal(own, new):
                 raise WorkloadError(
                     f"inputs of {self._workload.id}: tensor {number} of shape {tuple(new.shape)} repeats elements, or "
                     "shares memory with another tensor, for one seed but not for another; make inputs that lie alike "
                     "for every seed, planted or not"
                 )
 
-    def _written_beside(self) -> list[str]:
+    def _list_writes_beside(self) -> list[str]:
         """In words, which memory beside the inputs a call has written to."""
         found = []
         for beside, before in zip(self._prepared.beside, self._beside, strict=True):
-            if not poison.bit_equal(beside.memory, before):
+            if not poison.is_bit_equal(beside.memory, before):
                 found.append(
                     f"the call wrote to memory that is no input's: what lies {beside.where} of "
                     f"{len(self._prepared.tensors)} is not what it was before the call"
                 )
         return found
 
-    def _advice(self, number: int) -> str:
+    def _format_advice(self, number: int) -> str:
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())
         if number >= len(names):
             return ""
         return f"; where that is meant, gate it with in_place=({names[number]!r},)"
 
-    def _but(self, number: int) -> str:
+    def _format_writable_part(self, number: int) -> str:
         if number not in self._views:
             return ""
-        part = tuple(self._writable(self._prepared.tensors, number).shape)
+        part = tuple(self._writable_part(self._prepared.tensors, number).shape)
         return f" outside the part of shape {part} that it is to write"
 
 
@@ -193,7 +193,7 @@ def written_in_place(prepared: Prepared, workload: Workload) -> Tensors:
     return tuple(prepared.tensors[number] for number in sorted(in_place(workload)) if number < len(prepared.tensors))
 
 
-def _described(tensor: torch.Tensor | None) -> str:
+def _format_tensor(tensor: torch.Tensor | None) -> str:
     if tensor is None:
         return "missing"
     return f"{tuple(tensor.shape)} {tensor.dtype}" + ("" if tensor.is_contiguous() else " and not contiguous")

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
-from pytest_attnperf.workloads.returned import detached, elements_of, fields_of
+from pytest_attnperf.workloads.input_memory import as_integers, each_once, memory_span
+from pytest_attnperf.workloads.returned import detach_tensor, elements_of, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
     """
     import torch
 
-    raw = detached(raw)
+    raw = detach_tensor(raw)
     parts = fields_of(raw)
     if type(raw) is torch.Tensor and raw.layout == torch.strided:
         if not (raw.is_neg() or raw.is_conj()):
@@ -50,15 +50,15 @@ def fill(tensor: torch.Tensor) -> None:
     """
     import torch
 
-    if any(overlap(tensor, spared) for spared in _spared):
+    if any(has_overlap(tensor, spared) for spared in _spared):
         return
     # Inference mode, because a backend may have made its output in it, and such a tensor cannot be changed outside.
     with torch.inference_mode():
-        _fill(each_once(tensor))
+        _fill_extreme(each_once(tensor))
 
 
 @contextlib.contextmanager
-def sparing(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+def spare_memory(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """`fill` leaves the memory of these alone meanwhile: inputs that a call writes in place, and may return."""
     held = list(tensors)
     _spared.extend(held)
@@ -81,7 +81,7 @@ def destroy(tensors: Iterable[torch.Tensor]) -> None:
         opposites = [tensor.logical_not() if tensor.dtype == torch.bool else None for tensor in flat]
         for tensor, opposite in zip(flat, opposites, strict=True):
             if opposite is None:
-                _fill(tensor)
+                _fill_extreme(tensor)
             else:
                 tensor.copy_(opposite)
 
@@ -102,7 +102,7 @@ def fill_free_blocks(like: Iterable[tuple[torch.Tensor, torch.dtype]]) -> None:
     del held
 
 
-def _fill(tensor: torch.Tensor) -> None:
+def _fill_extreme(tensor: torch.Tensor) -> None:
     import torch
 
     if tensor.is_floating_point() or tensor.is_complex():
@@ -127,15 +127,15 @@ def _poison_byte(dtype: torch.dtype) -> int:
     return 0x80 if dtype in (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz) else 0xFF
 
 
-def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+def has_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when the address ranges of two strided tensors on one device meet."""
     if one.layout != other.layout or one.device != other.device or not one.numel() or not other.numel():
         return False
-    (one_start, one_end), (other_start, other_end) = _range(one), _range(other)
+    (one_start, one_end), (other_start, other_end) = _address_range(one), _address_range(other)
     return one_start < other_end and other_start < one_end
 
 
-def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+def is_bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True when shapes, dtypes and every bit agree; NaN equals itself, and 0.0 is not -0.0."""
     import torch
 
@@ -147,8 +147,8 @@ def bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool | torch.Tensor:
-    """Whether `bit_equal` is False of any pair; a tensor on the device, which nobody has waited for, where it must look
-    at elements."""
+    """Whether `is_bit_equal` is False of any pair; a tensor on the device, which nobody has waited for, where it must
+    look at elements."""
     import torch
 
     differs = []
@@ -163,5 +163,5 @@ def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> boo
     return torch.stack([flag.to(where) for flag in differs]).any() if differs else False
 
 
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor.data_ptr() + span(tensor) * tensor.element_size()
+def _address_range(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.data_ptr() + memory_span(tensor) * tensor.element_size()

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.correctness import poison, scan
-from pytest_attnperf.correctness.digest import Digest, digest
-from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, constant_text, constant_value, measure
+from pytest_attnperf.correctness.digest import Digest, compute_digest
+from pytest_attnperf.correctness.metrics import (
+    MismatchError,
+    Yardstick,
+    describe_constant,
+    find_constant_value,
+    measure_yardstick,
+)
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.workloads.input_memory import as_integers
 from pytest_attnperf.workloads.precision import without_autocast
@@ -64,43 +70,43 @@ class Expected:
     yardsticks: dict[str, Yardstick]
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Outputs]:
+    def reveal(self) -> Iterator[Outputs]:
         """The references, readable until the block ends."""
-        _flip(self.sealed)
+        _flip_bits(self.sealed)
         try:
             yield self.sealed
         finally:
-            _flip(self.sealed)
+            _flip_bits(self.sealed)
 
-    def coarseness(self) -> dict[str, float]:
+    def measure_coarseness(self) -> dict[str, float]:
         """What the yardstick of each floating-point output is off by, in the root mean square and in units of the
         result: at least half a rounding step of the output, below which it makes no budget. None of what is rounding
         only, whose size says nothing."""
         import torch
 
-        with self.opened() as readable:
+        with self.reveal() as readable:
             return {
                 name: float(f"{max(self.yardsticks[name].rms_error / size, torch.finfo(dtype).eps / 2):.3g}")
-                for name, dtype, size in self._telling(readable)
+                for name, dtype, size in self._iterate_telling(readable)
             }
 
-    def digests(self) -> dict[str, Digest]:
+    def compute_digests(self) -> dict[str, Digest]:
         """Of the references of the same outputs."""
-        with self.opened() as readable:
-            found = {name: digest(readable[name]) for name, _, _ in self._telling(readable)}
+        with self.reveal() as readable:
+            found = {name: compute_digest(readable[name]) for name, _, _ in self._iterate_telling(readable)}
         return {name: figures for name, figures in found.items() if figures is not None}
 
-    def _telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
+    def _iterate_telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
         """Name, dtype and size of floating-point outputs that are more than rounding."""
         for name, yardstick in self.yardsticks.items():
-            size = _size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
+            size = _measure_size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
             if size > 0 and yardstick.rms_error <= WEAK_SHARE * size:
                 yield name, yardstick.dtype, size
 
     @property
     def reference(self) -> Outputs:
         """Readable copies."""
-        with self.opened() as readable:
+        with self.reveal() as readable:
             return {name: tensor.clone() for name, tensor in readable.items()}
 
 
@@ -114,7 +120,7 @@ class References:
         self._workload: Workload | None = None
         self._expected: dict[tuple[int, bool, str], Expected] = {}
 
-    def get(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
+    def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
         """What `inputs`, made by `workload.make_inputs(seed, ..., planted=planted)`, must give.
 
         Raises BadReferenceError when the reference is empty, constant, narrower than the output, or names other outputs
@@ -124,42 +130,44 @@ class References:
         if workload != self._workload:
             self._workload, self._expected = workload, {}
         key = (seed, planted, str(inputs[0].device) if inputs else "")
-        found = self._expected.pop(key, None) or _expected(workload, inputs, seed, planted)
+        found = self._expected.pop(key, None) or _make_expected(workload, inputs, seed, planted)
         self._expected[key] = found  # at the end: the first is the one unused for longest
         while len(self._expected) > HELD_MAX:
             del self._expected[next(iter(self._expected))]
         return found
 
-    def hold(self, tensor: torch.Tensor) -> bool:
+    def has_memory_of(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in the memory of a reference that is held."""
         kept = (sealed for expected in self._expected.values() for sealed in expected.sealed.values())
-        return any(poison.overlap(tensor, sealed) for sealed in kept)
+        return any(poison.has_overlap(tensor, sealed) for sealed in kept)
 
     def clear(self) -> None:
         """Free everything held."""
         self._workload, self._expected = None, {}
 
 
-def _expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> Expected:
+def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> Expected:
     """Computed, and its references sealed."""
     import torch
 
-    reference, yardsticks = _draw(workload, inputs)
+    reference, yardsticks = _draw_yardsticks(workload, inputs)
     device = str(inputs[0].device) if inputs else "cpu"
     smallest = min(tensor.numel() for tensor in reference.values())
     inputs_elements = sum(tensor.numel() for tensor in inputs)
-    count = draws(smallest, workload.flops, inputs_elements)
+    count = count_draws(smallest, workload.flops, inputs_elements)
     for draw in range(1, count):
-        _, more = _draw(workload, workload.make_inputs(seed + draw, device, planted=planted), by_line=False)
-        yardsticks = {name: yardsticks[name].joined(more[name]) for name in yardsticks}
-    yardsticks = {name: yardsticks[name].stretched(spread(reference[name].numel() * count)) for name in yardsticks}
+        _, more = _draw_yardsticks(workload, workload.make_inputs(seed + draw, device, planted=planted), by_line=False)
+        yardsticks = {name: yardsticks[name].merge(more[name]) for name in yardsticks}
+    yardsticks = {
+        name: yardsticks[name].scale_largest(estimate_spread(reference[name].numel() * count)) for name in yardsticks
+    }
     # In memory of its own: what a function returns may be expanded, or memory that it goes on using.
     sealed = {name: truth.clone(memory_format=torch.contiguous_format) for name, truth in reference.items()}
-    _flip(sealed)
+    _flip_bits(sealed)
     return Expected(sealed, yardsticks)
 
 
-def draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
+def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
     """How many draws of a problem its yardstick is measured over; 1 for all but small ones.
 
     elements          of the smallest output
@@ -171,7 +179,7 @@ def draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
     return min(wanted, 1 + EXTRA_ELEMENTS_MAX // inputs_elements) if inputs_elements else wanted
 
 
-def spread(elements: int) -> float:
+def estimate_spread(elements: int) -> float:
     """How much larger the largest of ELEMENTS_MIN rounding errors is than the largest of fewer; 1 for as many.
 
     The largest of n normal errors is about sqrt(2 ln n) standard deviations.
@@ -181,7 +189,9 @@ def spread(elements: int) -> float:
     return min(SPREAD_MOST, math.sqrt(math.log(ELEMENTS_MIN) / math.log(max(2, elements))))
 
 
-def _draw(workload: Workload, inputs: Tensors, *, by_line: bool = True) -> tuple[Outputs, dict[str, Yardstick]]:
+def _draw_yardsticks(
+    workload: Workload, inputs: Tensors, *, by_line: bool = True
+) -> tuple[Outputs, dict[str, Yardstick]]:
     """The truth and its yardsticks; of further draws lines are not asked for: those of the first are judged by."""
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
@@ -198,18 +208,18 @@ def _draw(workload: Workload, inputs: Tensors, *, by_line: bool = True) -> tuple
     for name, truth in reference.items():
         try:
             non_finite = name in workload.non_finite_outputs
-            yardsticks[name] = own = measure(name, truth, plain[name], non_finite=non_finite, by_line=by_line)
+            yardsticks[name] = own = measure_yardstick(name, truth, plain[name], non_finite=non_finite, by_line=by_line)
             if lowering is not None:
                 _require_conditioned(workload, inputs, reference, name, own)
             for low in () if non_finite else lows:
-                yardsticks[name] = _loosened(yardsticks[name], truth, low.get(name), by_line)
-            most = max(own.rms_error, WEAK_SHARE * _size(truth)) if yardsticks[name] is not own else math.inf
+                yardsticks[name] = _loosen_yardstick(yardsticks[name], truth, low.get(name), by_line)
+            most = max(own.rms_error, WEAK_SHARE * _measure_size(truth)) if yardsticks[name] is not own else math.inf
             if yardsticks[name].rms_error > most and not _is_nothing(inputs, reference, name):
-                yardsticks[name] = yardsticks[name].limited(most)
+                yardsticks[name] = yardsticks[name].limit_rms(most)
         except MismatchError as error:
             raise BadReferenceError(f"{workload.id}: {error}") from error
-        if (value := constant_value(truth)) is not None:
-            raise BadReferenceError(f"{workload.id}: {constant_text(name, value)}")
+        if (value := find_constant_value(truth)) is not None:
+            raise BadReferenceError(f"{workload.id}: {describe_constant(name, value)}")
     # A reference whose function took gradients would hold its whole graph for as long as it is kept.
     return {name: truth.detach() for name, truth in reference.items()}, yardsticks
 
@@ -222,7 +232,7 @@ def _require_conditioned(
     An output that is zero but for the rounding of the truth, such as the gradient of what a softmax takes no notice of,
     has no precision that could be asked for.
     """
-    size = _size(reference[name])
+    size = _measure_size(reference[name])
     if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
         return
     if _is_nothing(inputs, reference, name):
@@ -238,24 +248,24 @@ def _require_conditioned(
 def _is_nothing(inputs: Tensors, reference: Outputs, name: str) -> bool:
     """Whether an output is zero but for rounding."""
     floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
-    return _size(reference[name]) <= NOTHING_SHARE * max(map(_size, floats))
+    return _measure_size(reference[name]) <= NOTHING_SHARE * max(map(_measure_size, floats))
 
 
-def _size(tensor: torch.Tensor) -> float:
+def _measure_size(tensor: torch.Tensor) -> float:
     """The root mean square of the finite elements."""
     return float(scan.typical_finite_magnitude((tensor if tensor.dtype.itemsize > 1 else tensor.float()).detach()))
 
 
-def _loosened(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None, by_line: bool) -> Yardstick:
+def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None, by_line: bool) -> Yardstick:
     """The yardstick with the errors of arithmetic in low precision, where that gives a result that can be compared."""
     if low is None or low.shape != truth.shape or not low.is_floating_point() or not yardstick.dtype.is_floating_point:
         return yardstick
     if not bool(low.isfinite().all()):
         return yardstick
-    return yardstick.loosened(measure("", truth, low, by_line=by_line))
+    return yardstick.loosen(measure_yardstick("", truth, low, by_line=by_line))
 
 
-def _flip(outputs: Outputs) -> None:
+def _flip_bits(outputs: Outputs) -> None:
     """Flip the secret bits of every element in place; twice is nothing."""
     import torch
 

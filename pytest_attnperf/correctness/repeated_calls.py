@@ -41,7 +41,7 @@ Call = Callable[[], Any]
 
 
 @dataclass
-class Made:
+class RepeatedCall:
     """A call that was made: what it returned, copies of what it wrote, and whether that is unlike a right result."""
 
     number: int
@@ -78,26 +78,26 @@ class RepeatedCalls:
         started = time.perf_counter()
         while (spent := time.perf_counter() - started) < SECONDS_LEAST or (self.calls < LEAST and spent < SECONDS_MOST):
             replay = single is not None and self.calls < REPLAYS
-            ahead = 1 if replay else self._ahead()
+            ahead = 1 if replay else self._count_ahead()
             for made in self._make_some(run if replay or single is None else single, ahead):
                 self._look_at(made)
 
-    def _make_some(self, run: Call, ahead: int) -> list[Made]:
+    def _make_some(self, run: Call, ahead: int) -> list[RepeatedCall]:
         """Make one call, or several before any is waited for; one whose memory a later one uses is left out."""
-        held: list[Made] = []
+        held: list[RepeatedCall] = []
         for _ in range(ahead):
             made = self._make_one(run)
-            meeting = [one for one in held if _meet(one, made)]
+            meeting = [one for one in held if _has_common_memory(one, made)]
             self._shared = self._shared or bool(meeting)
             held = [one for one in held if one not in meeting] + [made]
             if self._shared:
                 break
-        return list(_waited_for(held))
+        return list(_wait_for(held))
 
-    def _make_one(self, run: Call) -> Made:
+    def _make_one(self, run: Call) -> RepeatedCall:
         raw, written = self.make(run, self.calls)
         self.calls += 1
-        made = Made(self.calls, raw, written, True)
+        made = RepeatedCall(self.calls, raw, written, True)
         if self._right is not None:
             made.unlike = self._is_unlike(made.tensors, self._right)
         return made
@@ -106,17 +106,17 @@ class RepeatedCalls:
         if len(again) != len(right):
             return True
         if not self.on_gpu:
-            return not all(map(poison.bit_equal, right, again))
+            return not all(map(poison.is_bit_equal, right, again))
         return poison.any_bit_differs(right, again)
 
-    def _ahead(self) -> int:
+    def _count_ahead(self) -> int:
         """How many calls to make before their results are looked at."""
         if self._right is None or not self.on_gpu or self._shared or self.problems:
             return 1
         size = sum(tensor.numel() * tensor.element_size() for tensor in self._right)
         return max(1, min(AHEAD, AHEAD_BYTES // max(1, size)))
 
-    def _look_at(self, made: Made) -> None:
+    def _look_at(self, made: RepeatedCall) -> None:
         if not made.unlike:
             return
         problems = self.judge(made.number, made.raw, made.written)
@@ -125,12 +125,12 @@ class RepeatedCalls:
             self._right = [tensor.clone() for tensor in made.tensors]
 
 
-def _meet(one: Made, other: Made) -> bool:
+def _has_common_memory(one: RepeatedCall, other: RepeatedCall) -> bool:
     """Whether two calls have given results in the same memory."""
-    return any(poison.overlap(a, b) for a in poison.tensors_in(one.raw) for b in poison.tensors_in(other.raw))
+    return any(poison.has_overlap(a, b) for a in poison.tensors_in(one.raw) for b in poison.tensors_in(other.raw))
 
 
-def _waited_for(held: list[Made]) -> Iterator[Made]:
+def _wait_for(held: list[RepeatedCall]) -> Iterator[RepeatedCall]:
     """Those calls, once the device has said of each whether it is unlike; it is asked once."""
     import torch
 
@@ -161,20 +161,20 @@ def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[]
     skip      numbers of those that must not be changed
     call      makes a call, and copies everything that it returned or wrote
     """
-    rows = [_row(tensor) for number, tensor in enumerate(tensors) if number not in skip and _is_free(tensor)]
+    rows = [_view_row(tensor) for number, tensor in enumerate(tensors) if number not in skip and _is_free(tensor)]
     kept = [row.clone() for row in rows]
     states = [kept, [row.roll(1, -1) for row in kept], [row.flip(-1) for row in kept]]
     try:
         for number in range(CALLS):
-            _put(rows, states[2 if number == CALLS - 1 else number % 2])
+            _write_rows(rows, states[2 if number == CALLS - 1 else number % 2])
             hot = call()
         time.sleep(PAUSE_SECONDS)
         cool, again = call(), call()
     finally:
-        _put(rows, kept)
+        _write_rows(rows, kept)
     found = []
     for number, results in enumerate(zip(hot, cool, again, strict=True)):
-        off, size, noise = _apart(*results)
+        off, size, noise = _measure_difference(*results)
         if off > APART * size + 4 * noise:
             found.append(
                 f"result {number} of a call that comes right after another is off by {off:.3g}, where the rms is "
@@ -189,14 +189,14 @@ def _is_free(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() > 1 and bool(tensor.numel())
 
 
-def _row(tensor: torch.Tensor) -> torch.Tensor:
+def _view_row(tensor: torch.Tensor) -> torch.Tensor:
     """A view of the first row, at most ELEMENTS_MOST of it."""
     for dim in range(tensor.dim()):
         tensor = tensor.narrow(dim, 0, min(tensor.shape[dim], ELEMENTS_MOST) if dim == tensor.dim() - 1 else 1)
     return each_once(tensor) if tensor.dim() else tensor.reshape(1)
 
 
-def _put(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+def _write_rows(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
     import torch
 
     with torch.no_grad():
@@ -204,11 +204,11 @@ def _put(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
             row.copy_(value)
 
 
-def _apart(hot: torch.Tensor, cool: torch.Tensor, again: torch.Tensor) -> tuple[float, float, float]:
+def _measure_difference(hot: torch.Tensor, cool: torch.Tensor, again: torch.Tensor) -> tuple[float, float, float]:
     """(largest difference, root mean square of the result, largest difference of two calls after a pause)."""
     import torch
 
-    if poison.bit_equal(hot, cool) or not cool.is_floating_point() or hot.shape != cool.shape:
+    if poison.is_bit_equal(hot, cool) or not cool.is_floating_point() or hot.shape != cool.shape:
         return 0.0, 1.0, 0.0
     wide = [tensor.to(torch.float32).nan_to_num(0.0, 0.0, 0.0) for tensor in (hot, cool, again)]
     off, noise = float((wide[0] - wide[1]).abs().max()), float((wide[2] - wide[1]).abs().max())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
-from pytest_attnperf.correctness.metrics import MismatchError, compare
+from pytest_attnperf.correctness.metrics import MismatchError, compare_output
 from pytest_attnperf.records import ErrorFigures, Tolerance
-from pytest_attnperf.workloads.returned import detached
+from pytest_attnperf.workloads.returned import detach_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -34,23 +34,23 @@ class Results:
         self.unnamed: tuple[str, ...] = ()
         self.strided: dict[str, tuple[int, ...]] = {}
 
-    def judged(
+    def judge(
         self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
     ) -> tuple[list[str], list[ErrorFigures]]:
         """(what is wrong with the result as such, how far each output is off).
 
         written   copies of what the call wrote in place, by number of the input
         """
-        found, outputs = self._outputs(check, raw, expected, self._own.outputs(expected.sealed, written))
-        figures, mismatches = self._compare(check, outputs, expected)
+        found, outputs = self._read_outputs(check, raw, expected, self._own.name_outputs(expected.sealed, written))
+        figures, mismatches = self._compare_outputs(check, outputs, expected)
         return found + mismatches, figures
 
-    def named(self, raw: Any, expected: Expected) -> Outputs:
+    def select_outputs(self, raw: Any, expected: Expected) -> Outputs:
         """The outputs that are judged, as they are read."""
         found = self._prepared.outputs(raw)
         return {name: found[name] for name in expected.sealed if name in found}
 
-    def _outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
+    def _read_outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
         """(problems, the outputs that can be compared).
 
         written   copies of what the call wrote in place, by name of the output
@@ -58,25 +58,26 @@ class Results:
         import torch
 
         found: list[str] = []
-        if written.keys() != expected.sealed.keys() and not _holds_results(raw):
+        if written.keys() != expected.sealed.keys() and not _has_results(raw):
             advice = (
                 "return the tensors that it has written, or name the inputs that it writes to in in_place=(...)"
                 if raw is None
                 else "its work may be done when it is read, which is not timed; return the tensors that the kernel has "
                 "written"
             )
-            found.append(f"{check}: the call returned {_kind(raw)}, in which no plain torch.Tensor is: {advice}")
+            found.append(f"{check}: the call returned {_format_kind(raw)}, in which no plain torch.Tensor is: {advice}")
         converted = self._prepared.outputs(raw)
         self.unnamed = tuple(sorted(converted.keys() - expected.sealed.keys()))
         usable: Outputs = {}
         for name in expected.sealed:
-            output = detached(converted.get(name))
+            output = detach_tensor(converted.get(name))
             if type(output) is torch.Tensor:
-                found += [f"{check}: {text}" for text in _left_to_readers(name, output)]
+                found += [f"{check}: {text}" for text in _list_unfinished(name, output)]
                 usable[name] = output.resolve_conj().resolve_neg()
             elif output is not None:
                 found.append(
-                    f"{check}: output {name!r} is {_kind(output)}, not a plain torch.Tensor: it may compute when it "
+                    f"{check}: output {name!r} is {_format_kind(output)}, not a plain torch.Tensor: it may "
+                    f"compute when it "
                     "is read"
                 )
             elif name not in written:
@@ -84,17 +85,19 @@ class Results:
                 found.append(f"{check}: output {name!r} is missing; the backend gave {gave}")
         self.strided = {name: out.stride() for name, out in usable.items() if not out.is_contiguous()}
         found += [
-            f"{check}: {text}" for name, output in usable.items() for text in self._elsewhere(name, output, written)
+            f"{check}: {text}"
+            for name, output in usable.items()
+            for text in self._list_memory_problems(name, output, written)
         ]
         usable.update(written)
         return found, {name: usable[name] for name in expected.sealed if name in usable}
 
-    def _elsewhere(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
+    def _list_memory_problems(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
         """What is wrong with the memory that an output lies in."""
-        if self._references.hold(output):
+        if self._references.has_memory_of(output):
             return [f"output {name!r} is the judge's own memory, not a result"]
         if name in written:
-            same = poison.bit_equal(output, written[name])
+            same = poison.is_bit_equal(output, written[name])
             return (
                 []
                 if same
@@ -103,24 +106,26 @@ class Results:
                     "copy, or shows other memory; give a view of the part of the input that is written"
                 ]
             )
-        if written and self._own.hold(output):
+        if written and self._own.has_memory_of(output):
             return [f"output {name!r} lies in the memory of an input; only {', '.join(map(repr, written))} may"]
         return []
 
-    def _compare(self, check: str, outputs: Outputs, expected: Expected) -> tuple[list[ErrorFigures], list[str]]:
+    def _compare_outputs(
+        self, check: str, outputs: Outputs, expected: Expected
+    ) -> tuple[list[ErrorFigures], list[str]]:
         figures: list[ErrorFigures] = []
         found: list[str] = []
-        with expected.opened() as reference:
+        with expected.reveal() as reference:
             for name, output in outputs.items():
                 yardstick = expected.yardsticks[name]
                 try:
-                    figures.append(compare(check, name, output, reference[name], yardstick, self._tolerance))
+                    figures.append(compare_output(check, name, output, reference[name], yardstick, self._tolerance))
                 except MismatchError as error:
                     found.append(f"{check}: {error}")
         return figures, found
 
 
-def _left_to_readers(name: str, output: torch.Tensor) -> list[str]:
+def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
     """What is wrong with a result that whoever reads it has to finish: torch notes a negation or conjugation only."""
     bits = {"conj": output.is_conj(), "neg": output.is_neg()}
     return [
@@ -131,12 +136,12 @@ def _left_to_readers(name: str, output: torch.Tensor) -> list[str]:
     ]
 
 
-def _holds_results(raw: Any) -> bool:
+def _has_results(raw: Any) -> bool:
     """Whether a call returned anything that is there already: a plain tensor, or a number."""
     return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
 
 
-def _kind(value: object) -> str:
+def _format_kind(value: object) -> str:
     if value is None:
         return "None"
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace("a builtins.", "a ")

@@ -30,7 +30,7 @@ class Allowed:
     eps: float
     typical: torch.Tensor
 
-    def of(self, truth: torch.Tensor) -> torch.Tensor:
+    def compute_errors(self, truth: torch.Tensor) -> torch.Tensor:
         """The error allowed to each element of a stretch of the reference."""
         return truth.abs().clamp_(min=self.typical).mul_(self.eps).add_(self.base)
 
@@ -71,7 +71,7 @@ def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
     """Root mean square of all elements, not finite where one of them is not. Shape (), fp64, no synchronisation."""
     import torch
 
-    norms = [torch.linalg.vector_norm(truth) for _, _, truth in chunks(reference, reference)]
+    norms = [torch.linalg.vector_norm(truth) for _, _, truth in iterate_chunks(reference, reference)]
     typical: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms)) / math.sqrt(reference.numel())
     return typical
 
@@ -81,8 +81,8 @@ def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
     import torch
 
     norms, counts = [], []
-    for _, _, truth in chunks(reference, reference):
-        finite = _finite(truth)
+    for _, _, truth in iterate_chunks(reference, reference):
+        finite = _is_finite(truth)
         norms.append(torch.linalg.vector_norm(truth.masked_fill(~finite, 0.0)))
         counts.append(finite.sum())
     typical: torch.Tensor = (
@@ -96,10 +96,10 @@ def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) ->
     import torch
 
     rows = [allowed.typical.expand(4)]
-    for first, ours, truth in chunks(got, reference):
+    for first, ours, truth in iterate_chunks(got, reference):
         error = (ours - truth).abs_()
         norm, largest = torch.linalg.vector_norm(error), error.amax()
-        ratio, place = error.div_(allowed.of(truth)).max(0)
+        ratio, place = error.div_(allowed.compute_errors(truth)).max(0)
         rows.append(torch.stack((ratio, place.double().add_(first), norm, largest)))
     values = torch.stack(rows).tolist()
     # A NaN or Inf on either side makes the norm one, an overflow `typical`, and 0 / 0 allowed the ratio.
@@ -116,23 +116,25 @@ def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Sc
     import torch
 
     rows = []
-    for first, ours, truth in chunks(got, reference):
-        ours_finite, nan = _finite(ours), ours != ours
-        finite = ours_finite & _finite(truth)
+    for first, ours, truth in iterate_chunks(got, reference):
+        ours_finite, nan = _is_finite(ours), ours != ours
+        finite = ours_finite & _is_finite(truth)
         same = (ours == truth) | (nan & (truth != truth))
         violated = ~(same | finite)
         error = (ours - truth).abs_().masked_fill_(~finite, 0.0)
         # Where all is exactly right, the worst is a finite element, whose figures say so.
-        ratio, place = (error / allowed.of(truth)).masked_fill_(same, 0.0).masked_fill_(~finite, -1.0).max(0)
+        ratio, place = (
+            (error / allowed.compute_errors(truth)).masked_fill_(same, 0.0).masked_fill_(~finite, -1.0).max(0)
+        )
         violation = violated.to(torch.uint8).argmax()
         errors = (ratio, place.double().add_(first), torch.linalg.vector_norm(error), error.amax())
         places = (violation.double().add_(first), allowed.typical)
         counted = (finite, violated, nan & violated, ours_finite & violated)
         rows.append(torch.stack((*errors, *places, *(mask.sum().double() for mask in counted))))
-    return _joined(torch.stack(rows).tolist())
+    return _merge_chunks(torch.stack(rows).tolist())
 
 
-def _joined(rows: list[list[float]]) -> Scan:
+def _merge_chunks(rows: list[list[float]]) -> Scan:
     """One Scan of the chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, finite."""
     finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
     worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
@@ -140,7 +142,7 @@ def _joined(rows: list[list[float]]) -> Scan:
     return Scan(int(worst), norm, largest, finite, rows[0][5], nan, violated - nan - not_inf, not_inf)
 
 
-def beyond(
+def find_violations(
     got: torch.Tensor, reference: torch.Tensor, allowed: Allowed
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """(count, smallest, largest index in every dimension) of the elements that violate the pattern or their budget.
@@ -150,9 +152,9 @@ def beyond(
     import torch
 
     mask = torch.empty(got.numel(), dtype=torch.bool, device=got.device)
-    for first, ours, truth in chunks(got, reference):
-        within = (ours - truth).abs_() <= allowed.of(truth)
-        within &= _finite(ours) & _finite(truth)
+    for first, ours, truth in iterate_chunks(got, reference):
+        within = (ours - truth).abs_() <= allowed.compute_errors(truth)
+        within &= _is_finite(ours) & _is_finite(truth)
         same = (ours == truth) | ((ours != ours) & (truth != truth))
         mask[first : first + CHUNK] = ~(within | same)
     numbers = [mask.sum()]
@@ -164,7 +166,7 @@ def beyond(
     return (count, tuple(ends[::2]), tuple(ends[1::2])) if count else (0, (), ())
 
 
-def around(
+def read_neighbours(
     got: torch.Tensor, reference: torch.Tensor, place: tuple[int, ...], reach: int
 ) -> tuple[int, list[float], list[float]]:
     """(index of the first, ours, theirs) of up to `reach` elements either side of `place` along the last dimension.
@@ -174,11 +176,11 @@ def around(
     import torch
 
     if not place:
-        return around(got.reshape(1), reference.reshape(1), (0,), reach)
+        return read_neighbours(got.reshape(1), reference.reshape(1), (0,), reach)
     first = max(0, place[-1] - reach)
     stretch = slice(first, place[-1] + reach + 1)
     ours, truth = got[place[:-1]][stretch], reference[place[:-1]][stretch]
-    if _exact(ours, truth):
+    if _is_exact(ours, truth):
         return first, ours.tolist(), truth.tolist()
     mine, theirs = torch.stack((ours.double(), truth.double())).tolist()
     return first, mine, theirs
@@ -193,7 +195,7 @@ def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
     return place
 
 
-def chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
     """(flat index of the first, ours, theirs in fp64) of every stretch of elements in row-major order.
 
     fp64 tensors are passed on without a copy: do not write into what comes. fp8 has hardly any operations of its own,
@@ -212,10 +214,10 @@ def chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, to
         yield first, ours, truth
 
 
-def _finite(values: torch.Tensor) -> torch.Tensor:
+def _is_finite(values: torch.Tensor) -> torch.Tensor:
     """`isfinite`, in half its time on a CPU."""
     return values.abs() < math.inf
 
 
-def _exact(ours: torch.Tensor, truth: torch.Tensor) -> bool:
+def _is_exact(ours: torch.Tensor, truth: torch.Tensor) -> bool:
     return not (ours.is_floating_point() or truth.is_floating_point())

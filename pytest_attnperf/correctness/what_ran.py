@@ -43,29 +43,34 @@ class Trace:
     on_gpu: bool = False
 
 
-def problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
+def list_problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
     """Why the time of such a call would not be the backend's; empty when nothing speaks against it."""
-    crossings = [] if declares.host_sync else _crossings(trace)
-    return [*crossings, *_streams(trace), *_undeclared(trace, declares, backend)]
+    crossings = [] if declares.host_sync else _list_crossings(trace)
+    return [*crossings, *_list_stream_problems(trace), *_list_undeclared(trace, declares, backend)]
 
 
-def differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
+def list_differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
     """What ran now and did not when the baseline was recorded, and the other way round; empty when nothing differs.
 
     A kernel under another name is the same one, and called renamed, where its machine code is known to be. A machine
     code that is unknown on one side (`isa_hash` '') says nothing.
     """
-    ours, theirs = _by_name(now), _by_name(stored)
-    names = _renamed(ours, theirs)
+    ours, theirs = _group_by_name(now), _group_by_name(stored)
+    names = _find_renamed(ours, theirs)
     gone = [launches for name, launches in theirs.items() if name not in ours and name not in names.values()]
     added = [launches for name, launches in ours.items() if name not in theirs and name not in names]
-    found = [f"no longer runs {_shown(launches[0])}" for launches in gone]
-    found += [f"runs {_shown(launches[0])}, which it did not" for launches in added]
+    found = [f"no longer runs {_format_launch(launches[0])}" for launches in gone]
+    found += [f"runs {_format_launch(launches[0])}, which it did not" for launches in added]
     for name, old in names.items():
-        changes = _changes(f"{short_name(name[1])} (renamed, it was {short_name(old[1])})", ours[name], theirs[old])
-        found += changes or [f"{short_name(old[1])} is renamed to {short_name(name[1])}, the same machine code"]
+        changes = _describe_changes(
+            f"{shorten_name(name[1])} (renamed, it was {shorten_name(old[1])})", ours[name], theirs[old]
+        )
+        found += changes or [f"{shorten_name(old[1])} is renamed to {shorten_name(name[1])}, the same machine code"]
     return found + [
-        change for name in ours if name in theirs for change in _changes(short_name(name[1]), ours[name], theirs[name])
+        change
+        for name in ours
+        if name in theirs
+        for change in _describe_changes(shorten_name(name[1]), ours[name], theirs[name])
     ]
 
 
@@ -73,7 +78,7 @@ Work = tuple[str, str, tuple[int, ...], tuple[int, ...], int]
 """Kind of work; its machine code, or the name of a copy or set; grid, block and shared memory of its launch."""
 
 
-def identity(launches: Iterable[Launch]) -> tuple[tuple[Work, float], ...] | None:
+def compute_launch_identity(launches: Iterable[Launch]) -> tuple[tuple[Work, float], ...] | None:
     """The launch identity: each kind of work with its calls, in a fixed order, whatever kernels are called.
 
     A kernel is told by ISA hash, grid, block and shared memory (LDS); the static part of it belongs to the code, so
@@ -90,13 +95,13 @@ def identity(launches: Iterable[Launch]) -> tuple[tuple[Work, float], ...] | Non
     return tuple(sorted(calls.items())) or None
 
 
-def unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool:
+def is_launch_unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool:
     """Whether both are known to have run the same machine code, launched in the same way, equally often."""
-    ours, theirs = identity(now), identity(before)
+    ours, theirs = compute_launch_identity(now), compute_launch_identity(before)
     if ours is None or theirs is None or len(ours) != len(theirs):
         return False
     pairs = zip(ours, theirs, strict=True)
-    return all(work == old_work and _as_often(calls, old_calls) for (work, calls), (old_work, old_calls) in pairs)
+    return all(work == old_work and _is_as_often(calls, old_calls) for (work, calls), (old_work, old_calls) in pairs)
 
 
 def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
@@ -107,24 +112,25 @@ def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
     return tuple(sorted(replace(one, calls=round(count / calls, 4)) for one, count in counts.items()))
 
 
-def short_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A name that fits a line: the middle of a long one left out."""
     half = NAME_LIMIT // 2
     return name if len(name) <= NAME_LIMIT else f"{name[:half]}...{name[-half:]}"
 
 
-def _crossings(trace: Trace) -> list[str]:
+def _list_crossings(trace: Trace) -> list[str]:
     crossed = [launch for launch in trace.launches if launch.kind == "copy" and _CROSSING.search(launch.name)]
     if not crossed:
         return []
     return [
-        f"the call copied {_bytes(crossed)} between host and device ({_listed(crossed)}): work ran on the CPU, or the "
+        f"the call copied {_format_bytes(crossed)} between host and device ({_join_launches(crossed)}): work "
+        f"ran on the CPU, or the "
         "GPU waited for the host, as for .item() or .cpu(); inputs must be on the device before the call, and results "
         "stay there. A function that must wait is gated with host_sync=True, and timed by the host's clock"
     ]
 
 
-def _streams(trace: Trace) -> list[str]:
+def _list_stream_problems(trace: Trace) -> list[str]:
     if trace.branches:
         return [
             "the call uses another stream beside the one it was made on: its captured graph holds work that may run "
@@ -133,33 +139,38 @@ def _streams(trace: Trace) -> list[str]:
     if not trace.other_streams:
         return []
     return [
-        f"the call ran {_listed(trace.other_streams)} on another stream than the one it was made on, so that a timer "
+        f"the call ran {_join_launches(trace.other_streams)} on another stream than the one it was made on, so "
+        f"that a timer "
         "may not see this work: launch on torch.cuda.current_stream()"
     ]
 
 
-def _undeclared(trace: Trace, declares: Declares, backend: str) -> list[str]:
+def _list_undeclared(trace: Trace, declares: Declares, backend: str) -> list[str]:
     found = []
     ran_there = [launch.name for launch in trace.launches if launch.kind in ("kernel", "operator")]
     kernels = ran_there if trace.on_gpu else []
     operators = sorted(trace.operators or ())
     if trace.on_gpu:
-        found += [_missing(backend, "kernel", want, kernels) for want in declares.kernels if not _any(want, kernels)]
+        found += [
+            _describe_missing(backend, "kernel", want, kernels)
+            for want in declares.kernels
+            if not _has_match(want, kernels)
+        ]
     if trace.operators is not None:
-        wanted = [want for want in declares.operators if not _any(want, operators)]
-        found += [_missing(backend, "operator", want, ran_there) for want in wanted]
+        wanted = [want for want in declares.operators if not _has_match(want, operators)]
+        found += [_describe_missing(backend, "operator", want, ran_there) for want in wanted]
     for never in declares.never:
         ran = [name for name in (*kernels, *operators) if re.search(never, name)]
         if ran:
             found.append(
-                f"{backend} declares that nothing named {never!r} runs, but {short_name(ran[0])} did: another "
+                f"{backend} declares that nothing named {never!r} runs, but {shorten_name(ran[0])} did: another "
                 "implementation was used than the one it is named after"
             )
     return found
 
 
-def _missing(backend: str, kind: str, want: str, ran: Sequence[str]) -> str:
-    names = list(dict.fromkeys(short_name(name) for name in ran))
+def _describe_missing(backend: str, kind: str, want: str, ran: Sequence[str]) -> str:
+    names = list(dict.fromkeys(shorten_name(name) for name in ran))
     more = f" and {len(names) - LISTED_MOST} more" if len(names) > LISTED_MOST else ""
     listed = ", ".join(names[:LISTED_MOST]) or "nothing that was seen"
     return (
@@ -168,7 +179,7 @@ def _missing(backend: str, kind: str, want: str, ran: Sequence[str]) -> str:
     )
 
 
-def _any(pattern: str, names: Iterable[str]) -> bool:
+def _has_match(pattern: str, names: Iterable[str]) -> bool:
     return any(re.search(pattern, name) for name in names)
 
 
@@ -176,14 +187,14 @@ _Name = tuple[str, str]
 _ByName = dict[_Name, list[Launch]]
 
 
-def _by_name(launches: Iterable[Launch]) -> _ByName:
+def _group_by_name(launches: Iterable[Launch]) -> _ByName:
     found: _ByName = {}
     for launch in launches:
         found.setdefault((launch.kind, launch.name), []).append(launch)
     return found
 
 
-def _renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
+def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
     """Our name -> theirs, of kernels whose name the other side lacks and whose machine code is known to be the same.
 
     Where several names share one machine code, nobody can say which became which.
@@ -192,23 +203,23 @@ def _renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
     added = [name for name in ours if name not in theirs]
     gone = [name for name in theirs if name not in ours]
     for name in added:
-        codes = _codes(ours[name])
-        same = [old for old in gone if codes and _codes(theirs[old]) == codes]
-        if len(same) == 1 and sum(_codes(ours[other]) == codes for other in added) == 1:
+        codes = _collect_codes(ours[name])
+        same = [old for old in gone if codes and _collect_codes(theirs[old]) == codes]
+        if len(same) == 1 and sum(_collect_codes(ours[other]) == codes for other in added) == 1:
             found[name] = same[0]
     return found
 
 
-def _changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
+def _describe_changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
     """How the launches of one name differ: calls, then shapes, then machine code."""
-    codes, old_codes = _codes(ours), _codes(theirs)
+    codes, old_codes = _collect_codes(ours), _collect_codes(theirs)
     same_code, other_code = bool(codes) and codes == old_codes, bool(codes and old_codes) and codes != old_codes
     compiled = [f"{shown} was compiled to other machine code"] if other_code else []
     now, before = sum(launch.calls for launch in ours), sum(launch.calls for launch in theirs)
-    if not _as_often(now, before):
+    if not _is_as_often(now, before):
         same = ": the same machine code" if same_code else ""
         return [f"runs {shown} {now:g} times a call, {before:g} before{same}", *compiled]
-    shapes, old_shapes = {_shape(launch) for launch in ours}, {_shape(launch) for launch in theirs}
+    shapes, old_shapes = {_format_shape(launch) for launch in ours}, {_format_shape(launch) for launch in theirs}
     if shapes != old_shapes:
         same = f": the same machine code, launched with another {_what_differs(ours, theirs)}" if same_code else ""
         text = f"launches {shown} with {'; '.join(sorted(shapes))}, before with {'; '.join(sorted(old_shapes))}{same}"
@@ -216,7 +227,7 @@ def _changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
     return compiled
 
 
-def _codes(launches: Iterable[Launch]) -> frozenset[str]:
+def _collect_codes(launches: Iterable[Launch]) -> frozenset[str]:
     """The machine code of kernels; empty where that of any is not known."""
     codes = frozenset(launch.isa_hash for launch in launches)
     return frozenset() if "" in codes else codes
@@ -233,29 +244,29 @@ def _what_differs(ours: Iterable[Launch], theirs: Iterable[Launch]) -> str:
     return " and ".join(part for part, differs in parts.items() if differs) or "combination of grids and blocks"
 
 
-def _as_often(now: float, before: float) -> bool:
+def _is_as_often(now: float, before: float) -> bool:
     return abs(now - before) <= CALLS_APART * max(now, before)
 
 
-def _shape(launch: Launch) -> str:
+def _format_shape(launch: Launch) -> str:
     if launch.kind != "kernel":
         return f"{launch.grid[0]} bytes" if launch.grid else "an unknown size"
     return f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of shared memory"
 
 
-def _shown(launch: Launch) -> str:
-    return short_name(launch.name)
+def _format_launch(launch: Launch) -> str:
+    return shorten_name(launch.name)
 
 
-def _listed(launches: Sequence[Launch]) -> str:
+def _join_launches(launches: Sequence[Launch]) -> str:
     counts: Counter[str] = Counter()
     for launch in launches:
-        counts[short_name(launch.name)] += max(1, round(launch.calls))
+        counts[shorten_name(launch.name)] += max(1, round(launch.calls))
     parts = [f"{count} x {name}" for name, count in counts.items()]
     more = f" and {len(parts) - LISTED_MOST} more" if len(parts) > LISTED_MOST else ""
     return ", ".join(parts[:LISTED_MOST]) + more
 
 
-def _bytes(copies: Sequence[Launch]) -> str:
+def _format_bytes(copies: Sequence[Launch]) -> str:
     total = sum(copy.grid[0] * max(1, round(copy.calls)) for copy in copies if copy.grid)
     return f"{total} bytes" if total else "data"

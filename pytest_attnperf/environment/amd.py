@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_attnperf.environment.system import ProbeError, Reading, System, stated
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System, probe_or_unknown
 
 MICROWATTS_PER_WATT = 1e6
 
@@ -38,13 +38,13 @@ def must_match(device_id: str, system: System) -> dict[str, str]:
     Partitions are what the driver calls them (SPX, CPX; NPS1, NPS4), 'none' on a card that has no such file.
     """
     return {
-        "power_cap_w": stated(lambda: _power_cap_w(device_id, system)),
-        "compute_partition": stated(lambda: _partition("current_compute_partition", device_id, system)),
-        "memory_partition": stated(lambda: _partition("current_memory_partition", device_id, system)),
+        "power_cap_w": probe_or_unknown(lambda: _power_cap_w(device_id, system)),
+        "compute_partition": probe_or_unknown(lambda: _read_partition("current_compute_partition", device_id, system)),
+        "memory_partition": probe_or_unknown(lambda: _read_partition("current_memory_partition", device_id, system)),
     }
 
 
-def _folder(device_id: str, system: System) -> str:
+def _find_folder(device_id: str, system: System) -> str:
     folder = f"sys/bus/pci/devices/{device_id}"
     if not device_id:
         raise ProbeError("torch gives no PCI address")
@@ -53,13 +53,13 @@ def _folder(device_id: str, system: System) -> str:
     return folder
 
 
-def _partition(name: str, device_id: str, system: System) -> str:
-    path = f"{_folder(device_id, system)}/{name}"
+def _read_partition(name: str, device_id: str, system: System) -> str:
+    path = f"{_find_folder(device_id, system)}/{name}"
     return system.read(path) if (system.root / path).exists() else "none"
 
 
 def _power_cap_w(device_id: str, system: System) -> str:
-    folder = _folder(device_id, system)
+    folder = _find_folder(device_id, system)
     caps = sorted((system.root / folder).glob("hwmon/hwmon*/power1_cap"))
     if not caps:
         raise ProbeError(f"/{folder} has no hwmon/*/power1_cap")
@@ -69,22 +69,22 @@ def _power_cap_w(device_id: str, system: System) -> str:
     return f"{int(text) / MICROWATTS_PER_WATT:.0f}"
 
 
-def read_state(pci_address: str, system: System) -> Reading:
+def read_state(pci_address: str, system: System) -> DeviceReading:
     """Clocks, temperature and power of the GPU at this PCI address. Raises ProbeError when sysfs does not show it."""
-    folder = _folder(pci_address, system)
+    folder = _find_folder(pci_address, system)
     values = {"device_id": pci_address}
     unknown = []
     for name, (files, per_unit) in SENSORS.items():
-        value = _sensor(folder, files, per_unit, system) or _current_level(folder, name, system)
+        value = _read_sensor(folder, files, per_unit, system) or _read_current_level(folder, name, system)
         if value:
             values[name] = value
         else:
             unknown.append(name)
     notes = [f"/{folder} gives no {', '.join(unknown)}"] if unknown else []
-    return Reading(values, notes=(*notes, NO_THROTTLE_STATUS))
+    return DeviceReading(values, notes=(*notes, NO_THROTTLE_STATUS))
 
 
-def _sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:
+def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:
     """The first of the hwmon files that holds a number, in our unit; '' where none does."""
     for name in files:
         for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
@@ -97,7 +97,7 @@ def _sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System
     return ""
 
 
-def _current_level(folder: str, name: str, system: System) -> str:
+def _read_current_level(folder: str, name: str, system: System) -> str:
     """'1: 2100Mhz *' -> '2100'."""
     if name not in _LEVELS:
         return ""

@@ -85,7 +85,7 @@ def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], syste
     system = system or System()
     told = all(card.product for card in cards) or not gpus.nvidia_minors(system.root)
     of_machine = [] if told else _nvidia_cards(system)
-    by_speed = _by_speed(of_machine, environ)
+    by_speed = _is_sorted_by_speed(of_machine, environ)
     if not by_speed and len({card.product for card in cards}) == 1:
         return
     named = [(card.uuid, card.product) for card in of_machine] or [(card.uuid, card.product) for card in cards]
@@ -97,7 +97,7 @@ def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], syste
     )
 
 
-def described(device_id: str, cards: Sequence[Card], cases: int, system: System | None = None) -> GpuRecord:
+def make_gpu_record(device_id: str, cards: Sequence[Card], cases: int, system: System | None = None) -> GpuRecord:
     """What is known now of the card that processes called `device_id` (see `DeviceInfo`), which measured `cases`."""
     system = system or System()
     fits = [card for card in cards if device_id in (card.uuid, card.pci_bus)]
@@ -121,7 +121,7 @@ def described(device_id: str, cards: Sequence[Card], cases: int, system: System 
     )
 
 
-def pci_address(text: str) -> str:
+def parse_pci_address(text: str) -> str:
     """'00000000:17:00.0', as nvidia-smi writes it, or '0000:17:00.0' -> '0000:17:00.0'; '' for other text."""
     found = _PCI.fullmatch(text.strip())
     return f"{found[1][-4:]}:{found[2]}:{found[3]}.{found[4]}".lower() if found else ""
@@ -130,19 +130,19 @@ def pci_address(text: str) -> str:
 def _nvidia_cards(system: System) -> list[_Nvidia]:
     """By PCI address; empty where neither the driver nor nvidia-smi tells all of those that have a device node."""
     minors = gpus.nvidia_minors(system.root)
-    found = _of_driver(system, minors)
+    found = _read_driver_cards(system, minors)
     if len(found) != len(minors):
-        found = _of_nvidia_smi(system)
+        found = _read_smi_cards(system)
     return found if len(found) == len(minors) else []
 
 
-def _of_driver(system: System, minors: Sequence[int]) -> list[_Nvidia]:
+def _read_driver_cards(system: System, minors: Sequence[int]) -> list[_Nvidia]:
     """Only cards whose device node is here: a container may show the driver's whole folder."""
-    folders = {pci_address(path.name): path.name for path in (system.root / NVIDIA_FOLDER).glob("*")}
+    folders = {parse_pci_address(path.name): path.name for path in (system.root / NVIDIA_FOLDER).glob("*")}
     found = []
     for address in sorted(filter(None, folders)):
         try:
-            said = _information(system.read(f"{NVIDIA_FOLDER}/{folders[address]}/information"))
+            said = _parse_information(system.read(f"{NVIDIA_FOLDER}/{folders[address]}/information"))
         except ProbeError:
             continue
         uuid = said.get("GPU UUID", "")
@@ -151,20 +151,20 @@ def _of_driver(system: System, minors: Sequence[int]) -> list[_Nvidia]:
     return found
 
 
-def _information(text: str) -> dict[str, str]:
+def _parse_information(text: str) -> dict[str, str]:
     """'GPU UUID: <tab> GPU-...' lines as a dictionary."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _of_nvidia_smi(system: System) -> list[_Nvidia]:
+def _read_smi_cards(system: System) -> list[_Nvidia]:
     try:
         answer = system.run(QUERY)
     except ProbeError:
         return []
     rows = [[field.strip() for field in line.split(",")] for line in answer.splitlines() if line.strip()]
-    good = [row for row in rows if len(row) == 3 and row[0].startswith(NAMED) and pci_address(row[1])]
-    found = [_Nvidia(uuid, pci_address(address), product) for uuid, address, product in good]
+    good = [row for row in rows if len(row) == 3 and row[0].startswith(NAMED) and parse_pci_address(row[1])]
+    found = [_Nvidia(uuid, parse_pci_address(address), product) for uuid, address, product in good]
     return sorted(found, key=lambda card: card.pci_bus) if len(good) == len(rows) else []
 
 
@@ -172,7 +172,7 @@ def _nvidia_card(token: str, found: Sequence[_Nvidia], environ: Mapping[str, str
     if token.startswith("MIG-"):
         return Card(token, token, uuid=token, name=token)
     if token.isdigit():
-        fits = [found[int(token)]] if int(token) < len(found) and not _by_speed(found, environ) else []
+        fits = [found[int(token)]] if int(token) < len(found) and not _is_sorted_by_speed(found, environ) else []
     else:
         fits = [card for card in found if card.uuid.startswith(token)]
     if len(fits) != 1:
@@ -181,7 +181,7 @@ def _nvidia_card(token: str, found: Sequence[_Nvidia], environ: Mapping[str, str
     return Card(card.uuid, token, card.uuid, card.pci_bus, card.product, card.uuid)
 
 
-def _by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) -> bool:
+def _is_sorted_by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) -> bool:
     """Whether CUDA counts these in another order than ours: the fastest first."""
     return len({card.product for card in found}) > 1 and environ.get(ORDER) != PCI_ORDER
 
@@ -189,7 +189,7 @@ def _by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) -> bool:
 def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
     """Partitions of one card share its UUID and its address; the driver's own id tells them apart."""
     try:
-        card = kfd.card(token, system, environ)
+        card = kfd.find_card(token, system, environ)
     except ProbeError:
         return Card(token, token, name=_within_rocr(token, environ))
     name = f"{card.uuid or card.pci_address}-{card.gpu_id}"
@@ -242,7 +242,7 @@ def lease_card(
     until = time.monotonic() + wait_s
     while not (leases := lease_free(cards, folder, most=1)):
         if time.monotonic() >= until:
-            raise GpuBusyError(_busy_text([card.index for card in cards], folder, environ))
+            raise GpuBusyError(_describe_busy([card.index for card in cards], folder, environ))
         time.sleep(POLL_S)
     return leases[0]
 
@@ -281,7 +281,7 @@ def file_name(card: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", card)
 
 
-def _busy_text(tokens: Sequence[str], folder: Path, environ: Mapping[str, str]) -> str:
+def _describe_busy(tokens: Sequence[str], folder: Path, environ: Mapping[str, str]) -> str:
     count = len(tokens)
     gpus = f"{count} visible GPU{'' if count == 1 else 's'}"
     workers = int(environ.get(XDIST_WORKERS, "0"))

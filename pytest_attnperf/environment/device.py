@@ -22,7 +22,7 @@ UNNAMED_PRODUCTS = frozenset({"radeon-graphics", "unnamed"})
 """What amdgpu calls a card it has no marketing name for."""
 
 
-def describe_device(device: str, *, interpreted: bool = False, system: System | None = None) -> DeviceInfo:
+def identify_device(device: str, *, interpreted: bool = False, system: System | None = None) -> DeviceInfo:
     """Identify 'cuda' (both vendors, the current device) or 'cpu'.
 
     `interpreted` says that Triton kernels run interpreted in this process. `device_id` is 'GPU-<uuid>' on NVIDIA (what
@@ -30,7 +30,7 @@ def describe_device(device: str, *, interpreted: bool = False, system: System | 
     where torch sees no GPU.
     """
     if device == "cpu":
-        return _cpu(interpreted, system or System())
+        return _identify_cpu(interpreted, system or System())
     if device != "cuda":
         raise UsageError(f"unknown device {device!r}; known: cpu, cuda (which also names AMD GPUs)")
     import torch
@@ -41,10 +41,10 @@ def describe_device(device: str, *, interpreted: bool = False, system: System | 
             "use --attnperf-device=cpu, or install a torch build for this GPU"
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return describe_gpu(properties, is_rocm=torch.version.hip is not None)
+    return identify_gpu(properties, is_rocm=torch.version.hip is not None)
 
 
-def describe_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
+def identify_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
     """A DeviceInfo from torch's device properties."""
     name, memory_bytes = str(properties.name), int(properties.total_memory)
     compute_units = int(properties.multi_processor_count)
@@ -71,11 +71,11 @@ def _pci_address(properties: Any) -> str:
     return f"{getattr(properties, 'pci_domain_id', 0):04x}:{bus:02x}:{getattr(properties, 'pci_device_id', 0):02x}.0"
 
 
-def _cpu(interpreted: bool, system: System) -> DeviceInfo:
+def _identify_cpu(interpreted: bool, system: System) -> DeviceInfo:
     import torch
 
     try:
-        name = cpu_model(system)
+        name = read_cpu_model(system)
     except ProbeError:
         name = platform.machine()
     return DeviceInfo(
@@ -93,7 +93,7 @@ _MODEL = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 _NOISE = re.compile(r"\((R|TM)\)|@.*$|\bCPU\b|\b\d+-Core\b|\bProcessor\b", re.IGNORECASE)
 
 
-def cpu_model(system: System) -> str:
+def read_cpu_model(system: System) -> str:
     """Model name from /proc/cpuinfo, e.g. 'AMD EPYC 9B14'. Raises ProbeError where it has none (many ARM kernels)."""
     found = _MODEL.search(system.read("proc/cpuinfo"))
     if not found:
@@ -103,7 +103,7 @@ def cpu_model(system: System) -> str:
 
 def cpu_product(model: str) -> str:
     """'AMD EPYC 9B14 96-Core Processor' -> 'amd-epyc-9b14'; the core count is compared as compute_units instead."""
-    return slug(_NOISE.sub(" ", model))
+    return make_slug(_NOISE.sub(" ", model))
 
 
 def cpu_must_match(threads: int) -> dict[str, str]:
@@ -122,7 +122,7 @@ _VENDOR = re.compile(r"^(NVIDIA|AMD|Advanced Micro Devices)\b,?\s*", re.IGNORECA
 _INSTINCT = re.compile(r"\bMI\d{3}[AX]?\b", re.IGNORECASE)
 
 
-def slug(text: str) -> str:
+def make_slug(text: str) -> str:
     """Lower case, runs of anything but letters and digits as one hyphen: 'H100 80GB HBM3' -> 'h100-80gb-hbm3'."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
 
@@ -134,4 +134,4 @@ def gpu_product(name: str) -> str:
     Instinct model, because it only says how the card is passed through.
     """
     instinct = _INSTINCT.search(name)
-    return instinct[0].lower() if instinct else slug(_VENDOR.sub("", name.strip()))
+    return instinct[0].lower() if instinct else make_slug(_VENDOR.sub("", name.strip()))

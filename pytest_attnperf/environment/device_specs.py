@@ -93,10 +93,10 @@ class DeviceSpec:
 def all_specs() -> tuple[DeviceSpec, ...]:
     """Every row of the table."""
     text = resources.files("pytest_attnperf.environment").joinpath("device_specs.json").read_text(encoding="utf-8")
-    return tuple(_spec(row) for row in json.loads(text)["devices"])
+    return tuple(_parse_spec(row) for row in json.loads(text)["devices"])
 
 
-def _spec(row: dict[str, Any]) -> DeviceSpec:
+def _parse_spec(row: dict[str, Any]) -> DeviceSpec:
     return DeviceSpec(**{**row, "products": tuple(row["products"])})
 
 

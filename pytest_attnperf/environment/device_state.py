@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.environment import amd, kfd, nvidia
-from pytest_attnperf.environment.system import ProbeError, Reading, System
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
 from pytest_attnperf.records import DeviceState
 
 KINDS = ("cpu", "cuda", "rocm", "gpu")
@@ -31,7 +31,7 @@ class Watch:
     token: str
     kind: str
     system: System
-    before: Reading
+    before: DeviceReading
     other_processes: tuple[str, ...]
     environ: Mapping[str, str]
 
@@ -40,7 +40,7 @@ class Watch:
 
         device_id   `DeviceInfo.device_id` of the workers: a note says when the readings are of another card
         """
-        after = self._after()
+        after = self._read_after()
         notes = [*self.before.notes, *(note for note in after.notes if note not in self.before.notes)]
         if note := _other_card(self.before.values.get("device_id", ""), device_id):
             notes.append(note)
@@ -52,16 +52,18 @@ class Watch:
             notes=tuple(notes),
         )
 
-    def _after(self) -> Reading:
+    def _read_after(self) -> DeviceReading:
         if not self.before.values:
-            return Reading()  # what could not be asked before has its note already
+            return DeviceReading()  # what could not be asked before has its note already
         try:
-            return _read(self.token, self.kind, self.system, self.environ, self.before.fields)
+            return _read_state(self.token, self.kind, self.system, self.environ, self.before.fields)
         except ProbeError as error:
-            return Reading(notes=(f"the state of the device after the run is not known: {error}",))
+            return DeviceReading(notes=(f"the state of the device after the run is not known: {error}",))
 
 
-def begin(token: str, kind: str = "", system: System | None = None, environ: Mapping[str, str] | None = None) -> Watch:
+def start_watch(
+    token: str, kind: str = "", system: System | None = None, environ: Mapping[str, str] | None = None
+) -> Watch:
     """Read the device's state and list whoever computes on it, before the first worker exists.
 
     token     what CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES takes (see `gpus.visible_gpus`); '' on a CPU
@@ -76,46 +78,48 @@ def begin(token: str, kind: str = "", system: System | None = None, environ: Map
         raise ValueError(f"device state: unknown kind {kind!r}; known: {', '.join(KINDS)}")
     system = system or System()
     environ = os.environ if environ is None else environ
-    kind = _vendor(system) if kind == "gpu" else kind
+    kind = _guess_vendor(system) if kind == "gpu" else kind
     try:
-        before = _read(token, kind, system, environ)
+        before = _read_state(token, kind, system, environ)
     except ProbeError as error:
         note = f"the state of the device and other processes on it are not known: {error}"
-        return Watch(token, kind, system, Reading(notes=(note,)), (), environ)
-    processes, notes = _processes(token, kind, system, environ)
-    notes = [*before.notes, *notes, *_warnings(token, before)]
+        return Watch(token, kind, system, DeviceReading(notes=(note,)), (), environ)
+    processes, notes = _list_processes(token, kind, system, environ)
+    notes = [*before.notes, *notes, *_list_warnings(token, before)]
     return Watch(token, kind, system, replace(before, notes=tuple(notes)), tuple(processes), environ)
 
 
-def _vendor(system: System) -> str:
+def _guess_vendor(system: System) -> str:
     """AMD only where its driver is and no card of NVIDIA's; nvidia-smi says whether the other guess is right."""
     nodes = (system.root / "dev").glob("nvidia*")
     amd_only = (system.root / "dev/kfd").exists() and not any(_NVIDIA_NODE.fullmatch(node.name) for node in nodes)
     return "rocm" if amd_only else "cuda"
 
 
-def _read(token: str, kind: str, system: System, environ: Mapping[str, str], fields: tuple[str, ...] = ()) -> Reading:
+def _read_state(
+    token: str, kind: str, system: System, environ: Mapping[str, str], fields: tuple[str, ...] = ()
+) -> DeviceReading:
     """One reading. `fields` are those that the driver is known to take. Raises ProbeError."""
     if kind == "cuda":
         return nvidia.read_state(token, system, [fields] if fields else None)
     if kind == "rocm":
-        return amd.read_state(kfd.card(token, system, environ).pci_address, system)
-    return Reading({"load_per_core": f"{_load(system) / _cores(system):.2f}"})
+        return amd.read_state(kfd.find_card(token, system, environ).pci_address, system)
+    return DeviceReading({"load_per_core": f"{_read_load(system) / _count_cores(system):.2f}"})
 
 
-def _processes(token: str, kind: str, system: System, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+def _list_processes(token: str, kind: str, system: System, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """(compute processes, notes). Our workers do not exist yet, so that every one is somebody else's."""
     try:
         if kind == "cuda":
-            return nvidia.compute_processes(token, system)
+            return nvidia.list_compute_processes(token, system)
         if kind == "rocm":
-            return kfd.compute_processes(kfd.card(token, system, environ).gpu_id, system), []
+            return kfd.list_compute_processes(kfd.find_card(token, system, environ).gpu_id, system), []
     except ProbeError as error:
         return [], [f"other processes on the device are not known: {error}"]
     return [], []
 
 
-def _warnings(token: str, before: Reading) -> list[str]:
+def _list_warnings(token: str, before: DeviceReading) -> list[str]:
     """What must be known of the device before it is measured on."""
     mode = before.values.get("compute_mode", "")
     if mode.startswith("Exclusive"):
@@ -132,7 +136,7 @@ def _warnings(token: str, before: Reading) -> list[str]:
     return []
 
 
-def _throttled_s(before: Reading, after: Reading) -> dict[str, float]:
+def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float]:
     """Seconds by reason; a counter that is gone or went back (the driver was loaded anew) says nothing."""
     grown = {
         reason: (end_us - before.throttled_us[reason]) / 1e6
@@ -152,7 +156,7 @@ def _other_card(read_of: str, measured_on: str) -> str:
     )
 
 
-def _load(system: System) -> float:
+def _read_load(system: System) -> float:
     text = system.read("proc/loadavg")
     try:
         return float(text.split()[0])
@@ -160,6 +164,6 @@ def _load(system: System) -> float:
         raise ProbeError(f"/proc/loadavg holds {text[:40]!r}") from None
 
 
-def _cores(system: System) -> int:
+def _count_cores(system: System) -> int:
     """Cores of the machine that the load belongs to, which a container's limit does not change."""
     return max(1, len(_CORE.findall(system.read("proc/stat"))))

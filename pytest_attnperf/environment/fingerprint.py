@@ -15,10 +15,12 @@ def take_fingerprint(device: DeviceInfo, system: System | None = None) -> Finger
     method and cache state belong to a case and are added to `must_match` with its samples.
     """
     system = system or System()
-    return Fingerprint({**_identity(device), **_state(device, system)}, software.named_fields(device.kind, system))
+    return Fingerprint(
+        {**_make_identity(device), **_read_state(device, system)}, software.named_fields(device.kind, system)
+    )
 
 
-def _identity(device: DeviceInfo) -> dict[str, str]:
+def _make_identity(device: DeviceInfo) -> dict[str, str]:
     return {
         "arch": device.arch,
         "product": device.product,
@@ -26,7 +28,7 @@ def _identity(device: DeviceInfo) -> dict[str, str]:
     }
 
 
-def _state(device: DeviceInfo, system: System) -> dict[str, str]:
+def _read_state(device: DeviceInfo, system: System) -> dict[str, str]:
     """Power cap and partitions; threads on a CPU (`compute_units` is what torch uses)."""
     if device.kind == "cuda":
         return nvidia.must_match(device.device_id, system)

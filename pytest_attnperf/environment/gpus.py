@@ -33,9 +33,9 @@ def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ..
     """
     nvidia = nvidia_minors(root)
     if nvidia:
-        return _selected(_first_set(environ, NVIDIA_VARIABLES), _indices(len(nvidia)))
-    amd = _selected(environ.get("ROCR_VISIBLE_DEVICES"), _indices(_amd_nodes(root)))
-    return _selected(_first_set(environ, AMD_VARIABLES), _indices(len(amd)))
+        return _select_indices(_first_set(environ, NVIDIA_VARIABLES), _list_indices(len(nvidia)))
+    amd = _select_indices(environ.get("ROCR_VISIBLE_DEVICES"), _list_indices(_count_amd_nodes(root)))
+    return _select_indices(_first_set(environ, AMD_VARIABLES), _list_indices(len(amd)))
 
 
 def visible_gpus_here() -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
 
     Where torch's build cannot be told, the device nodes decide.
     """
-    vendor = _vendor(root)
+    vendor = _find_vendor(root)
     if not vendor:
         return False, "no GPU: no /dev/nvidia0 and no GPU under /dev/kfd"
     build, kind = torch_build(), torch_build_kind()
@@ -89,10 +89,10 @@ def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
     return True, f"{len(tokens)} {vendor} GPU{'s' if len(tokens) > 1 else ''} visible, torch {build}"
 
 
-def _vendor(root: Path) -> str:
+def _find_vendor(root: Path) -> str:
     if nvidia_minors(root):
         return "NVIDIA"
-    return "AMD" if _amd_nodes(root) else ""
+    return "AMD" if _count_amd_nodes(root) else ""
 
 
 def nvidia_minors(root: Path) -> tuple[int, ...]:
@@ -101,15 +101,15 @@ def nvidia_minors(root: Path) -> tuple[int, ...]:
     return tuple(sorted(int(node[1]) for node in found if node))
 
 
-def _amd_nodes(root: Path) -> int:
+def _count_amd_nodes(root: Path) -> int:
     """How many KFD nodes are GPUs this process may open."""
     if not (root / "dev/kfd").exists():
         return 0
     nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-    return sum(_gpu_id(node) != "0" for node in nodes)
+    return sum(_read_gpu_id(node) != "0" for node in nodes)
 
 
-def _gpu_id(node: Path) -> str:
+def _read_gpu_id(node: Path) -> str:
     """'0' for a CPU, and for a GPU that the container's device cgroup withholds: the kernel then answers EPERM."""
     try:
         return node.read_text().strip()
@@ -117,7 +117,7 @@ def _gpu_id(node: Path) -> str:
         return "0"
 
 
-def _indices(count: int) -> tuple[str, ...]:
+def _list_indices(count: int) -> tuple[str, ...]:
     return tuple(str(index) for index in range(count))
 
 
@@ -125,7 +125,7 @@ def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None
     return next((environ[name] for name in names if name in environ), None)
 
 
-def _selected(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
+def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
     """What a VISIBLE_DEVICES setting leaves.
 
     Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing when one

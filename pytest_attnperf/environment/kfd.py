@@ -15,7 +15,7 @@ PROCESSES = "sys/class/kfd/kfd/proc"
 
 
 @dataclass(frozen=True)
-class Card:
+class KfdCard:
     """A GPU node: KFD's own id, the UUID that ROCR takes, and the PCI address that sysfs and torch's name give."""
 
     gpu_id: str
@@ -23,12 +23,12 @@ class Card:
     pci_address: str
 
 
-def card(token: str, system: System, environ: Mapping[str, str]) -> Card:
+def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard:
     """The card that HIP_VISIBLE_DEVICES means by `token`: an index within ROCR_VISIBLE_DEVICES, or a UUID.
 
     Raises ProbeError when there is none.
     """
-    cards = _visible(_cards(system), environ.get("ROCR_VISIBLE_DEVICES"))
+    cards = _filter_visible(_list_cards(system), environ.get("ROCR_VISIBLE_DEVICES"))
     for index, found in enumerate(cards):
         if token in (str(index), found.uuid):
             return found
@@ -36,23 +36,23 @@ def card(token: str, system: System, environ: Mapping[str, str]) -> Card:
     raise ProbeError(f"/{NODES} shows no GPU {token!r}; it shows: {names or 'none'}")
 
 
-def compute_processes(gpu_id: str, system: System) -> list[str]:
+def list_compute_processes(gpu_id: str, system: System) -> list[str]:
     """Processes that hold memory of this card, each 'pid name'; those whose memory is not told are listed, too."""
     folder = system.root / PROCESSES
     pids = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
-    return [f"{pid} {process_name(pid, system)}" for pid in pids if _holds_memory(pid, gpu_id, system)]
+    return [f"{pid} {read_process_name(pid, system)}" for pid in pids if _has_memory(pid, gpu_id, system)]
 
 
-def architectures(system: System) -> list[str]:
+def list_architectures(system: System) -> list[str]:
     """Architectures of the GPUs that the driver shows, e.g. ['gfx942']; empty without an AMD GPU.
 
     The driver writes them as one number, 90402 for gfx942: major, minor and stepping, two digits each, and the last two
     become hexadecimal digits of the name (90010 is gfx90a).
     """
     found = []
-    for node in _nodes(system):
+    for node in _list_nodes(system):
         try:
-            number = _properties(f"{NODES}/{node}", system).get("gfx_target_version", 0)
+            number = _read_properties(f"{NODES}/{node}", system).get("gfx_target_version", 0)
         except ProbeError:
             continue
         if number > 0:
@@ -60,39 +60,39 @@ def architectures(system: System) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _cards(system: System) -> list[Card]:
-    found = (_card(f"{NODES}/{node}", system) for node in _nodes(system))
+def _list_cards(system: System) -> list[KfdCard]:
+    found = (_read_card(f"{NODES}/{node}", system) for node in _list_nodes(system))
     return [node for node in found if node is not None]
 
 
-def _nodes(system: System) -> list[str]:
+def _list_nodes(system: System) -> list[str]:
     """Names of the topology's nodes in numeric order, CPUs included."""
     return sorted((path.name for path in (system.root / NODES).glob("*") if path.name.isdigit()), key=int)
 
 
-def _properties(folder: str, system: System) -> dict[str, int]:
+def _read_properties(folder: str, system: System) -> dict[str, int]:
     """The numbers among a node's properties. Raises ProbeError where they cannot be read."""
     words = (line.split() for line in system.read(f"{folder}/properties").splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
 
 
-def _card(folder: str, system: System) -> Card | None:
+def _read_card(folder: str, system: System) -> KfdCard | None:
     """None for a CPU, and for a GPU that the container's device cgroup withholds: the kernel then answers EPERM."""
     try:
         gpu_id = system.read(f"{folder}/gpu_id")
         if gpu_id == "0":
             return None
-        properties = _properties(folder, system)
+        properties = _read_properties(folder, system)
     except ProbeError:
         return None
     location, domain = properties.get("location_id", 0), properties.get("domain", 0)
     # The lowest three bits are a partition's number on MI300, not a PCI function.
     address = f"{domain:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.0"
     unique_id = properties.get("unique_id", 0)
-    return Card(gpu_id, f"GPU-{unique_id:016x}" if unique_id else "", address)
+    return KfdCard(gpu_id, f"GPU-{unique_id:016x}" if unique_id else "", address)
 
 
-def _visible(cards: list[Card], setting: str | None) -> list[Card]:
+def _filter_visible(cards: list[KfdCard], setting: str | None) -> list[KfdCard]:
     """What ROCR_VISIBLE_DEVICES leaves, in its order; it stops at the first entry that names no card."""
     if setting is None:
         return cards
@@ -105,14 +105,14 @@ def _visible(cards: list[Card], setting: str | None) -> list[Card]:
     return left
 
 
-def _holds_memory(pid: int, gpu_id: str, system: System) -> bool:
+def _has_memory(pid: int, gpu_id: str, system: System) -> bool:
     try:
         return system.read(f"{PROCESSES}/{pid}/vram_{gpu_id}") != "0"
     except ProbeError:
         return not any((system.root / PROCESSES / str(pid)).glob("vram_*"))
 
 
-def process_name(pid: int, system: System) -> str:
+def read_process_name(pid: int, system: System) -> str:
     """Read the name of a process, as far as this process may see it."""
     try:
         return system.read(f"proc/{pid}/comm")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pytest_attnperf.environment.system import ProbeError, Reading, System
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
 
 QUERY = ("power.limit", "mig.mode.current")
 _NOT_AVAILABLE = ("[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "")
@@ -64,18 +64,18 @@ def must_match(device_id: str, system: System) -> dict[str, str]:
     one 'mig', and its product name holds the slice's size. NVIDIA has no memory partitions.
     """
     try:
-        power_limit, mig_mode = _query(device_id, system)
+        power_limit, mig_mode = _query_fields(device_id, system)
     except ProbeError as error:
         unknown = f"unknown ({error})"
         return {"power_cap_w": unknown, "compute_partition": unknown, "memory_partition": "none"}
     return {
-        "power_cap_w": _watts(power_limit),
+        "power_cap_w": _format_watts(power_limit),
         "compute_partition": "mig" if mig_mode == "Enabled" else "none",
         "memory_partition": "none",
     }
 
 
-def _query(device_id: str, system: System) -> list[str]:
+def _query_fields(device_id: str, system: System) -> list[str]:
     command = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
     if not device_id:
         raise ProbeError("torch gives no UUID to ask nvidia-smi about")
@@ -86,7 +86,7 @@ def _query(device_id: str, system: System) -> list[str]:
     return fields
 
 
-def _watts(text: str) -> str:
+def _format_watts(text: str) -> str:
     """'700.00' -> '700'."""
     if text in _NOT_AVAILABLE:
         return "unknown (nvidia-smi gives no power limit)"
@@ -103,7 +103,7 @@ def state_queries() -> list[tuple[str, ...]]:
     return [(*known, newer, *counters), (*known, newer), (*known, older), known]
 
 
-def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | None = None) -> Reading:
+def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | None = None) -> DeviceReading:
     """The state of the GPU that nvidia-smi calls `token` (an index or a UUID), in one call where the driver is new.
 
     queries   lists of fields, tried until one is not refused; `Reading.fields` says which was taken
@@ -120,11 +120,11 @@ def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | 
                 raise
             refusal = error
             continue
-        return _reading(fields, answer)
+        return _parse_reading(fields, answer)
     raise refusal
 
 
-def compute_processes(token: str, system: System) -> tuple[list[str], list[str]]:
+def list_compute_processes(token: str, system: System) -> tuple[list[str], list[str]]:
     """(processes, notes): compute processes on a GPU, each 'pid name (memory)'.
 
     A container often sees none, or the host's process ids. Raises ProbeError when nvidia-smi cannot be asked.
@@ -152,18 +152,18 @@ def reasons_in_words(mask: int) -> str:
     return ", ".join([*words, *([f"{rest:#x}"] if rest else [])]) or "none"
 
 
-def _reading(fields: tuple[str, ...], answer: str) -> Reading:
+def _parse_reading(fields: tuple[str, ...], answer: str) -> DeviceReading:
     values = [value.strip() for value in answer.strip().split(",")]
     if len(values) != len(fields):
         raise ProbeError(f"nvidia-smi answered {answer.strip()[:80]!r} to a question for {len(fields)} fields")
     said = dict(zip(fields, values, strict=True))
-    state = {name: _state(field, said[field]) for field, name in STATE_FIELDS.items() if field in said}
+    state = {name: _parse_state(field, said[field]) for field, name in STATE_FIELDS.items() if field in said}
     if reasons := next((field for field in REASONS_FIELDS if field in said), ""):
-        state["throttle_reasons"] = _reasons(said[reasons])
+        state["throttle_reasons"] = _parse_reasons(said[reasons])
     throttled_us = {
         name: count
         for field, name in COUNTER_FIELDS.items()
-        if (count := _microseconds(said.get(field, ""))) is not None
+        if (count := _parse_microseconds(said.get(field, ""))) is not None
     }
     unknown = [name for name, value in state.items() if not value]
     notes = [f"nvidia-smi gives no {', '.join(unknown)}"] if unknown else []
@@ -171,10 +171,10 @@ def _reading(fields: tuple[str, ...], answer: str) -> Reading:
         notes.append("this driver does not say why the clock is low")
     if not throttled_us:
         notes.append("this driver does not count for how long the clock was held down")
-    return Reading({name: value for name, value in state.items() if value}, throttled_us, tuple(notes), fields)
+    return DeviceReading({name: value for name, value in state.items() if value}, throttled_us, tuple(notes), fields)
 
 
-def _state(field: str, value: str) -> str:
+def _parse_state(field: str, value: str) -> str:
     """'' for what the driver does not give, and for a number that is none; '700.00' -> '700'."""
     if value in _NOT_AVAILABLE:
         return ""
@@ -183,11 +183,11 @@ def _state(field: str, value: str) -> str:
     return f"{float(value):g}" if re.fullmatch(r"\d+(\.\d+)?", value) else ""
 
 
-def _reasons(value: str) -> str:
+def _parse_reasons(value: str) -> str:
     return reasons_in_words(int(value, 16)) if re.fullmatch(r"0x[0-9a-fA-F]+", value) else ""
 
 
-def _microseconds(value: str) -> float | None:
+def _parse_microseconds(value: str) -> float | None:
     """'6869275397' or, for all that was asked without units, '6869275397 us'."""
     found = re.fullmatch(r"(\d+)( us)?", value)
     return float(found[1]) if found else None

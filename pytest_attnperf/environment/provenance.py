@@ -53,14 +53,14 @@ _SYSTEMS: tuple[tuple[str, str, Mapping[str, tuple[str, ...]]], ...] = (
 """Name, the variable that shows it, and for each fact the variables that may hold it, best first."""
 
 
-def provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def read_provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """'branch', 'ci', 'ci_url', 'pull_request', as far as they are known.
 
     The branch is git's where no CI system names it: CI systems check out a commit without a branch.
     """
     found = _from_ci(environ)
     if "branch" not in found:
-        branch = _branch(root)
+        branch = _read_branch(root)
         found |= {"branch": branch} if branch else {}
     return {name: without_credentials(value)[:TEXT_LIMIT] for name, value in sorted(found.items())}
 
@@ -115,7 +115,7 @@ def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _branch(root: Path) -> str:
+def _read_branch(root: Path) -> str:
     command = ["git", "-C", str(root), "symbolic-ref", "--quiet", "--short", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=10, check=False)

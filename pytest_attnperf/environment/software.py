@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_attnperf.environment.system import ProbeError, System, stated
+from pytest_attnperf.environment.system import ProbeError, System, probe_or_unknown
 
 TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm")
 AITER_DISTRIBUTIONS = ("amd-aiter", "aiter")
@@ -35,16 +35,16 @@ def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = 
     """
     fields = {
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": _read_version("torch"),
         "triton": _first_version(TRITON_DISTRIBUTIONS),
         "aiter": aiter_version(),
         "kernel": platform.release(),
     }
     if device_kind == "cuda":
-        fields["driver"] = stated(lambda: nvidia_driver(system))
+        fields["driver"] = probe_or_unknown(lambda: nvidia_driver(system))
     elif device_kind == "rocm":
-        fields["driver"] = stated(lambda: amd_driver(system))
-    return fields | fp_fusion(environ) | _toolkit(device_kind)
+        fields["driver"] = probe_or_unknown(lambda: amd_driver(system))
+    return fields | fp_fusion(environ) | _read_toolkit(device_kind)
 
 
 def fp_fusion(environ: Mapping[str, str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ def aiter_version() -> str:
     return _first_version(AITER_DISTRIBUTIONS, absent="unknown (no package metadata)")
 
 
-def _toolkit(device_kind: str) -> dict[str, str]:
+def _read_toolkit(device_kind: str) -> dict[str, str]:
     if device_kind == "cpu":
         return {}
     import torch
@@ -96,7 +96,7 @@ def _toolkit(device_kind: str) -> dict[str, str]:
     return {"cuda": torch.version.cuda or ABSENT}
 
 
-def _version(distribution: str) -> str:
+def _read_version(distribution: str) -> str:
     return _first_version((distribution,))
 
 

@@ -46,7 +46,7 @@ class System:
             raise ProbeError(f"/{path}: {error.strerror}") from error
 
 
-def stated(probe: Callable[[], str]) -> str:
+def probe_or_unknown(probe: Callable[[], str]) -> str:
     """The probe's answer, or 'unknown (why)': a fact that could not be had is said, never left out."""
     try:
         return probe()
@@ -55,7 +55,7 @@ def stated(probe: Callable[[], str]) -> str:
 
 
 @dataclass(frozen=True)
-class Reading:
+class DeviceReading:
     """What was read of a device at one moment.
 
     values         by name and unit, as `records.DeviceState.before`

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.gate.decide import first_look, limits_between, second_look
-from pytest_attnperf.gate.limits import Decision, percent, tolerated_ratio
+from pytest_attnperf.gate.limits import Decision, format_percent, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.stats.comparison import ratio_of
@@ -36,7 +36,7 @@ class Shares:
     second: int = 3
 
     @property
-    def together(self) -> int:
+    def total(self) -> int:
         """Processes of one decision."""
         return self.base + self.first + self.second
 
@@ -112,32 +112,34 @@ def calibrate(
     Raises ValueError for no cases, a case of a single process, and a case without a policy.
     """
     shares = shares or Shares()
-    _require(cases, policies)
+    _require_policies(cases, policies)
     fewest = min(len(measurement.processes) for measurement in cases.values())
-    spreads = {case: _spread(case, measurement) for case, measurement in cases.items()}
-    if fewest < shares.together:
+    spreads = {case: _estimate_spread(case, measurement) for case, measurement in cases.items()}
+    if fewest < shares.total:
         note = (
-            f"{fewest} processes give standard deviations only: a decision takes {shares.together} "
+            f"{fewest} processes give standard deviations only: a decision takes {shares.total} "
             f"({shares.base} stored, {shares.first} and {shares.second} new), none on two sides"
         )
         return Calibration(tuple(spreads.values()), fewest, 0, None, 0, 0, 1.0, note)
     gate = _Gate(cases, policies, shares, bounds or {})
     generator = random.Random(seed)
-    outcomes = [gate.run(gate.shuffled(generator)) for _ in range(deals)]
-    sets = fewest // shares.together
-    red = sum(_red(gate.run(gate.consecutive(number))) for number in range(sets))
+    outcomes = [gate.run(gate.shuffle_positions(generator)) for _ in range(deals)]
+    sets = fewest // shares.total
+    red = sum(_has_slower(gate.run(gate.consecutive_positions(number))) for number in range(sets))
     bound = rate_bound95(red, sets)
     return Calibration(
-        cases=tuple(_case(spreads[case], [run[case] for run in outcomes], gate.tolerated(case)) for case in cases),
+        cases=tuple(
+            _calibrate_case(spreads[case], [run[case] for run in outcomes], gate.tolerance_of(case)) for case in cases
+        ),
         processes=fewest,
         deals=deals,
-        red_share=sum(map(_red, outcomes)) / deals,
+        red_share=sum(map(_has_slower, outcomes)) / deals,
         independent_sets=sets,
         independent_red=red,
         red_bound95=bound,
         note=(
             f"{deals} deals of {fewest} processes are {sets} independent suite run{'s' * (sets != 1)}: with {red} red, "
-            f"a rate of red runs above {percent(bound)} is excluded at 95 %, and nothing lower"
+            f"a rate of red runs above {format_percent(bound)} is excluded at 95 %, and nothing lower"
         ),
     )
 
@@ -155,40 +157,42 @@ class _Gate:
         self.cases, self.policies, self.shares, self.bounds = cases, policies, shares, bounds
         self.counts = sorted({len(measurement.processes) for measurement in cases.values()})
 
-    def shuffled(self, generator: random.Random) -> dict[int, list[int]]:
+    def shuffle_positions(self, generator: random.Random) -> dict[int, list[int]]:
         """Positions in a random order, by how many processes a case has."""
-        return {count: generator.sample(range(count), self.shares.together) for count in self.counts}
+        return {count: generator.sample(range(count), self.shares.total) for count in self.counts}
 
-    def consecutive(self, number: int) -> dict[int, list[int]]:
+    def consecutive_positions(self, number: int) -> dict[int, list[int]]:
         """Positions of the `number`-th disjoint set."""
-        begin = number * self.shares.together
-        return {count: list(range(begin, begin + self.shares.together)) for count in self.counts}
+        begin = number * self.shares.total
+        return {count: list(range(begin, begin + self.shares.total)) for count in self.counts}
 
-    def tolerated(self, case: str) -> float:
+    def tolerance_of(self, case: str) -> float:
         """The user's own limit, as a ratio."""
         return tolerated_ratio(self.policies[case], statistics.median(self.cases[case].medians_us))
 
     def run(self, positions: Mapping[int, Sequence[int]]) -> dict[str, _Outcome]:
         """One suite run over unchanged code."""
-        dealt = {case: self._deal(m, positions[len(m.processes)]) for case, m in self.cases.items()}
+        dealt = {case: self._deal_processes(m, positions[len(m.processes)]) for case, m in self.cases.items()}
         model = NoiseModel.from_processes(
             {case: sides[0].processes for case, sides in dealt.items()}, bounds=self.bounds
         )
-        return {case: self._outcome(case, *sides, model) for case, sides in dealt.items()}
+        return {case: self._judge_case(case, *sides, model) for case, sides in dealt.items()}
 
-    def _deal(self, measurement: Measurement, positions: Sequence[int]) -> tuple[Measurement, Measurement, Measurement]:
+    def _deal_processes(
+        self, measurement: Measurement, positions: Sequence[int]
+    ) -> tuple[Measurement, Measurement, Measurement]:
         base, first = self.shares.base, self.shares.base + self.shares.first
         return (
-            _part(measurement, positions[:base]),
-            _part(measurement, positions[base:first]),
-            _part(measurement, positions[first:]),
+            _select_processes(measurement, positions[:base]),
+            _select_processes(measurement, positions[base:first]),
+            _select_processes(measurement, positions[first:]),
         )
 
-    def _outcome(
+    def _judge_case(
         self, case: str, base: Measurement, first: Measurement, second: Measurement, model: NoiseModel
     ) -> _Outcome:
         policy, cases = self.policies[case], len(self.cases)
-        noise = model.sd(case, statistics.median(base.medians_us), base.timer, self.bounds.get(case, ""))
+        noise = model.estimate_noise(case, statistics.median(base.medians_us), base.timer, self.bounds.get(case, ""))
         assert noise is not None, "a baseline of several processes has a spread"
         decision: Decision = first_look(base, first, noise, policy, cases)
         asked = decision.needs_second_look
@@ -205,7 +209,7 @@ class _Gate:
         )
 
 
-def _require(cases: Mapping[str, Measurement], policies: Mapping[str, Policy]) -> None:
+def _require_policies(cases: Mapping[str, Measurement], policies: Mapping[str, Policy]) -> None:
     if not cases:
         raise ValueError("a calibration needs at least one case, got none")
     for case, measurement in cases.items():
@@ -217,7 +221,7 @@ def _require(cases: Mapping[str, Measurement], policies: Mapping[str, Policy]) -
             )
 
 
-def _spread(case: str, measurement: Measurement) -> CaseCalibration:
+def _estimate_spread(case: str, measurement: Measurement) -> CaseCalibration:
     medians = measurement.medians_us
     degrees = len(medians) - 1
     sd = max(statistics.stdev(medians) / statistics.fmean(medians), RELATIVE_SD_MIN)
@@ -225,7 +229,7 @@ def _spread(case: str, measurement: Measurement) -> CaseCalibration:
     return CaseCalibration(case, len(medians), sd, (low, high))
 
 
-def _case(spread: CaseCalibration, outcomes: Sequence[_Outcome], tolerated: float) -> CaseCalibration:
+def _calibrate_case(spread: CaseCalibration, outcomes: Sequence[_Outcome], tolerated: float) -> CaseCalibration:
     second_noise = statistics.median(outcome.second_noise for outcome in outcomes)
     largest = max(0.0, *(outcome.both_exceed for outcome in outcomes))
     return CaseCalibration(
@@ -242,12 +246,12 @@ def _case(spread: CaseCalibration, outcomes: Sequence[_Outcome], tolerated: floa
     )
 
 
-def _part(measurement: Measurement, positions: Sequence[int]) -> Measurement:
+def _select_processes(measurement: Measurement, positions: Sequence[int]) -> Measurement:
     return Measurement(
         tuple(measurement.processes[position] for position in positions),
         tuple(measurement.proof[position] for position in positions),
     )
 
 
-def _red(run: Mapping[str, _Outcome]) -> bool:
+def _has_slower(run: Mapping[str, _Outcome]) -> bool:
     return any(outcome.slower for outcome in run.values())

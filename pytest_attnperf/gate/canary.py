@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.gate.limits import signed
+from pytest_attnperf.gate.limits import format_signed
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.stats.comparison import ratio_of, standard_error
@@ -44,12 +44,12 @@ class CanaryReading:
     allowed: float
 
     @property
-    def moved(self) -> bool:
+    def has_moved(self) -> bool:
         """Further than an unchanged machine may, either way."""
         return abs(self.ratio - 1) > self.allowed
 
     @property
-    def moved_slower(self) -> bool:
+    def has_moved_slower(self) -> bool:
         """Slower by more than an unchanged machine may be."""
         return self.ratio - 1 > self.allowed
 
@@ -74,20 +74,23 @@ class CanaryShift:
             max(self.readings, key=lambda reading: abs(reading.ratio - 1)),
         )
 
-    def explains(self, ratio: float, limit: float, bound: str) -> bool:
+    def can_explain(self, ratio: float, limit: float, bound: str) -> bool:
         """Whether a case that is slower by `ratio` is within `limit` once the canary's own slowdown is taken out."""
         shift = self.shift_for(bound)
-        return shift.moved_slower and ratio / shift.ratio <= limit
+        return shift.has_moved_slower and ratio / shift.ratio <= limit
 
-    def reason(self, ratio: float, bound: str) -> Note:
+    def describe_shift(self, ratio: float, bound: str) -> Note:
         """One line: what the canary did, and what a case of this `ratio` and bound is without that."""
         shift = self.shift_for(bound)
-        figures = ", ".join(f"{reading.name} {signed(reading.ratio - 1)}" for reading in self.readings)
-        said = f"{shift.in_words} than stored ({figures}): without that the case is {signed(ratio / shift.ratio - 1)}"
-        return Note(NoteKind.CANARY, said if shift.moved else f"the canary did not move ({figures})")
+        figures = ", ".join(f"{reading.name} {format_signed(reading.ratio - 1)}" for reading in self.readings)
+        said = (
+            f"{shift.in_words} than stored ({figures}): without that the case is "
+            f"{format_signed(ratio / shift.ratio - 1)}"
+        )
+        return Note(NoteKind.CANARY, said if shift.has_moved else f"the canary did not move ({figures})")
 
 
-def canary_shift(
+def compare_canaries(
     now: Mapping[str, Sequence[ProcessSummary]], stored: Mapping[str, Sequence[ProcessSummary]]
 ) -> CanaryShift | None:
     """Hold the canaries of this run's processes against the stored ones, by name.
@@ -96,12 +99,12 @@ def canary_shift(
     stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. A canary that is missing on one
     side, was timed otherwise, or has fewer than two stored processes says nothing; None when no canary says anything.
     """
-    readings = [_reading(name, now[name], stored[name]) for name in sorted(now.keys() & stored.keys())]
+    readings = [_make_reading(name, now[name], stored[name]) for name in sorted(now.keys() & stored.keys())]
     known = tuple(reading for reading in readings if reading is not None)
     return CanaryShift(known) if known else None
 
 
-def _reading(name: str, now: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> CanaryReading | None:
+def _make_reading(name: str, now: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> CanaryReading | None:
     if not now or len(stored) < 2 or len({process.timer for process in (*now, *stored)}) > 1:
         return None
     medians = [process.median_us for process in stored]

@@ -19,12 +19,19 @@ from dataclasses import replace
 
 from pytest_attnperf.gate.canary import CanaryShift
 from pytest_attnperf.gate.effort import PROCESSES_MAX, Aim, processes_needed
-from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.limits import (
+    Decision,
+    Limits,
+    describe_cycles,
+    format_percent,
+    format_signed,
+    tolerated_ratio,
+)
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
-from pytest_attnperf.stats.noise import NoiseEstimate, as_loud_as, on_further_cards
+from pytest_attnperf.stats.comparison import compare_processes, ratio_of, with_degrees_between, z_for
+from pytest_attnperf.stats.noise import NoiseEstimate, widen_for_cards, widen_to_own_spread
 
 __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 
@@ -38,18 +45,18 @@ def first_look(
     is the number of cases this run gates. Without a noise estimate nothing can be told apart: UNDECIDED.
     """
     if noise is None:
-        return _noise_unknown(base, new)
+        return _decide_without_noise(base, new)
     look = limits_between(base, new, noise, policy, cases)
-    reasons = _bounds(look, policy, base, new)
-    if look.beyond_tolerance:
-        verdict = Verdict.SLOWER if look.beyond_limit else Verdict.UNDECIDED
-        summary, again = f"{_against_stored(look)}; a second look decides", True
+    reasons = _list_bounds(look, policy, base, new)
+    if look.is_beyond_tolerance:
+        verdict = Verdict.SLOWER if look.is_beyond_limit else Verdict.UNDECIDED
+        summary, again = f"{_format_comparison(look)}; a second look decides", True
     else:
-        verdict, again = (Verdict.FASTER if look.faster else Verdict.SAME), False
-        closing = "update the baseline to keep it" if look.faster else look.same
-        summary = f"{_against_stored(look)}; {closing}"
-    decided = look.decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
-    return replace(decided, measured=_against_stored(look))
+        verdict, again = (Verdict.FASTER if look.is_faster else Verdict.SAME), False
+        closing = "update the baseline to keep it" if look.is_faster else look.describe_same
+        summary = f"{_format_comparison(look)}; {closing}"
+    decided = look.make_decision(verdict, summary, reasons, detects_beyond=look.tolerated, needs_second_look=again)
+    return replace(decided, measured=_format_comparison(look))
 
 
 def second_look(
@@ -72,26 +79,26 @@ def second_look(
     canary's kernel.
     """
     if noise is None:
-        return _noise_unknown(base, second)
+        return _decide_without_noise(base, second)
     look = limits_between(base, second, noise, policy, cases)
     reasons = [
-        *_bounds(look, policy, base, second),
+        *_list_bounds(look, policy, base, second),
         *look.tighter_than_noise(),
-        *_cycles(look, base, second, bound),
-        *([canary.reason(look.ratio, bound)] if canary else []),
-        Note(NoteKind.FIRST_LOOK, f"the first look saw {signed(ratio_of(base.processes, first.processes) - 1)}"),
+        *_describe_cycles(look, base, second, bound),
+        *([canary.describe_shift(look.ratio, bound)] if canary else []),
+        Note(NoteKind.FIRST_LOOK, f"the first look saw {format_signed(ratio_of(base.processes, first.processes) - 1)}"),
     ]
-    verdict, closing = _settled(look, base, second, toolchain_changes, canary, bound)
+    verdict, closing = _settle_verdict(look, base, second, toolchain_changes, canary, bound)
     if verdict is Verdict.ENVIRONMENT and toolchain_changes:
         text = "only measuring both revisions under one toolchain can tell the code from the toolchain"
         reasons.append(Note(NoteKind.TOOLCHAIN, text, "; ".join(toolchain_changes)))
     elif verdict is Verdict.ENVIRONMENT:
         reasons.append("only measuring both revisions interleaved can tell the code from the machine")
-    decided = look.decision(verdict, f"{_against_stored(look)}{closing}", reasons)
-    return replace(decided, measured=_against_stored(look))
+    decided = look.make_decision(verdict, f"{_format_comparison(look)}{closing}", reasons)
+    return replace(decided, measured=_format_comparison(look))
 
 
-def _settled(
+def _settle_verdict(
     look: Limits,
     base: Measurement,
     new: Measurement,
@@ -100,28 +107,28 @@ def _settled(
     bound: str,
 ) -> tuple[Verdict, str]:
     """The second look's verdict, and what its summary ends with."""
-    if look.beyond_limit and toolchain_changes:
+    if look.is_beyond_limit and toolchain_changes:
         return Verdict.ENVIRONMENT, f", but the toolchain changed: {'; '.join(toolchain_changes)}"
-    if look.beyond_limit and canary is not None and canary.explains(look.ratio, look.limit, bound):
+    if look.is_beyond_limit and canary is not None and canary.can_explain(look.ratio, look.limit, bound):
         shift = canary.shift_for(bound)
         return Verdict.ENVIRONMENT, f", but {shift.in_words}, too: the machine, not the code"
-    if look.beyond_limit:
-        return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold in two looks"
-    if look.beyond_tolerance:
-        return Verdict.UNDECIDED, f"{look.between}; {_what_would_decide(look, base, new)}"
+    if look.is_beyond_limit:
+        return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold in two looks"
+    if look.is_beyond_tolerance:
+        return Verdict.UNDECIDED, f"{look.reason_undecided}; {_what_would_decide(look, base, new)}"
     return Verdict.SAME, "; the first look was not confirmed"
 
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
     """The comparison of two measurements with what the user and noise allow, cards included. Raises as `compare`."""
-    noise = on_further_cards(noise, base.processes, new.processes)
-    noise = known_between(as_loud_as(new.processes, noise), base.processes, new.processes)
+    noise = widen_for_cards(noise, base.processes, new.processes)
+    noise = with_degrees_between(widen_to_own_spread(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
     base_us = statistics.median(base.medians_us)
     return Limits(
         base_us=base_us,
         new_us=statistics.median(new.medians_us),
-        comparison=compare(
+        comparison=compare_processes(
             base.processes, new.processes, noise.relative_sd, z, noise.degrees_of_freedom, noise.card_sd
         ),
         tolerated=tolerated_ratio(policy, base_us),
@@ -130,25 +137,26 @@ def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, po
     )
 
 
-def _noise_unknown(base: Measurement, new: Measurement) -> Decision:
+def _decide_without_noise(base: Measurement, new: Measurement) -> Decision:
     ratio = ratio_of(base.processes, new.processes)
     summary = (
-        f"{signed(ratio - 1)} against stored, but how far apart unchanged code lies is unknown: no case timed by "
+        f"{format_signed(ratio - 1)} against stored, but how far apart unchanged code lies is unknown: no case "
+        f"timed by "
         f"{base.timer!r} has two stored processes"
     )
     advice = "record the baseline again with --update-baselines, which takes several fresh processes"
     return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
 
 
-def _bounds(look: Limits, policy: Policy, base: Measurement, new: Measurement) -> list[str]:
+def _list_bounds(look: Limits, policy: Policy, base: Measurement, new: Measurement) -> list[str]:
     noise = (
-        f"noise: {percent(look.noise.relative_sd)} per process ({look.noise.how}), {len(base.processes)} stored "
+        f"noise: {format_percent(look.noise.relative_sd)} per process ({look.noise.how}), {len(base.processes)} stored "
         f"and {len(new.processes)} new, z {look.z:.1f}"
     )
-    return [look.threshold_reason(policy), Note(NoteKind.NOISE, noise), *_cards(look, base, new)]
+    return [look.threshold_reason(policy), Note(NoteKind.NOISE, noise), *_describe_cards(look, base, new)]
 
 
-def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
+def _describe_cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
     """How far cards lie apart and which measured, where several are stored."""
     if not look.noise.card_sd:
         return []
@@ -156,8 +164,9 @@ def _cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
     where = "on the same" if stored == ours else "on one of them" if ours < stored else "on another"
     count = f"{len(stored)} stored, measured {where}"
     said = (
-        f"cards: {percent(look.noise.card_sd)} between cards ({look.noise.card_how}); {count}: "
-        f"{percent(look.comparison.card_error)} of the {percent(look.comparison.standard_error)} standard error"
+        f"cards: {format_percent(look.noise.card_sd)} between cards ({look.noise.card_how}); {count}: "
+        f"{format_percent(look.comparison.card_error)} of the {format_percent(look.comparison.standard_error)} "
+        f"standard error"
     )
     return [Note(NoteKind.CARDS, said)]
 
@@ -166,13 +175,13 @@ def _cards_of(measurement: Measurement) -> set[str]:
     return {process.device_id for process in measurement.processes}
 
 
-def _cycles(look: Limits, base: Measurement, new: Measurement, bound: str) -> list[str]:
+def _describe_cycles(look: Limits, base: Measurement, new: Measurement, bound: str) -> list[str]:
     base_mhz, new_mhz = ([process.clock_mhz for process in side.processes] for side in (base, new))
-    return cycles_reason(look.ratio, base_mhz, new_mhz, bound)
+    return describe_cycles(look.ratio, base_mhz, new_mhz, bound)
 
 
-def _against_stored(look: Limits) -> str:
-    return f"{look.size()}: {look.times()} stored"
+def _format_comparison(look: Limits) -> str:
+    return f"{look.format_ratio()}: {look.format_times()} stored"
 
 
 def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:

@@ -23,7 +23,7 @@ PAIRS_MAX = 100
 
 
 @dataclass(frozen=True)
-class Processes:
+class ProcessCounts:
     """Processes a side: `stored` is what is there already, or more, which then have to be recorded anew."""
 
     fresh: int
@@ -61,7 +61,7 @@ class Aim:
         return self.ratio > slower_beyond(self.tolerated, error, self.z, self.degrees_of_freedom, beside)
 
 
-def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: float = 0.0) -> Processes | None:
+def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: float = 0.0) -> ProcessCounts | None:
     """The fewest processes that decide: fresh ones, else as many on both sides.
 
     relative_sd   of one process
@@ -73,10 +73,10 @@ def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: f
     counts = range(1, PROCESSES_MAX + 1)
     for fresh in counts:
         if aim.is_decided(math.hypot(standard_error(relative_sd, stored, fresh), card_error)):
-            return Processes(fresh, stored)
+            return ProcessCounts(fresh, stored)
     for both in counts:
         if aim.is_decided(math.hypot(standard_error(relative_sd, both, both), card_error)):
-            return Processes(both, both)
+            return ProcessCounts(both, both)
     return None
 
 

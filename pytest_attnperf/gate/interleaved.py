@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_attnperf.gate.effort import PAIRS_MAX, Aim, pairs_needed
-from pytest_attnperf.gate.limits import Decision, Limits, cycles_reason, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.limits import (
+    Decision,
+    Limits,
+    describe_cycles,
+    format_percent,
+    format_signed,
+    tolerated_ratio,
+)
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
@@ -56,26 +63,29 @@ def interleaved_look(
     the suite's false-alarm rate is shared among. `first_ratio` is new / stored of the first look, None where there was
     none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as `compare_pairs` does.
     """
-    against = f"against {base_label}, interleaved in {_counted(len(pairs))}"
+    against = f"against {base_label}, interleaved in {_format_pairs(len(pairs))}"
     if noise is None:
-        return _noise_unknown(pairs, against)
-    look = _limits(pairs, noise, policy, cases)
-    verdict, closing = _verdict(look, pairs)
+        return _decide_without_noise(pairs, against)
+    look = _pair_limits(pairs, noise, policy, cases)
+    verdict, closing = _decide_verdict(look, pairs)
     measured = (
-        f"noise: {percent(noise.relative_sd)} per pair ({noise.how}), {_counted(len(pairs))}, z {look.z:.1f}, "
-        f"and {percent(ASYMMETRY)} that pairs do not average out"
+        f"noise: {format_percent(noise.relative_sd)} per pair ({noise.how}), {_format_pairs(len(pairs))}, z "
+        f"{look.z:.1f}, "
+        f"and {format_percent(ASYMMETRY)} that pairs do not average out"
     )
     reasons = [
         look.threshold_reason(policy),
         Note(NoteKind.NOISE, measured),
         *look.tighter_than_noise(),
-        *cycles_reason(look.ratio, [p.base_clock_mhz for p in pairs], [p.new_clock_mhz for p in pairs], bound),
-        *_first_look(look, first_ratio),
+        *describe_cycles(look.ratio, [p.base_clock_mhz for p in pairs], [p.new_clock_mhz for p in pairs], bound),
+        *_describe_first_look(look, first_ratio),
     ]
-    return look.decision(verdict, f"{look.size(DECIMALS)} {against}: {look.times()}{closing}", reasons)
+    return look.make_decision(
+        verdict, f"{look.format_ratio(DECIMALS)} {against}: {look.format_times()}{closing}", reasons
+    )
 
 
-def _limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
+def _pair_limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
     base_us = statistics.median(pair.base_us for pair in pairs)
     return Limits(
@@ -88,24 +98,24 @@ def _limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Policy, 
     )
 
 
-def _verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
+def _decide_verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
     """The verdict, and what its summary ends with."""
-    if look.beyond_limit:
-        return Verdict.SLOWER, f", beyond the {percent(look.limit - 1)} threshold"
-    if look.beyond_tolerance:
-        return Verdict.UNDECIDED, f"{look.between}; {_what_would_decide(look, pairs)}"
-    if look.faster:
+    if look.is_beyond_limit:
+        return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold"
+    if look.is_beyond_tolerance:
+        return Verdict.UNDECIDED, f"{look.reason_undecided}; {_what_would_decide(look, pairs)}"
+    if look.is_faster:
         return Verdict.FASTER, "; update the baseline to keep it"
-    return Verdict.SAME, f"; {look.same}"
+    return Verdict.SAME, f"; {look.describe_same}"
 
 
-def _first_look(look: Limits, first_ratio: float | None) -> list[str]:
+def _describe_first_look(look: Limits, first_ratio: float | None) -> list[str]:
     if first_ratio is None:
         return []
-    seen = f"the first look, against the stored baseline, saw {signed(first_ratio - 1)}"
+    seen = f"the first look, against the stored baseline, saw {format_signed(first_ratio - 1)}"
     if first_ratio - look.ratio <= look.tolerated - 1 or first_ratio <= look.tolerated:
         return [seen]
-    confirmed = f"only {signed(look.ratio - 1, DECIMALS)} of it" if look.beyond_tolerance else "none of it"
+    confirmed = f"only {format_signed(look.ratio - 1, DECIMALS)} of it" if look.is_beyond_tolerance else "none of it"
     return [
         f"{seen}; side by side {confirmed} is there: the rest is the machine, the toolchain or chance, not the code"
     ]
@@ -118,21 +128,23 @@ def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
     count = pairs_needed(aim, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
     if count is None:
         return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
-    return f"{count} pairs instead of {taken} would decide it{_cost(pairs, count)}"
+    return f"{count} pairs instead of {taken} would decide it{_format_cost(pairs, count)}"
 
 
-def _cost(pairs: Sequence[PairSummary], count: int) -> str:
+def _format_cost(pairs: Sequence[PairSummary], count: int) -> str:
     """Wall time of that many pairs' turns, where it is known."""
     each = statistics.median(pair.seconds for pair in pairs)
     return f" (about {each * count:.0f} s of turns)" if each * count >= 0.5 else ""
 
 
-def _noise_unknown(pairs: Sequence[PairSummary], against: str) -> Decision:
+def _decide_without_noise(pairs: Sequence[PairSummary], against: str) -> Decision:
     ratio = centre_ratio(pairs)
-    summary = f"{signed(ratio - 1, DECIMALS)} {against}, but how far apart pairs of unchanged code lie is unknown"
+    summary = (
+        f"{format_signed(ratio - 1, DECIMALS)} {against}, but how far apart pairs of unchanged code lie is unknown"
+    )
     advice = "measure at least two pairs of a case: their spread is the noise"
     return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
 
 
-def _counted(pairs: int) -> str:
+def _format_pairs(pairs: int) -> str:
     return f"{pairs} pair{'s' * (pairs != 1)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.stats.comparison import Comparison, factor
+from pytest_attnperf.stats.comparison import Comparison, compute_factor
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -71,32 +71,32 @@ class Limits:
         return self.comparison.slower_beyond(self.tolerated)
 
     @property
-    def beyond_tolerance(self) -> bool:
+    def is_beyond_tolerance(self) -> bool:
         """Slower by more than the user allows."""
         return self.ratio > self.tolerated
 
     @property
-    def beyond_limit(self) -> bool:
+    def is_beyond_limit(self) -> bool:
         """Slower by more than the user allows and noise can make."""
         return self.ratio > self.limit
 
     @property
-    def faster(self) -> bool:
+    def is_faster(self) -> bool:
         """Faster by as much as would be SLOWER in the other direction."""
         return self.ratio < 1 / self.limit
 
     @property
-    def same(self) -> str:
+    def describe_same(self) -> str:
         """How near a case is that is SAME."""
         if 1 - self.ratio > self.tolerated - 1:
-            return f"faster, but not by the {percent(self.limit - 1)} from which on it is certain"
-        return f"within {percent(self.tolerated - 1)}"
+            return f"faster, but not by the {format_percent(self.limit - 1)} from which on it is certain"
+        return f"within {format_percent(self.tolerated - 1)}"
 
-    def detects(self, limit: float) -> float:
+    def detectable_slowdown(self, limit: float) -> float:
         """The slowdown whose observed ratio exceeds `limit` in all but MISSED of looks: (1 + d) e^(-z s) = limit."""
-        return limit * factor(upper_quantile(MISSED) * self.comparison.standard_error) - 1
+        return limit * compute_factor(upper_quantile(MISSED) * self.comparison.standard_error) - 1
 
-    def decision(
+    def make_decision(
         self,
         verdict: Verdict,
         summary: str,
@@ -106,7 +106,7 @@ class Limits:
         needs_second_look: bool = False,
     ) -> Decision:
         """The decision. Its last reason says what slowdown goes beyond `detects_beyond` (`limit`, if None) for sure."""
-        detection_limit = self.detects(self.limit if detects_beyond is None else detects_beyond)
+        detection_limit = self.detectable_slowdown(self.limit if detects_beyond is None else detects_beyond)
         return Decision(
             verdict=verdict,
             summary=summary,
@@ -114,7 +114,8 @@ class Limits:
                 *reasons,
                 Note(
                     NoteKind.DETECTS,
-                    f"a slowdown of {percent(detection_limit)} would have been noticed by this look 99 % of the time",
+                    f"a slowdown of {format_percent(detection_limit)} would have been noticed by this look 99 % "
+                    f"of the time",
                 ),
             ),
             ratio=self.ratio,
@@ -132,16 +133,19 @@ class Limits:
         interval = self.ratio / self.comparison.interval95[0] - 1
         return Note(
             NoteKind.LIMIT,
-            f"threshold {percent(self.limit - 1)}: policy {policy.threshold_percent:g} % or {policy.floor_us:g} us = "
-            f"{percent(policy.floor_us / self.base_us)}, with the {percent(interval)} of the interval; at least the "
-            f"{percent(self.comparison.noise_threshold)} of noise",
+            f"threshold {format_percent(self.limit - 1)}: policy {policy.threshold_percent:g} % or "
+            f"{policy.floor_us:g} us = "
+            f"{format_percent(policy.floor_us / self.base_us)}, with the {format_percent(interval)} of the "
+            f"interval; at least the "
+            f"{format_percent(self.comparison.noise_threshold)} of noise",
         )
 
     @property
-    def between(self) -> str:
+    def reason_undecided(self) -> str:
         """Why a slowdown that is more than allowed is not SLOWER."""
         return (
-            f": more than the {percent(self.tolerated - 1)} allowed, less than the {percent(self.limit - 1)} from "
+            f": more than the {format_percent(self.tolerated - 1)} allowed, less than the "
+            f"{format_percent(self.limit - 1)} from "
             "which on it is certain"
         )
 
@@ -151,19 +155,20 @@ class Limits:
         if 1 + noise <= self.tolerated:
             return []
         said = (
-            f"threshold {percent(self.tolerated - 1)} is tighter than the {percent(noise)} that noise alone makes "
+            f"threshold {format_percent(self.tolerated - 1)} is tighter than the {format_percent(noise)} that "
+            f"noise alone makes "
             "here: slowdowns between them are UNDECIDED"
         )
         return [Note(NoteKind.LIMIT, said)]
 
-    def size(self, decimals: int = 1) -> str:
+    def format_ratio(self, decimals: int = 1) -> str:
         """The ratio with its interval: '+5.0 % (+4.5 % to +5.5 %)'."""
-        low, high = (signed(end - 1, decimals) for end in self.comparison.interval95)
-        return f"{signed(self.ratio - 1, decimals)} ({low} to {high})"
+        low, high = (format_signed(end - 1, decimals) for end in self.comparison.interval95)
+        return f"{format_signed(self.ratio - 1, decimals)} ({low} to {high})"
 
-    def times(self) -> str:
+    def format_times(self) -> str:
         """Both times: '105 us against 100 us'."""
-        return f"{microseconds(self.new_us)} us against {microseconds(self.base_us)} us"
+        return f"{format_microseconds(self.new_us)} us against {format_microseconds(self.base_us)} us"
 
 
 def tolerated_ratio(policy: Policy, base_us: float) -> float:
@@ -171,7 +176,7 @@ def tolerated_ratio(policy: Policy, base_us: float) -> float:
     return 1 + max(policy.threshold_percent / 100, policy.floor_us / base_us)
 
 
-def cycles_reason(
+def describe_cycles(
     ratio: float, base_mhz: Sequence[float | None], new_mhz: Sequence[float | None], bound: str
 ) -> list[str]:
     """How far a compute-bound case moved in cycles; nothing for another, or where a unit's clock is not known.
@@ -185,19 +190,19 @@ def cycles_reason(
     clock = statistics.median(new) / statistics.median(base)
     moved = f"{abs(clock - 1):.1%}".replace("%", " %")
     how = "the same" if moved == "0.0 %" else f"{moved} {'lower' if clock < 1 else 'higher'}"
-    return [Note(NoteKind.CYCLES, f"in cycles {signed(ratio * clock - 1)}: the clock was {how}")]
+    return [Note(NoteKind.CYCLES, f"in cycles {format_signed(ratio * clock - 1)}: the clock was {how}")]
 
 
-def microseconds(value: float) -> str:
+def format_microseconds(value: float) -> str:
     """Four significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def percent(fraction: float) -> str:
+def format_percent(fraction: float) -> str:
     """Two significant digits: 1.3 %."""
     return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
 
 
-def signed(fraction: float, decimals: int = 1) -> str:
+def format_signed(fraction: float, decimals: int = 1) -> str:
     """With its sign: +1.3 %."""
     return f"{100 * fraction:+.{decimals}f} %"

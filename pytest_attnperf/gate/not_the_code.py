@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.schema import Entry
-from pytest_attnperf.correctness.what_ran import identity, unchanged
-from pytest_attnperf.gate.comparable import config_changes
-from pytest_attnperf.gate.limits import Decision, microseconds, signed
+from pytest_attnperf.correctness.what_ran import compute_launch_identity, is_launch_unchanged
+from pytest_attnperf.gate.comparable import list_config_changes
+from pytest_attnperf.gate.limits import Decision, format_microseconds, format_signed
 from pytest_attnperf.measure.autotuners import PREFIX as AUTOTUNED
 from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
@@ -53,29 +53,29 @@ class Ran:
     source_id: str
 
 
-def may_be_explained(decision: Decision, toolchain_changes: Iterable[str]) -> bool:
+def can_be_explained(decision: Decision, toolchain_changes: Iterable[str]) -> bool:
     """Whether a look is slower than allowed under the toolchain of its entry: another one may pass other values."""
     return decision.verdict in IN_QUESTION and decision.threshold is not None and not list(toolchain_changes)
 
 
-def same_sources(entry: Entry, ran: Sequence[Ran]) -> bool:
+def has_same_sources(entry: Entry, ran: Sequence[Ran]) -> bool:
     """Whether all of these are known to have run the sources that the entry was recorded with."""
     return bool(entry.source_id) and all(one.source_id == entry.source_id for one in ran)
 
 
 def is_moved(entry: Entry, ran: Sequence[Ran]) -> bool:
     """Whether all of these ran what the entry ran, so that their times differ by the machine alone."""
-    return same_sources(entry, ran) and _same_launches(entry, ran) and not changes(entry, ran)
+    return has_same_sources(entry, ran) and _has_same_launches(entry, ran) and not list_changes(entry, ran)
 
 
-def changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
+def list_changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
     """What any of these chose otherwise than the entry says, in words."""
-    return list(dict.fromkeys(change for one in ran for change in config_changes(entry.config, one.config)))
+    return list(dict.fromkeys(change for one in ran for change in list_config_changes(entry.config, one.config)))
 
 
 def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
     """Autotuners' choices that differ from the stored, in words; empty where something else of a configuration does."""
-    found = changes(entry, ran)
+    found = list_changes(entry, ran)
     return tuple(found) if all(change.startswith(AUTOTUNED) for change in found) else ()
 
 
@@ -89,13 +89,13 @@ def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
     return bool(stored) and bool(base) and stored != base and all(one.source_id == base for one in ran)
 
 
-def missing(entry: Entry, ran: Sequence[Ran]) -> Note | None:
+def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
     """What alone keeps a slowdown from being MOVED or DRIFT; None where the times or what ran say enough."""
-    choices, differ = choices_apart(entry, ran), changes(entry, ran)
-    if not same_sources(entry, ran) and (choices or (not differ and _same_launches(entry, ran))):
+    choices, differ = choices_apart(entry, ran), list_changes(entry, ran)
+    if not has_same_sources(entry, ran) and (choices or (not differ and _has_same_launches(entry, ran))):
         return Note(NoteKind.SOURCES, _about_sources(entry, ran, tuned=bool(choices)))
-    known = identity(entry.launches) and all(identity(one.launches) for one in ran)
-    if same_sources(entry, ran) and not differ and not known:
+    known = compute_launch_identity(entry.launches) and all(compute_launch_identity(one.launches) for one in ran)
+    if has_same_sources(entry, ran) and not differ and not known:
         return Note(NoteKind.SOURCES, UNKNOWN_CODE)
     return None
 
@@ -109,7 +109,7 @@ def as_moved(decision: Decision) -> Decision:
 def as_moved_and_tuned(decision: Decision, pinned: Decision, choices: Sequence[str]) -> Decision:
     """The look as MOVED where an autotuner chose otherwise, too: `pinned` looks had the stored choice, and its code."""
     said = f"{decision.measured}, where an autotuner chose otherwise: {'; '.join(choices)}; {MACHINE}"
-    return with_reason(replace(decision, verdict=Verdict.MOVED, summary=said), still_slow(pinned))
+    return with_reason(replace(decision, verdict=Verdict.MOVED, summary=said), note_still_slow(pinned))
 
 
 def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Sequence[str]) -> Decision:
@@ -119,7 +119,7 @@ def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Se
     pinned      of those that were given the stored choice, which took `pinned_us` microseconds per call
     """
     listed = "; ".join(choices)
-    said = f"with the stored choice it takes {microseconds(pinned_us)} us ({signed(pinned.ratio - 1)})"
+    said = f"with the stored choice it takes {format_microseconds(pinned_us)} us ({format_signed(pinned.ratio - 1)})"
     summary = f"{decision.measured}, but an autotuner chose otherwise: {listed}; {said}"
     reasons = (Note(NoteKind.PINNED, f"{said}: as fast as stored", listed), *decision.reasons)
     return replace(decision, verdict=Verdict.DRIFT, summary=summary, reasons=reasons)
@@ -138,12 +138,12 @@ def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decis
     return replace(decision, verdict=Verdict.STALE, summary=summary, reasons=(seen,))
 
 
-def still_slow(pinned: Decision) -> Note:
+def note_still_slow(pinned: Decision) -> Note:
     """The reason that the choice of an autotuner does not explain."""
     return Note(NoteKind.PINNED, f"with the autotuner's stored choice it is slower, too: {pinned.measured}")
 
 
-def not_pinned(why: str) -> Note:
+def note_not_pinned(why: str) -> Note:
     """The reason that nobody knows whether the choice of an autotuner explains."""
     said = f"an autotuner chose otherwise, and its stored choice could not be timed: {why}"
     return Note(NoteKind.PINNED, said, why)
@@ -154,8 +154,8 @@ def with_reason(decision: Decision, reason: Note | None) -> Decision:
     return decision if reason is None else replace(decision, reasons=(reason, *decision.reasons))
 
 
-def _same_launches(entry: Entry, ran: Sequence[Ran]) -> bool:
-    return all(unchanged(one.launches, entry.launches) for one in ran)
+def _has_same_launches(entry: Entry, ran: Sequence[Ran]) -> bool:
+    return all(is_launch_unchanged(one.launches, entry.launches) for one in ran)
 
 
 def _about_sources(entry: Entry, ran: Sequence[Ran], *, tuned: bool) -> str:

@@ -74,18 +74,18 @@ class Policy:
         _require_number("floor_us", self.floor_us, "a finite number of microseconds, 0 or more", 0, math.inf)
         _require_number("suite_false_alarm_rate", self.suite_false_alarm_rate, "a number from 1e-6 to 0.4", 1e-6, 0.4)
         _require_number("creep_percent", self.creep_percent, "a number from 0 to 1000", 0, 1000)
-        object.__setattr__(self, "fail_on", _verdicts(self.fail_on))
+        object.__setattr__(self, "fail_on", _parse_verdicts(self.fail_on))
         tier = require_tier(self.tier, "policy tier", CASE_TIERS)
         object.__setattr__(self, "tier", tier if tier in (CPU, NIGHTLY) else "")
         require_quarantine(self.quarantine, self.quarantine_until, "policy")
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Policy:
+    def from_record(cls, record: Mapping[str, Any]) -> Policy:
         """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
         known = {part.name for part in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing.
 
         Tier and quarantine are there only where they are set: a policy without them is stored under the id it had
@@ -101,14 +101,14 @@ class Policy:
             **{name: text for name, text in optional.items() if text},
         }
 
-    def loosened(self, stored: Mapping[str, Any]) -> list[str]:
+    def list_loosened(self, stored: Mapping[str, Any]) -> list[str]:
         """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'threshold_percent 2 -> 5'.
 
         A smaller false-alarm rate is looser: it asks for more evidence. So is a quarantine that is new or lasts longer,
         and a case that only nightly runs measure. Any other setting that `stored` does not know is not compared. Raises
         BaselineError when a stored value is of the wrong type.
         """
-        ours = self.record()
+        ours = self.to_record()
         found = []
         for field, looser in LOOSER:
             if field in stored and looser * (ours[field] - _stored_number(field, stored[field])) > 0:
@@ -164,7 +164,7 @@ def _require_number(field: str, value: object, allowed: str, low: float, high: f
         raise UsageError(f"policy {field} is {value!r}; allowed: {allowed}")
 
 
-def _verdicts(names: object) -> tuple[Verdict, ...]:
+def _parse_verdicts(names: object) -> tuple[Verdict, ...]:
     allowed = ", ".join(verdict.value for verdict in MAY_FAIL)
     if isinstance(names, str) or not isinstance(names, (list, tuple, set, frozenset)):
         raise UsageError(f"policy fail_on is {names!r}; allowed: a list of {allowed}")

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.gate.interleaved import ASYMMETRY
-from pytest_attnperf.gate.limits import MISSED, microseconds, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.limits import MISSED, format_microseconds, format_percent, format_signed, tolerated_ratio
 from pytest_attnperf.gate.not_the_code import BY_WHAT_RAN
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_error, z_for
+from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -53,35 +53,39 @@ class Recount:
     contradicted: tuple[str, ...] = ()
 
 
-def recount(case: CaseResult, cases: int) -> Recount:
+def recount_figures(case: CaseResult, cases: int) -> Recount:
     """Make the figures of a case again. `cases` is how many the run shared its false-alarm rate among, at least 1."""
     try:
-        policy = Policy.of(case.policy)
-        ratio, base_us = _ratio(case), _base_us(case)
+        policy = Policy.from_record(case.policy)
+        ratio, base_us = _compute_ratio(case), _base_us(case)
         tolerated = None if base_us is None else tolerated_ratio(policy, base_us)
         relative_sd = _relative_sd(case)
         share = policy.suite_false_alarm_rate / max(1, cases)
-        z = _z(case, tolerated, policy, cases)
-        said = [*_figures(case, ratio, base_us, tolerated), *_limit(case, policy, cases, z), *_interval(case, ratio)]
-        said += [*_verdict(case, ratio, tolerated), *_consequence(case, policy)]
+        z = _find_quantile(case, tolerated, policy, cases)
+        said = [
+            *_figure_problems(case, ratio, base_us, tolerated),
+            *_limit_problems(case, policy, cases, z),
+            *_interval_problems(case, ratio),
+        ]
+        said += [*_verdict_problems(case, ratio, tolerated), *_consequence_problems(case, policy)]
     except IMPOSSIBLE as error:
         why = str(error).partition("\n")[0] or type(error).__name__
         return Recount(contradicted=(f"its figures cannot be computed with: {why}",))
     return Recount(ratio, tolerated, relative_sd, z, share, tuple(said))
 
 
-def deciding(case: CaseResult) -> tuple[ProcessSummary, ...]:
+def deciding_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
     """The processes of the last look, which decided the case; of one that pairs decided, of its first look."""
     return case.second or case.first
 
 
-def _ratio(case: CaseResult) -> float | None:
+def _compute_ratio(case: CaseResult) -> float | None:
     if case.pairs:
         return centre_ratio(case.pairs)
     base_us = _base_us(case)
-    if not deciding(case) or base_us is None:
+    if not deciding_processes(case) or base_us is None:
         return None
-    return statistics.median(_medians(case)) / base_us
+    return statistics.median(_deciding_medians(case)) / base_us
 
 
 def _base_us(case: CaseResult) -> float | None:
@@ -91,8 +95,8 @@ def _base_us(case: CaseResult) -> float | None:
     return statistics.median(case.stored_us) if case.stored_us else case.baseline_us
 
 
-def _medians(case: CaseResult) -> list[float]:
-    return [process.median_us for process in deciding(case)]
+def _deciding_medians(case: CaseResult) -> list[float]:
+    return [process.median_us for process in deciding_processes(case)]
 
 
 def _relative_sd(case: CaseResult) -> float | None:
@@ -100,13 +104,13 @@ def _relative_sd(case: CaseResult) -> float | None:
         return None
     if case.pairs:
         return case.standard_error / standard_error_of_pairs(1.0, len(case.pairs))
-    if not case.stored_us or not deciding(case):
+    if not case.stored_us or not deciding_processes(case):
         return None
     within = math.sqrt(case.standard_error**2 - case.card_error**2)
-    return within / standard_error(1.0, len(case.stored_us), len(deciding(case)))
+    return within / standard_error(1.0, len(case.stored_us), len(deciding_processes(case)))
 
 
-def _z(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) -> float | None:
+def _find_quantile(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) -> float | None:
     if case.standard_error is None or case.threshold is None or not case.standard_error > 0:
         return None
     beside = ASYMMETRY if case.pairs else 0.0
@@ -117,23 +121,35 @@ def _z(case: CaseResult, tolerated: float | None, policy: Policy, cases: int) ->
     return z_for(policy.suite_false_alarm_rate, max(1, cases), case.degrees_of_freedom)
 
 
-def _figures(case: CaseResult, ratio: float | None, base_us: float | None, tolerated: float | None) -> Iterator[str]:
+def _figure_problems(
+    case: CaseResult, ratio: float | None, base_us: float | None, tolerated: float | None
+) -> Iterator[str]:
     """Centres and the ratio."""
-    new = [pair.new_us for pair in case.pairs] or _medians(case)
-    if new and case.median_us is not None and not _same(case.median_us, statistics.median(new)):
-        yield f"its time is said to be {microseconds(case.median_us)} us, {_units(case)} make {_us(new)} us"
+    new = [pair.new_us for pair in case.pairs] or _deciding_medians(case)
+    if new and case.median_us is not None and not _is_same(case.median_us, statistics.median(new)):
+        yield (
+            f"its time is said to be {format_microseconds(case.median_us)} us, {_describe_units(case)} make "
+            f"{_format_median(new)} us"
+        )
     said = case.baseline_us
-    if said is not None and base_us is not None and not _same(said, base_us):
-        yield f"its base is said to be {microseconds(said)} us, what it was held to makes {microseconds(base_us)} us"
-    if case.ratio is not None and ratio is not None and not _same(case.ratio, ratio):
-        yield f"its change is said to be {signed(case.ratio - 1, 2)}, {_units(case)} make {signed(ratio - 1, 2)}"
+    if said is not None and base_us is not None and not _is_same(said, base_us):
+        yield (
+            f"its base is said to be {format_microseconds(said)} us, what it was held to makes "
+            f"{format_microseconds(base_us)} us"
+        )
+    if case.ratio is not None and ratio is not None and not _is_same(case.ratio, ratio):
+        yield (
+            f"its change is said to be {format_signed(case.ratio - 1, 2)}, {_describe_units(case)} make "
+            f"{format_signed(ratio - 1, 2)}"
+        )
     if case.threshold is not None and tolerated is not None and case.threshold < tolerated * (1 - ROUNDING):
         yield (
-            f"its limit is said to be {signed(case.threshold - 1, 2)}, its own policy allows {signed(tolerated - 1, 2)}"
+            f"its limit is said to be {format_signed(case.threshold - 1, 2)}, its own policy allows "
+            f"{format_signed(tolerated - 1, 2)}"
         )
 
 
-def _limit(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
+def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
     """Whether the quantile in the limit is one that this rate gives for some number of cases up to `cases`."""
     if z is None or case.verdict not in BY_TIME:
         return
@@ -141,37 +157,40 @@ def _limit(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Ite
     low, high = (z_for(rate, count, degrees) for count in (1, max(1, cases)))
     if not low * (1 - ROUNDING) <= z <= high * (1 + ROUNDING):
         yield (
-            f"its limit is {z:.2f} standard errors, a false-alarm rate of {percent(rate)} among {max(1, cases)} "
+            f"its limit is {z:.2f} standard errors, a false-alarm rate of {format_percent(rate)} among {max(1, cases)} "
             f"case{'s' * (cases > 1)} makes {low:.2f} to {high:.2f}"
         )
 
 
-def _interval(case: CaseResult, ratio: float | None) -> Iterator[str]:
+def _interval_problems(case: CaseResult, ratio: float | None) -> Iterator[str]:
     """The interval and the detection limit, which follow from the ratio and its standard error."""
     error, seen = case.standard_error, case.ratio if ratio is None else ratio
     if error is None or seen is None:
         return
     half = upper_quantile(0.025, case.degrees_of_freedom) * error
     beside = ASYMMETRY if case.pairs else 0.0
-    ends = (seen * factor(-half) * (1 - beside), seen * factor(half) * (1 + beside))
+    ends = (seen * compute_factor(-half) * (1 - beside), seen * compute_factor(half) * (1 + beside))
     # Older files take the first term of the exponential.
     if case.interval is not None and not all(
         math.isclose(*both, rel_tol=ROUNDING + half**2) for both in zip(case.interval, ends, strict=True)
     ):
-        said, made = (" to ".join(signed(end - 1) for end in both) for both in (case.interval, ends))
+        said, made = (" to ".join(format_signed(end - 1) for end in both) for both in (case.interval, ends))
         yield f"its interval is said to be {said}, its standard error makes {made}"
     if case.detection_limit is not None and case.threshold is not None:
-        least = min(case.threshold, _tolerated_least(case)) * factor(upper_quantile(MISSED) * error) - 1
+        least = min(case.threshold, _tolerated_least(case)) * compute_factor(upper_quantile(MISSED) * error) - 1
         if case.detection_limit < least - ROUNDING:
-            yield f"it is said to find {percent(case.detection_limit)}, its noise hides up to {percent(least)}"
+            yield (
+                f"it is said to find {format_percent(case.detection_limit)}, its noise hides up to "
+                f"{format_percent(least)}"
+            )
 
 
 def _tolerated_least(case: CaseResult) -> float:
     base_us = _base_us(case)
-    return math.inf if base_us is None else tolerated_ratio(Policy.of(case.policy), base_us)
+    return math.inf if base_us is None else tolerated_ratio(Policy.from_record(case.policy), base_us)
 
 
-def _verdict(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
+def _verdict_problems(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
     """Whether the verdict is one that the samples allow."""
     if case.verdict not in BY_TIME:
         return
@@ -179,21 +198,22 @@ def _verdict(case: CaseResult, ratio: float | None, tolerated: float | None) -> 
         if case.verdict is not Verdict.UNDECIDED:
             yield f"{case.verdict.value} is said of a case with no process or pair to compare"
         return
-    allowed = _allowed(case, ratio, tolerated)
+    allowed = _allowed_verdicts(case, ratio, tolerated)
     if case.verdict not in allowed:
         names = " or ".join(sorted(verdict.value for verdict in allowed))
-        beyond = "" if case.threshold is None else f", SLOWER beyond {signed(case.threshold - 1, 2)}"
+        beyond = "" if case.threshold is None else f", SLOWER beyond {format_signed(case.threshold - 1, 2)}"
         yield (
-            f"its verdict is said to be {case.verdict.value}, {_units(case)} say {names}: {signed(ratio - 1, 2)}, "
-            f"allowed {signed(tolerated - 1, 2)}{beyond}"
+            f"its verdict is said to be {case.verdict.value}, {_describe_units(case)} say {names}: "
+            f"{format_signed(ratio - 1, 2)}, "
+            f"allowed {format_signed(tolerated - 1, 2)}{beyond}"
         )
 
 
-def _allowed(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
+def _allowed_verdicts(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
     if case.threshold is None:
         return {Verdict.UNDECIDED}
     limit = max(case.threshold, tolerated)
-    if any(_same(ratio, edge) for edge in (tolerated, limit)):
+    if any(_is_same(ratio, edge) for edge in (tolerated, limit)):
         return set(BY_TIME)
     only_first = not case.pairs and not case.second
     if ratio > tolerated:
@@ -206,21 +226,21 @@ def _allowed(case: CaseResult, ratio: float, tolerated: float) -> set[Verdict]:
     return {settled}
 
 
-def _consequence(case: CaseResult, policy: Policy) -> Iterator[str]:
+def _consequence_problems(case: CaseResult, policy: Policy) -> Iterator[str]:
     if case.verdict in policy.fail_on and not case.fails and not case.quarantined:
         yield f"{case.verdict.value} fails a test by the policy in the file, which says that the test did not fail"
 
 
-def _units(case: CaseResult) -> str:
+def _describe_units(case: CaseResult) -> str:
     if case.pairs:
         return f"its {len(case.pairs)} pairs"
-    count = len(deciding(case))
+    count = len(deciding_processes(case))
     return f"the {count} process{'es' * (count != 1)} of its {'second' if case.second else 'first'} look"
 
 
-def _us(values: list[float]) -> str:
-    return microseconds(statistics.median(values))
+def _format_median(values: list[float]) -> str:
+    return format_microseconds(statistics.median(values))
 
 
-def _same(one: float, other: float) -> bool:
+def _is_same(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=ROUNDING)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_attnperf.gate.limits import signed
+from pytest_attnperf.gate.limits import format_signed
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.quantiles import sign_test, upper_tail
@@ -47,20 +47,20 @@ class LookRecord:
 
 
 @dataclass(frozen=True)
-class Finding:
+class SuiteFinding:
     """One sentence about the suite, and the cases it is about."""
 
     text: str
     cases: tuple[str, ...]
 
 
-def suite_findings(records: Sequence[LookRecord]) -> tuple[Finding, ...]:
+def suite_findings(records: Sequence[LookRecord]) -> tuple[SuiteFinding, ...]:
     """Everything that the looks of a run say together; empty when they say nothing."""
-    found = (suite_shift(records), together_slower(records))
+    found = (find_suite_shift(records), find_together_slower(records))
     return tuple(finding for finding in found if finding is not None)
 
 
-def together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> Finding | None:
+def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> SuiteFinding | None:
     """Cases within their own limits whose second or interleaved looks are slower beyond chance, taken together.
 
     Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995) over the one-sided chances of all cases of the run. A case that
@@ -71,19 +71,19 @@ def together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY
     deciding = {record.case: record for record in records if record.which != "first"}
     for case, record in deciding.items():
         chances[case] = upper_tail((record.ratio - 1) / record.standard_error, record.degrees_of_freedom)
-    named = [case for case in discoveries(chances, rate) if case in deciding and not deciding[case].slower]
+    named = [case for case in select_discoveries(chances, rate) if case in deciding and not deciding[case].slower]
     if not named:
         return None
-    sizes = [f"{case} {signed(deciding[case].ratio - 1)}" for case in named[:NAMED_MAX]]
+    sizes = [f"{case} {format_signed(deciding[case].ratio - 1)}" for case in named[:NAMED_MAX]]
     more = f" and {len(named) - NAMED_MAX} more" if len(named) > NAMED_MAX else ""
     text = (
-        f"{_counted(len(named))} within the threshold but slower beyond chance, taken over all {len(chances)} "
+        f"{_format_cases(len(named))} within the threshold but slower beyond chance, taken over all {len(chances)} "
         f"(Benjamini-Hochberg, {100 * rate:g} %): {', '.join(sizes)}{more}"
     )
-    return Finding(text, tuple(named))
+    return SuiteFinding(text, tuple(named))
 
 
-def discoveries(chances: dict[str, float], rate: float) -> list[str]:
+def select_discoveries(chances: dict[str, float], rate: float) -> list[str]:
     """Names whose chance is among the k smallest, for the largest k whose k-th chance is at most rate x k / all.
 
     Smallest first; equal ones in the given order.
@@ -93,7 +93,7 @@ def discoveries(chances: dict[str, float], rate: float) -> list[str]:
     return ordered[: max(passing, default=0)]
 
 
-def suite_shift(records: Sequence[LookRecord]) -> Finding | None:
+def find_suite_shift(records: Sequence[LookRecord]) -> SuiteFinding | None:
     """Whether nearly all first looks lie on one side of their stored baselines (a sign test).
 
     Cases of one run share its process, device and day; a shift of these is what is looked for. Faster is said, too:
@@ -109,17 +109,17 @@ def suite_shift(records: Sequence[LookRecord]) -> Finding | None:
     count, way = (slower, "slower") if median > 1 else (len(first) - slower, "faster")
     hides = "" if median > 1 else "; slowdowns of this size are hidden"
     text = (
-        f"{count} of {len(first)} cases are {way} than stored, median {signed(median - 1)}: "
+        f"{count} of {len(first)} cases are {way} than stored, median {format_signed(median - 1)}: "
         f"a machine shift or a change that touches all{hides}"
     )
-    return Finding(text, tuple(record.case for record in first if (record.ratio > 1) == (median > 1)))
+    return SuiteFinding(text, tuple(record.case for record in first if (record.ratio > 1) == (median > 1)))
 
 
-def _counted(cases: int) -> str:
+def _format_cases(cases: int) -> str:
     return "1 case is" if cases == 1 else f"{cases} cases are"
 
 
-def run_findings(cases: Sequence[CaseResult]) -> list[str]:
+def list_run_findings(cases: Sequence[CaseResult]) -> list[str]:
     """One line per finding over all looks of a run; they change no verdict and no exit status."""
     return [finding.text for finding in suite_findings(list(look_records(cases)))]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from pytest_attnperf.baselines.schema import plain
-from pytest_attnperf.baselines.store import Found
-from pytest_attnperf.errors import pasted
-from pytest_attnperf.gate.comparable import comparable
+from pytest_attnperf.baselines.schema import to_plain
+from pytest_attnperf.baselines.store import StoredEntry
+from pytest_attnperf.errors import quote_nodeid
+from pytest_attnperf.gate.comparable import reasons_not_comparable
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.stats.summaries import method_of
 
 
-class State(Enum):
+class UpkeepState(Enum):
     """What is to be done about an entry or a case."""
 
     STALE = "stale"
@@ -47,13 +47,13 @@ class Due:
     command   what renews it; '' where an entry is to be removed
     """
 
-    state: State
+    state: UpkeepState
     key: CaseKey
     reasons: tuple[str, ...]
     command: str = ""
 
 
-def compare_with_tree(suite: str, stored: Mapping[str, Found], cases: Iterable[TreeCase]) -> list[Due]:
+def compare_with_tree(suite: str, stored: Mapping[str, StoredEntry], cases: Iterable[TreeCase]) -> list[Due]:
     """Return what is due in one suite of one product, sorted by kind and case.
 
     stored   by `CaseKey.entry`
@@ -65,35 +65,37 @@ def compare_with_tree(suite: str, stored: Mapping[str, Found], cases: Iterable[T
     return sorted((one for one in due if one is not None), key=lambda one: (one.state.value, str(one.key)))
 
 
-def _due_of_entry(suite: str, entry: str, found: Found, case: TreeCase | None) -> Due | None:
+def _due_of_entry(suite: str, entry: str, found: StoredEntry, case: TreeCase | None) -> Due | None:
     if case is None:
         backend, _, rest = entry.partition("/")
         key = CaseKey(suite, backend, *rest.split("/", 1))
-        return Due(State.ORPHANED, key, ("no case of this tree has this key: removed, or renamed",))
+        return Due(UpkeepState.ORPHANED, key, ("no case of this tree has this key: removed, or renamed",))
     if not case.timed:
-        return Due(State.ORPHANED, case.key, ("the case is not timed any more (timed=False)",))
-    reasons = (*_identity_changes(found, case), *_policy_changes(found.policy, case.policy))
-    return Due(State.STALE, case.key, reasons, _record(case)) if reasons else None
+        return Due(UpkeepState.ORPHANED, case.key, ("the case is not timed any more (timed=False)",))
+    reasons = (*_list_identity_changes(found, case), *_list_policy_changes(found.policy, case.policy))
+    return Due(UpkeepState.STALE, case.key, reasons, _record_command(case)) if reasons else None
 
 
 def _due_of_case(case: TreeCase) -> Due | None:
     """A timed case that runs there and has no entry. Whether a gated function is timed, only its call says."""
     if not case.timed or case.unsupported or case.definition is None:
         return None
-    return Due(State.MISSING, case.key, ("no time is stored",), _record(case))
+    return Due(UpkeepState.MISSING, case.key, ("no time is stored",), _record_command(case))
 
 
-def _identity_changes(found: Found, case: TreeCase) -> list[str]:
+def _list_identity_changes(found: StoredEntry, case: TreeCase) -> list[str]:
     """Why a time measured now could not be compared with this entry, whatever machine measures it."""
     stored = found.fingerprint
     definition = found.entry.workload if case.definition is None else case.definition
     timer = found.entry.processes[0].timer if found.entry.processes else ""
     here = replace(stored, must_match={**stored.must_match, "method": method_of(timer)})
-    return [str(reason) for reason in comparable(found.entry, stored, here, timer=timer, definition=definition)]
+    return [
+        str(reason) for reason in reasons_not_comparable(found.entry, stored, here, timer=timer, definition=definition)
+    ]
 
 
-def _policy_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    ours = plain(now)
+def _list_policy_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    ours = to_plain(now)
     return [
         f"policy {name}: {ours.get(name, 'absent')} here, {stored.get(name, 'absent')} stored"
         for name in sorted(ours.keys() | stored.keys())
@@ -101,5 +103,5 @@ def _policy_changes(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     ]
 
 
-def _record(case: TreeCase) -> str:
-    return f"pytest --update-baselines {pasted(case.nodeid)}"
+def _record_command(case: TreeCase) -> str:
+    return f"pytest --update-baselines {quote_nodeid(case.nodeid)}"

@@ -18,13 +18,13 @@ class Allocations:
     allocated_bytes: int
 
 
-def allocations(call: Call, torch_device: str) -> Allocations | None:
+def count_allocations(call: Call, torch_device: str) -> Allocations | None:
     """What one eager call on 'cuda' or 'cpu' allocates; None where this torch cannot tell.
 
     Memory that a library takes past torch's allocator is not seen. On a CPU a Python number beside a tensor counts:
     torch makes a tensor of it.
     """
-    return _on_gpu(call) if torch_device == "cuda" else _on_cpu(call)
+    return _count_on_gpu(call) if torch_device == "cuda" else _count_on_cpu(call)
 
 
 COUNTED = ("allocation.all.allocated", "requested_bytes.all.allocated")
@@ -32,7 +32,7 @@ COUNTED = ("allocation.all.allocated", "requested_bytes.all.allocated")
 earlier case has left in the cache."""
 
 
-def _on_gpu(call: Call) -> Allocations | None:
+def _count_on_gpu(call: Call) -> Allocations | None:
     import torch
 
     before = torch.cuda.memory_stats()
@@ -43,7 +43,7 @@ def _on_gpu(call: Call) -> Allocations | None:
     return Allocations(*(int(after[name]) - int(before.get(name, 0)) for name in COUNTED))
 
 
-def _on_cpu(call: Call) -> Allocations | None:
+def _count_on_cpu(call: Call) -> Allocations | None:
     """torch keeps no count for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
     import torch
 
@@ -67,15 +67,15 @@ class PeakMemory:
     unknown: str = ""
 
 
-def peak_memory(call: Call, torch_device: str) -> PeakMemory:
+def measure_peak_memory(call: Call, torch_device: str) -> PeakMemory:
     """Bytes that one call holds at most through torch's allocator of 'cuda' or 'cpu'.
 
     Memory that a library takes past torch's allocator is not seen.
     """
-    return _peak_on_gpu(call) if torch_device == "cuda" else _peak_on_cpu(call)
+    return _measure_peak_on_gpu(call) if torch_device == "cuda" else _measure_peak_on_cpu(call)
 
 
-def _peak_on_gpu(call: Call) -> PeakMemory:
+def _measure_peak_on_gpu(call: Call) -> PeakMemory:
     import torch
 
     torch.cuda.synchronize()
@@ -88,7 +88,7 @@ def _peak_on_gpu(call: Call) -> PeakMemory:
     return PeakMemory(peak)
 
 
-def _peak_on_cpu(call: Call) -> PeakMemory:
+def _measure_peak_on_cpu(call: Call) -> PeakMemory:
     """torch keeps no peak for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
     import torch
 

@@ -66,23 +66,23 @@ class Use:
         return f"{PREFIX}{self.kernel}({self.where})", f"{PREFIX}{self.kernel}"
 
 
-def config_text(config: Any) -> str:
+def format_config(config: Any) -> str:
     """A triton.Config as 'BLOCK_M: 64, num_warps: 4, num_stages: 3', in one wording for all versions of Triton."""
     values = {name: value for name, value in config.kwargs.items() if name not in OPTIONS}
     for name, unsaid in OPTIONS.items():
         value = getattr(config, name, None)
         if value is not None and value != unsaid:
             values[name] = value
-    return _listed(values)
+    return _format_values(values)
 
 
-def parsed(text: str) -> dict[str, str]:
+def parse_config(text: str) -> dict[str, str]:
     """The parts of such a text, e.g. {'BLOCK_M': '64', 'num_warps': '4'}."""
     pairs = (part.partition(": ") for part in text.split(", "))
     return {name: value for name, colon, value in pairs if colon}
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """'64' -> 64, 'True' -> True, and any other word as it is."""
     try:
         return ast.literal_eval(text)
@@ -108,40 +108,40 @@ def inductor_use(autotuner: Any) -> Use:
     return Use(str(name), str(autotuner.kernel_hash)[:12])
 
 
-def inductor_text(autotuner: Any, config: Any) -> str:
+def format_inductor_config(autotuner: Any, config: Any) -> str:
     """The configuration of one launcher; for a template, whose block sizes are constants in its source, these too."""
     constants = autotuner.inductor_meta.get("config_args") or dict(_CONSTANT.findall(getattr(autotuner.fn, "src", "")))
     names = [name for name in sorted(constants) if name.startswith(CHOSEN_CONSTANTS) and name not in config.kwargs]
     chosen = {name: constants[name] for name in names}
-    texts = (_listed(chosen), config_text(config))
+    texts = (_format_values(chosen), format_config(config))
     return ", ".join(text for text in texts if text)
 
 
 def padding_use(left: Any, right: Any, operator: Any) -> Use:
     """A matrix product that Inductor may pad to aligned sizes, where it measures whether that is faster."""
     dtype = str(left.dtype).removeprefix("torch.")
-    return Use(PAD_KERNEL, f"{operator} {dtype} {_shape(left.shape)} by {_shape(right.shape)}")
+    return Use(PAD_KERNEL, f"{operator} {dtype} {_format_shape(left.shape)} by {_format_shape(right.shape)}")
 
 
-def _shape(sizes: Sequence[Any]) -> str:
+def _format_shape(sizes: Sequence[Any]) -> str:
     return "x".join(str(size) for size in sizes)
 
 
-def _listed(values: Mapping[str, Any]) -> str:
+def _format_values(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
 UNKNOWN_KEY = "autotuned"
 
 
-class Chosen:
+class TunedChoices:
     """Choices seen while recording, the last one of each use."""
 
     def __init__(self) -> None:
         self._choices: dict[str, dict[str, tuple[Use, str]]] = {}
         self._unknown = ""
 
-    def config(self) -> dict[str, str]:
+    def build_config_entries(self) -> dict[str, str]:
         """{'autotuned.<kernel>': 'BLOCK_M: 64, num_warps: 4'}, in alphabetical order.
 
         Where one kernel was tuned several times in a call with different results, each use has an entry of its own,
@@ -155,7 +155,7 @@ class Chosen:
                 entries[exact if several else plain] = text
         return dict(sorted(entries.items()))
 
-    def note(self, read: Callable[[], tuple[Use, str] | None]) -> None:
+    def record_choice(self, read: Callable[[], tuple[Use, str] | None]) -> None:
         """Keep what `read` gives. What it raises is kept as the reason for an unknown choice: a case must not fail."""
         try:
             found = read()
@@ -168,14 +168,14 @@ class Chosen:
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[Chosen]:
+def record_choices() -> Iterator[TunedChoices]:
     """Record what autotuned kernels run with until the context ends; nothing is imported, and nothing is changed.
 
     Seen are kernels of `triton.autotune` with more than one configuration, kernels that Inductor wrote (torch.compile,
     FlexAttention), and whether Inductor pads a matrix product where it measures that. The last is seen only in a
     process that traces the graph: where AOTAutograd's cache has the whole graph, nobody decides.
     """
-    chosen = Chosen()
+    chosen = TunedChoices()
     patches = [
         Patch(*TRITON, "run", functools.partial(_recording_triton, chosen)),
         Patch(*INDUCTOR, "run", functools.partial(_recording_inductor, chosen)),
@@ -185,10 +185,10 @@ def recording() -> Iterator[Chosen]:
         yield chosen
 
 
-def _recording_triton(chosen: Chosen, previous: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_triton(chosen: TunedChoices, previous: Callable[..., Any]) -> Callable[..., Any]:
     def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
         result = previous(autotuner, *args, **kwargs)
-        chosen.note(lambda: _triton_choice(autotuner, args, kwargs))
+        chosen.record_choice(lambda: _triton_choice(autotuner, args, kwargs))
         return result
 
     return run
@@ -198,22 +198,24 @@ def _triton_choice(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if len(autotuner.configs) < 2:
         return None
     arguments = {**dict(zip(autotuner.arg_names, args, strict=False)), **kwargs}
-    return triton_use(autotuner, arguments), config_text(autotuner.best_config)
+    return triton_use(autotuner, arguments), format_config(autotuner.best_config)
 
 
-def _recording_inductor(chosen: Chosen, previous: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_inductor(chosen: TunedChoices, previous: Callable[..., Any]) -> Callable[..., Any]:
     def run(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
         result = previous(autotuner, *args, **kwargs)
-        chosen.note(lambda: (inductor_use(autotuner), inductor_text(autotuner, autotuner.launchers[0].config)))
+        chosen.record_choice(
+            lambda: (inductor_use(autotuner), format_inductor_config(autotuner, autotuner.launchers[0].config))
+        )
         return result
 
     return run
 
 
-def _recording_padding(chosen: Chosen, previous: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_padding(chosen: TunedChoices, previous: Callable[..., Any]) -> Callable[..., Any]:
     def should_pad(match: Any, left: Any, right: Any, operator: Any, *further: Any, **named: Any) -> Any:
         result = previous(match, left, right, operator, *further, **named)
-        chosen.note(lambda: (padding_use(left, right, operator), PADDED if result else NOT_PADDED))
+        chosen.record_choice(lambda: (padding_use(left, right, operator), PADDED if result else NOT_PADDED))
         return result
 
     return should_pad

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
+from pytest_attnperf.measure.out_of_memory import free_cached_memory, run_guarded
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import Samples
 
@@ -61,31 +61,31 @@ def take_canary(torch_device: str) -> dict[str, Samples]:
     Raises CaseFailedError when the GPU lacks memory for it (about 0.6 GiB).
     """
 
-    def both() -> dict[str, Samples]:
+    def time_both() -> dict[str, Samples]:
         size = SIZES[torch_device]
         warm_device(torch_device)
         return {
-            GEMM: _timed(_gemm(size, torch_device), size, torch_device),
-            COPY: _timed(_copy(size, torch_device), size, torch_device),
+            GEMM: _time_call(_make_gemm(size, torch_device), size, torch_device),
+            COPY: _time_call(_make_copy(size, torch_device), size, torch_device),
         }
 
-    samples = guarded(both, "the canary", lambda: None)
+    samples = run_guarded(time_both, "the canary", lambda: None)
     free_cached_memory()
     return samples
 
 
-def _timed(call: Callable[[], torch.Tensor], size: CanarySize, torch_device: str) -> Samples:
+def _time_call(call: Callable[[], torch.Tensor], size: CanarySize, torch_device: str) -> Samples:
     warm_up(call, torch_device)
-    timer = choose(torch_device, call, BLOCK_US)
+    timer = choose_timer(torch_device, call, BLOCK_US)
     try:
         time.sleep(REST_SECONDS)
         with CompileWatch() as watch:
-            return sample(timer, StoppingRule(size.blocks, size.blocks), watch)
+            return sample_blocks(timer, StoppingRule(size.blocks, size.blocks), watch)
     finally:
         timer.close()
 
 
-def _gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
+def _make_gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
     """A product of two matrices of normal random numbers, whose bits switch as those of real data do."""
     import torch
 
@@ -96,7 +96,7 @@ def _gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
     return lambda: left @ right
 
 
-def _copy(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
+def _make_copy(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
     import torch
 
     generator = torch.Generator(torch_device).manual_seed(SEED)

@@ -11,11 +11,11 @@ from pytest_attnperf.correctness import poison
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.canary import BLOCK_US, REST_SECONDS
 from pytest_attnperf.measure.ceiling_work import READERS, Reader, Work
-from pytest_attnperf.measure.out_of_memory import guarded
+from pytest_attnperf.measure.out_of_memory import run_guarded
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.timers.base import Timer
 from pytest_attnperf.measure.warm_up import warm_up
 from pytest_attnperf.records import DeviceInfo, Samples
@@ -31,7 +31,7 @@ CALLS_PER_SIZE = 40
 
 
 @dataclass(frozen=True)
-class Plan:
+class CeilingPlan:
     """How much is measured on a kind of device.
 
     dtypes           in this order; f8 stands for the fp8 format of the device
@@ -54,7 +54,7 @@ class Plan:
 
 
 PLANS = {
-    "cuda": Plan(
+    "cuda": CeilingPlan(
         ("f16", "bf16", "f32", "tf32", "f8"),
         (2048, 3072, 4096, 6144, 8192, 12288, 16384),
         cache_times=8,
@@ -63,7 +63,7 @@ PLANS = {
         seconds=18.0,
         readers=READERS,
     ),
-    "cpu": Plan(
+    "cpu": CeilingPlan(
         ("f32", "bf16", "f16"),
         (128, 256, 512),
         cache_times=4,
@@ -78,7 +78,7 @@ PLANS = {
 
 
 @dataclass(frozen=True)
-class Point:
+class CeilingPoint:
     """One size: what it reached, and the median time of a call behind it."""
 
     size: str
@@ -90,7 +90,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Figure:
+class CeilingFigure:
     """One ceiling: a rate, or microseconds (`unit`), at which size, and every size that was tried."""
 
     value: float
@@ -98,15 +98,15 @@ class Figure:
     size: str
     clock_mhz: float | None = None
     note: str = ""
-    tried: tuple[Point, ...] = ()
+    tried: tuple[CeilingPoint, ...] = ()
 
 
 @dataclass
-class Bench:
+class CeilingBench:
     """Where and how much a process measures."""
 
     device: DeviceInfo
-    plan: Plan
+    plan: CeilingPlan
 
     @property
     def torch_device(self) -> str:
@@ -114,83 +114,83 @@ class Bench:
         return self.device.torch_device
 
 
-def grows_no_more(rates: Sequence[float]) -> bool:
+def has_stopped_growing(rates: Sequence[float]) -> bool:
     """Whether the last two rates are less than GROWTH above the best before them."""
     return len(rates) >= 3 and max(rates[-2:]) < (1 + GROWTH) * max(rates[:-2])
 
 
-def walk(bench: Bench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> Figure:
+def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> CeilingFigure:
     """Growing sizes (amount of work, what makes it) until the rate grows no more, or memory or time end it.
 
     Raises CaseFailedError when not even the smallest could be measured, and for a wrong result of any.
     """
     began, note = time.monotonic(), "no plateau up to the largest size"
-    points: list[Point] = []
+    points: list[CeilingPoint] = []
     for amount, make in sizes:
         left_s = bench.plan.figure_seconds - (time.monotonic() - began)
         if points and CALLS_PER_SIZE * amount / points[-1].rate > left_s:
             note = f"no plateau: larger sizes would take longer than {bench.plan.figure_seconds:g} s"
             break
         try:
-            points.append(timed_size(bench, make))
+            points.append(time_size(bench, make))
         except CaseFailedError as error:
             if not (error.out_of_memory and points):
                 raise
             note = "no plateau: larger sizes do not fit into memory"
             break
-        if grows_no_more([point.rate for point in points]):
+        if has_stopped_growing([point.rate for point in points]):
             note = ""
             break
-    return best_of(points, unit, note)
+    return choose_fastest(points, unit, note)
 
 
-def best_of(points: Sequence[Point], unit: str, note: str = "") -> Figure:
+def choose_fastest(points: Sequence[CeilingPoint], unit: str, note: str = "") -> CeilingFigure:
     """The figure of the fastest of some sizes."""
     best = max(points, key=lambda point: point.rate)
     notes = "; ".join(part for part in (best.note, note) if part)
-    return Figure(best.rate, unit, best.size, best.clock_mhz, notes, tuple(points))
+    return CeilingFigure(best.rate, unit, best.size, best.clock_mhz, notes, tuple(points))
 
 
-def noted(figure: Figure, note: str) -> Figure:
+def add_note(figure: CeilingFigure, note: str) -> CeilingFigure:
     """The figure with a note more; the same where that is ''."""
     notes = "; ".join(part for part in (figure.note, note) if part)
-    return Figure(figure.value, figure.unit, figure.size, figure.clock_mhz, notes, figure.tried)
+    return CeilingFigure(figure.value, figure.unit, figure.size, figure.clock_mhz, notes, figure.tried)
 
 
-def timed_size(bench: Bench, make: Callable[[], Work]) -> Point:
+def time_size(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
     """One size. Raises CaseFailedError as `timed` does."""
-    samples, size, amount = timed(bench, make)
+    samples, size, amount = time_work(bench, make)
     us = statistics.median(samples.block_us)
-    return Point(size, amount / us * US_PER_S, us, samples.timer, clock_of(samples), samples.note)
+    return CeilingPoint(size, amount / us * US_PER_S, us, samples.timer, find_median_clock(samples), samples.note)
 
 
-def timed(bench: Bench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
+def time_work(bench: CeilingBench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
     """Blocks, size and amount of a piece of work, whose memory is free again when this returns.
 
     Raises CaseFailedError when memory does not suffice (out_of_memory) or the result is wrong.
     """
 
-    def whole() -> tuple[Samples, str, float]:
+    def make_and_time() -> tuple[Samples, str, float]:
         work = make()
-        return _blocks(bench, work), work.size, work.amount
+        return _time_blocks(bench, work), work.size, work.amount
 
-    return guarded(whole, "a size of the calibration", lambda: None)
+    return run_guarded(make_and_time, "a size of the calibration", lambda: None)
 
 
-def _blocks(bench: Bench, work: Work) -> Samples:
+def _time_blocks(bench: CeilingBench, work: Work) -> Samples:
     warm_up(work.call, bench.torch_device)
-    timer = choose(bench.torch_device, work.call, BLOCK_US)
+    timer = choose_timer(bench.torch_device, work.call, BLOCK_US)
     try:
-        prove(timer, work)
+        prove_work(timer, work)
         time.sleep(bench.plan.rest_seconds)
         rule = StoppingRule(min(MIN_BLOCKS, bench.plan.blocks), bench.plan.blocks, bench.plan.budget_us)
         with CompileWatch() as watch:
-            return sample(timer, rule, watch)
+            return sample_blocks(timer, rule, watch)
     finally:
         timer.close()
 
 
-def prove(timer: Timer, work: Work) -> None:
+def prove_work(timer: Timer, work: Work) -> None:
     """Run what is timed on a result filled with NaN. Raises CaseFailedError when what it then holds is wrong."""
     poison.fill(work.result)
     timer.run_once()
@@ -198,6 +198,6 @@ def prove(timer: Timer, work: Work) -> None:
         raise CaseFailedError(f"its result is wrong, so no time of it counts: {work.size}: {fault}")
 
 
-def clock_of(samples: Samples) -> float | None:
+def find_median_clock(samples: Samples) -> float | None:
     """The median compute clock while these blocks ran, None where it is not known."""
     return statistics.median(samples.clock_mhz) if samples.clock_mhz else None

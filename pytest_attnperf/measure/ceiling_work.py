@@ -90,14 +90,14 @@ def tf32_matmul() -> Iterator[None]:
         setattr(matmul, name, before)
 
 
-def fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
+def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
     """('f32' or 'tf32', in which this process multiplies fp32 matrices unasked; whether allowing TF32 changes a bit).
 
     Found by multiplying, because settings of torch, of the libraries below it and of the environment decide together.
     """
     import torch
 
-    left, right = _normal((size, size), torch_device), _normal((size, size), torch_device, SEED + 1)
+    left, right = _make_normal((size, size), torch_device), _make_normal((size, size), torch_device, SEED + 1)
     default = left @ right
     error = float((default.to(torch.float64) - left.to(torch.float64) @ right.to(torch.float64)).abs().max())
     with full_fp32_matmul():
@@ -107,7 +107,7 @@ def fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
     return "f32" if error <= product_tolerance("f32", size) else "tf32", not bool((full == allowed).all())
 
 
-def gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
+def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
     """A product of M x K and K x N matrices, both in row order; of fp8 with the second in column order, as torch
     takes it, with unit scales, a bf16 result and without fast accumulation, torch's default.
 
@@ -117,8 +117,8 @@ def gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in
 
     rows, inner, columns = shape
     stored: torch.dtype = getattr(torch, TORCH_DTYPES[dtype])
-    left = _normal((rows, inner), torch_device).to(stored)
-    right = _normal((columns, inner) if dtype in F8 else (inner, columns), torch_device, SEED + 1).to(stored)
+    left = _make_normal((rows, inner), torch_device).to(stored)
+    right = _make_normal((columns, inner) if dtype in F8 else (inner, columns), torch_device, SEED + 1).to(stored)
     right = right.t() if dtype in F8 else right
     result = torch.empty((rows, columns), dtype=torch.bfloat16 if dtype in F8 else stored, device=torch_device)
     scale = torch.ones((), device=torch_device)
@@ -156,8 +156,8 @@ def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor,
         if not bool(torch.isfinite(result[begin : begin + step]).all()):
             return "an element of the product is not finite, or was never written"
     errors = (
-        _line_error(left, right, result, _lines(result.shape[0])),
-        _line_error(right.t(), left.t(), result.t(), _lines(result.shape[1])),
+        _line_error(left, right, result, _choose_lines(result.shape[0])),
+        _line_error(right.t(), left.t(), result.t(), _choose_lines(result.shape[1])),
     )
     worst = max(errors)
     return "" if worst <= allowed else f"an element of the product is off by {worst:.3g}, allowed are {allowed:.3g}"
@@ -167,7 +167,7 @@ def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, r
     """The largest error of some rows, whose columns are computed a part at a time."""
     import torch
 
-    chosen, got = _rows(left, rows), _rows(result, rows)
+    chosen, got = _take_rows(left, rows), _take_rows(result, rows)
     step = max(1, CHUNK // max(1, right.shape[0]))
     worst = 0.0
     for begin in range(0, right.shape[1], step):
@@ -176,52 +176,57 @@ def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, r
     return worst
 
 
-def _rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
+def _take_rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
     """Some rows in double precision, by slices: torch indexes no fp8."""
     import torch
 
     return torch.cat([matrix[row : row + 1].to(torch.float64) for row in rows])
 
 
-def _lines(count: int) -> list[int]:
+def _choose_lines(count: int) -> list[int]:
     """The first, the last, and some between that no tile size divides."""
     return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
 
 
-def copy(count_bytes: int, torch_device: str) -> Work:
+def make_copy(count_bytes: int, torch_device: str) -> Work:
     """Tensor.copy_: reads and writes `count_bytes` each."""
     import torch
 
-    source = _words(count_bytes, torch_device)
+    source = _make_words(count_bytes, torch_device)
     target = torch.empty_like(source)
-    size = f"{_mib(count_bytes)}, Tensor.copy_"
-    return Work(lambda: target.copy_(source), target, 2.0 * _bytes(source), size, lambda: _copy_fault(source, target))
+    size = f"{_format_mib(count_bytes)}, Tensor.copy_"
+    return Work(
+        lambda: target.copy_(source), target, 2.0 * _byte_size(source), size, lambda: _copy_fault(source, target)
+    )
 
 
-def kernel_copy(count_bytes: int, torch_device: str) -> Work:
+def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
     """The same by an elementwise kernel: a copy may be left to another unit of the device, which may be slower."""
     import torch
 
-    source = _words(count_bytes, torch_device)
+    source = _make_words(count_bytes, torch_device)
     target = torch.empty_like(source)
     return Work(
         lambda: torch.bitwise_or(source, 0, out=target),
         target,
-        2.0 * _bytes(source),
-        f"{_mib(count_bytes)}, torch.bitwise_or with 0",
+        2.0 * _byte_size(source),
+        f"{_format_mib(count_bytes)}, torch.bitwise_or with 0",
         lambda: _copy_fault(source, target),
     )
 
 
-def read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
+def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
     """A number for each row of words: what is read and what is written are counted, a vector of `mv` is not."""
     import torch
 
-    words = _words(count_bytes, torch_device, reader.words or READERS[0].words)
+    words = _make_words(count_bytes, torch_device, reader.words or READERS[0].words)
     source = words.view(-1, reader.words or words.numel())
     product = reader.operator == "mv"
     result = torch.empty(source.shape[0], dtype=torch.float32 if product else torch.int32, device=torch_device)
-    matrix, vector = source.view(torch.float32), _normal((source.shape[1] if product else 1,), torch_device, SEED + 1)
+    matrix, vector = (
+        source.view(torch.float32),
+        _make_normal((source.shape[1] if product else 1,), torch_device, SEED + 1),
+    )
     calls: dict[str, Callable[[], Any]] = {
         "sum": lambda: torch.sum(source, dim=1, dtype=torch.int32, out=result),
         "amax": lambda: torch.amax(source, dim=1, out=result),
@@ -232,11 +237,13 @@ def read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Wo
         "amax": lambda: _amax_fault(source, result),
         "mv": lambda: _mv_fault(matrix, vector, result),
     }
-    amount = float(_bytes(source) + _bytes(result))
-    return Work(calls[reader.operator], result, amount, f"{_mib(count_bytes)}, {reader.name}", faults[reader.operator])
+    amount = float(_byte_size(source) + _byte_size(result))
+    return Work(
+        calls[reader.operator], result, amount, f"{_format_mib(count_bytes)}, {reader.name}", faults[reader.operator]
+    )
 
 
-def nothing(torch_device: str) -> Work:
+def make_smallest_kernel(torch_device: str) -> Work:
     """The smallest kernel that torch can launch and that can be seen to have run: a sum of one element."""
     import torch
 
@@ -264,7 +271,7 @@ def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
     import torch
 
     exact = torch.zeros(source.shape[0], dtype=torch.int64, device=source.device)
-    for rows, words in _parts(source):
+    for rows, words in _split_parts(source):
         exact[rows] += source[rows, words].to(torch.int64).sum(dim=1)
     return "" if torch.equal(exact.to(torch.int32), result) else "the sums of what was read are wrong"
 
@@ -274,7 +281,7 @@ def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
     import torch
 
     met = torch.zeros_like(result, dtype=torch.bool)
-    for rows, words in _parts(source):
+    for rows, words in _split_parts(source):
         limit = result[rows, None]
         if bool((source[rows, words] > limit).any()):
             return "the maxima of what was read are wrong"
@@ -287,13 +294,13 @@ def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) 
     import torch
 
     exact = torch.zeros(matrix.shape[0], dtype=torch.float64, device=matrix.device)
-    for rows, words in _parts(matrix):
+    for rows, words in _split_parts(matrix):
         exact[rows] += matrix[rows, words].to(torch.float64) @ vector[words].to(torch.float64)
     right = bool(((result - exact).abs() <= product_tolerance("tf32", matrix.shape[1])).all())
     return "" if right else "the products of what was read are wrong"
 
 
-def _parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
+def _split_parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
     """Rows and columns of parts of CHUNK elements."""
     count, words = source.shape
     rows = max(1, CHUNK // words)
@@ -302,24 +309,24 @@ def _parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
             yield slice(row, row + rows), slice(word, word + CHUNK)
 
 
-def _normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) -> torch.Tensor:
+def _make_normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) -> torch.Tensor:
     import torch
 
     generator = torch.Generator(torch_device).manual_seed(seed)
     return torch.randn(shape, generator=generator, device=torch_device)
 
 
-def _words(count_bytes: int, torch_device: str, row: int = READERS[0].words) -> torch.Tensor:
+def _make_words(count_bytes: int, torch_device: str, row: int = READERS[0].words) -> torch.Tensor:
     """Whole rows of the bits of normal random numbers, as integers: these compare bit by bit and add exactly."""
     import torch
 
     count = max(1, count_bytes // (_WORD_BYTES * row)) * row
-    return _normal((count,), torch_device).view(torch.int32)
+    return _make_normal((count,), torch_device).view(torch.int32)
 
 
-def _bytes(tensor: torch.Tensor) -> int:
+def _byte_size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _mib(count_bytes: int) -> str:
+def _format_mib(count_bytes: int) -> str:
     return f"{count_bytes / 2**20:g} MiB"

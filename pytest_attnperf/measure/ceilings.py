@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
 from pytest_attnperf.environment.fingerprint import take_fingerprint
 from pytest_attnperf.errors import AttnperfError, CaseFailedError
@@ -29,22 +29,22 @@ from pytest_attnperf.measure.ceiling_walk import (
     FLOPS,
     PLANS,
     US,
-    Bench,
-    Figure,
-    Plan,
-    Point,
-    best_of,
-    clock_of,
-    noted,
-    prove,
-    timed,
-    timed_size,
-    walk,
+    CeilingBench,
+    CeilingFigure,
+    CeilingPlan,
+    CeilingPoint,
+    add_note,
+    choose_fastest,
+    find_median_clock,
+    prove_work,
+    time_size,
+    time_work,
+    walk_sizes,
 )
 from pytest_attnperf.measure.cold_cache import TIMES_THE_CACHE, cold_size
 from pytest_attnperf.measure.out_of_memory import free_cached_memory
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers.capture import first_line
 from pytest_attnperf.measure.timers.host import HostTimer
@@ -78,21 +78,21 @@ class ProcessCeilings:
 
     device: DeviceInfo
     fingerprint: Fingerprint
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, CeilingFigure] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
 
 @dataclass
-class _Process(Bench):
+class _CeilingProcess(CeilingBench):
     """The process's device and plan, and what it has found so far."""
 
     say: Say
     began: float = field(default_factory=time.monotonic)
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, CeilingFigure] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def take(self, name: str, measure: Callable[[], Figure]) -> None:
+    def measure_figure(self, name: str, measure: Callable[[], CeilingFigure]) -> None:
         """Measure a figure, or leave it out with the reason."""
         spent = time.monotonic() - self.began
         try:
@@ -104,54 +104,59 @@ class _Process(Bench):
         except Exception as error:  # what this torch lacks, or refuses on this device, must not cost the other figures
             self.left_out[name] = f"torch refuses it here: {type(error).__name__}: {first_line(error)}"
         free_cached_memory()
-        self.say(f"{name}: {_told(self.figures[name]) if name in self.figures else f'left out: {self.left_out[name]}'}")
+        self.say(
+            f"{name}: "
+            f"{_format_figure(self.figures[name]) if name in self.figures else f'left out: {self.left_out[name]}'}"
+        )
 
 
-def measure_ceilings(torch_device: str, plan: Plan | None = None, say: Say = lambda line: None) -> ProcessCeilings:
+def measure_ceilings(
+    torch_device: str, plan: CeilingPlan | None = None, say: Say = lambda line: None
+) -> ProcessCeilings:
     """Every ceiling of 'cuda' (both vendors) or 'cpu', as this process finds it; see `PLANS` for how long it takes.
 
     Raises UsageError where torch sees no GPU.
     """
-    device = describe_device(torch_device)
-    process = _Process(device, plan or PLANS[torch_device], say)
+    device = identify_device(torch_device)
+    process = _CeilingProcess(device, plan or PLANS[torch_device], say)
     warm_device(torch_device)
-    _bandwidths(process)
-    _launches(process)
-    _products(process)
+    _measure_bandwidths(process)
+    _measure_launches(process)
+    _measure_products(process)
     return ProcessCeilings(
         device, take_fingerprint(device), process.figures, process.left_out, time.monotonic() - process.began
     )
 
 
-def _products(process: _Process) -> None:
-    f32_in, tf32_counts = work_of.fp32_products(process.torch_device)
+def _measure_products(process: _CeilingProcess) -> None:
+    f32_in, tf32_counts = work_of.probe_fp32_products(process.torch_device)
     for dtype in process.plan.dtypes:
         name = fp8_format(process.device) if dtype == "f8" else dtype
         if dtype == "tf32" and not tf32_counts:
             process.left_out[name] = "allowing TF32 changes no bit of a product of f32 on this device"
-        elif dtype == "f8" and not fp8_multiplies(process.device):
+        elif dtype == "f8" and not can_multiply_fp8(process.device):
             process.left_out[name] = f"{process.device.arch} multiplies no {name} in hardware"
         else:
-            process.take(name, partial(_square_product, process, name, f32_in if dtype == "f32" else name))
+            process.measure_figure(name, partial(_square_product, process, name, f32_in if dtype == "f32" else name))
     if "f16" in process.figures:
-        process.take(OBLONG, partial(_oblong_product, process))
+        process.measure_figure(OBLONG, partial(_oblong_product, process))
 
 
-def _square_product(process: _Process, dtype: str, computed_in: str) -> Figure:
-    make = partial(work_of.gemm, dtype, torch_device=process.torch_device, computed_in=computed_in)
+def _square_product(process: _CeilingProcess, dtype: str, computed_in: str) -> CeilingFigure:
+    make = partial(work_of.make_gemm, dtype, torch_device=process.torch_device, computed_in=computed_in)
     sizes = [(2.0 * size**3, partial(make, (size, size, size))) for size in process.plan.gemm_sizes]
     with work_of.tf32_matmul() if dtype == "tf32" else contextlib.nullcontext():
-        figure = walk(process, FLOPS, sizes)
-    return noted(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 without being asked")
+        figure = walk_sizes(process, FLOPS, sizes)
+    return add_note(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 without being asked")
 
 
-def _oblong_product(process: _Process) -> Figure:
+def _oblong_product(process: _CeilingProcess) -> CeilingFigure:
     """One product that is not square, K a quarter of M and N as where heads are joined, of the size of the best."""
     square = process.figures["f16"]
     side = int(square.size.partition(" ")[0])
-    point = timed_size(process, partial(work_of.gemm, "f16", (side, max(1, side // 4), side), process.torch_device))
+    point = time_size(process, partial(work_of.make_gemm, "f16", (side, max(1, side // 4), side), process.torch_device))
     note = "faster than every square one: the ceiling of f16 is higher" if point.rate > square.value * 1.03 else ""
-    return Figure(point.rate, FLOPS, point.size, point.clock_mhz, note, (point,))
+    return CeilingFigure(point.rate, FLOPS, point.size, point.clock_mhz, note, (point,))
 
 
 def fp8_format(device: DeviceInfo) -> str:
@@ -159,7 +164,7 @@ def fp8_format(device: DeviceInfo) -> str:
     return "f8e4m3fnuz" if device.arch.startswith("gfx94") else "f8e4m3"
 
 
-def fp8_multiplies(device: DeviceInfo) -> bool:
+def can_multiply_fp8(device: DeviceInfo) -> bool:
     """Whether a GPU multiplies that format in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
 
     Sources: CUDA programming guide, and AMD's instruction set guides.
@@ -170,12 +175,12 @@ def fp8_multiplies(device: DeviceInfo) -> bool:
     return device.arch.startswith(("gfx94", "gfx95", "gfx12"))
 
 
-def _bandwidths(process: _Process) -> None:
+def _measure_bandwidths(process: _CeilingProcess) -> None:
     cold = cold_size(process.device)
     cache_bytes = cold.round_bytes // TIMES_THE_CACHE
-    process.take(COPY, partial(_far_copy, process, cache_bytes, cold.note))
-    process.take(READ, partial(_far_read, process, cache_bytes, cold.note))
-    process.take(CACHE, partial(_cached_copy, process, cache_bytes))
+    process.measure_figure(COPY, partial(_far_copy, process, cache_bytes, cold.note))
+    process.measure_figure(READ, partial(_far_read, process, cache_bytes, cold.note))
+    process.measure_figure(CACHE, partial(_cached_copy, process, cache_bytes))
 
 
 def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]:
@@ -193,62 +198,64 @@ def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]
     return sizes
 
 
-def _sizes(process: _Process, cache_bytes: int) -> list[int]:
+def _choose_copy_sizes(process: _CeilingProcess, cache_bytes: int) -> list[int]:
     most_bytes = min(process.plan.copy_bytes_max, process.device.memory_bytes // MEMORY_SHARE)
     return copy_sizes(cache_bytes, most_bytes, process.plan.cache_times)
 
 
-def _far_copy(process: _Process, cache_bytes: int, cache_note: str) -> Figure:
+def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
     """Copies far beyond every cache, at the best size by a kernel, too."""
-    sizes = _sizes(process, cache_bytes)
-    walked = walk(process, BYTES, [(2.0 * n, partial(work_of.copy, n, process.torch_device)) for n in sizes])
+    sizes = _choose_copy_sizes(process, cache_bytes)
+    walked = walk_sizes(process, BYTES, [(2.0 * n, partial(work_of.make_copy, n, process.torch_device)) for n in sizes])
     at = max(range(len(walked.tried)), key=lambda index: walked.tried[index].rate)
-    by_kernel = timed_size(process, partial(work_of.kernel_copy, sizes[at], process.torch_device))
-    return noted(best_of((*walked.tried, by_kernel), BYTES, walked.note), cache_note)
+    by_kernel = time_size(process, partial(work_of.make_kernel_copy, sizes[at], process.torch_device))
+    return add_note(choose_fastest((*walked.tried, by_kernel), BYTES, walked.note), cache_note)
 
 
-def _far_read(process: _Process, cache_bytes: int, cache_note: str) -> Figure:
+def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
     """Reads far beyond every cache, by the reader that is fastest at the smallest size."""
-    sizes = _sizes(process, cache_bytes)
-    reader, raced, note = fastest_reader(process, sizes[0])
-    walked = walk(process, BYTES, [(1.0 * n, partial(work_of.read, n, process.torch_device, reader)) for n in sizes])
-    figure = best_of((*walked.tried, *raced), BYTES, walked.note)
-    return noted(noted(noted(figure, note), "a lower bound of what can be read"), cache_note)
+    sizes = _choose_copy_sizes(process, cache_bytes)
+    reader, raced, note = find_fastest_reader(process, sizes[0])
+    walked = walk_sizes(
+        process, BYTES, [(1.0 * n, partial(work_of.make_read, n, process.torch_device, reader)) for n in sizes]
+    )
+    figure = choose_fastest((*walked.tried, *raced), BYTES, walked.note)
+    return add_note(add_note(add_note(figure, note), "a lower bound of what can be read"), cache_note)
 
 
-def fastest_reader(bench: Bench, count_bytes: int) -> tuple[work_of.Reader, list[Point], str]:
+def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.Reader, list[CeilingPoint], str]:
     """The fastest of the plan's readers that are right, what all of these reached, and why others do not count.
 
     Raises CaseFailedError where none is right.
     """
     if len(bench.plan.readers) == 1:
         return bench.plan.readers[0], [], ""
-    raced = {reader: _tried(bench, count_bytes, reader) for reader in bench.plan.readers}
-    found = {reader: point for reader, point in raced.items() if isinstance(point, Point)}
+    raced = {reader: _try_reader(bench, count_bytes, reader) for reader in bench.plan.readers}
+    found = {reader: point for reader, point in raced.items() if isinstance(point, CeilingPoint)}
     lost = "; ".join(reason for reason in raced.values() if isinstance(reason, str))
     if not found:
         raise CaseFailedError(lost)
     return max(found, key=lambda reader: found[reader].rate), list(found.values()), lost
 
 
-def _tried(bench: Bench, count_bytes: int, reader: work_of.Reader) -> Point | str:
+def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -> CeilingPoint | str:
     """What a reader reached, or why it does not count."""
     try:
-        return timed_size(bench, partial(work_of.read, count_bytes, bench.torch_device, reader))
+        return time_size(bench, partial(work_of.make_read, count_bytes, bench.torch_device, reader))
     except CaseFailedError as error:
         return error.summary
     except Exception as error:  # what this torch lacks, or refuses on this device
         return f"torch refuses {reader.name} here: {type(error).__name__}: {first_line(error)}"
 
 
-def _cached_copy(process: _Process, cache_bytes: int) -> Figure:
+def _cached_copy(process: _CeilingProcess, cache_bytes: int) -> CeilingFigure:
     """The fastest copy within the cache. Raises CaseFailedError where it is not faster than one far beyond it."""
     points = [
-        timed_size(process, partial(make, int(cache_bytes * share), process.torch_device))
+        time_size(process, partial(make, int(cache_bytes * share), process.torch_device))
         for share in CACHE_SHARES
-        for make in (work_of.copy, work_of.kernel_copy)
+        for make in (work_of.make_copy, work_of.make_kernel_copy)
     ]
-    best, beyond = best_of(points, BYTES), process.figures.get(COPY)
+    best, beyond = choose_fastest(points, BYTES), process.figures.get(COPY)
     if beyond is not None and best.value <= beyond.value:
         raise CaseFailedError(
             f"copies within {cache_bytes / BYTES_PER_MIB:g} MiB reached {best.value / 1e9:.4g} GB/s at {best.size}, no "
@@ -257,55 +264,57 @@ def _cached_copy(process: _Process, cache_bytes: int) -> Figure:
     return best
 
 
-def _launches(process: _Process) -> None:
+def _measure_launches(process: _CeilingProcess) -> None:
     if process.torch_device == "cpu":
         process.left_out[LAUNCH] = "a CPU launches no kernels"
     else:
-        process.take(LAUNCH, partial(_graph_launch, process))
-    process.take(EAGER, partial(_eager_launch, process))
+        process.measure_figure(LAUNCH, partial(_graph_launch, process))
+    process.measure_figure(EAGER, partial(_eager_launch, process))
 
 
-def _graph_launch(process: _Process) -> Figure:
-    samples, size, _ = timed(process, partial(work_of.nothing, process.torch_device))
+def _graph_launch(process: _CeilingProcess) -> CeilingFigure:
+    samples, size, _ = time_work(process, partial(work_of.make_smallest_kernel, process.torch_device))
     if samples.calls_per_block < GRAPH_LAUNCHES_LEAST or samples.timer != "graph":
         raise CaseFailedError(
             f"{samples.calls_per_block} launches in a block of the {samples.timer} timer, wanted are "
             f"{GRAPH_LAUNCHES_LEAST} in a graph{f' ({samples.note})' if samples.note else ''}"
         )
     size = f"{size}, graph of {samples.calls_per_block}"
-    return Figure(statistics.median(samples.block_us), US, size, clock_of(samples))
+    return CeilingFigure(statistics.median(samples.block_us), US, size, find_median_clock(samples))
 
 
-def _eager_launch(process: _Process) -> Figure:
+def _eager_launch(process: _CeilingProcess) -> CeilingFigure:
     """Host and device together: calls from Python one after the other, waited for once behind the last.
 
     The fastest group of blocks: a host that is busy with something else makes it longer, and nothing shorter.
     """
     import torch
 
-    work = work_of.nothing(process.torch_device)
+    work = work_of.make_smallest_kernel(process.torch_device)
 
-    def many() -> None:
+    def launch_many() -> None:
         for _ in repeat(None, EAGER_CALLS):
             work.call()
         if process.torch_device == "cuda":
             torch.cuda.synchronize()
 
-    warm_up(many, process.torch_device)
+    warm_up(launch_many, process.torch_device)
     timer = HostTimer()
-    timer.prepare(many, 1.0)
-    prove(timer, work)
+    timer.prepare(launch_many, 1.0)
+    prove_work(timer, work)
     groups = []
     for _ in range(EAGER_GROUPS):
         time.sleep(process.plan.rest_seconds)
         with CompileWatch() as watch:
-            samples = sample(timer, StoppingRule(EAGER_BLOCKS, EAGER_BLOCKS), watch)
+            samples = sample_blocks(timer, StoppingRule(EAGER_BLOCKS, EAGER_BLOCKS), watch)
         groups.append(statistics.median(samples.block_us))
     size = f"{work.size}, {EAGER_CALLS} calls from Python"
-    return Figure(min(groups) / EAGER_CALLS, US, size, note="the time of the host, which differs between processes")
+    return CeilingFigure(
+        min(groups) / EAGER_CALLS, US, size, note="the time of the host, which differs between processes"
+    )
 
 
-def _told(figure: Figure) -> str:
+def _format_figure(figure: CeilingFigure) -> str:
     factor, unit = {FLOPS: (1e12, "TFLOP/s"), BYTES: (1e9, "GB/s"), US: (1.0, "us")}[figure.unit]
     return f"{figure.value / factor:.4g} {unit} at {figure.size}"
 

@@ -192,18 +192,18 @@ class ClockStamps:
             self._launch(self._taken)
         self._taken += 1
 
-    def mhz(self) -> list[float]:
+    def read_clocks_mhz(self) -> list[float]:
         """Mean clock in MHz between consecutive stamps, one fewer than were taken; forgets the stamps.
 
         Only after a synchronisation. Empty when more were taken than the ring holds, or when any of the clocks cannot
         be told: a list of another length would be taken for other blocks.
         """
         complete = self._taken <= len(self._ring)
-        clocks = mean_clocks_mhz(self.read(), self.ticks_per_us)
+        clocks = mean_clocks_mhz(self.read_stamps(), self.ticks_per_us)
         known = [clock for clock in clocks if clock is not None]
         return known if complete and len(known) == len(clocks) else []
 
-    def read(self) -> list[Stamp]:
+    def read_stamps(self) -> list[Stamp]:
         """The stamps in the order taken, with the slots that any of them reached; forgets them."""
         taken = min(self._taken, len(self._ring))
         written = self._ring[:taken].cpu()
@@ -220,7 +220,7 @@ class ClockStamps:
 
 
 @functools.cache
-def clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
+def open_clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
     """The stamps of this process's 'cuda' device, made and tried once; None with the reason where there are none.
 
     Making them takes a few milliseconds on NVIDIA, and the compilation of a small kernel on AMD.
@@ -228,8 +228,8 @@ def clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
     if torch_device == "cpu":
         return None, "a CPU runs no kernel that could read its clock"
     try:
-        stamps = _made()
-        fault = _tried(stamps)
+        stamps = _make_stamps()
+        fault = _try_stamps(stamps)
     except Exception as error:  # torch's private loader, a compiler and a driver: the clock only explains, never fails
         return None, f"no kernel can take clock stamps here: {type(error).__name__}: {_first_line(error)}"
     return (None, f"clock stamps are wrong here: {fault}") if fault else (stamps, "")
@@ -244,7 +244,7 @@ class _Kernel:
     ticks_per_us: float
 
 
-def _made() -> ClockStamps:
+def _make_stamps() -> ClockStamps:
     import torch
 
     kernel = _nvidia_kernel() if torch.version.hip is None else _amd_kernel()
@@ -284,7 +284,7 @@ def _amd_kernel() -> _Kernel:
     return _Kernel(compiled(HIP, KERNEL), AMD_SLOTS, AMD_TICKS_PER_US)
 
 
-def _tried(stamps: ClockStamps) -> str:
+def _try_stamps(stamps: ClockStamps) -> str:
     """Two stamps around a known spin, between two events, all queued behind another spin so that no gap is timed."""
     import torch
 
@@ -299,7 +299,7 @@ def _tried(stamps: ClockStamps) -> str:
     stamps.take()
     end.record()
     cuda.synchronize()
-    return self_test_fault(stamps.read(), stamps.ticks_per_us, float(start.elapsed_time(end)) * 1000)
+    return self_test_fault(stamps.read_stamps(), stamps.ticks_per_us, float(start.elapsed_time(end)) * 1000)
 
 
 def _first_line(error: BaseException) -> str:

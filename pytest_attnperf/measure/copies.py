@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.backends import Prepared, put
+from pytest_attnperf.backends import Prepared, copy_into
 from pytest_attnperf.environment.device_specs import BYTES_PER_MIB
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call
-from pytest_attnperf.workloads.input_memory import copied, held_bytes
+from pytest_attnperf.workloads.input_memory import copy_tensors, count_occupied_bytes
 
 if TYPE_CHECKING:
     from pytest_attnperf.measure.cold_cache import ColdSize
@@ -44,7 +44,7 @@ def copy_inputs(source: Prepared, target: Prepared) -> None:
 
     with torch.no_grad():
         for own, new in zip(target.tensors, source.tensors, strict=True):
-            put(own, new)
+            copy_into(own, new)
 
 
 def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
@@ -55,8 +55,8 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
     Raises CaseFailedError for inputs so small that a block could not hold a call on every copy, and whatever the
     allocator raises where memory does not suffice.
     """
-    held = held_bytes(prepared.tensors)
-    wanted = copies_wanted(held, size.round_bytes)
+    held = count_occupied_bytes(prepared.tensors)
+    wanted = count_copies(held, size.round_bytes)
     if wanted is None or wanted > MAX_CALLS_PER_BLOCK:
         raise CaseFailedError(
             f"{case} is too small to be timed cold: its inputs hold {held} bytes, of which "
@@ -64,17 +64,17 @@ def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
             f"MiB that outgrow the last-level cache, and a block holds at most {MAX_CALLS_PER_BLOCK} calls; use a "
             "larger workload, or a hot one"
         )
-    return Copies(tuple(elsewhere(prepared) for _ in range(wanted - 1)), size.note)
+    return Copies(tuple(copy_prepared(prepared) for _ in range(wanted - 1)), size.note)
 
 
-def copies_wanted(held_bytes: int, round_bytes: int) -> int | None:
+def count_copies(held_bytes: int, round_bytes: int) -> int | None:
     """How many copies of `held_bytes`, the original among them, hold `round_bytes`; None where none are held."""
     return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
 
 
-def elsewhere(prepared: Prepared) -> Prepared:
+def copy_prepared(prepared: Prepared) -> Prepared:
     """The same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
 
     `Prepared.call` takes every input as an argument, so that nothing is built or compiled again.
     """
-    return replace(prepared, tensors=copied(prepared.tensors), beside=())
+    return replace(prepared, tensors=copy_tensors(prepared.tensors), beside=())

@@ -42,19 +42,19 @@ class _Recorder:
     fd: int | None = None
 
 
-class _Launch:
+class _RecordedLaunch:
     """One launch, from the line before it to the line behind it."""
 
     def __init__(self, name: str) -> None:
         self._name = _one_line(name)
 
     def __enter__(self) -> None:
-        _write(f"{BEGUN}{self._name}")
+        _write_line(f"{BEGUN}{self._name}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _write(f"{ENDED}{self._name}" if error is None else f"{RAISED}{self._name}\t{_one_line(str(error))}")
+        _write_line(f"{ENDED}{self._name}" if error is None else f"{RAISED}{self._name}\t{_one_line(str(error))}")
 
 
 _UNRECORDED: AbstractContextManager[None] = nullcontext()
@@ -62,10 +62,10 @@ _UNRECORDED: AbstractContextManager[None] = nullcontext()
 
 def launch(name: str) -> AbstractContextManager[None]:
     """Around one launch of the kernel `name`; for launchers that are not Triton's. Nothing while nobody records."""
-    return _UNRECORDED if _Recorder.fd is None else _Launch(name)
+    return _UNRECORDED if _Recorder.fd is None else _RecordedLaunch(name)
 
 
-def stop() -> None:
+def stop_recording() -> None:
     """Record no further launch: what is run behind a failure says nothing about it."""
     if _Recorder.fd is not None:
         os.close(_Recorder.fd)
@@ -73,9 +73,9 @@ def stop() -> None:
 
 
 @contextlib.contextmanager
-def recording(path: Path) -> Iterator[None]:
+def record_launches(path: Path) -> Iterator[None]:
     """Append every launch to the file until the context ends, or `stop`. torch is looked at where it is loaded."""
-    stop()
+    stop_recording()
     _Recorder.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     patches = [
         Patch(*TRITON, "run", _before_triton),
@@ -89,10 +89,10 @@ def recording(path: Path) -> Iterator[None]:
             stack.enter_context(_torch_operators())
             yield
     finally:
-        stop()
+        stop_recording()
 
 
-def blamed(text: str, is_fault: Callable[[str], bool]) -> str:
+def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
     """The kernel that a recording accuses: the first launch that raised a fault, or else the innermost that began and
     did not end. '' where there is neither: what broke was launched by something that is not recorded, or never.
 
@@ -111,12 +111,12 @@ def blamed(text: str, is_fault: Callable[[str], bool]) -> str:
     return open_ones[-1] if open_ones else ""
 
 
-def last_begun(text: str) -> str:
+def find_last_launch(text: str) -> str:
     """The kernel that was launched last; '' where none was."""
     return next((line[len(BEGUN) :] for line in reversed(text.splitlines()) if line.startswith(BEGUN)), "")
 
 
-def _write(line: str) -> None:
+def _write_line(line: str) -> None:
     """One system call per line: it is on its way to the file when the process dies in the next instruction."""
     if _Recorder.fd is not None:
         with contextlib.suppress(OSError):
@@ -143,11 +143,11 @@ def _before_compiled(previous: Callable[..., Any]) -> Callable[..., Any]:
         runner = previous(compiled, grid)
         name = str(getattr(getattr(compiled, "metadata", None), "name", "a compiled Triton kernel"))
 
-        def launched(*args: Any, **kwargs: Any) -> Any:
+        def launch_recorded(*args: Any, **kwargs: Any) -> Any:
             with launch(name):
                 return runner(*args, **kwargs)
 
-        return launched
+        return launch_recorded
 
     return getitem
 

@@ -9,9 +9,9 @@ from typing import Any
 from pytest_attnperf.correctness.poison import tensors_in
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.warm_up import warm_device, warm_up
 from pytest_attnperf.records import Samples
 
@@ -40,10 +40,10 @@ def gpu_timer(
     call = functools.partial(fn, *args)
     warm_device(torch_device)
     warm_up(call, torch_device)
-    timer = choose(torch_device, call, block_us)
+    timer = choose_timer(torch_device, call, block_us)
     try:
         with CompileWatch() as watch:
-            return sample(timer, StoppingRule(blocks, blocks), watch)
+            return sample_blocks(timer, StoppingRule(blocks, blocks), watch)
     finally:
         timer.close()
 

@@ -100,16 +100,16 @@ class _EdgeData(ctypes.Structure):
     _fields_ = (("ports_and_type", ctypes.c_ubyte * 8),)
 
 
-def content(graph: torch.cuda.CUDAGraph) -> GraphContent:
+def read_graph_content(graph: torch.cuda.CUDAGraph) -> GraphContent:
     """Read a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
-    handle = _handle(graph)
-    nodes = _nodes(handle)
-    work = [launch for node in nodes if (launch := _launch(node)) is not None]
+    handle = _graph_handle(graph)
+    nodes = _list_nodes(handle)
+    work = [launch for node in nodes if (launch := _read_launch(node)) is not None]
     launches, functions = tuple(launch for launch, _ in work), tuple(function for _, function in work)
-    return GraphContent(launches, _branches(handle, nodes), functions)
+    return GraphContent(launches, _has_branches(handle, nodes), functions)
 
 
-def _handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
+def _graph_handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
     import torch
 
     if torch.version.hip is not None:
@@ -120,22 +120,22 @@ def _handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
     return ctypes.c_void_p(raw())
 
 
-def _nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
+def _list_nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     count = ctypes.c_size_t()
-    _driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
+    _call_driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
     if not count.value:  # asked for the nodes of an empty graph, the driver fails
         return []
     nodes = (ctypes.c_void_p * count.value)()
-    _driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
+    _call_driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
     return [ctypes.c_void_p(node) for node in nodes]
 
 
-def _launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
+def _read_launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
     """The work of one node and the handle of its function; None for nodes that only order others."""
     kind = ctypes.c_int()
-    _driver("cuGraphNodeGetType", node, ctypes.byref(kind))
+    _call_driver("cuGraphNodeGetType", node, ctypes.byref(kind))
     if kind.value == _KERNEL:
-        return _kernel(node)
+        return _read_kernel(node)
     if kind.value == _EMPTY or kind.value in _WAITS:
         return None
     return _other_work(node, kind.value), 0
@@ -144,10 +144,10 @@ def _launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
 def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
     """What a node does that launches no kernel."""
     if kind == _MEMCPY:
-        return _copy(node)
+        return _read_copy(node)
     if kind == _MEMSET:
         params = _SetParams()
-        _driver("cuGraphMemsetNodeGetParams", node, ctypes.byref(params))
+        _call_driver("cuGraphMemsetNodeGetParams", node, ctypes.byref(params))
         size = params.element_bytes * params.width * max(1, params.height)
         return Launch("Memset (Device)", "set", grid=(size,))
     if kind == _HOST:
@@ -157,38 +157,40 @@ def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
     return Launch(f"node of type {kind}", "other")
 
 
-def _kernel(node: ctypes.c_void_p) -> tuple[Launch, int]:
+def _read_kernel(node: ctypes.c_void_p) -> tuple[Launch, int]:
     params = _KernelParams()
-    _driver("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(params))
-    name, static = _function(params.func, params.kern)
+    _call_driver("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(params))
+    name, static = _read_function(params.func, params.kern)
     shared = int(params.shared_bytes) + static
     return Launch(name, "kernel", tuple(params.grid), tuple(params.block), shared_bytes=shared), int(params.func or 0)
 
 
 @functools.lru_cache(maxsize=4096)
-def _function(func: int | None, kern: int | None) -> tuple[str, int]:
+def _read_function(func: int | None, kern: int | None) -> tuple[str, int]:
     """(name, bytes of static shared memory) of a kernel."""
     import torch
 
     name, static = ctypes.c_char_p(), ctypes.c_int()
     if func:
-        _driver("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(func))
-        _driver("cuFuncGetAttribute", ctypes.byref(static), ctypes.c_int(_STATIC_SHARED_BYTES), ctypes.c_void_p(func))
+        _call_driver("cuFuncGetName", ctypes.byref(name), ctypes.c_void_p(func))
+        _call_driver(
+            "cuFuncGetAttribute", ctypes.byref(static), ctypes.c_int(_STATIC_SHARED_BYTES), ctypes.c_void_p(func)
+        )
     else:
-        _driver("cuKernelGetName", ctypes.byref(name), ctypes.c_void_p(kern))
+        _call_driver("cuKernelGetName", ctypes.byref(name), ctypes.c_void_p(kern))
     mangled = (name.value or b"").decode(errors="replace")
     return str(torch._C._demangle(mangled)), static.value
 
 
-def _copy(node: ctypes.c_void_p) -> Launch:
+def _read_copy(node: ctypes.c_void_p) -> Launch:
     params = _CopyParams()
-    _driver("cuGraphMemcpyNodeGetParams", node, ctypes.byref(params))
+    _call_driver("cuGraphMemcpyNodeGetParams", node, ctypes.byref(params))
     width, height, depth = params.extent
-    letters = "".join(_side(side) for side in (params.source, params.target))
+    letters = "".join(_side_letter(side) for side in (params.source, params.target))
     return Launch(f"Memcpy {letters[0]}to{letters[1]}", "copy", grid=(width * max(1, height) * max(1, depth),))
 
 
-def _side(side: Any) -> str:
+def _side_letter(side: Any) -> str:
     """'H' for memory of the host, 'D' for the device's."""
     if side.memory_type == _HOST_MEMORY:
         return "H"
@@ -201,33 +203,33 @@ def _side(side: Any) -> str:
     return "D" if known and kind.value != _HOST_MEMORY else "H"
 
 
-def _branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
+def _has_branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
     """Whether some node has two successors or two predecessors: one stream makes a chain."""
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
-    _driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))
+    _call_driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))
     if not count.value:
         return len(nodes) > 1
     tails, heads = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
-    _driver("cuGraphGetEdges_v2", handle, tails, heads, (_EdgeData * count.value)(), ctypes.byref(count))
+    _call_driver("cuGraphGetEdges_v2", handle, tails, heads, (_EdgeData * count.value)(), ctypes.byref(count))
     starts, ends = list(tails), list(heads)
     return count.value != len(nodes) - 1 or len(set(starts)) != len(starts) or len(set(ends)) != len(ends)
 
 
-def _driver(name: str, *arguments: Any) -> None:
+def _call_driver(name: str, *arguments: Any) -> None:
     if not _try_driver(name, *arguments):
         raise UnreadableGraphError(f"the CUDA driver's {name} failed on a captured graph")
 
 
 def _try_driver(name: str, *arguments: Any) -> bool:
-    function = getattr(_library(), name, None)
+    function = getattr(_load_library(), name, None)
     if function is None:
         raise UnreadableGraphError(f"the CUDA driver has no {name}; it is older than CUDA 12.3")
     return int(function(*arguments)) == 0
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _load_library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:

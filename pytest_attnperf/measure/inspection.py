@@ -36,38 +36,40 @@ class Inspection:
     unknown: str = ""
 
 
-def of_operators(prepared: Prepared, backend: str) -> Inspection:
+def inspect_operators(prepared: Prepared, backend: str) -> Inspection:
     """Judge torch's operators of one call; may be followed by timing."""
     started = time.perf_counter()
-    return _judged(trace.operators(prepared.run), prepared, backend, "what ran", started)
+    return _judge_trace(trace.record_operators(prepared.run), prepared, backend, "what ran", started)
 
 
-def of_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
+def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
     """Judge kernels, copies, streams and operators of one call; nothing may be timed in the process afterwards.
 
     ran   tells the code of the kernels
     """
     started = time.perf_counter()
-    seen = trace.gpu_work(prepared.run)
-    return _judged(replace(seen, launches=ran.identified(seen.launches)), prepared, backend, "what ran", started)
+    seen = trace.record_gpu_work(prepared.run)
+    return _judge_trace(
+        replace(seen, launches=ran.identify_launches(seen.launches)), prepared, backend, "what ran", started
+    )
 
 
-def of_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
+def inspect_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
     """Judge what a captured graph holds; `unknown` where graphs cannot be read.
 
     ran   tells the code of the kernels
     """
     started = time.perf_counter()
     try:
-        content = timer.content()
+        content = timer.read_graph_content()
     except UnreadableGraphError as error:
         return Inspection(CheckReport(), unknown=str(error))
-    launches = ran.identified(content.launches, content.functions)
+    launches = ran.identify_launches(content.launches, content.functions)
     seen = Trace(per_call(launches, timer.calls_per_block), branches=content.branches, on_gpu=True)
-    return _judged(seen, prepared, backend, "what is timed", started)
+    return _judge_trace(seen, prepared, backend, "what is timed", started)
 
 
-def _judged(seen: Trace, prepared: Prepared, backend: str, check: str, started: float) -> Inspection:
-    problems = tuple(f"{check}: {text}" for text in what_ran.problems(seen, prepared.declares, backend))
+def _judge_trace(seen: Trace, prepared: Prepared, backend: str, check: str, started: float) -> Inspection:
+    problems = tuple(f"{check}: {text}" for text in what_ran.list_problems(seen, prepared.declares, backend))
     seconds = time.perf_counter() - started
     return Inspection(CheckReport(problems=problems, seconds=seconds, parts={"what ran": seconds}), seen.launches)

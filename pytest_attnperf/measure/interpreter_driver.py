@@ -98,7 +98,7 @@ class InterpreterDriver(_Absent):
         return _no_benchmark
 
 
-def active(config: Any) -> Any:
+def activate_interpreter(config: Any) -> Any:
     """Make an interpreter the active driver of Triton's `DriverConfig`."""
     config.set_active(InterpreterDriver())
     return config

@@ -73,51 +73,51 @@ class Interpreted:
         self.seen = False
 
 
-class _Process:
+class _ProcessState:
     """What stands in this process; None while Triton is left as it is."""
 
     patches: Patches | None = None
 
 
-def interprets(environ: Mapping[str, str] = os.environ) -> bool:
+def is_interpreting(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether Triton interprets in this process."""
     return environ.get("TRITON_INTERPRET") == "1"
 
 
-def begin() -> None:
+def start_interpreting() -> None:
     """Make this process ready to interpret, until `end`; once is enough. Nothing is imported for it."""
-    if _Process.patches is None and interprets():
-        _Process.patches = Patches(_patches())
-        _Process.patches.__enter__()
+    if _ProcessState.patches is None and is_interpreting():
+        _ProcessState.patches = Patches(_make_patches())
+        _ProcessState.patches.__enter__()
 
 
-def end() -> None:
+def stop_interpreting() -> None:
     """Leave Triton as it was, but for the active driver and what took functions from libdevice meanwhile."""
-    if _Process.patches is not None:
-        _Process.patches.__exit__(None, None, None)
-        _Process.patches = None
+    if _ProcessState.patches is not None:
+        _ProcessState.patches.__exit__(None, None, None)
+        _ProcessState.patches = None
 
 
 @contextlib.contextmanager
-def watching(interpreted: Interpreted) -> Iterator[None]:
+def watch_kernels(interpreted: Interpreted) -> Iterator[None]:
     """Note kernels that run interpreted until the context ends, autograd's backward included."""
-    with Patches([Patch(INTERPRETER, "GridExecutor", "__call__", functools.partial(_noting, interpreted))]):
+    with Patches([Patch(INTERPRETER, "GridExecutor", "__call__", functools.partial(_wrap_executor, interpreted))]):
         yield
 
 
-def _patches() -> list[Patch]:
+def _make_patches() -> list[Patch]:
     return [
-        Patch("triton.runtime.driver", "", "driver", interpreter_driver.active),
+        Patch("triton.runtime.driver", "", "driver", interpreter_driver.activate_interpreter),
         Patch(*TRITON, "prune_configs", _first_only),
         Patch(*TRITON, "_bench", lambda previous: _not_benchmarked),
         Patch(INTERPRETER, "InterpretedFunction", "run", _saying_what_was_warmed),
         Patch(INTERPRETER, "", "_implicit_cvt", _floats_as_tensors),
-        Patch(LIBDEVICE, "", EVERY_FUNCTION, interpreted),
+        Patch(LIBDEVICE, "", EVERY_FUNCTION, interpret_stub),
         Patch("torch.cuda", "device", "__init__", _without_device),
     ]
 
 
-def _noting(interpreted: Interpreted, previous: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_executor(interpreted: Interpreted, previous: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(previous)
     def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
         interpreted.seen = True
@@ -148,12 +148,12 @@ def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(previous)
     def implicit_cvt(arg: Any) -> Any:
-        return _scalar(arg) if isinstance(arg, float) else previous(arg)
+        return _make_scalar(arg) if isinstance(arg, float) else previous(arg)
 
     return implicit_cvt
 
 
-def _scalar(value: float) -> Any:
+def _make_scalar(value: float) -> Any:
     """A number as a float32 of Triton's interpreter."""
     import triton.language as tl
     from triton.runtime import interpreter
@@ -182,7 +182,7 @@ def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
     return init
 
 
-def interpreted(stub: Callable[..., Any]) -> Callable[..., Any]:
+def interpret_stub(stub: Callable[..., Any]) -> Callable[..., Any]:
     """The function that a stub of libdevice stands for, on the tensors of Triton's interpreter."""
     name = stub.__name__
 
@@ -190,12 +190,12 @@ def interpreted(stub: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if name != "rsqrt" and name not in NUMPY_NAMES:
             raise NeedsGpuError(f"libdevice.{name}")
-        return _computed(name, (*args, *kwargs.values()))
+        return _compute_function(name, (*args, *kwargs.values()))
 
     return call
 
 
-def _computed(name: str, args: tuple[Any, ...]) -> Any:
+def _compute_function(name: str, args: tuple[Any, ...]) -> Any:
     """The value of the function; its first tensor decides the type. Raises TypeError for other types than `FLOATS`."""
     import triton.language as tl
     from triton.runtime import interpreter
@@ -206,7 +206,7 @@ def _computed(name: str, args: tuple[Any, ...]) -> Any:
             raise TypeError(f"libdevice.{name} takes {' or '.join(FLOATS)}, got {tensor.dtype}; convert it with .to()")
     if not tensors:
         raise TypeError(f"libdevice.{name} takes a tensor of {' or '.join(FLOATS)}, got {args}")
-    values = [_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
+    values = [_unwrap_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
     numpy: Any = interpreter.np  # whichever it computes with itself
     with numpy.errstate(all="ignore"):
         data = 1 / numpy.sqrt(values[0]) if name == "rsqrt" else getattr(numpy, NUMPY_NAMES[name])(*values)
@@ -215,7 +215,7 @@ def _computed(name: str, args: tuple[Any, ...]) -> Any:
     return tl.tensor(interpreter.TensorHandle(data, dtype), tl.block_type(dtype, shape) if shape else dtype)
 
 
-def _value(arg: Any, tl: Any, dtype: Any) -> Any:
+def _unwrap_value(arg: Any, tl: Any, dtype: Any) -> Any:
     if isinstance(arg, tl.tensor):
         return arg.handle.data
     return dtype.type(arg.value if isinstance(arg, tl.constexpr) else arg)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.allocations import allocations
+from pytest_attnperf.measure.allocations import count_allocations
 from pytest_attnperf.measure.cold_cache import cold_size
 from pytest_attnperf.measure.copies import Copies, make_copies
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS
@@ -53,7 +53,7 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
     sees nothing, or this torch has none.
     """
     torch_device = prover.device.torch_device
-    copies, notes = _copies(prover, prepared)
+    copies, notes = _make_cold_copies(prover, prepared)
     turns = itertools.cycle((*copies.calls, prepared.run))
     warm_device(torch_device)
     warm_up(prepared.run, torch_device)
@@ -61,18 +61,18 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
     call_us = _mean_us(turns, max(WARM_UP_CALLS, len(copies.others)), torch_device)
     count = calls_to_profile(call_us)
 
-    def calls() -> None:
+    def run_calls() -> None:
         for call in itertools.islice(turns, count):
             call()
 
-    recording = trace.recorded(calls, torch_device)
-    kernels = of_gpu(recording.events) if torch_device == "cuda" else of_cpu(recording.events)
+    recording = trace.record_profile(run_calls, torch_device)
+    kernels = list_gpu_kernels(recording.events) if torch_device == "cuda" else list_cpu_operators(recording.events)
     if not kernels:
         raise CaseFailedError(
             f"torch's profiler saw no {'operator' if torch_device == 'cpu' else 'kernel, copy or memory set'} in "
             f"{count} calls of {prover.case}: its work is hidden from the profiler"
         )
-    taken = allocations(prepared.run, torch_device)
+    taken = count_allocations(prepared.run, torch_device)
     return CaseProfile(
         calls=count,
         kernels=kernels,
@@ -82,7 +82,7 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
         allocations=None if taken is None else taken.count,
         allocated_bytes=None if taken is None else taken.allocated_bytes,
         cache_state="cold" if copies.others else "hot",
-        notes=(*notes, *disagreement(kernels, recording.own_total_ns)),
+        notes=(*notes, *find_disagreement(kernels, recording.own_total_ns)),
     )
 
 
@@ -91,13 +91,13 @@ def calls_to_profile(call_us: float) -> int:
     return max(CALLS_LEAST, min(CALLS_MOST, int(SECONDS * 1e6 / max(call_us, 1e-3))))
 
 
-def of_gpu(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
+def list_gpu_kernels(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
     """Kernels, copies and memory sets by name and size of launch, those that took most time first."""
     work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=_start_ns)
-    return _by_shape((_shape(event), _duration_ns(event)) for event in work)
+    return _by_shape((_read_shape(event), _duration_ns(event)) for event in work)
 
 
-def of_cpu(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
+def list_cpu_operators(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
     """torch's operators by their self time, those that took most of it first."""
     own = [timed for timed in self_times(events) if timed.category == OPERATOR]
     return _by_shape((KernelShape(timed.name, "operator"), timed.self_ns) for timed in own)
@@ -144,7 +144,7 @@ def self_times(events: Iterable[Event]) -> list[HostEvent]:
     return found
 
 
-def disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str, ...]:
+def find_disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str, ...]:
     """What is said where the durations of events and the profiler's own total of them are apart."""
     total_ns = sum(sum(kernel.durations_ns) for kernel in kernels)
     if own_total_ns > 0 and abs(total_ns / own_total_ns - 1) <= AGREES:
@@ -152,7 +152,7 @@ def disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str,
     return (f"durations add up to {total_ns:,} ns, and the profiler's own total is {own_total_ns:,} ns",)
 
 
-def _copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]]:
+def _make_cold_copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]]:
     """Copies that keep the cache cold, and what must be known of them."""
     if prover.workload.cache_state != "cold":
         return Copies(()), ()
@@ -165,7 +165,7 @@ def _copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]
 
 def _mean_us(turns: Iterator[Call], count: int, torch_device: str) -> float:
     """Microseconds per call of `count` calls, waited for."""
-    wait = _waiting(torch_device)
+    wait = _choose_wait(torch_device)
     wait()
     begin = time.perf_counter()
     for call in itertools.islice(turns, count):
@@ -174,7 +174,7 @@ def _mean_us(turns: Iterator[Call], count: int, torch_device: str) -> float:
     return (time.perf_counter() - begin) * 1e6 / count
 
 
-def _waiting(torch_device: str) -> Callable[[], None]:
+def _choose_wait(torch_device: str) -> Callable[[], None]:
     if torch_device == "cpu":
         return lambda: None
     import torch
@@ -190,13 +190,13 @@ def _by_shape(work: Iterable[tuple[KernelShape, int]]) -> tuple[LiveKernel, ...]
     return tuple(sorted(kernels, key=lambda kernel: -sum(kernel.durations_ns)))
 
 
-def _shape(event: Event) -> KernelShape:
-    launch, args = trace.launch_of(event), event.get("args", {})
+def _read_shape(event: Event) -> KernelShape:
+    launch, args = trace.parse_launch(event), event.get("args", {})
     agent = str(args.get("device", ""))
     if launch.kind != "kernel":
         return KernelShape(launch.name, launch.kind, agent, bytes=launch.grid[0] if "bytes" in args else None)
-    block = _size3(launch.block)
-    grid = _size3(launch.grid)
+    block = _as_size3(launch.block)
+    grid = _as_size3(launch.grid)
     items = None if block is None or grid is None else (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
     return KernelShape(
         launch.name,
@@ -208,7 +208,7 @@ def _shape(event: Event) -> KernelShape:
     )
 
 
-def _size3(sizes: tuple[int, ...]) -> Size3 | None:
+def _as_size3(sizes: tuple[int, ...]) -> Size3 | None:
     return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None
 
 
@@ -217,13 +217,13 @@ def _of_host(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _start_ns(event: Event) -> int:
-    return _ns(event["ts"])
+    return _parse_ns(event["ts"])
 
 
 def _duration_ns(event: Event) -> int:
-    return _ns(event.get("dur", 0))
+    return _parse_ns(event.get("dur", 0))
 
 
-def _ns(us: object) -> int:
+def _parse_ns(us: object) -> int:
     """Whole nanoseconds of microseconds as the trace writes them."""
     return round(Decimal(str(us)) * 1000)

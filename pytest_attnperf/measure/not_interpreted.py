@@ -35,7 +35,7 @@ class InterpretedKernelError(CaseFailedError):
 
 
 @contextlib.contextmanager
-def explaining(interpreted: bool) -> Iterator[None]:
+def translate_errors(interpreted: bool) -> Iterator[None]:
     """Turn what a case raises, where kernels are interpreted, into what it means; elsewhere nothing is done.
 
     Raises UnsupportedError for what needs a GPU and InterpretedKernelError for what a kernel raised; all else as it is.
@@ -45,11 +45,11 @@ def explaining(interpreted: bool) -> Iterator[None]:
     except Exception as error:
         if not interpreted or (isinstance(error, AttnperfError) and not isinstance(error, NeedsGpuError)):
             raise
-        raised = Raised.by(error)
-        if reason := raised.needs_gpu():
+        raised = Raised.from_error(error)
+        if reason := raised.reason_needs_gpu():
             raise UnsupportedError(reason) from error
         if raised.in_kernel:
-            raise InterpretedKernelError(raised.text()) from error
+            raise InterpretedKernelError(raised.describe_error()) from error
         raise
 
 
@@ -67,17 +67,17 @@ class Raised:
     frames: tuple[tuple[FrameType, int], ...]
 
     @classmethod
-    def by(cls, error: BaseException) -> Raised:
+    def from_error(cls, error: BaseException) -> Raised:
         """Follow Triton's InterpreterErrors, one for each kernel or function of one, to their cause."""
         frames = list(traceback.walk_tb(error.__traceback__))
         root, in_kernel = error, False
         while _is_interpreter_error(root) and root.__cause__ is not None:
             root, in_kernel = root.__cause__, True
             frames += traceback.walk_tb(root.__traceback__)
-        in_kernel = in_kernel or any(_module(frame) == INTERPRETER for frame, _ in frames)
+        in_kernel = in_kernel or any(_module_name(frame) == INTERPRETER for frame, _ in frames)
         return cls(root, in_kernel, tuple(frames))
 
-    def needs_gpu(self) -> str:
+    def reason_needs_gpu(self) -> str:
         """Why this can run on a GPU only; '' where it is not known to."""
         if isinstance(self.root, NeedsGpuError) or self._gpu_was_asked():
             return f"needs a GPU, and is interpreted here: {self._what_and_where()}; run it where there is a GPU"
@@ -85,35 +85,39 @@ class Raised:
             return f"cannot be interpreted: {self._what_and_where()}; run it where there is a GPU"
         return ""
 
-    def text(self) -> str:
+    def describe_error(self) -> str:
         """What was raised, and the kernel's own lines on the way there."""
-        places = [place for frame, line in self.frames if (place := _place(frame, line, source=True))]
-        return "\n".join([f"interpreted kernel raised {_said(self.root)}", *(f"  at {place}" for place in places)])
+        places = [place for frame, line in self.frames if (place := _format_place(frame, line, source=True))]
+        return "\n".join(
+            [f"interpreted kernel raised {_format_error(self.root)}", *(f"  at {place}" for place in places)]
+        )
 
     def _gpu_was_asked(self) -> bool:
         """By torch.cuda, by Triton's search for a driver, or by a condition of the caller that no CPU meets."""
         frame, line = self.frames[-1]
-        module = _module(frame)
+        module = _module_name(frame)
         if module == "triton.runtime.driver" or module == "torch.cuda" or module.startswith("torch.cuda."):
             return True
-        return not self.in_kernel and demands_gpu(frame, line)
+        return not self.in_kernel and needs_gpu_at(frame, line)
 
     def _interpreter_lacks(self) -> bool:
         """Whether the interpreter refused, lacks the operation, or never replaced it by its own."""
         frame, _ = self.frames[-1]
         if isinstance(self.root, NotImplementedError):
-            return _module(frame) == INTERPRETER
+            return _module_name(frame) == INTERPRETER
         if isinstance(self.root, AttributeError):
             return type(self.root.obj).__module__ == INTERPRETER or (
                 self.in_kernel and _is_number_for_tensor(self.root)
             )
         if isinstance(self.root, ValueError):  # a builtin of the language outside any compiler
-            return self.in_kernel and _module(frame) == "triton.language.core" and frame.f_code.co_name == "wrapper"
+            return (
+                self.in_kernel and _module_name(frame) == "triton.language.core" and frame.f_code.co_name == "wrapper"
+            )
         return False
 
     def _what_and_where(self) -> str:
-        places = [place for frame, line in self.frames if (place := _place(frame, line))]
-        said = str(self.root) if isinstance(self.root, NeedsGpuError) else _said(self.root)
+        places = [place for frame, line in self.frames if (place := _format_place(frame, line))]
+        said = str(self.root) if isinstance(self.root, NeedsGpuError) else _format_error(self.root)
         return f"{said} ({places[-1]})" if places else said
 
 
@@ -128,18 +132,18 @@ def _is_number_for_tensor(error: AttributeError) -> bool:
     return type(error.obj) in (int, float, bool) and hasattr(tensor, error.name or "")
 
 
-def _said(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _module(frame: FrameType) -> str:
+def _module_name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _place(frame: FrameType, line: int, *, source: bool = False) -> str:
+def _format_place(frame: FrameType, line: int, *, source: bool = False) -> str:
     """`kernels.py:12 in softmax`, with the line itself where wanted; '' for a frame of a library."""
-    if _module(frame).partition(".")[0] in NOT_THE_USERS:
+    if _module_name(frame).partition(".")[0] in NOT_THE_USERS:
         return ""
     name = frame.f_code.co_filename
     shown = os.path.relpath(name) if name.startswith(os.getcwd() + os.sep) else name
@@ -148,46 +152,46 @@ def _place(frame: FrameType, line: int, *, source: bool = False) -> str:
     return f"{place}: {text}" if text else place
 
 
-def demands_gpu(frame: FrameType, line: int) -> bool:
+def needs_gpu_at(frame: FrameType, line: int) -> bool:
     """Whether the line is an assertion, or a `raise` below an `if`, that cannot be met by tensors on a CPU.
 
     `assert x.is_cuda`, `assert x.device.type == "cuda" and ok`, `if not x.is_cuda: raise`, `if x.device.type != "cuda":
     raise`. What is joined by `or`, or where the source is not there, does not count.
     """
-    return any(_demands(statement, line) for statement in ast.walk(_source(frame)))
+    return any(_is_gpu_demand(statement, line) for statement in ast.walk(_parse_source(frame)))
 
 
-def _demands(statement: ast.AST, line: int) -> bool:
+def _is_gpu_demand(statement: ast.AST, line: int) -> bool:
     if isinstance(statement, ast.Assert):
-        return _covers(statement, line) and _fails_on_cpu(statement.test)
+        return _has_line(statement, line) and _is_false_on_cpu(statement.test)
     if isinstance(statement, ast.If):
-        below, otherwise = _raises(statement.body, line), _raises(statement.orelse, line)
-        return (below and _holds_on_cpu(statement.test)) or (otherwise and _fails_on_cpu(statement.test))
+        below, otherwise = _has_raise(statement.body, line), _has_raise(statement.orelse, line)
+        return (below and _is_true_on_cpu(statement.test)) or (otherwise and _is_false_on_cpu(statement.test))
     return False
 
 
-def _raises(body: Sequence[ast.stmt], line: int) -> bool:
-    return any(isinstance(inner, ast.Raise) and _covers(inner, line) for inner in body)
+def _has_raise(body: Sequence[ast.stmt], line: int) -> bool:
+    return any(isinstance(inner, ast.Raise) and _has_line(inner, line) for inner in body)
 
 
-def _fails_on_cpu(test: ast.expr) -> bool:
+def _is_false_on_cpu(test: ast.expr) -> bool:
     """A condition that is false wherever there is no GPU."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return any(_fails_on_cpu(part) for part in test.values)
+        return any(_is_false_on_cpu(part) for part in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _holds_on_cpu(test.operand)
+        return _is_true_on_cpu(test.operand)
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
         return test.func.attr == "is_available" and _ends_in_cuda(test.func.value)
-    return _is_cuda(test) or _compares(test, (ast.Eq, ast.Is, ast.In))
+    return _is_cuda(test) or _is_device_comparison(test, (ast.Eq, ast.Is, ast.In))
 
 
-def _holds_on_cpu(test: ast.expr) -> bool:
+def _is_true_on_cpu(test: ast.expr) -> bool:
     """A condition that is true wherever there is no GPU."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
-        return any(_holds_on_cpu(part) for part in test.values)
+        return any(_is_true_on_cpu(part) for part in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return _fails_on_cpu(test.operand)
-    return _compares(test, (ast.NotEq, ast.IsNot, ast.NotIn))
+        return _is_false_on_cpu(test.operand)
+    return _is_device_comparison(test, (ast.NotEq, ast.IsNot, ast.NotIn))
 
 
 def _is_cuda(test: ast.expr) -> bool:
@@ -198,7 +202,7 @@ def _ends_in_cuda(value: ast.expr) -> bool:
     return isinstance(value, ast.Attribute) and value.attr in GPU_TYPES
 
 
-def _compares(test: ast.expr, by: tuple[type[ast.cmpop], ...]) -> bool:
+def _is_device_comparison(test: ast.expr, by: tuple[type[ast.cmpop], ...]) -> bool:
     """Whether a device is held against a GPU's type: `x.device.type == "cuda"`, `"cuda" in str(x.device)`."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], by):
         return False
@@ -209,11 +213,11 @@ def _compares(test: ast.expr, by: tuple[type[ast.cmpop], ...]) -> bool:
     return "device" in names and bool(types) and all(text.startswith(GPU_TYPES) for text in types)
 
 
-def _covers(statement: ast.stmt, line: int) -> bool:
+def _has_line(statement: ast.stmt, line: int) -> bool:
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
-def _source(frame: FrameType) -> ast.Module:
+def _parse_source(frame: FrameType) -> ast.Module:
     """The file that the frame's code stands in; empty where it cannot be read."""
     name = inspect.getsourcefile(frame.f_code) or frame.f_code.co_filename
     try:

@@ -12,7 +12,7 @@ from pytest_attnperf.measure.timers.capture import first_line
 T = TypeVar("T")
 
 
-def guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
+def run_guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
     """What `work` gives. When it runs out of memory, call `release` and raise CaseFailedError(out_of_memory=True).
 
     The error is raised after the original one is gone: its traceback holds the tensors that must be freed.
@@ -27,7 +27,8 @@ def guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
     gc.collect()
     free_cached_memory()
     raise CaseFailedError(
-        f"out of memory: {what}: {reason}{_allocated()}. Use a smaller workload, or free the device of other processes",
+        f"out of memory: {what}: {reason}{_describe_memory()}. Use a smaller workload, or free the device of "
+        f"other processes",
         out_of_memory=True,
     )
 
@@ -36,7 +37,7 @@ def free_cached_memory() -> None:
     """Give the allocator's unused memory back to the GPU; nothing to do where none was used."""
     import torch
 
-    if _gpu_in_use():
+    if _is_gpu_used():
         torch.cuda.empty_cache()
 
 
@@ -47,10 +48,10 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
-def _allocated() -> str:
+def _describe_memory() -> str:
     import torch
 
-    if not _gpu_in_use():
+    if not _is_gpu_used():
         return ""
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     held_mib = torch.cuda.memory_allocated() / 2**20
@@ -60,7 +61,7 @@ def _allocated() -> str:
     )
 
 
-def _gpu_in_use() -> bool:
+def _is_gpu_used() -> bool:
     """Whether this process has used a GPU; asking never initialises one."""
     import torch
 

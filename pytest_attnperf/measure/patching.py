@@ -51,7 +51,7 @@ class Patches:
 
     def __enter__(self) -> Patches:
         sys.meta_path.insert(0, self)
-        self._place()
+        self._place_waiting()
         return self
 
     def __exit__(
@@ -79,24 +79,24 @@ class Patches:
 
             def run_and_place(module: ModuleType) -> None:
                 run(module)
-                self._place()
+                self._place_waiting()
 
             spec.loader.exec_module = run_and_place  # type: ignore[method-assign]
         return spec
 
-    def _place(self) -> None:
-        self._waiting = [patch for patch in self._waiting if not self._placed_one(patch)]
+    def _place_waiting(self) -> None:
+        self._waiting = [patch for patch in self._waiting if not self._try_place(patch)]
 
-    def _placed_one(self, patch: Patch) -> bool:
+    def _try_place(self, patch: Patch) -> bool:
         module = sys.modules.get(patch.module)
         owner = getattr(module, patch.owner, None) if patch.owner else module
         if owner is None:
             return False
         names = _functions_of(owner) if patch.attribute == EVERY_FUNCTION else [patch.attribute]
-        placed = [self._stands(owner, name, patch.wrap) for name in names]
+        placed = [self._replace_attribute(owner, name, patch.wrap) for name in names]
         return any(placed)
 
-    def _stands(self, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> bool:
+    def _replace_attribute(self, owner: Any, attribute: str, wrap: Callable[[Any], Any]) -> bool:
         previous = getattr(owner, attribute, _ABSENT)
         if previous is _ABSENT:
             return False

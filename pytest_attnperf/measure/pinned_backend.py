@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.backends import Around, Pinnable, pinned
+from pytest_attnperf.backends import Around, Pinnable, replay_choice
 from pytest_attnperf.measure.autotuners import (
     INDUCTOR,
     OPTIONS,
@@ -27,13 +27,13 @@ from pytest_attnperf.measure.autotuners import (
     PREFIX,
     TRITON,
     Use,
-    config_text,
-    inductor_text,
+    format_config,
+    format_inductor_config,
     inductor_use,
     padding_use,
-    parsed,
+    parse_config,
+    parse_value,
     triton_use,
-    value_of,
 )
 from pytest_attnperf.measure.patching import Patch, Patches
 
@@ -51,18 +51,18 @@ NOTHING_TIMED_MS = (0.0, 0.0, 0.0)
 """Median and two quantiles that Triton's autotuner is given for the only configuration it has left."""
 
 
-def pin(backend: Backend, config: Mapping[str, str]) -> Backend:
+def pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
     """The backend with a stored configuration: its own choice replayed where it is Pinnable, its autotuners' anyway.
 
-    Raises UsageError as `Pinnable.pinned` does. What an autotuner could not be given does not raise: the entry 'pinned'
-    of the prepared configuration says it.
+    Raises UsageError as `Pinnable.replay_config` does. What an autotuner could not be given does not raise: the entry
+    'pinned' of the prepared configuration says it.
     """
-    return PinnedBackend(pinned(backend, config), dict(config), isinstance(backend, Pinnable))
+    return PinnedBackend(replay_choice(backend, config), dict(config), isinstance(backend, Pinnable))
 
 
 @dataclass(frozen=True)
 class PinnedBackend(Around):
-    """A backend whose `prepare` runs under `pinning(config)`; everything else is the backend's own.
+    """A backend whose `prepare` runs under `pin_choices(config)`; everything else is the backend's own.
 
     replayed    whether the backend itself has taken over the configuration
     """
@@ -72,17 +72,17 @@ class PinnedBackend(Around):
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
         """As the backend's, and one call where it is needed to pin a kernel that has not run yet."""
-        with pinning(self.config) as pins:
+        with pin_choices(self.config) as pins:
             prepared = self.backend.prepare(workload, inputs)
-            if pins.unmet:
+            if pins.unmet_entries:
                 prepared.run()
         # The choices lie in autotuners of the whole process: the next case must not find them.
         weakref.finalize(prepared, pins.release).atexit = False
-        prepared.config |= {**pins.decided, PINNED_KEY: self._said(pins)}
+        prepared.config |= {**pins.decided_entries, PINNED_KEY: self._describe_pins(pins)}
         return prepared
 
-    def _said(self, pins: Pins) -> str:
-        if missed := pins.missed():
+    def _describe_pins(self, pins: Pins) -> str:
+        if missed := pins.list_missed_choices():
             return f"not all that is stored: {'; '.join(missed)}"
         any_entry = any(name.startswith(PREFIX) for name in self.config)
         return AS_STORED if self.replayed or any_entry else "nothing: the stored configuration holds no choice"
@@ -103,22 +103,22 @@ class Pins:
         self._only: list[Any] = []
 
     @property
-    def unmet(self) -> list[str]:
+    def unmet_entries(self) -> list[str]:
         """Entries whose kernel has not run yet."""
         return sorted(self._stored.keys() - self._met)
 
     @property
-    def decided(self) -> dict[str, str]:
+    def decided_entries(self) -> dict[str, str]:
         """Stored entries that were answered in place of whoever decides, so that no recording saw them."""
         return {name: self._stored[name] for name in sorted(self._met) if name.startswith(f"{PREFIX}{PAD_KERNEL}")}
 
-    def stores(self, kernel: str) -> bool:
+    def has_choice_for(self, kernel: str) -> bool:
         """Whether any choice is stored for a kernel of this name."""
         return any(name == f"{PREFIX}{kernel}" or name.startswith(f"{PREFIX}{kernel}(") for name in self._stored)
 
-    def missed(self) -> list[str]:
+    def list_missed_choices(self) -> list[str]:
         """What could not be pinned, each with its reason; empty when every stored choice runs."""
-        unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet]
+        unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet_entries]
         return [*(f"{kernel}: {why}" for kernel, why in sorted(self._failed.items())), *unmet]
 
     def release(self) -> None:
@@ -128,7 +128,7 @@ class Pins:
         self._undo.clear()
         self._only.clear()
 
-    def stored_for(self, use: Use) -> str | None:
+    def find_stored_choice(self, use: Use) -> str | None:
         """The stored choice of a use; None where none is stored."""
         for name in use.entries:
             if name in self._stored:
@@ -138,18 +138,18 @@ class Pins:
 
     def forget_choices(self, autotuner: Any) -> None:
         """Make one of Triton's autotuners choose anew, once: a case before this one may have tuned it."""
-        if id(autotuner) not in self._undo and self.stores(autotuner.base_fn.__name__):
+        if id(autotuner) not in self._undo and self.has_choice_for(autotuner.base_fn.__name__):
             autotuner.cache.clear()
             self._undo[id(autotuner)] = autotuner.cache.clear
 
     def only_choice(self, autotuner: Any, kwargs: Mapping[str, Any], offered: list[Any]) -> list[Any]:
         """What Triton's autotuner has left to choose from: the stored configuration, or all that it offers."""
         use = triton_use(autotuner, {**autotuner.nargs, **kwargs})
-        wanted = self.stored_for(use)
+        wanted = self.find_stored_choice(use)
         if wanted is None:
             return offered
         for config in [*offered, *autotuner.configs]:
-            if config_text(config) == wanted:
+            if format_config(config) == wanted:
                 self._only.append(config)
                 return [config]
         self._failed[use.kernel] = f"'{wanted}' is stored, and its autotuner no longer offers it"
@@ -164,63 +164,63 @@ class Pins:
         if id(autotuner) in self._undo:
             return
         use = inductor_use(autotuner)
-        wanted = self.stored_for(use)
+        wanted = self.find_stored_choice(use)
         if wanted is None:
             return
         try:
             if not autotuner.launchers:
                 autotuner.precompile()
             before = list(autotuner.launchers)
-            launcher = _launcher(autotuner, wanted)
+            launcher = _find_launcher(autotuner, wanted)
             # What coordinate descent or the tuning of combined kernels has found is not tuned again.
             launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
-            _launch(autotuner, [launcher])
-            self._undo[id(autotuner)] = functools.partial(_launch, autotuner, before)
+            _set_launchers(autotuner, [launcher])
+            self._undo[id(autotuner)] = functools.partial(_set_launchers, autotuner, before)
         except Exception as error:  # CannotPinError, a failed compilation, internals of another version of torch
             why = str(error) if isinstance(error, CannotPinError) else f"{type(error).__name__}: {error}"
             self._failed[use.kernel] = why
             self._undo[id(autotuner)] = lambda: None
 
 
-def _launch(autotuner: Any, launchers: list[Any]) -> None:
+def _set_launchers(autotuner: Any, launchers: list[Any]) -> None:
     autotuner.launchers = launchers
     if hasattr(autotuner, "_cached_launcher"):  # torch 2.13: the launcher of its last call
         autotuner._cached_launcher = None
 
 
-def _launcher(autotuner: Any, wanted: str) -> Any:
+def _find_launcher(autotuner: Any, wanted: str) -> Any:
     """A launcher with the stored configuration: one that Inductor has compiled, or a new one."""
     for launcher in autotuner.launchers:
-        if inductor_text(autotuner, launcher.config) == wanted:
+        if format_inductor_config(autotuner, launcher.config) == wanted:
             return launcher
-    config = _config_with(autotuner, parsed(wanted))
+    config = _find_config(autotuner, parse_config(wanted))
     if autotuner.fn.fn is None:  # it was compiled in another process, as Inductor does
         autotuner.fn = autotuner._reload_kernel().fn
     return autotuner._precompile_config(config).make_launcher()
 
 
-def _config_with(autotuner: Any, wanted: Mapping[str, str]) -> Any:
+def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
     """A configuration of this kernel with the stored values. Raises CannotPinError."""
     config = copy.deepcopy(autotuner.launchers[0].config)
-    own = parsed(inductor_text(autotuner, config))
+    own = parse_config(format_inductor_config(autotuner, config))
     if own.keys() != wanted.keys():
         raise CannotPinError(f"it now has {sorted(own)}, stored is {sorted(wanted)}")
     for name, text in wanted.items():
         if name in config.kwargs:
-            config.kwargs[name] = value_of(text)
+            config.kwargs[name] = parse_value(text)
         if name in OPTIONS:
-            setattr(config, name, value_of(text))
+            setattr(config, name, parse_value(text))
         elif name not in config.kwargs and own[name] != text:
             raise CannotPinError(f"{name} is a constant of its source: {own[name]} here, {text} stored")
     return config
 
 
 @contextlib.contextmanager
-def pinning(config: Mapping[str, str]) -> Iterator[Pins]:
+def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
     """Kernels that run inside, and have an 'autotuned.' entry in `config`, get that choice and keep it afterwards.
 
-    A kernel tuned again for other sizes after the context ended chooses for itself. `Pins.missed` says what could not
-    be replayed, `Pins.release` ends it. Nothing happens where `config` has no such entry.
+    A kernel tuned again for other sizes after the context ended chooses for itself. `Pins.list_missed_choices` says
+    what could not be replayed, `Pins.release` ends it. Nothing happens where `config` has no such entry.
     """
     pins = Pins(config)
     patches = [
@@ -231,9 +231,9 @@ def pinning(config: Mapping[str, str]) -> Iterator[Pins]:
         Patch(*PADDING, "_should_pad", functools.partial(_pinning_padding, pins)),
     ]
     with contextlib.ExitStack() as stack:
-        if pins.unmet:
+        if pins.unmet_entries:
             stack.enter_context(Patches(patches))
-        if pins.stores(PAD_KERNEL):
+        if pins.has_choice_for(PAD_KERNEL):
             stack.enter_context(_traced_anew())
         yield pins
 
@@ -279,7 +279,7 @@ def _pinning_inductor(pins: Pins, previous: Callable[..., Any]) -> Callable[...,
 
 def _pinning_padding(pins: Pins, previous: Callable[..., Any]) -> Callable[..., Any]:
     def should_pad(match: Any, left: Any, right: Any, operator: Any, *further: Any, **named: Any) -> Any:
-        stored = pins.stored_for(padding_use(left, right, operator))
+        stored = pins.find_stored_choice(padding_use(left, right, operator))
         return previous(match, left, right, operator, *further, **named) if stored is None else stored == PADDED
 
     return should_pad

@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.own_inputs import written_in_place
-from pytest_attnperf.measure.copies import copy_inputs, elsewhere
+from pytest_attnperf.measure.copies import copy_inputs, copy_prepared
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers.stream import idle_stream
 from pytest_attnperf.records import Samples
@@ -83,22 +83,22 @@ REST_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """At how many places to measure, and how many blocks at each."""
 
     places: int
     blocks: int
 
 
-def plan_for(call_us: float, max_blocks: int) -> Plan:
+def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
     """The plan for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at two places one each at least."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
     each = BLOCKS_OF_LONG if call_us >= LONG_US else BLOCKS_MOST
-    return Plan(places, max(1, min(each, blocks // places)))
+    return PlacementPlan(places, max(1, min(each, blocks // places)))
 
 
-def places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
+def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
     """At how many places a case takes turns.
 
     call_bytes    memory that a call takes, with its inputs; 0 where that is not known
@@ -110,7 +110,7 @@ def places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
     return max(LEAST, most)
 
 
-def measure(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
+def measure_places(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
     """`blocks` blocks at each place, after one rest; `Samples.block_us` holds the places one after the other."""
     fill = _allocate_fill()
 
@@ -134,7 +134,7 @@ def measure(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], N
 def _sample_drawn(timer: GraphTimer, rule: StoppingRule, watch: CompileWatch, draw: Callable[[], None]) -> Samples:
     timer.before_pair = draw
     try:
-        return sample(timer, rule, watch)
+        return sample_blocks(timer, rule, watch)
     finally:
         timer.before_pair = None
 
@@ -155,38 +155,38 @@ class Twins:
         self._prover = prover
         self._prepared = prepared
         self._timer = timer
-        self._checked = elsewhere(prepared)
+        self._checked = copy_prepared(prepared)
         prover.load_check_inputs(self._checked)
-        self._expected = self._results_of_the_proven()
+        self._expected = self._replay_proven()
 
-    def make(self) -> tuple[Prepared, GraphTimer]:
+    def make_twin(self) -> tuple[Prepared, GraphTimer]:
         """Another place, proven right and holding the timed inputs. Raises TimedWrongError."""
-        prepared = elsewhere(self._prepared)
-        twin = self._timer.twin(prepared.run)
+        prepared = copy_prepared(self._prepared)
+        twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)
-        if not self._same_bits(self._results(prepared, twin)):
+        if not self._has_same_bits(self._replay_results(prepared, twin)):
             run = functools.partial(twin.run_once, poisoned=True)
             try:
-                self._prover.prove_replay(self._prover.judge(prepared), run, poisoned=True)
+                self._prover.prove_replay(self._prover.make_judge(prepared), run, poisoned=True)
             except BaseException:
                 twin.close()
                 raise
         copy_inputs(self._prepared, prepared)
         return prepared, twin
 
-    def _results_of_the_proven(self) -> list[torch.Tensor]:
+    def _replay_proven(self) -> list[torch.Tensor]:
         """What the proven graph gives on the inputs of the check; its own timed inputs are put back."""
         copy_inputs(self._checked, self._prepared)
         try:
-            return [tensor.clone() for tensor in self._results(self._prepared, self._timer)]
+            return [tensor.clone() for tensor in self._replay_results(self._prepared, self._timer)]
         finally:
             self._prover.load_timed_inputs(self._prepared)
 
-    def _results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
+    def _replay_results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
         """Everything that one replay returns or writes to."""
         written = written_in_place(prepared, self._prover.workload)
-        with poison.sparing(written):
+        with poison.spare_memory(written):
             return [*poison.tensors_in(timer.run_once(poisoned=True)), *written]
 
-    def _same_bits(self, got: list[torch.Tensor]) -> bool:
-        return len(got) == len(self._expected) and all(map(poison.bit_equal, got, self._expected))
+    def _has_same_bits(self, got: list[torch.Tensor]) -> bool:
+        return len(got) == len(self._expected) and all(map(poison.is_bit_equal, got, self._expected))

@@ -23,9 +23,9 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.correctness import poison
-from pytest_attnperf.correctness.budget import PLANTED, TIMED, problems
+from pytest_attnperf.correctness.budget import PLANTED, TIMED, list_problems
 from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.metrics import MismatchError, compare
+from pytest_attnperf.correctness.metrics import MismatchError, compare_output
 from pytest_attnperf.correctness.outside_tensors import OutsideTensors
 from pytest_attnperf.correctness.own_inputs import written_in_place
 from pytest_attnperf.correctness.references import Expected, References
@@ -33,7 +33,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.records import SECONDS_DIGITS, CheckReport, DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc
-from pytest_attnperf.workloads.input_notes import on_unseen
+from pytest_attnperf.workloads.input_notes import notes_on_unseen
 from pytest_attnperf.workloads.precision import autocast_devices
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ NOT_OURS = ("torch", "triton", "numpy", "pytest_attnperf", "_pytest", "pluggy")
 class RecordedReferences(References):
     """References whose computation a second run of a case that hangs can name."""
 
-    def get(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
-        """As `References.get`."""
+    def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
+        """As `References.compute_expected`."""
         with flight_recorder.launch(f"the reference of {workload.id}"):
-            return super().get(workload, inputs, seed=seed, planted=planted)
+            return super().compute_expected(workload, inputs, seed=seed, planted=planted)
 
 
 _references = RecordedReferences()
@@ -111,7 +111,7 @@ class Prover:
         """The case, for messages."""
         return f"{self.backend.name} on {self.workload.id}"
 
-    def judge(self, prepared: Prepared) -> Judge:
+    def make_judge(self, prepared: Prepared) -> Judge:
         """A judge of calls that read the inputs of `prepared`; the case's own come first."""
         self._first = self._first or weakref.ref(prepared)
         return Judge(
@@ -145,24 +145,24 @@ class Prover:
 
     def with_outside(self, report: CheckReport, prepared: Prepared) -> CheckReport:
         """The report, with what calls have changed of that as problems."""
-        if self._outside is None or not self._outside.watched:
+        if self._outside is None or not self._outside.watched_names:
             return report
         started = time.perf_counter()
-        found = self._outside.problems(prepared.tensors)
+        found = self._outside.list_problems(prepared.tensors)
         spent = round(time.perf_counter() - started, SECONDS_DIGITS)
-        return report.joined(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
+        return report.merge_with(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
 
     def check_beside(self, workload: Workload) -> CheckReport:
         """Judge calls of the same backend on another workload that the case stands for, too."""
         prover = Prover(self.backend, workload, self.device, self.seeds)
         inputs = workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
         prepared = self.backend.prepare(workload, inputs)
-        judge = prover.judge(prepared)
+        judge = prover.make_judge(prepared)
         judge.watch(prepared.run())
         timed = judge.check_call(TIMED, prepared.run, seed=self.seeds.timed, planted=False)
         planted = judge.check_call(PLANTED, prepared.run, seed=self.seeds.check, planted=True, poisoned=False)
-        report = timed.joined(planted)
-        return report.joined(prover.check_apart(prepared, judge)) if report.right else report
+        report = timed.merge_with(planted)
+        return report.merge_with(prover.check_apart(prepared, judge)) if report.right else report
 
     def check_apart(self, prepared: Prepared, judge: Judge) -> CheckReport:
         """Judge the results of a right function with gradients where nobody asks for them, and where for one only.
@@ -186,7 +186,7 @@ class Prover:
         if reference.fn is getattr(self.backend, "fn", None):
             text = "the reference is the very function that is judged: no fault of it can be seen"
         else:
-            text = warning(shared(prepared.run, lambda: reference.plain(prepared.tensors)))
+            text = describe_shared_code(list_shared_functions(prepared.run, lambda: reference.plain(prepared.tensors)))
         return replace(report, notes=(*report.notes, text)) if text else report
 
     def with_input_notes(self, report: CheckReport) -> CheckReport:
@@ -199,7 +199,7 @@ class Prover:
             tolerance=self.backend.tolerance,
             device=self.device.torch_device,
         )
-        return replace(report, notes=(*report.notes, *notes, *on_unseen(redraws.unseen())))
+        return replace(report, notes=(*report.notes, *notes, *notes_on_unseen(redraws.list_unseen_inputs())))
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
         """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.
@@ -211,7 +211,7 @@ class Prover:
         # A block over several copies also ends on the case's own inputs: poisoned where they are returned, a result of
         # NaN would be the last in a buffer that all calls share.
         own = self._first() if self._first is not None else None
-        with poison.sparing(written_in_place(own, self.workload) if own is not None else ()):
+        with poison.spare_memory(written_in_place(own, self.workload) if own is not None else ()):
             report = judge.check_call("replay", run, seed=self.seeds.check, planted=True, poisoned=poisoned)
         if not report.right:
             problems = tuple(f"eager right, replay wrong: {problem}" for problem in report.problems)
@@ -220,16 +220,16 @@ class Prover:
 
     def note_cost(self, report: CheckReport) -> None:
         """Keep what a passing proof between check and finish took."""
-        self.cost = self.cost.joined(CheckReport(seconds=report.seconds, parts=report.parts))
+        self.cost = self.cost.merge_with(CheckReport(seconds=report.seconds, parts=report.parts))
 
 
-def shared(fn: Callable[[], Any], reference: Callable[[], Any]) -> list[str]:
+def list_shared_functions(fn: Callable[[], Any], reference: Callable[[], Any]) -> list[str]:
     """Functions that calls of both enter, as 'name (file:line)', the first entered first.
 
     Of Python's functions only those defined outside torch, Triton and the standard library count; what a kernel
     launches is shared where the function that launches it is.
     """
-    ours, theirs = _entered(fn), _entered(reference)
+    ours, theirs = _list_entered_code(fn), _list_entered_code(reference)
     return [
         f"{code.co_name} ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
         for code in ours
@@ -237,7 +237,7 @@ def shared(fn: Callable[[], Any], reference: Callable[[], Any]) -> list[str]:
     ]
 
 
-def warning(names: list[str]) -> str:
+def describe_shared_code(names: list[str]) -> str:
     """What is said of shared code; '' where there is none."""
     if not names:
         return ""
@@ -248,25 +248,25 @@ def warning(names: list[str]) -> str:
     )
 
 
-def _entered(call: Callable[[], Any]) -> dict[CodeType, None]:
+def _list_entered_code(call: Callable[[], Any]) -> dict[CodeType, None]:
     """Code of the functions that a call enters, in order."""
     entered: dict[CodeType, None] = {}
 
-    def note(frame: FrameType, event: str, argument: Any) -> None:
+    def note_call(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             entered.setdefault(frame.f_code)
 
     before = sys.getprofile()
-    sys.setprofile(note)
+    sys.setprofile(note_call)
     try:
         call()
     finally:
         sys.setprofile(None)
-        _put_back(before)
-    return {code: None for code in entered if _counts(code.co_filename)}
+        _restore_profiler(before)
+    return {code: None for code in entered if _is_users_code(code.co_filename)}
 
 
-def _put_back(profiler: Any) -> None:
+def _restore_profiler(profiler: Any) -> None:
     """A function as it was; a profiler of C code (cProfile's) is no function, and starts itself again."""
     start = getattr(profiler, "enable", None)
     if start is None:
@@ -276,14 +276,14 @@ def _put_back(profiler: Any) -> None:
 
 
 @functools.cache
-def _counts(filename: str) -> bool:
+def _is_users_code(filename: str) -> bool:
     """Whether code of a file is the user's, or a library's that holds kernels; '<string>' and the like are not."""
     path = os.path.realpath(filename)
-    return os.path.isabs(filename) and not path.startswith(_everybodys())
+    return os.path.isabs(filename) and not path.startswith(_list_common_folders())
 
 
 @functools.cache
-def _everybodys() -> tuple[str, ...]:
+def _list_common_folders() -> tuple[str, ...]:
     """Folders of the standard library and of packages that everybody uses; `site-packages` lies within the former."""
     folders = []
     for name in NOT_OURS:
@@ -320,55 +320,57 @@ class Redraws:
         self._tolerance = tolerance
         self._device = device
 
-    def unseen(self) -> tuple[str, ...]:
+    def list_unseen_inputs(self) -> tuple[str, ...]:
         """Names of the inputs that the reference reads, and that could be others without making a result wrong, neither
         for planted nor for timed inputs; none where it is slow."""
         workload = self._workload
         if not isinstance(workload, AdHoc) or not workload.learned.count:
             return ()
-        numbers: tuple[int, ...] = tuple(self._redrawable(workload))
+        numbers: tuple[int, ...] = tuple(self._list_redrawable(workload))
         for seed, planted in ((self._seeds.check, True), (self._seeds.timed, False)):
             if numbers:
-                numbers = self._without_effect(workload, numbers, seed, planted=planted)
+                numbers = self._list_without_effect(workload, numbers, seed, planted=planted)
         return tuple(workload.learned.names[number] for number in numbers)
 
-    def _redrawable(self, workload: AdHoc) -> Iterator[int]:
+    def _list_redrawable(self, workload: AdHoc) -> Iterator[int]:
         """Numbers of floating-point inputs that differ from seed to seed, and that calls only read."""
         known = workload.learned
         for number in range(known.count):
-            varies = known.names[number] not in workload.planting.constant
-            if known.dtypes[number].is_floating_point and varies and number not in known.overwritten:
+            varies = known.names[number] not in workload.planting.constant_names
+            if known.dtypes[number].is_floating_point and varies and number not in known.overwritten_numbers:
                 yield number
 
-    def _without_effect(
+    def _list_without_effect(
         self, workload: AdHoc, numbers: tuple[int, ...], seed: int, *, planted: bool
     ) -> tuple[int, ...]:
         """Those of the numbers that change the result by less than its budget, though they change it."""
         inputs = workload.make_inputs(seed, self._device, planted=planted)
         others = workload.make_inputs(seed ^ REDRAWN, self._device, planted=False)
         started = time.perf_counter()
-        workload.learned.plain(inputs)
+        workload.learned.compute_plain(inputs)
         if time.perf_counter() - started > QUICK_SECONDS:
             return ()
-        expected = self._references.get(workload, inputs, seed=seed, planted=planted)
+        expected = self._references.compute_expected(workload, inputs, seed=seed, planted=planted)
         return tuple(
-            number for number in numbers if self._is_within_budget(workload, _with(inputs, number, others), expected)
+            number
+            for number in numbers
+            if self._is_within_budget(workload, _replace_input(inputs, number, others), expected)
         )
 
     def _is_within_budget(self, workload: AdHoc, moved: Tensors, expected: Expected) -> bool:
-        got, tolerance = workload.learned.plain(moved), self._tolerance
-        with expected.opened() as reference:
+        got, tolerance = workload.learned.compute_plain(moved), self._tolerance
+        with expected.reveal() as reference:
             try:
                 figures = [
-                    compare("", name, got[name], truth, expected.yardsticks[name], tolerance)
+                    compare_output("", name, got[name], truth, expected.yardsticks[name], tolerance)
                     for name, truth in reference.items()
                 ]
             except (KeyError, MismatchError):
                 return False
-            return not problems(figures) and not _is_same(workload.learned.truth(moved), reference)
+            return not list_problems(figures) and not _is_same(workload.learned.compute_truth(moved), reference)
 
 
-def _with(inputs: Tensors, number: int, others: Tensors) -> Tensors:
+def _replace_input(inputs: Tensors, number: int, others: Tensors) -> Tensors:
     return (*inputs[:number], others[number], *inputs[number + 1 :])
 
 

@@ -46,7 +46,7 @@ _SYMBOL_SUFFIXES = (" [clone .kd]", ".kd")
 
 
 @dataclass(frozen=True)
-class LoadedKernel:
+class WatchedKernel:
     """A kernel that was launched while a case was watched.
 
     data        its code object; empty where that is not known, which makes launches that fit it unknown, too
@@ -66,26 +66,26 @@ class LoadedKernel:
         """The first 32 hex digits of the SHA-256 of the object; '' where it is not known."""
         return hashlib.sha256(self.data).hexdigest()[:OBJECT_ID_DIGITS] if self.data else ""
 
-    def named(self, launch: Launch) -> bool:
+    def has_name_of(self, launch: Launch) -> bool:
         """Whether a launch was one of a kernel of this name, with as many threads in a block."""
         threads = math.prod(launch.block) if launch.block else 0
         return launch.kind == "kernel" and _plain_name(launch.name) == self.name and threads == self.threads
 
-    def fits(self, launch: Launch) -> bool:
+    def is_kernel_of(self, launch: Launch) -> bool:
         """Whether its shared memory is this kernel's, too: graphs count the static part, ROCm's profiler does not."""
         shared = (self.dynamic_lds_bytes, self.dynamic_lds_bytes + self.static_lds_bytes)
-        return self.named(launch) and launch.shared_bytes in shared
+        return self.has_name_of(launch) and launch.shared_bytes in shared
 
 
 class RanCode:
     """Compiled kernels that one case launched."""
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[Any, ...], LoadedKernel] = {}
+        self._kernels: dict[tuple[Any, ...], WatchedKernel] = {}
         self._held: dict[int, Any] = {}
         self._unknown = ""
 
-    def add(self, kernel: LoadedKernel) -> None:
+    def add(self, kernel: WatchedKernel) -> None:
         """Keep a kernel; of one whose object is too large its name and block only."""
         if len(kernel.data) > OBJECT_BYTES_MOST:
             self._unknown = (
@@ -96,7 +96,7 @@ class RanCode:
         shape = (kernel.threads, kernel.dynamic_lds_bytes, kernel.static_lds_bytes)
         self._kernels.setdefault((kernel.name, kernel.object_id, kernel.function, *shape), kernel)
 
-    def see(self, launched: Any, read: Callable[[], LoadedKernel]) -> None:
+    def record_launched(self, launched: Any, read: Callable[[], WatchedKernel]) -> None:
         """Keep what `read` gives of something that was launched, asked once for each.
 
         What it raises is kept as the reason for what is not known: a case must not fail.
@@ -110,11 +110,11 @@ class RanCode:
             first = (str(error).splitlines() or [""])[0]
             self._unknown = f"{type(error).__name__}: {first}"
 
-    def let_go(self) -> None:
+    def release_launchers(self) -> None:
         """Hold no launcher's object any longer: only their code is needed."""
         self._held.clear()
 
-    def identified(self, launches: Iterable[Launch], functions: Sequence[int] = ()) -> tuple[Launch, ...]:
+    def identify_launches(self, launches: Iterable[Launch], functions: Sequence[int] = ()) -> tuple[Launch, ...]:
         """The launches, those of kernels that were watched with their object's id.
 
         functions   the driver's handle of each, 0 where it has none; empty where nobody knows
@@ -122,21 +122,23 @@ class RanCode:
         every = tuple(launches)
         handles = functions or (0,) * len(every)
         pairs = list(zip(every, handles, strict=True))
-        known = {pair: self._object_of(*pair) for pair in set(pairs)}  # a graph holds thousands of equal launches
+        known = {pair: self._find_object_id(*pair) for pair in set(pairs)}  # a graph holds thousands of equal launches
         return tuple(replace(pair[0], object_id=known[pair]) for pair in pairs)
 
-    def code(self, launches: Iterable[Launch]) -> dict[str, str]:
+    def encode_objects(self, launches: Iterable[Launch]) -> dict[str, str]:
         """The objects of these launches by id, each as base64 of its zlib-compressed bytes."""
         wanted = {launch.object_id for launch in launches} - {""}
-        return {kernel.object_id: _packed(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted}
+        return {
+            kernel.object_id: _encode_object(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted
+        }
 
-    def loaded(self) -> tuple[KernelObject, ...]:
+    def list_kernel_objects(self) -> tuple[KernelObject, ...]:
         """The `LOADED_MOST` kernels that were loaded last, each with its object."""
         last = {(kernel.name, kernel.object_id): kernel for kernel in self._kernels.values() if kernel.data}
         kernels = list(last.values())[-LOADED_MOST:]
-        return tuple(KernelObject(kernel.name, kernel.threads, _packed(kernel)) for kernel in kernels)
+        return tuple(KernelObject(kernel.name, kernel.threads, _encode_object(kernel)) for kernel in kernels)
 
-    def config(self, launches: Iterable[Launch]) -> dict[str, str]:
+    def build_unknown_entry(self, launches: Iterable[Launch]) -> dict[str, str]:
         """Why the code of one of these is not known, as an entry of the case's configuration; empty without a reason.
 
         That a kernel was launched by nobody who was watched is no reason: most of a library's are.
@@ -144,18 +146,22 @@ class RanCode:
         missing = any(launch.kind == "kernel" and not launch.object_id for launch in launches)
         return {UNKNOWN_KEY: f"unknown: {self._unknown}"} if missing and self._unknown else {}
 
-    def _object_of(self, launch: Launch, function: int) -> str:
+    def _find_object_id(self, launch: Launch, function: int) -> str:
         """'' where no kernel fits, or several of different code do."""
-        fitting = [kernel for kernel in self._kernels.values() if kernel.fits(launch)]
+        fitting = [kernel for kernel in self._kernels.values() if kernel.is_kernel_of(launch)]
         if function:
             # Handles are used again after a module is unloaded, so that a handle alone proves nothing.
-            same = [kernel for kernel in self._kernels.values() if kernel.function == function and kernel.named(launch)]
+            same = [
+                kernel
+                for kernel in self._kernels.values()
+                if kernel.function == function and kernel.has_name_of(launch)
+            ]
             fitting = same or [kernel for kernel in fitting if not kernel.function]
         found = {kernel.object_id for kernel in fitting}
         return found.pop() if len(found) == 1 else ""
 
 
-def _packed(kernel: LoadedKernel) -> str:
+def _encode_object(kernel: WatchedKernel) -> str:
     return base64.b64encode(zlib.compress(kernel.data, 1)).decode()
 
 
@@ -163,7 +169,7 @@ _watching: list[RanCode] = []
 """Cases that are being prepared or checked; at most one, but for tests."""
 
 
-def note(
+def record_kernel(
     name: str,
     object_bytes: bytes,
     threads: int,
@@ -178,13 +184,13 @@ def note(
     threads        of a block
     function       the driver's handle, where the launcher has one
     """
-    kernel = LoadedKernel(name, object_bytes, threads, dynamic_lds_bytes, static_lds_bytes, function)
+    kernel = WatchedKernel(name, object_bytes, threads, dynamic_lds_bytes, static_lds_bytes, function)
     for ran in _watching:
         ran.add(kernel)
 
 
 @contextlib.contextmanager
-def recording(ran: RanCode) -> Iterator[None]:
+def record_code(ran: RanCode) -> Iterator[None]:
     """Add to `ran` what is launched until the context ends; nothing is imported, and nothing is changed.
 
     Seen are Triton's own launches, kernels that Inductor wrote, and what `note` is told.
@@ -200,14 +206,14 @@ def recording(ran: RanCode) -> Iterator[None]:
             yield
     finally:
         _watching.remove(ran)
-        ran.let_go()
+        ran.release_launchers()
 
 
 def _watching_triton(ran: RanCode, previous: Callable[..., Any]) -> Callable[..., Any]:
     def run(function: Any, *args: Any, **kwargs: Any) -> Any:
         compiled = previous(function, *args, **kwargs)
         if compiled is not None and not kwargs.get("warmup"):
-            ran.see(compiled, functools.partial(_of_triton, compiled))
+            ran.record_launched(compiled, functools.partial(_of_triton, compiled))
         return compiled
 
     return run
@@ -216,7 +222,7 @@ def _watching_triton(ran: RanCode, previous: Callable[..., Any]) -> Callable[...
 def _watching_compiled(ran: RanCode, previous: Callable[..., Any]) -> Callable[..., Any]:
     def getitem(compiled: Any, grid: Any) -> Any:
         runner = previous(compiled, grid)
-        ran.see(compiled, functools.partial(_of_triton, compiled))
+        ran.record_launched(compiled, functools.partial(_of_triton, compiled))
         return runner
 
     return getitem
@@ -227,29 +233,29 @@ def _watching_inductor(ran: RanCode, previous: Callable[..., Any]) -> Callable[.
         result = previous(autotuner, *args, **kwargs)
         launcher = next(iter(getattr(autotuner, "launchers", ())), None)
         if launcher is not None:
-            ran.see(launcher, functools.partial(_of_inductor, autotuner, launcher))
+            ran.record_launched(launcher, functools.partial(_of_inductor, autotuner, launcher))
         return result
 
     return run
 
 
-def _of_triton(compiled: Any) -> LoadedKernel:
+def _of_triton(compiled: Any) -> WatchedKernel:
     """A `triton.compiler.CompiledKernel`, of Triton 3.3 to 3.9."""
     metadata = compiled.metadata
     width = getattr(metadata, "warp_size", None) or metadata.target.warp_size
     data = next((compiled.asm[kind] for kind in BINARIES if kind in compiled.asm), None)
     if data is None:
         data = compiled.kernel
-    return LoadedKernel(
+    return WatchedKernel(
         str(metadata.name),
         bytes(data),
         int(metadata.num_warps) * int(width),
         int(metadata.shared),
-        function=_handle(compiled),
+        function=_function_handle(compiled),
     )
 
 
-def _of_inductor(autotuner: Any, launcher: Any) -> LoadedKernel:
+def _of_inductor(autotuner: Any, launcher: Any) -> WatchedKernel:
     """What a `CachingAutotuner` launches: Triton's object, or one that torch loads by itself (read from torch 2.13).
 
     A launcher is a function written at run time: what it launches is a global of it.
@@ -261,7 +267,7 @@ def _of_inductor(autotuner: Any, launcher: Any) -> LoadedKernel:
     width = getattr(autotuner.device_props, "warp_size", None) or 32
     threads = int(static.num_warps) * int(width)
     data = _static_object(autotuner, launcher, str(static.name))
-    return LoadedKernel(str(static.name), data, threads, int(static.shared), function=_handle(static))
+    return WatchedKernel(str(static.name), data, threads, int(static.shared), function=_function_handle(static))
 
 
 def _static_object(autotuner: Any, launcher: Any, name: str) -> bytes:
@@ -280,7 +286,7 @@ def _static_object(autotuner: Any, launcher: Any, name: str) -> bytes:
     raise FileNotFoundError(f"{name} is not in Triton's cache any more")
 
 
-def _handle(loaded: Any) -> int:
+def _function_handle(loaded: Any) -> int:
     function = getattr(loaded, "function", None)
     return function if isinstance(function, int) else 0
 

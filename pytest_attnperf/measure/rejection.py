@@ -90,26 +90,26 @@ class CompileWatch:
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
-        self._graphs_before = _dynamo_graphs()
-        self._patches = Patches(self._hooks())
-        self._log = BuildLog(self._count)
+        self._graphs_before = _count_dynamo_graphs()
+        self._patches = Patches(self._make_patches())
+        self._log = BuildLog(self._count_event)
 
     @property
     def count(self) -> int:
         """Compilations and tunings so far; only differences mean something."""
-        return sum(self._seen.values()) + _dynamo_graphs()
+        return sum(self._seen.values()) + _count_dynamo_graphs()
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """What was seen since entering, e.g. '2 x graph of torch.compile, 3 x Triton kernel add'; '' for nothing."""
-        graphs = _dynamo_graphs() - self._graphs_before
+        graphs = _count_dynamo_graphs() - self._graphs_before
         parts = [f"{graphs} x graph of torch.compile"] if graphs else []
         parts += [f"{count} x {what}" for what, count in self._seen.most_common(NAMED_MOST)]
         more = len(self._seen) - NAMED_MOST
         return ", ".join([*parts, f"{more} more"] if more > 0 else parts)
 
     def __enter__(self) -> CompileWatch:
-        self._graphs_before = _dynamo_graphs()
+        self._graphs_before = _count_dynamo_graphs()
         self._patches.__enter__()
         self._log.__enter__()
         return self
@@ -120,15 +120,15 @@ class CompileWatch:
         self._log.__exit__(kind, error, trace)
         self._patches.__exit__(kind, error, trace)
 
-    def _count(self, what: str) -> None:
+    def _count_event(self, what: str) -> None:
         self._seen[what] += 1
 
-    def _hooks(self) -> list[Patch]:
+    def _make_patches(self) -> list[Patch]:
         """Triton 3.4 moved the JIT's hook from a class attribute of JITFunction to `triton.knobs.runtime`."""
-        tuned = self._counting(lambda args: f"configuration of the autotuned kernel {args[0].base_fn.__name__}")
-        module = self._counting(lambda args: f"build of aiter's {args[0]}")
-        library = self._counting(lambda args: f"build of aiter's {args[1]}")
-        inductor = self._counting(lambda args: f"configuration of Inductor's kernel {inductor_use(args[0]).kernel}")
+        tuned = self._make_counter(lambda args: f"configuration of the autotuned kernel {args[0].base_fn.__name__}")
+        module = self._make_counter(lambda args: f"build of aiter's {args[0]}")
+        library = self._make_counter(lambda args: f"build of aiter's {args[1]}")
+        inductor = self._make_counter(lambda args: f"configuration of Inductor's kernel {inductor_use(args[0]).kernel}")
         return [
             Patch("triton.knobs", "runtime", "jit_cache_hook", self._counting_hook),
             Patch("triton.runtime.jit", "JITFunction", "cache_hook", self._counting_hook),
@@ -140,11 +140,11 @@ class CompileWatch:
             Patch("csrc.cpp_itfs.utils", "", "compile_lib", library),
         ]
 
-    def _counting(self, name: Callable[[tuple[Any, ...]], str]) -> Callable[[Any], Any]:
+    def _make_counter(self, name: Callable[[tuple[Any, ...]], str]) -> Callable[[Any], Any]:
         """What wraps a function so that its calls are counted under `name(positional arguments)`."""
 
         def wrap(previous: Callable[..., Any]) -> Callable[..., Any]:
-            def counted(*args: Any, **kwargs: Any) -> Any:
+            def count_and_call(*args: Any, **kwargs: Any) -> Any:
                 try:
                     what = name(args)
                 except Exception:  # another version's internals: the count must not depend on the name
@@ -152,7 +152,7 @@ class CompileWatch:
                 self._seen[what] += 1
                 return previous(*args, **kwargs)
 
-            return counted
+            return count_and_call
 
         return wrap
 
@@ -166,7 +166,7 @@ class CompileWatch:
         return hook
 
 
-def _dynamo_graphs() -> int:
+def _count_dynamo_graphs() -> int:
     """Graphs that torch.compile has made in this process; 0 while it is not loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
     return int(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.records import Rotation
-from pytest_attnperf.workloads.input_memory import as_integers, each_once, span
+from pytest_attnperf.workloads.input_memory import as_integers, each_once, memory_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ WORDS_MOST = 1 << 17
 """They take 16 MiB or more beside an input."""
 
 
-def rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
+def measure_rotation(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
     """Time calls whose inputs stay, and calls before each of which every floating-point input changes.
 
     What the change itself takes is measured alone and subtracted. The three take turns, so that a machine that is busy
@@ -62,13 +62,13 @@ def rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: floa
     inputs = [each_once(tensor.detach()) for tensor in prepared.tensors]
     kept = [tensor.clone() for tensor in inputs]
     try:
-        return _rotate(prepared, torch_device, block_us, call_us)
+        return _measure_rotation(prepared, torch_device, block_us, call_us)
     finally:
         for tensor, value in zip(inputs, kept, strict=True):
             tensor.copy_(value)
 
 
-def _rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
+def _measure_rotation(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
     turn = Turning(prepared.tensors, call_us)
 
     def turn_and_run() -> Any:
@@ -77,7 +77,7 @@ def _rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: flo
 
     length_us = max(block_us, call_us * CALLS_PER_BLOCK)
     with contextlib.ExitStack() as stack:
-        timers = [choose(torch_device, call, length_us) for call in (prepared.run, turn, turn_and_run)]
+        timers = [choose_timer(torch_device, call, length_us) for call in (prepared.run, turn, turn_and_run)]
         for timer in timers:
             stack.callback(timer.close)
         rounds = [[timer.measure(1)[0] for timer in timers] for _ in range(ROUNDS)]
@@ -92,7 +92,7 @@ def _rotate(prepared: Prepared, torch_device: str, block_us: float, call_us: flo
 
 
 @dataclass(frozen=True)
-class Sample:
+class WordSample:
     """The words of one input that count, one row each; bits are `fixed | ((turn + start) >> shift) & free`.
 
     target   a view of the input's memory, as integers of the elements' width
@@ -115,9 +115,9 @@ class Turning:
     def __init__(self, tensors: Iterable[torch.Tensor], call_us: float) -> None:
         import torch
 
-        floats = [_real(tensor.detach()) for tensor in tensors]
+        floats = [_as_real(tensor.detach()) for tensor in tensors]
         self._samples = [
-            sample_of(tensor, words_for(tensor, call_us))
+            sample_words(tensor, count_words(tensor, call_us))
             for tensor in floats
             if tensor.is_floating_point() and tensor.numel()
         ]
@@ -146,24 +146,24 @@ class Turning:
             sample.target.copy_(part)
 
 
-def words_for(tensor: torch.Tensor, call_us: float) -> int:
+def count_words(tensor: torch.Tensor, call_us: float) -> int:
     """How many words of a tensor may count."""
     affordable = int(WORDS_PER_US.get(tensor.device.type, WORDS_PER_US_ELSEWHERE) * call_us)
     return min(WORDS_MOST, max(WORDS_LEAST, affordable))
 
 
-def sample_of(tensor: torch.Tensor, most: int) -> Sample:
+def sample_words(tensor: torch.Tensor, most: int) -> WordSample:
     """At most so many words of a floating-point tensor, the first one among them; however it lies in memory."""
     import torch
 
     width, mantissa = tensor.element_size(), _mantissa_bits(tensor.dtype)
-    target = _words(tensor, most)
+    target = _view_words(tensor, most)
     lanes, count = target.shape[-1], target.shape[:-1].numel()
     drawn = random.SystemRandom().randrange(lanes)
-    bits = _swapped(target.to(torch.int64).reshape(count, lanes), drawn)
+    bits = _swap_elements(target.to(torch.int64).reshape(count, lanes), drawn)
     free = torch.full_like(bits, (1 << mantissa) - 1)
     free[1:, 2:] = 0
-    free *= _normal(bits, width, mantissa)
+    free *= _is_normal(bits, width, mantissa)
     if count > 1 and int(free[:, 0].count_nonzero()) % 2 == 0:
         free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or as it was
     start, shift = torch.zeros_like(free), torch.zeros_like(free)
@@ -175,20 +175,20 @@ def sample_of(tensor: torch.Tensor, most: int) -> Sample:
         halvings = max(1, int(place[-1]) + 1).bit_length() - 1
         free[:, 1].masked_fill_(place >= 1 << halvings, 0)
         start[:, 1], shift[:, 1] = place << mantissa, mantissa + halvings
-    return Sample(target, *(_swapped(each, drawn) for each in (bits & ~free, free, start, shift)))
+    return WordSample(target, *(_swap_elements(each, drawn) for each in (bits & ~free, free, start, shift)))
 
 
-def _swapped(words: torch.Tensor, other: int) -> torch.Tensor:
+def _swap_elements(words: torch.Tensor, other: int) -> torch.Tensor:
     """The first element of every word but the first has changed places with another one."""
     swapped = words.clone()
     swapped[1:, 0], swapped[1:, other] = words[1:, other], words[1:, 0]
     return swapped
 
 
-def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:
+def _view_words(tensor: torch.Tensor, most: int) -> torch.Tensor:
     """Integer views of at most so many words (..., elements of a word), that hold no element twice."""
     bits = each_once(as_integers(tensor))
-    reach = span(bits)
+    reach = memory_span(bits)
     if reach > bits.numel():  # memory between the elements is not the input's
         while bits.numel() > most:
             longest = max(range(bits.dim()), key=bits.shape.__getitem__)
@@ -199,7 +199,7 @@ def _words(tensor: torch.Tensor, most: int) -> torch.Tensor:
     return bits.as_strided((count, lanes), (reach // lanes // count * lanes, 1), bits.storage_offset())
 
 
-def _normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:
+def _is_normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:
     """Where the exponent is neither the least, of 0 and denormals, nor the greatest, of infinity and NaN."""
     most = (1 << (8 * width - 1 - mantissa)) - 1
     exponent = (bits >> mantissa) & most
@@ -213,7 +213,7 @@ def _mantissa_bits(dtype: torch.dtype) -> int:
     return round(-torch.log2(torch.tensor(torch.finfo(dtype).eps, dtype=torch.float64)).item())
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
+def _as_real(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor

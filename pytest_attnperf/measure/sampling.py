@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.timing import HiddenCheck
 
 
-def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: HiddenCheck | None = None) -> Samples:
+def sample_blocks(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: HiddenCheck | None = None) -> Samples:
     """Measure until `rule` is content. Blocks during which `watch` counted something are rejected and run again.
 
     hidden   judges the result of one more block, which runs like all others; the caller reads its report
@@ -28,7 +28,7 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: Hidden
     clock_mhz: list[float] = []
     rejected = in_a_row = 0
     with _collector_paused():
-        while not rule.finished:
+        while not rule.is_finished:
             judged = hidden is not None and hidden.begin(len(blocks))
             before = watch.count
             batch = timer.measure(min(rule.pairs_wanted, timer.max_pairs))
@@ -47,7 +47,7 @@ def sample(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: Hidden
             if in_a_row > MAX_REJECTED_IN_A_ROW:
                 raise CaseFailedError(
                     f"recompiles in every sample: {rejected} blocks were measured and each compiled something "
-                    f"({watch.described or 'nothing that has a name'}); fix the shapes, dtypes or Python values that "
+                    f"({watch.description or 'nothing that has a name'}); fix the shapes, dtypes or Python values that "
                     "change from call to call, or compile for them in prepare()"
                 )
     return Samples(

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import placements
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import MAX_BLOCKS, StoppingRule
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.timers.capture import first_line
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
@@ -84,7 +84,7 @@ def timer_test(torch_device: str) -> TimerTest:
     stamps_why = _stamps_why(torch_device)  # made before warming: a GPU cools while they are compiled
     warm_device(torch_device)
     values = torch.arange(4096, device=torch_device, dtype=torch.float32)
-    timer, why = _chosen(torch_device, lambda: values * 2 + 1)
+    timer, why = _choose_working_timer(torch_device, lambda: values * 2 + 1)
     try:
         changed = torch.arange(4096, device=torch_device, dtype=torch.float32).flip(0)
         values.copy_(changed)
@@ -95,7 +95,7 @@ def timer_test(torch_device: str) -> TimerTest:
     empty_us = _median_us(torch_device, lambda: one.add_(1), timer.name)
     graph_us = event_us = None
     if timer.name == GraphTimer.name:
-        call = _call(GEMM, torch_device)
+        call = _make_call(GEMM, torch_device)
         graph_us, event_us = (_median_us(torch_device, call, name) for name in (GraphTimer.name, EventTimer.name))
     name = "CPU" if torch_device == "cpu" else torch.cuda.get_device_name()
     return TimerTest(
@@ -119,36 +119,36 @@ def noise_samples(torch_device: str) -> dict[str, Samples]:
     """
     _stamps_why(torch_device)
     warm_device(torch_device)
-    return {case: _samples(case, torch_device) for case in CASES}
+    return {case: _measure_samples(case, torch_device) for case in CASES}
 
 
-def _samples(case: str, torch_device: str) -> Samples:
-    call = _call(case, torch_device)
+def _measure_samples(case: str, torch_device: str) -> Samples:
+    call = _make_call(case, torch_device)
     warm_up(call, torch_device)
-    timer = choose(torch_device, call, BLOCK_US, split=placements.SPLIT)
+    timer = choose_timer(torch_device, call, BLOCK_US, split=placements.SPLIT)
     timers: list[Timer] = [timer]
     copies = []  # a graph reads its inputs where they were: they stay as long as it, or all copies lie at one address
     try:
         if not isinstance(timer, GraphTimer):
             with CompileWatch() as watch:
-                return sample(timer, StoppingRule(TRIED_BLOCKS, TRIED_BLOCKS), watch)
-        plan, places = placements.plan_for(timer.call_us, MAX_BLOCKS), [timer]
+                return sample_blocks(timer, StoppingRule(TRIED_BLOCKS, TRIED_BLOCKS), watch)
+        plan, places = placements.make_placement_plan(timer.call_us, MAX_BLOCKS), [timer]
         for _ in range(plan.places - 1):
-            copies.append(elsewhere(call))
-            places.append(timer.twin(copies[-1]))
+            copies.append(copy_call(call))
+            places.append(timer.make_twin(copies[-1]))
             timers.append(places[-1])
-        return placements.measure(places, plan.blocks)
+        return placements.measure_places(places, plan.blocks)
     finally:
         for each in timers:
             each.close()
 
 
-def elsewhere(call: functools.partial[Any]) -> functools.partial[Any]:
+def copy_call(call: functools.partial[Any]) -> functools.partial[Any]:
     """The same call on copies of its tensors, which lie at other addresses."""
     return functools.partial(call.func, *(tensor.clone() for tensor in call.args))
 
 
-def _call(case: str, torch_device: str) -> functools.partial[Any]:
+def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
     """One of the fixed calls on random numbers, bfloat16 on a GPU and float32 on a CPU."""
     import torch
 
@@ -164,31 +164,31 @@ def _call(case: str, torch_device: str) -> functools.partial[Any]:
     return functools.partial(functions[case], *tensors)
 
 
-def _chosen(torch_device: str, call: Callable[[], Any]) -> tuple[Timer, str]:
+def _choose_working_timer(torch_device: str, call: Callable[[], Any]) -> tuple[Timer, str]:
     """The timer that a case of this call gets, and why it is no graph; the profiler's where neither of both works."""
     warm_up(call, torch_device)
     try:
-        timer = choose(torch_device, call, BLOCK_US)
+        timer = choose_timer(torch_device, call, BLOCK_US)
     except (AttnperfError, RuntimeError) as error:
         if torch_device == "cpu":
             raise
-        return choose(torch_device, call, BLOCK_US, asked=ProfilerTimer.name), first_line(error)
+        return choose_timer(torch_device, call, BLOCK_US, asked=ProfilerTimer.name), first_line(error)
     return timer, timer.note
 
 
 def _median_us(torch_device: str, call: Callable[[], Any], name: str) -> float:
     warm_up(call, torch_device)
-    timer = choose(torch_device, call, BLOCK_US, asked=name)
+    timer = choose_timer(torch_device, call, BLOCK_US, asked=name)
     try:
         if torch_device != "cpu":
             time.sleep(placements.REST_SECONDS)  # both timers of a GEMM begin at the clock of a rested GPU
         with CompileWatch() as watch:
-            return statistics.median(sample(timer, StoppingRule(TRIED_BLOCKS, TRIED_BLOCKS), watch).block_us)
+            return statistics.median(sample_blocks(timer, StoppingRule(TRIED_BLOCKS, TRIED_BLOCKS), watch).block_us)
     finally:
         timer.close()
 
 
 def _stamps_why(torch_device: str) -> str:
-    from pytest_attnperf.measure.clock_stamps import clock_stamps
+    from pytest_attnperf.measure.clock_stamps import open_clock_stamps
 
-    return clock_stamps(torch_device)[1]
+    return open_clock_stamps(torch_device)[1]

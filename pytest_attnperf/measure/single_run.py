@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure import graph_nodes
 from pytest_attnperf.measure.proving import Prover
 from pytest_attnperf.measure.seeds import Seeds, timed_seed
-from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
+from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.stream import side_stream
 from pytest_attnperf.records import CheckReport, DeviceInfo, Launch
 
@@ -36,9 +36,9 @@ class SingleRun:
     device: DeviceInfo
 
     @classmethod
-    def here(cls, backend: Backend, workload: Workload, *, on_gpu: bool, interpreted: bool) -> SingleRun:
+    def make_here(cls, backend: Backend, workload: Workload, *, on_gpu: bool, interpreted: bool) -> SingleRun:
         """On the GPU that torch uses, or on the CPU. Raises UsageError where torch sees no GPU."""
-        return cls(backend, workload, describe_device("cuda" if on_gpu else "cpu", interpreted=interpreted))
+        return cls(backend, workload, identify_device("cuda" if on_gpu else "cpu", interpreted=interpreted))
 
     @property
     def on_gpu(self) -> bool:
@@ -54,35 +54,35 @@ class SingleRun:
         """Judge one call against the reference; the same inputs are in place afterwards."""
         seeds = Seeds(timed_seed(self.workload), CHECK_SEED, CHECK_SEED)
         prover = Prover(self.backend, self.workload, self.device, seeds)
-        judge = prover.judge(prepared)
+        judge = prover.make_judge(prepared)
         judge.watch(prepared.run())
         report = judge.check_call("one call", prepared.run, seed=seeds.timed, planted=False)
         prover.load_timed_inputs(prepared)
         return report
 
-    def launches(self, prepared: Prepared) -> tuple[tuple[Launch, ...], str]:
+    def read_launches(self, prepared: Prepared) -> tuple[tuple[Launch, ...], str]:
         """What one call launches, read from a captured graph, and why that is not known; one of both is empty."""
         if not self.on_gpu:
             return (), "on a CPU nothing is launched"
         try:
             stream = side_stream()
             warm_up_for_capture(prepared.run, stream)
-            graph, _ = capture(prepared.run, 1, stream)
-            return graph_nodes.content(graph).launches, ""
+            graph, _ = capture_graph(prepared.run, 1, stream)
+            return graph_nodes.read_graph_content(graph).launches, ""
         except AttnperfError as error:
             return (), str(error)
 
     def repeat(self, prepared: Prepared, warm_up: int, calls: int) -> None:
         """Call `warm_up` times, and then `calls` times inside the range; waits before and after each."""
-        for count, inside in ((warm_up, contextlib.nullcontext()), (calls, self._range())):
-            self._wait()
+        for count, inside in ((warm_up, contextlib.nullcontext()), (calls, self._open_range())):
+            self._wait_for_device()
             with inside:
                 for _ in range(count):
                     prepared.run()
-                self._wait()
+                self._wait_for_device()
 
     @contextlib.contextmanager
-    def _range(self) -> Iterator[None]:
+    def _open_range(self) -> Iterator[None]:
         """The range, where torch was built with the library for it."""
         if not self.on_gpu:
             yield
@@ -98,7 +98,7 @@ class SingleRun:
             if opened:
                 nvtx.range_pop()
 
-    def _wait(self) -> None:
+    def _wait_for_device(self) -> None:
         if self.on_gpu:
             import torch
 

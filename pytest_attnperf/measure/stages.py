@@ -23,18 +23,18 @@ from pytest_attnperf.correctness import poison, what_ran
 from pytest_attnperf.correctness.what_ran import Trace, per_call
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import graph_nodes, trace
-from pytest_attnperf.measure.allocations import allocations
+from pytest_attnperf.measure.allocations import count_allocations
 from pytest_attnperf.measure.cold_cache import cold_size
-from pytest_attnperf.measure.copies import Copies, copies_wanted
+from pytest_attnperf.measure.copies import Copies, count_copies
 from pytest_attnperf.measure.graph_nodes import UnreadableGraphError
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK
-from pytest_attnperf.measure.timers.capture import CaptureFailedError, capture, warm_up_for_capture
+from pytest_attnperf.measure.timers.capture import CaptureFailedError, capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.stream import side_stream
 from pytest_attnperf.records import CheckReport
 from pytest_attnperf.records.stages import Breakdown, StageTime
@@ -65,10 +65,10 @@ HOT = {"graph_cold": "graph", "host_cold": "host"}
 
 
 @dataclass
-class Part:
+class TimedStage:
     """One stage made ready for timing; no timer where it launches nothing. `blocks_us` gathers its blocks."""
 
-    kept: Kept
+    kept: KeptStage
     launches: tuple[Launch, ...] | None
     timer: Timer | None
     blocks_us: list[float] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Part:
         """Run what is timed once, and leave what it gave to the stages behind it."""
         if self.timer is not None:
             # Filling what lies in its own inputs with NaN would destroy these.
-            self.kept.put(self.timer.run_once(poisoned=not self.kept.in_place))
+            self.kept.store_values(self.timer.run_once(poisoned=not self.kept.in_place))
 
 
 class Stages:
@@ -92,10 +92,10 @@ class Stages:
         self._prepared = prepared
         self._timer = timer
         self._torch_device = prover.device.torch_device
-        self._parts: list[Part] = []
+        self._parts: list[TimedStage] = []
         self._results: Tensors = ()
 
-    def time(self, block_us: float) -> Breakdown:
+    def time_stages(self, block_us: float) -> Breakdown:
         """Every stage and the whole call, without what came before the first call.
 
         Raises OtherWorkError for a stage that copies between host and device or uses other streams, TimedWrongError
@@ -103,17 +103,17 @@ class Stages:
         """
         call, found = self._prepared.run, self._prepared.call
         if isinstance(found, Pipeline):
-            self._make(found, min(block_us, BLOCK_US_MOST))
-            self._prove(found)
-        whole_us = self._rounds()
-        taken = allocations(call, self._torch_device)
+            self._make_parts(found, min(block_us, BLOCK_US_MOST))
+            self._prove_stages(found)
+        whole_us = self._time_rounds()
+        taken = count_allocations(call, self._torch_device)
         return Breakdown(
             stages=tuple(self._stage_time(part) for part in self._parts),
             call_us=statistics.median(whole_us),
             timer=self._timer.name,
             build_ms=0.0,
             first_call_ms=0.0,
-            launches=self._launches(call, "the call"),
+            launches=self._read_launches(call, "the call"),
             allocations=None if taken is None else taken.count,
             allocated_bytes=None if taken is None else taken.allocated_bytes,
         )
@@ -125,16 +125,16 @@ class Stages:
                 part.timer.close()
         self._parts, self._results = [], ()
 
-    def _make(self, pipeline: Pipeline, block_us: float) -> None:
-        kept, self._results = keep(pipeline, self._prepared.tensors)
+    def _make_parts(self, pipeline: Pipeline, block_us: float) -> None:
+        kept, self._results = run_stages(pipeline, self._prepared.tensors)
         for one in kept:
             name = f"stage {one.stage.name!r}"
-            launches = self._launches(one.run, name)
+            launches = self._read_launches(one.run, name)
             # On a CPU views are made by the host, whose time is part of the call.
             idle = launches == () and self._torch_device != "cpu"
-            self._parts.append(Part(one, launches, None if idle else self._timer_of(one, block_us)))
+            self._parts.append(TimedStage(one, launches, None if idle else self._make_timer(one, block_us)))
 
-    def _timer_of(self, kept: Kept, block_us: float) -> Timer:
+    def _make_timer(self, kept: KeptStage, block_us: float) -> Timer:
         """A timer of the call's kind; hot for a stage that reads nothing that could be made cold."""
         asked, copies = self._timer.name, Copies(())
         if self._timer.cache_state == "cold":
@@ -142,39 +142,39 @@ class Stages:
         state = "cold" if copies.others else "hot"
         asked = HOT.get(asked, asked) if state == "hot" else asked
         try:
-            return choose(self._torch_device, kept.run, block_us, state, asked, lambda: copies)
+            return choose_timer(self._torch_device, kept.run, block_us, state, asked, lambda: copies)
         except CaseFailedError as error:
             raise CaseFailedError(f"stage {kept.stage.name!r}: {error.summary}") from error
 
-    def _launches(self, call: Call, what: str) -> tuple[Launch, ...] | None:
+    def _read_launches(self, call: Call, what: str) -> tuple[Launch, ...] | None:
         """What one call launches, read from a graph; on a CPU its operators. None where no graph can be had or read.
 
         Raises OtherWorkError naming `what`.
         """
         if self._torch_device == "cpu":
-            return trace.operators(call).launches
+            return trace.record_operators(call).launches
         try:
             stream = side_stream()
             warm_up_for_capture(call, stream)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says of an empty graph that it is empty
-                graph, _ = capture(call, 1, stream)
-            content = graph_nodes.content(graph)
+                graph, _ = capture_graph(call, 1, stream)
+            content = graph_nodes.read_graph_content(graph)
         except (CaptureFailedError, UnreadableGraphError):
             return None
         launches = per_call(content.launches)
         seen = Trace(launches, branches=content.branches, on_gpu=True)
-        if problems := what_ran.problems(seen, Declares(), self._prover.backend.name):
+        if problems := what_ran.list_problems(seen, Declares(), self._prover.backend.name):
             raise OtherWorkError(CheckReport(problems=tuple(f"{what}: {text}" for text in problems)))
         return launches
 
-    def _prove(self, pipeline: Pipeline) -> None:
+    def _prove_stages(self, pipeline: Pipeline) -> None:
         """Raises TimedWrongError where the stages give another result, and CaseFailedError where only replays do."""
         prover, seed = self._prover, self._prover.seeds.check
-        report = prover.judge(self._prepared).check_call(CHECK, self._replayed, seed=seed, planted=True)
+        report = prover.make_judge(self._prepared).check_call(CHECK, self._replay_stages, seed=seed, planted=True)
         if not report.right:
-            again = prover.judge(self._prepared).check_call(
-                CHECK, lambda: keep(pipeline, self._prepared.tensors)[1], seed=seed, planted=True
+            again = prover.make_judge(self._prepared).check_call(
+                CHECK, lambda: run_stages(pipeline, self._prepared.tensors)[1], seed=seed, planted=True
             )
             if not again.right:
                 problems = tuple(f"the call is right, its stages are not: {text}" for text in again.problems)
@@ -185,30 +185,30 @@ class Stages:
             )
         prover.note_cost(report)
         prover.load_timed_inputs(self._prepared)
-        self._replayed()
+        self._replay_stages()
 
-    def _replayed(self) -> Tensors:
+    def _replay_stages(self) -> Tensors:
         """The call's result from what is timed, stage by stage, on what stands in the inputs now."""
         for part in self._parts:
             part.replay()
         return self._results
 
-    def _rounds(self) -> list[float]:
+    def _time_rounds(self) -> list[float]:
         """The whole call and its stages in turns; the whole begins and ends. Microseconds per call of its blocks."""
         deadline = time.monotonic() + BUDGET_SECONDS
         with CompileWatch() as watch:
-            whole_us = [*_blocks(self._timer, watch)]
+            whole_us = [*_measure_blocks(self._timer, watch)]
             for done in range(ROUNDS):
                 if done >= ROUNDS_LEAST and time.monotonic() > deadline:
                     break
                 for part in self._parts:
                     if part.timer is not None:
-                        part.blocks_us += _blocks(part.timer, watch)
-                whole_us += _blocks(self._timer, watch)
+                        part.blocks_us += _measure_blocks(part.timer, watch)
+                whole_us += _measure_blocks(self._timer, watch)
         return whole_us
 
-    def _stage_time(self, part: Part) -> StageTime:
-        taken = allocations(part.kept.run, self._torch_device)
+    def _stage_time(self, part: TimedStage) -> StageTime:
+        taken = count_allocations(part.kept.run, self._torch_device)
         return StageTime(
             name=part.kept.stage.name,
             median_us=statistics.median(part.blocks_us) if part.blocks_us else 0.0,
@@ -219,8 +219,8 @@ class Stages:
         )
 
 
-def _blocks(timer: Timer, watch: CompileWatch) -> Sequence[float]:
-    return sample(timer, StoppingRule(PAIRS, PAIRS), watch).block_us
+def _measure_blocks(timer: Timer, watch: CompileWatch) -> Sequence[float]:
+    return sample_blocks(timer, StoppingRule(PAIRS, PAIRS), watch).block_us
 
 
 COLD_COPIES_MOST = MAX_CALLS_PER_BLOCK
@@ -230,7 +230,7 @@ hot stages."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptStage:
     """One stage: what it is given, and what it gave when the stages ran once."""
 
     stage: Stage
@@ -244,56 +244,58 @@ class Kept:
     @property
     def in_place(self) -> bool:
         """Whether something that it gave lies in memory that it was given."""
-        return any(poison.overlap(new, old) for new in self.gave.values() for old in self.before.values())
+        return any(poison.has_overlap(new, old) for new in self.gave.values() for old in self.before.values())
 
-    def put(self, gave: Values) -> None:
+    def store_values(self, gave: Values) -> None:
         """Put what the stage gave this time into the memory that later stages read."""
         import torch
 
         with torch.no_grad():
             for name, tensor in gave.items():
                 target = self.gave[name]
-                if not _same_memory(tensor, target):
+                if not _is_same_memory(tensor, target):
                     target.copy_(tensor)
 
 
-def keep(pipeline: Pipeline, tensors: Tensors) -> tuple[list[Kept], Tensors]:
+def run_stages(pipeline: Pipeline, tensors: Tensors) -> tuple[list[KeptStage], Tensors]:
     """Run every stage once and keep all values; (the stages, what the call returns)."""
-    values = pipeline.named(tensors)
+    values = pipeline.name_arguments(tensors)
     kept = []
     for stage in pipeline.stages:
         before = dict(values)
         gave = stage.run(dict(before))
-        kept.append(Kept(stage, before, dict(gave)))
+        kept.append(KeptStage(stage, before, dict(gave)))
         values.update(gave)
         for name in stage.frees:
             del values[name]
     return kept, tuple(values[name] for name in pipeline.outputs)
 
 
-def cold_copies(kept: Kept, own: Tensors, size: ColdSize) -> Copies | None:
+def cold_copies(kept: KeptStage, own: Tensors, size: ColdSize) -> Copies | None:
     """The stage on copies of all that it reads of the call's own inputs; None where it reads none, or too little.
 
     Views of inputs, as of the rows of a cache, lie in the copies as they lie in the inputs. What earlier stages made
     stays where it is: in the call it has just been written, too.
     """
     mine = {tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()}
-    read = {name: value for name in _names_read(kept) if _storage(value := kept.before[name]) in mine}
-    memory = {_storage(value): _bytes_of(value) for value in read.values()}
-    wanted = copies_wanted(sum(flat.numel() for flat in memory.values()), size.round_bytes)
+    read = {name: value for name in _list_names_read(kept) if _storage_address(value := kept.before[name]) in mine}
+    memory = {_storage_address(value): _bytes_of(value) for value in read.values()}
+    wanted = count_copies(sum(flat.numel() for flat in memory.values()), size.round_bytes)
     if wanted is None or wanted > COLD_COPIES_MOST:
         return None
     return Copies(tuple(_on_a_copy(kept, read, memory) for _ in range(wanted - 1)), size.note)
 
 
-def _on_a_copy(kept: Kept, read: Values, memory: dict[int, torch.Tensor]) -> Prepared:
+def _on_a_copy(kept: KeptStage, read: Values, memory: dict[int, torch.Tensor]) -> Prepared:
     copied = {storage: flat.clone() for storage, flat in memory.items()}
-    moved = {name: _like(value, copied[_storage(value)]) for name, value in read.items()}
+    moved = {name: _view_like(value, copied[_storage_address(value)]) for name, value in read.items()}
     values = {**kept.before, **moved}
-    return Prepared(functools.partial(_run, kept.stage.run, values), (), lambda inputs: inputs, lambda raw: dict(raw))
+    return Prepared(
+        functools.partial(_run_on_copy, kept.stage.run, values), (), lambda inputs: inputs, lambda raw: dict(raw)
+    )
 
 
-def _run(run: Callable[[Values], Values], values: Values) -> Values:
+def _run_on_copy(run: Callable[[Values], Values], values: Values) -> Values:
     return run(dict(values))
 
 
@@ -326,13 +328,13 @@ class _Noticing(dict[str, Any]):
         return [self[name] for name in self]
 
 
-def _names_read(kept: Kept) -> Iterable[str]:
+def _list_names_read(kept: KeptStage) -> Iterable[str]:
     values = _Noticing(kept.before)
     kept.stage.run(values)
     return [name for name in values.read if name in kept.before]
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def _storage_address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
@@ -343,12 +345,12 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
-def _like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+def _view_like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
     """A view of other bytes, as `tensor` is one of its own."""
     width = tensor.element_size()
     elements = flat[: flat.numel() // width * width].view(tensor.dtype)
     return elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

@@ -49,6 +49,6 @@ class StoppingRule:
         return max(0, min(self.max_blocks - self._blocks, affordable))
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether enough was measured."""
         return self.pairs_wanted == 0

@@ -13,15 +13,15 @@ from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, 
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import inspection, interpreting, proving, trace
-from pytest_attnperf.measure.allocations import PeakMemory, peak_memory
-from pytest_attnperf.measure.autotuners import recording
+from pytest_attnperf.measure.allocations import PeakMemory, measure_peak_memory
+from pytest_attnperf.measure.autotuners import record_choices
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.live_profile import profile_case
-from pytest_attnperf.measure.not_interpreted import explaining
-from pytest_attnperf.measure.out_of_memory import free_cached_memory, guarded
+from pytest_attnperf.measure.not_interpreted import translate_errors
+from pytest_attnperf.measure.out_of_memory import free_cached_memory, run_guarded
 from pytest_attnperf.measure.proving import Prover, TimedWrongError, forget_references
 from pytest_attnperf.measure.ran_code import RanCode
-from pytest_attnperf.measure.ran_code import recording as recording_code
+from pytest_attnperf.measure.ran_code import record_code as recording_code
 from pytest_attnperf.measure.stages import Stages
 from pytest_attnperf.measure.timers import AUTO
 from pytest_attnperf.measure.timers.event import EventTimer
@@ -94,11 +94,11 @@ class TorchSubject:
     def prepare(self) -> None:
         """Make the timed inputs, let the backend build and compile, and call it until it has settled."""
         with self._watching_state():
-            self._guarded(self._prepare)
+            self._run_guarded(self._prepare_case)
 
-    def loaded(self) -> tuple[KernelObject, ...]:
+    def list_kernel_objects(self) -> tuple[KernelObject, ...]:
         """Compiled kernels that preparing the case launched."""
-        return self._ran.loaded()
+        return self._ran.list_kernel_objects()
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Judge a call on the timed inputs and one on planted inputs of the check seed, and what ran in a third.
@@ -107,10 +107,10 @@ class TorchSubject:
         repeats    call so often on the timed inputs and compare the results bit for bit; 0 does not
         """
         with recording_code(self._ran), self._watching_state():
-            report = self._guarded(lambda: self._check(profiled=profiled, repeats=repeats))
+            report = self._run_guarded(lambda: self._check_case(profiled=profiled, repeats=repeats))
         return self._with_left_behind(report)
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
+    def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
         """Time the proven call. The first blocks choose and prepare the timer, and prove its replay right.
 
         timer   AUTO, or the name of the one timer that may be used
@@ -121,15 +121,15 @@ class TorchSubject:
         """
         self._require_proven(timer)
         with self._watching_state():
-            return self._timed(lambda timing: timing.blocks(max_blocks, block_us, budget_us, timer))
+            return self._run_timing(lambda timing: timing.measure_blocks(max_blocks, block_us, budget_us, timer))
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Time the proven call on inputs that stay and on inputs that change every time. Raises as `blocks` does."""
         # Both times are taken here and now, so that a profiler that the case was timed with slows both.
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
-        return self._timed(lambda timing: timing.rotated(block_us))
+        return self._run_timing(lambda timing: timing.measure_rotation(block_us))
 
-    def stages(self, block_us: float) -> Breakdown:
+    def measure_stages(self, block_us: float) -> Breakdown:
         """Time the stages of the proven call alone, and the call in turns with them.
 
         Raises as `blocks` does, and CaseFailedError before `blocks`, or where memory does not suffice for all values
@@ -137,7 +137,7 @@ class TorchSubject:
         """
         self._require_proven(self._ready_timing.asked)
         try:
-            return guarded(lambda: self._broken_down(block_us), f"the stages of {self._name}", lambda: None)
+            return run_guarded(lambda: self._measure_breakdown(block_us), f"the stages of {self._name}", lambda: None)
         except (TimedWrongError, OtherWorkError):
             self._proven = False
             raise
@@ -152,32 +152,32 @@ class TorchSubject:
         """
         self._require_proven(ProfilerTimer.name)
         try:
-            found = self._guarded(lambda: profile_case(self._prover, self._ready))
+            found = self._run_guarded(lambda: profile_case(self._prover, self._ready))
         finally:  # the process waits for the next case while others are timed, which may need all of the memory
             self._release()
             free_cached_memory()
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
-    def turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
         """Make the proven case ready for `turn`, at several places in memory at once. Raises as `blocks` does."""
         self._require_proven(timer)
         with self._watching_state():
-            return self._timed(lambda timing: timing.turns(block_us, timer))
+            return self._run_timing(lambda timing: timing.prepare_turns(block_us, timer))
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """Time one block at one of the places, behind an unmeasured one.
 
         Raises NotProvenRightError without a passing check, and CaseFailedError before `turns`, for a place that it did
         not make, and when something compiles in every block.
         """
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
-        return self._timed(lambda timing: timing.turn(place))
+        return self._run_timing(lambda timing: timing.measure_turn(place))
 
     def finish(self) -> FinalReport:
         """Judge one last run of what was timed, on fresh inputs put into the same memory; then free the case."""
         try:
             with self._watching_state():
-                final = self._guarded(self._final_report)
+                final = self._run_guarded(self._make_final_report)
             return replace(final, check=self._with_left_behind(final.check))
         finally:
             self._release()
@@ -188,7 +188,7 @@ class TorchSubject:
         return self._prover.case
 
     def _require_proven(self, timer: str) -> None:
-        if trace.spent() and timer != ProfilerTimer.name:
+        if trace.was_profiler_used() and timer != ProfilerTimer.name:
             raise NotProvenRightError(
                 f"{self._name} may not be timed: a profiler has been used in this process, and slows what comes after"
             )
@@ -202,13 +202,13 @@ class TorchSubject:
         if reason := self.not_timed_reason():
             raise CaseFailedError(f"{self._name} is not timed {reason}")
 
-    def _guarded(self, work: Callable[[], T]) -> T:
-        with explaining(self._device.interpreted):
-            return guarded(work, self._name, self._release_everything)
+    def _run_guarded(self, work: Callable[[], T]) -> T:
+        with translate_errors(self._device.interpreted):
+            return run_guarded(work, self._name, self._release_everything)
 
     def _watching_state(self) -> contextlib.AbstractContextManager[None]:
         """Watch what the backend leaves changed in this process; the next report says it."""
-        return left_behind.watching(self._left, self._device.torch_device)
+        return left_behind.watch_settings(self._left, self._device.torch_device)
 
     def _with_left_behind(self, report: CheckReport) -> CheckReport:
         """The report, with what the backend has left changed as problems: then the case may not be timed."""
@@ -216,41 +216,41 @@ class TorchSubject:
         if not left:
             return report
         self._proven = False
-        return report.joined(CheckReport(problems=left))
+        return report.merge_with(CheckReport(problems=left))
 
-    def _watched(self, run: Callable[[], T]) -> Callable[[], T]:
+    def _watch_interpreter(self, run: Callable[[], T]) -> Callable[[], T]:
         """The call, noting whether it runs an interpreted kernel; one that its reference runs says nothing of it."""
 
-        def watched() -> T:
-            with interpreting.watching(self._interpreted):
+        def run_watched() -> T:
+            with interpreting.watch_kernels(self._interpreted):
                 return run()
 
-        return watched
+        return run_watched
 
-    def _timed(self, work: Callable[[Timing], T]) -> T:
+    def _run_timing(self, work: Callable[[Timing], T]) -> T:
         """What `work` gives; the case is no longer proven when what it times is found to be something else."""
         try:
-            return self._guarded(lambda: work(self._ready_timing))
+            return self._run_guarded(lambda: work(self._ready_timing))
         except (TimedWrongError, OtherWorkError):
             self._proven = False
             raise
 
-    def _prepare(self) -> None:
+    def _prepare_case(self) -> None:
         workload, torch_device = self._workload, self._device.torch_device
         inputs = workload.make_inputs(self._seeds.timed, torch_device, planted=False)
-        with recording() as chosen, recording_code(self._ran):
-            prepared, self._build_ms = self._waited_for(lambda: self._backend.prepare(workload, inputs))
+        with record_choices() as chosen, recording_code(self._ran):
+            prepared, self._build_ms = self._run_and_wait(lambda: self._backend.prepare(workload, inputs))
             self._prepared = prepared
             self._prover.watch_outside(inputs)
             if not self.not_timed_reason():
-                _, self._first_call_ms = self._waited_for(self._watched(prepared.run))
+                _, self._first_call_ms = self._run_and_wait(self._watch_interpreter(prepared.run))
             if not self.not_timed_reason():
                 warm_up(prepared.run, torch_device)
-        self._chosen = chosen.config()
-        self._judge = judge = self._prover.judge(prepared)
+        self._chosen = chosen.build_config_entries()
+        self._judge = judge = self._prover.make_judge(prepared)
         self._timing = Timing(self._prover, prepared, judge, lambda timer: self._inspect_graph(timer))
 
-    def _waited_for(self, work: Callable[[], T]) -> tuple[T, float]:
+    def _run_and_wait(self, work: Callable[[], T]) -> tuple[T, float]:
         """What `work` gives, and the milliseconds until the device had done all of it."""
         started = time.perf_counter()
         result = work()
@@ -260,34 +260,34 @@ class TorchSubject:
             torch.cuda.synchronize()
         return result, (time.perf_counter() - started) * 1e3
 
-    def _broken_down(self, block_us: float) -> Breakdown:
+    def _measure_breakdown(self, block_us: float) -> Breakdown:
         timer, prepared = self._ready_timing.timer, self._ready
         if timer is None:
             raise CaseFailedError(f"{self._name} is not ready for stages(): blocks() comes first")
         stages = Stages(self._prover, prepared, timer)
         try:
-            found = stages.time(block_us)
+            found = stages.time_stages(block_us)
         finally:
             stages.close()
             self._prover.load_timed_inputs(prepared)
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
-    def _check(self, *, profiled: bool, repeats: int) -> CheckReport:
-        run = self._watched(self._ready.run)
+    def _check_case(self, *, profiled: bool, repeats: int) -> CheckReport:
+        run = self._watch_interpreter(self._ready.run)
         self._proven = False
         assert self._judge is not None, "prepare() comes first"
         self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
-        timed = self._judged(TIMED, run, self._seeds.timed, planted=False)
-        planted = self._judged(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
+        timed = self._judge_run(TIMED, run, self._seeds.timed, planted=False)
+        planted = self._judge_run(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         planted = self._judge.check_again(PLANTED, run, planted)
         self._prover.load_timed_inputs(self._ready)
-        report = proving.with_autocast_named(timed.joined(planted))
+        report = proving.with_autocast_named(timed.merge_with(planted))
         if report.right and (beside := getattr(self._workload, "proven_with", None)) is not None:
-            report = report.joined(self._prover.check_beside(beside))
+            report = report.merge_with(self._prover.check_beside(beside))
         if report.right:
-            report = report.joined(self._prover.check_apart(self._ready, self._judge))
+            report = report.merge_with(self._prover.check_apart(self._ready, self._judge))
         if report.right:
-            report = report.joined(self._what_ran(profiled=profiled))
+            report = report.merge_with(self._check_what_ran(profiled=profiled))
         report = self._prover.with_outside(report, self._ready)
         self._proven = report.right
         if not report.right:
@@ -296,64 +296,64 @@ class TorchSubject:
         if not self._interpreted.seen:  # interpreting runs millions of Python's functions
             report = self._prover.with_warning(report, self._ready)
         if repeats:
-            report = replace(report, repeats=repeats, bit_equal=self._judge.bit_equal(run, repeats))
+            report = replace(report, repeats=repeats, bit_equal=self._judge.is_reproducible(run, repeats))
         if reason := self.not_timed_reason():
             self._peak = PeakMemory(None, f"not measured {reason}")
         else:
-            self._peak = peak_memory(run, self._device.torch_device)
+            self._peak = measure_peak_memory(run, self._device.torch_device)
             if self._timing is not None:
                 self._timing.call_bytes = self._peak.allocated_bytes or 0
         return report
 
-    def _what_ran(self, *, profiled: bool) -> CheckReport:
+    def _check_what_ran(self, *, profiled: bool) -> CheckReport:
         """Judge one more call by what it does. Triton's interpreter runs Python, of which there is nothing to say."""
         if self._interpreted.seen or (self._device.interpreted and not self._backend.times_on_cpu):
             return CheckReport()
         on_gpu = self._device.torch_device == "cuda"
         if on_gpu and profiled:
-            seen = inspection.of_gpu_work(self._ready, self._backend.name, self._ran)
+            seen = inspection.inspect_gpu_work(self._ready, self._backend.name, self._ran)
         else:
-            seen = inspection.of_operators(self._ready, self._backend.name)
+            seen = inspection.inspect_operators(self._ready, self._backend.name)
         if not on_gpu or profiled:
             self._launches = seen.launches
         return seen.report
 
     def _inspect_graph(self, timer: ReplayTimer) -> None:
         """Judge and remember what is timed. Raises OtherWorkError."""
-        seen = inspection.of_graph(timer, self._ready, self._backend.name, self._ran)
+        seen = inspection.inspect_graph(timer, self._ready, self._backend.name, self._ran)
         self._launches, self._launches_unknown = seen.launches, seen.unknown
         if seen.report.problems:
             raise OtherWorkError(seen.report)
         self._prover.note_cost(seen.report)
 
-    def _final_report(self) -> FinalReport:
+    def _make_final_report(self) -> FinalReport:
         prepared, timer = self._ready, self._ready_timing.timer
         name = LAST_REPLAY if timer is not None and timer.replays else LAST_CALL
-        run = self._watched(prepared.run if timer is None else timer.run_once)
-        check = self._judged(name, run, self._seeds.final, planted=True)
+        run = self._watch_interpreter(prepared.run if timer is None else timer.run_once)
+        check = self._judge_run(name, run, self._seeds.final, planted=True)
         if self._judge is not None:
-            single = self._watched(prepared.run) if name == LAST_REPLAY else None
+            single = self._watch_interpreter(prepared.run) if name == LAST_REPLAY else None
             check = self._judge.check_again(name, run, check, single=single)
         check = self._prover.with_outside(check, prepared)
         if timer is not None:
             self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
             # Without a graph only a profiler tells, and only now may it be used.
-            seen = inspection.of_gpu_work(prepared, self._backend.name, self._ran)
-            check, self._launches = check.joined(seen.report), seen.launches
+            seen = inspection.inspect_gpu_work(prepared, self._backend.name, self._ran)
+            check, self._launches = check.merge_with(seen.report), seen.launches
         unknown = {"peak_memory": self._peak.unknown, "launches": self._launches_unknown}
-        unknown |= self._ran.config(self._launches)
+        unknown |= self._ran.build_unknown_entry(self._launches)
         return FinalReport(
-            check=check.joined(self._prover.cost),
+            check=check.merge_with(self._prover.cost),
             launches=self._launches,
-            spent=trace.spent(),
+            spent=trace.was_profiler_used(),
             peak_memory_bytes=self._peak.allocated_bytes,
             config={**prepared.config, **self._chosen, **{key: why for key, why in unknown.items() if why}},
-            code=self._ran.code(self._launches),
+            code=self._ran.encode_objects(self._launches),
             matrix=prepared.declares.matrix,
         )
 
-    def _judged(
+    def _judge_run(
         self, check: str, run: Callable[[], object], seed: int, *, planted: bool, poisoned: bool = True
     ) -> CheckReport:
         assert self._judge is not None, "prepare() comes first"

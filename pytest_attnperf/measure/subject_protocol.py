@@ -30,7 +30,7 @@ class Subject(Protocol):
     def prepare(self) -> None:
         """Make the timed inputs, build, compile and warm up. Nothing is checked or timed."""
 
-    def loaded(self) -> tuple[KernelObject, ...]:
+    def list_kernel_objects(self) -> tuple[KernelObject, ...]:
         """Compiled kernels that `prepare` launched; some may not run again."""
 
     def not_timed_reason(self) -> str:
@@ -43,7 +43,7 @@ class Subject(Protocol):
         repeats    make so many calls on the same inputs and say whether they agree bit for bit; 0 does not
         """
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
+    def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Measure blocks of about `block_us` microseconds of calls, each after an unmeasured one.
 
         Stops at `max_blocks`, or earlier when measured and unmeasured blocks together have taken `budget_us`.
@@ -51,10 +51,10 @@ class Subject(Protocol):
         right but the way of timing them makes them wrong.
         """
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call. Raises as `blocks`."""
 
-    def stages(self, block_us: float) -> Breakdown:
+    def measure_stages(self, block_us: float) -> Breakdown:
         """Measure the stages of the call that `blocks` measured, each alone, and the whole in turns with them.
 
         Raises as `blocks`: TimedWrongError where the stages give another result than the call, OtherWorkError where
@@ -67,13 +67,13 @@ class Subject(Protocol):
         Raises NotProvenRightError before a passing `check`.
         """
 
-    def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
         """Make the case ready for being measured in turns with another process, in blocks of about `block_us`.
 
         At several places in memory at once, which stay until `finish`. Raises as `blocks`.
         """
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """One unmeasured and one measured block at a place of the plan, counted from 0.
 
         Raises NotProvenRightError before a passing `check`, and CaseFailedError before `turns`, for a place that does

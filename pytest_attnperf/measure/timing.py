@@ -25,11 +25,11 @@ from pytest_attnperf.measure.copies import Copies, copy_inputs, make_copies
 from pytest_attnperf.measure.placements import Twins
 from pytest_attnperf.measure.proving import TimedWrongError
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.rotation import rotate
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.rotation import measure_rotation
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import MIN_BLOCKS, StoppingRule
-from pytest_attnperf.measure.timers import AUTO, choose, stamps_of
-from pytest_attnperf.measure.timers.base import Parts
+from pytest_attnperf.measure.timers import AUTO, choose_timer, stamps_of
+from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
@@ -79,18 +79,18 @@ class Timing:
         self._turns = 0
         self._hidden_turn = 0
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
-        """Blocks of one process (see `Subject.blocks`)."""
-        samples = self._samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
+    def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
+        """Blocks of one process (see `Subject.measure_blocks`)."""
+        samples = self._measure_samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
-        return replace(samples, settings=torch_settings.in_words())
+        return replace(samples, settings=torch_settings.describe_torch_settings())
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Whether changing inputs cost time (see `rotation`)."""
         torch_device = self._prover.device.torch_device
-        return rotate(self._prepared, torch_device, block_us, self._median_us or block_us)
+        return measure_rotation(self._prepared, torch_device, block_us, self._median_us or block_us)
 
-    def turns(self, block_us: float, asked: str) -> TurnPlan:
+    def prepare_turns(self, block_us: float, asked: str) -> TurnPlan:
         """Make the case ready for `turn`, at several places in memory; they stay until `close`."""
         timer = self._timer_for(block_us, asked)
         self._places.close()
@@ -98,7 +98,7 @@ class Timing:
         self._turns, self._hidden_turn = 0, random.SystemRandom().randrange(HIDDEN_TURNS)
         if isinstance(timer, GraphTimer):
             limit_bytes = self._prover.device.memory_bytes // placements.MEMORY_SHARE
-            count = placements.places_for_turns(timer.call_us, self.call_bytes, limit_bytes)
+            count = placements.count_places_for_turns(timer.call_us, self.call_bytes, limit_bytes)
             self._add_twins(places, timer, count - 1)
         call_us = timer.call_us if isinstance(timer, ReplayTimer) else timer.measure(1)[0]
         return TurnPlan(
@@ -108,10 +108,10 @@ class Timing:
             call_us=call_us,
             calls_per_block=timer.calls_per_block,
             note=timer.note,
-            settings=torch_settings.in_words(),
+            settings=torch_settings.describe_torch_settings(),
         )
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """One unmeasured and one measured block. Raises CaseFailedError for a place that `turns` has not made."""
         timers = self._places.timers
         if not timers:
@@ -122,7 +122,7 @@ class Timing:
             )
         hidden = self._hidden_check(timers[place], 1) if self._turns == self._hidden_turn else None
         self._turns += 1
-        samples = self._sampled(timers[place], StoppingRule(1, 1), hidden)
+        samples = self._sample_with_check(timers[place], StoppingRule(1, 1), hidden)
         return Turn(samples.block_us[0], samples.clock_mhz[0] if samples.clock_mhz else None)
 
     def close(self) -> None:
@@ -133,19 +133,19 @@ class Timing:
         self.timer = None
         self._copies = Copies(())
 
-    def _samples(self, timer: Timer, max_blocks: int, budget_us: float) -> Samples:
+    def _measure_samples(self, timer: Timer, max_blocks: int, budget_us: float) -> Samples:
         if isinstance(timer, GraphTimer):
-            return self._samples_elsewhere(timer, placements.plan_for(timer.call_us, max_blocks))
+            return self._measure_places(timer, placements.make_placement_plan(timer.call_us, max_blocks))
         if isinstance(timer, GraphColdTimer):
             max_blocks = min(max_blocks, COLD_BLOCKS_MOST)
             time.sleep(placements.REST_SECONDS)
         rule = StoppingRule(min(MIN_BLOCKS, max_blocks), max_blocks, budget_us)
-        return self._sampled(timer, rule, self._hidden_check(timer, rule.min_blocks))
+        return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
-    def _sampled(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
+    def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
         """Blocks. Raises TimedWrongError where the result of the hidden one is wrong."""
         with CompileWatch() as watch:
-            samples = sample(timer, rule, watch, hidden)
+            samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:
             if not hidden.report.right:
                 raise TimedWrongError(hidden.report)
@@ -165,19 +165,19 @@ class Timing:
             loaded=lambda: self._copies.load_from(self._prepared),
         )
 
-    def _samples_elsewhere(self, timer: GraphTimer, plan: placements.Plan) -> Samples:
+    def _measure_places(self, timer: GraphTimer, plan: placements.PlacementPlan) -> Samples:
         """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""
         places = _Places(timer)
         try:
             twins = self._add_twins(places, timer, plan.places - 1)
-            return placements.measure([timer, *twins], plan.blocks)
+            return placements.measure_places([timer, *twins], plan.blocks)
         finally:
             places.close()
 
     def _add_twins(self, places: _Places, timer: GraphTimer, count: int) -> list[GraphTimer]:
         twins, made = Twins(self._prover, self._prepared, timer), []
         for _ in range(count):
-            prepared, twin = twins.make()
+            prepared, twin = twins.make_twin()
             places.kept.append(prepared)
             places.timers.append(twin)
             made.append(twin)
@@ -196,10 +196,10 @@ class Timing:
         cache_state = self._prover.workload.cache_state
         try:
             parts = _parts_of(self._prepared, torch_device)
-            self.timer = timer = choose(
+            self.timer = timer = choose_timer(
                 torch_device, run, block_us, cache_state, asked, self._make_copies, parts, split
             )
-            self._prove(timer)
+            self._prove_timer(timer)
         except BaseException:
             self.close()
             raise
@@ -210,7 +210,7 @@ class Timing:
         self._copies = make_copies(self._prepared, cold_size(self._prover.device), self._prover.case)
         return self._copies
 
-    def _prove(self, timer: Timer) -> None:
+    def _prove_timer(self, timer: Timer) -> None:
         """The first proof leaves old results in memory instead of NaN, so that a kernel that looks for NaN shows."""
         if not timer.replays:
             return
@@ -235,15 +235,15 @@ class Timing:
             copy_inputs(first, self._prepared)
             return timer.run_first(poisoned=True)
 
-        self._prover.prove_replay(self._prover.judge(first), run, poisoned=True)
+        self._prover.prove_replay(self._prover.make_judge(first), run, poisoned=True)
 
 
-def _parts_of(prepared: Prepared, torch_device: str) -> Parts | None:
+def _parts_of(prepared: Prepared, torch_device: str) -> CallParts | None:
     """What is timed of a call, where that is not the whole, or waits for the device."""
     waits = prepared.declares.host_sync and torch_device != "cpu"
     if prepared.setup is None and not waits:
         return None
-    return Parts(prepared.ready, prepared.call, waits)
+    return CallParts(prepared.prepare_arguments, prepared.call, waits)
 
 
 class _Places:
@@ -298,7 +298,7 @@ class HiddenCheck:
         """Load the inputs if the next block is the one; `blocks` were measured before it."""
         if self.report is not None or blocks < self._after:
             return False
-        self._checking = self._judge.checking(INSIDE, seed=self._seed, planted=False, poisoned=False)
+        self._checking = self._judge.begin_check(INSIDE, seed=self._seed, planted=False, poisoned=False)
         self.report = advance(self._checking)
         self._loaded()
         return self.report is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
 from pytest_attnperf.measure import torch_settings, trace
 from pytest_attnperf.measure.canary import take_canary
@@ -29,7 +29,7 @@ class TorchDevice:
     def open(cls, kind: str, *, interpreted: bool) -> TorchDevice:
         """Initialise 'gpu' or 'cpu'. Raises UsageError when torch sees no GPU."""
         torch_settings.threads_at_start()
-        return cls(describe_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
+        return cls(identify_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
 
     def info(self) -> DeviceInfo:
         """What torch says of the device."""
@@ -49,7 +49,7 @@ class TorchDevice:
 
         Raises NotProvenRightError where a profiler has been used in this process.
         """
-        if trace.spent():
+        if trace.was_profiler_used():
             raise NotProvenRightError(
                 "the canary may not be timed: a profiler has been used in this process, and slows what comes after"
             )

@@ -20,7 +20,7 @@ DEFAULTS = "torch's defaults"
 
 
 @dataclass(frozen=True)
-class Setting:
+class TorchSetting:
     """One of them: its name here, how it is read, and torch's default."""
 
     name: str
@@ -28,9 +28,9 @@ class Setting:
     default: Any
 
 
-def in_words() -> str:
+def describe_torch_settings() -> str:
     """'threads 1, fp32 products high', or DEFAULTS; what this torch does not say is left out."""
-    found = ((setting, _value(setting)) for setting in _settings())
+    found = ((setting, _read_setting(setting)) for setting in _list_settings())
     return ", ".join(f"{one.name} {value}" for one, value in found if value not in (one.default, None)) or DEFAULTS
 
 
@@ -42,7 +42,7 @@ def threads_at_start() -> tuple[int, int]:
     return torch.get_num_threads(), torch.get_num_interop_threads()
 
 
-def _settings() -> tuple[Setting, ...]:
+def _list_settings() -> tuple[TorchSetting, ...]:
     import torch
 
     threads, interop = threads_at_start()
@@ -58,23 +58,26 @@ def _settings() -> tuple[Setting, ...]:
     )
     attention = ("flash", "mem_efficient", "math")
     return (
-        Setting("threads", torch.get_num_threads, threads),
-        Setting("threads between operators", torch.get_num_interop_threads, interop),
-        Setting("fp32 products", _fp32_products, "highest"),
-        Setting("deterministic algorithms", torch.are_deterministic_algorithms_enabled, False),
+        TorchSetting("threads", torch.get_num_threads, threads),
+        TorchSetting("threads between operators", torch.get_num_interop_threads, interop),
+        TorchSetting("fp32 products", _read_fp32_precision, "highest"),
+        TorchSetting("deterministic algorithms", torch.are_deterministic_algorithms_enabled, False),
         *(
-            Setting(f"autocast on {kind}", functools.partial(torch.is_autocast_enabled, kind), False)
+            TorchSetting(f"autocast on {kind}", functools.partial(torch.is_autocast_enabled, kind), False)
             for kind in DEVICES
         ),
-        *(Setting(name, functools.partial(attrgetter(flag), torch.backends), default) for name, flag, default in flags),
         *(
-            Setting(f"{kind} attention", attrgetter(f"{kind}_sdp_enabled")(torch.backends.cuda), True)
+            TorchSetting(name, functools.partial(attrgetter(flag), torch.backends), default)
+            for name, flag, default in flags
+        ),
+        *(
+            TorchSetting(f"{kind} attention", attrgetter(f"{kind}_sdp_enabled")(torch.backends.cuda), True)
             for kind in attention
         ),
     )
 
 
-def _fp32_products() -> str:
+def _read_fp32_precision() -> str:
     """How precise products of fp32 are; since torch 2.9 the old name raises where the new one was set."""
     import torch
 
@@ -86,7 +89,7 @@ def _fp32_products() -> str:
         return {"ieee": "highest", "none": "highest", "tf32": "high", "bf16": "medium"}.get(precision, precision)
 
 
-def _value(setting: Setting) -> Any:
+def _read_setting(setting: TorchSetting) -> Any:
     """Its value; None where this torch does not say it, e.g. where old and new names were mixed."""
     try:
         value = setting.read()

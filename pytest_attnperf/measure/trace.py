@@ -56,7 +56,7 @@ class Recording:
     own_total_ns: int
 
 
-def operators(call: Call) -> Trace:
+def record_operators(call: Call) -> Trace:
     """Make one call and say which torch operators it dispatched, on a CPU or a GPU; leaves no trace in the process."""
     from torch.autograd.profiler_legacy import profile as operator_profile
 
@@ -67,7 +67,7 @@ def operators(call: Call) -> Trace:
     return Trace(launches=per_call(working), operators=frozenset(names))
 
 
-def gpu_work(call: Call) -> Trace:
+def record_gpu_work(call: Call) -> Trace:
     """Make one call under Kineto and say what ran on the GPU; nothing may be timed in the process afterwards.
 
     The first kernel is one of ours, and tells which stream the call is made on.
@@ -80,18 +80,18 @@ def gpu_work(call: Call) -> Trace:
         marker.fill_(1.0)
         call()
 
-    return trace_of(profiled(marked_call))
+    return make_trace(profile_events(marked_call))
 
 
-def profiled(work: Call) -> list[dict[str, Any]]:
+def profile_events(work: Call) -> list[dict[str, Any]]:
     """Kineto's events, as a Chrome trace holds them, of what `work` queues on the GPU, which is waited for.
 
     No timer but the profiler's own may be used in the process afterwards.
     """
-    return _exported(_ran_under_kineto(work, "cuda"))
+    return _export_events(_run_under_kineto(work, "cuda"))
 
 
-def recorded(work: Call, torch_device: str) -> Recording:
+def record_profile(work: Call, torch_device: str) -> Recording:
     """What `work` does on 'cuda' or 'cpu', under Kineto and waited for; nothing may be timed in the process afterwards.
 
     Raises CaseFailedError where this torch has no Kineto.
@@ -102,21 +102,21 @@ def recorded(work: Call, torch_device: str) -> Recording:
         raise CaseFailedError(
             f"torch {torch.__version__} was built without Kineto, its profiler of kernels and operators"
         )
-    profiler = _ran_under_kineto(work, torch_device)
-    return Recording(_exported(profiler, parse_float=str), own_total_ns(profiler, torch_device))
+    profiler = _run_under_kineto(work, torch_device)
+    return Recording(_export_events(profiler, parse_float=str), own_total_ns(profiler, torch_device))
 
 
-def _ran_under_kineto(work: Call, torch_device: str) -> profile:
+def _run_under_kineto(work: Call, torch_device: str) -> profile:
     _used.append(True)
-    _wait(torch_device)
-    with _kineto(torch_device) as profiler:
+    _wait_for_device(torch_device)
+    with _make_profiler(torch_device) as profiler:
         work()
-        _wait(torch_device)
+        _wait_for_device(torch_device)
     recorded: profile = profiler
     return recorded
 
 
-def _wait(torch_device: str) -> None:
+def _wait_for_device(torch_device: str) -> None:
     if torch_device == "cuda":
         import torch
 
@@ -138,17 +138,17 @@ def _self_device_us(average: Any) -> float:
     return float(average.self_cuda_time_total if new is None else new)
 
 
-def spent() -> bool:
+def was_profiler_used() -> bool:
     """Whether Kineto has been used in this process, which slows what runs afterwards."""
     return bool(_used)
 
 
-def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
+def make_trace(events: Iterable[dict[str, Any]]) -> Trace:
     """The trace of Kineto's events, the earliest kernel left out: it marks the stream the call was made on."""
     every = list(events)
     found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
-    work = [(launch_of(event), _stream(event)) for event in found[1:]]
-    ours = _stream(found[0]) if found else None
+    work = [(parse_launch(event), _read_stream(event)) for event in found[1:]]
+    ours = _read_stream(found[0]) if found else None
     return Trace(
         launches=per_call(launch for launch, _ in work),
         operators=frozenset(event["name"] for event in every if event.get("cat") == "cpu_op"),
@@ -157,14 +157,14 @@ def trace_of(events: Iterable[dict[str, Any]]) -> Trace:
     )
 
 
-def _kineto(torch_device: str) -> profile:
+def _make_profiler(torch_device: str) -> profile:
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.
     from torch.autograd.profiler import profile
 
     return profile(use_cpu=True, use_device="cuda" if torch_device == "cuda" else None, use_kineto=True)
 
 
-def _exported(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
+def _export_events(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
     """The profile as a Chrome trace: the one form that holds grids, blocks and streams."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
     os.close(handle)
@@ -178,11 +178,11 @@ def _exported(profiler: profile, parse_float: Callable[[str], Any] = float) -> l
     return events
 
 
-def _stream(event: dict[str, Any]) -> object:
+def _read_stream(event: dict[str, Any]) -> object:
     return event.get("args", {}).get("stream", event.get("tid"))
 
 
-def launch_of(event: dict[str, Any]) -> Launch:
+def parse_launch(event: dict[str, Any]) -> Launch:
     """The kernel, copy or memory set of an event of one of KINDS."""
     args, kind = event.get("args", {}), KINDS[event["cat"]]
     if kind != "kernel":

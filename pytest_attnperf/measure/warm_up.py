@@ -55,6 +55,6 @@ def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> Non
             if unsettled > MAX_UNSETTLED_CALLS:
                 raise CaseFailedError(
                     f"never settles: {unsettled} of {calls} calls on the same inputs compiled or tuned something "
-                    f"({watch.described}), so that no time would be the kernel's; fix the shapes, dtypes or Python "
+                    f"({watch.description}), so that no time would be the kernel's; fix the shapes, dtypes or Python "
                     "values that change from call to call, or compile for them in prepare()"
                 )

@@ -19,7 +19,7 @@ from pytest_attnperf.gate.policy import CASE_TIERS, require_quarantine, require_
 from pytest_attnperf.plugin import options, selection
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import CASE, case_key
-from pytest_attnperf.plugin.selection import MarkedTest, notice, refuse_empty, without_cases
+from pytest_attnperf.plugin.selection import MarkedTest, describe_tests_without_cases, refuse_empty, show_notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families, Family, workloads_from_text
@@ -59,7 +59,7 @@ class CaseCollector:
     left_to_nightly: tuple[CaseKey, ...] = ()
     _counter: int = 0
 
-    def register(self) -> None:
+    def register_backends(self) -> None:
         """Ask every conftest for its backends and families."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
@@ -74,18 +74,18 @@ class CaseCollector:
             return None
         from pytest_attnperf.plugin.features.model_cases import ModelCases
 
-        return ModelCases.of(asked)
+        return ModelCases.from_options(asked)
 
     def pytest_report_header(self) -> list[str]:
         """Say what is measured of which model."""
         try:
-            return self._model.header() if self._model else []
+            return self._model.describe_model() if self._model else []
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
         """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
-        names = selection.typed_names(run_config(self.config).backend)
+        names = selection.split_names(run_config(self.config).backend)
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -101,17 +101,17 @@ class CaseCollector:
             return
         where = metafunc.definition.nodeid
         settings = marker_settings(marker, where)
-        listed = self._listed(settings, where)
+        listed = self._list_backends(settings, where)
         wanted = self.wanted_backends()
         backends = [backend for backend in listed if wanted is None or backend.name in wanted]
-        workloads = self._workloads(settings, where)
+        workloads = self._list_workloads(settings, where)
         given = {} if run_config(self.config).replaced_by else settings
-        params = selection.params(
-            listed, workloads, backends, selection.left_to_others(given, listed, workloads, where)
+        params = selection.make_params(
+            listed, workloads, backends, selection.find_left_to_others(given, listed, workloads, where)
         )
         names = tuple(backend.name for backend in listed)
         chosen = frozenset(backend.name for backend in backends)
-        why = self.families.why_no_triton(settings["family"])
+        why = self.families.reason_no_triton(settings["family"])
         self.tests.append(MarkedTest(where, settings["family"], names, chosen, len(params), why))
         metafunc.parametrize("backend,workload", params)
 
@@ -121,7 +121,7 @@ class CaseCollector:
         self._counter += 1
         if FIXTURE in getattr(item, "fixturenames", ()):
             marker, pair = item.get_closest_marker(MARKER), pair_of(item)
-            if _asks(item, marker) and pair is None:
+            if _is_family_test(item, marker) and pair is None:
                 return
             try:
                 item.stash[CASE] = _key_of(item, marker, pair)
@@ -136,18 +136,18 @@ class CaseCollector:
         selects = not asked.is_worker
         if selects:
             refuse_empty(config, self.tests, items)
-            _deselect(config, items, [item for item in items if not _left_empty(item)])
+            _keep_only(config, items, [item for item in items if not _is_empty_selection(item)])
         if asked.replaced_by:
-            _deselect(config, items, without_repeats(items))
+            _keep_only(config, items, drop_repeats(items))
             if selects:  # a worker has what any selection asks for
-                _deselect(config, items, without_untimed_repeats(items))
+                _keep_only(config, items, drop_untimed_repeats(items))
         try:
             refuse_duplicates(items)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
         restore_order(items)
         if selects:
-            ranks = {path: selection.rank(path, config) for path in {item.path for item in items}}
+            ranks = {path: selection.file_rank(path, config) for path in {item.path for item in items}}
             items.sort(key=lambda item: ranks[item.path])
             left = {
                 item: key
@@ -155,16 +155,16 @@ class CaseCollector:
                 if (key := case_key(item)) and selection.is_left_out(tier_of(item), config, on_gpu=self.on_gpu)
             }
             self.left_to_nightly = tuple(left.values())
-            _deselect(config, items, [item for item in items if item not in left])
+            _keep_only(config, items, [item for item in items if item not in left])
         too_large = 0
         if not self.on_gpu and not asked.workload:
             by_name = bool(asked.backend)
-            too_large = _deselect(config, items, [item for item in items if not _too_large(item, by_name=by_name)])
-        notice(config, "attnperf-left-out", self._left_out(too_large))
+            too_large = _keep_only(config, items, [item for item in items if not _is_too_large(item, by_name=by_name)])
+        show_notice(config, "attnperf-left-out", self._describe_left_out(too_large))
 
-    def _left_out(self, too_large: int) -> list[str]:
+    def _describe_left_out(self, too_large: int) -> list[str]:
         """What was left out, and why."""
-        lines = self._model.left_out() if self._model else []
+        lines = self._model.describe_left_out() if self._model else []
         if too_large:
             lines.append(
                 f"attnperf: {too_large} cases deselected as too large for a CPU ({self.gpu_reason}); "
@@ -177,7 +177,7 @@ class CaseCollector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
         """Say of which tests the command line left no case, unless that was an error."""
-        line = without_cases(self.tests, run_config(self.config).backend)
+        line = describe_tests_without_cases(self.tests, run_config(self.config).backend)
         if line and exitstatus != pytest.ExitCode.USAGE_ERROR:
             terminalreporter.write_line(line)
 
@@ -193,7 +193,7 @@ class CaseCollector:
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
-    def _listed(self, settings: dict[str, Any], where: str) -> list[Backend]:
+    def _list_backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
         """The backends that the marker asks for, in the order in which they were registered."""
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
@@ -204,23 +204,23 @@ class CaseCollector:
         listed = [backend for backend in of_family if (backend.name in named) == (only is not None)]
         if not listed:
             left = " that the marker leaves" if of_family else ""
-            why = self.families.why_no_triton(str(family)) if selection.names_triton(only or ()) else ""
+            why = self.families.reason_no_triton(str(family)) if selection.includes_triton(only or ()) else ""
             raise UsageError(
                 f"{where}: no backend is registered for family {family!r}{left}; implement "
                 f"pytest_attnperf_register_backends in conftest.py{why}"
             )
         return listed
 
-    def _workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
+    def _list_workloads(self, settings: dict[str, Any], where: str) -> list[Workload]:
         family = self.families.get(settings["family"])
         if self._model:
-            return self._model.workloads(family.name)
+            return self._model.list_workloads(family.name)
         text = run_config(self.config).workload
         if text:
             try:
                 return list(workloads_from_text(text, family))
             except WorkloadError:
-                if not self._others_read(text, family):
+                if not self._is_of_other_family(text, family):
                     raise
                 return []
         given = settings.get("workloads")
@@ -228,7 +228,7 @@ class CaseCollector:
             raise UsageError(f"{where}: the attnperf marker needs workloads=[...] next to family={family.name!r}")
         return [family.parse(w) if isinstance(w, str) else w for w in given]
 
-    def _others_read(self, text: str, family: Family) -> bool:
+    def _is_of_other_family(self, text: str, family: Family) -> bool:
         """Whether `text` is a workload of another family: then a test of this one is not meant."""
         for other in self.families:
             with contextlib.suppress(WorkloadError):
@@ -245,13 +245,13 @@ def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
         raise UsageError(f"{where}: the attnperf marker has {what}; known: {', '.join(sorted(_KNOWN))}")
     if "family" not in marker.kwargs and ("workloads" in marker.kwargs or "backends" in marker.kwargs):
         raise UsageError(f"{where}: the attnperf marker needs family=...")
-    _require_switches(marker.kwargs, where)
+    _check_switches(marker.kwargs, where)
     require_tier(marker.kwargs.get("tier"), f"{where}: tier of the attnperf marker", CASE_TIERS)
     require_quarantine(marker.kwargs.get("quarantine"), marker.kwargs.get("until"), f"{where}: the attnperf marker")
     return dict(marker.kwargs)
 
 
-def _require_switches(given: Mapping[str, Any], where: str) -> None:
+def _check_switches(given: Mapping[str, Any], where: str) -> None:
     for name, default in _SWITCHES.items():
         if not isinstance(given.get(name, default), bool):
             raise UsageError(
@@ -263,7 +263,7 @@ def _require_switches(given: Mapping[str, Any], where: str) -> None:
         )
 
 
-def switches(item: pytest.Item) -> dict[str, bool]:
+def read_switches(item: pytest.Item) -> dict[str, bool]:
     """`timed` and `breakdown` of an item, as its marker says. Raises UsageError as `marker_settings` does."""
     marker = item.get_closest_marker(MARKER)
     settings = marker_settings(marker, item.nodeid) if marker else {}
@@ -281,12 +281,12 @@ def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
     params = getattr(getattr(item, "callspec", None), "params", {})
     backend, workload = params.get("backend"), params.get("workload")
     known = item.config.stash.setdefault(_CONFORMING, {})
-    if _conforms(known, backend, Backend) and _conforms(known, workload, Workload):
+    if _is_of_protocol(known, backend, Backend) and _is_of_protocol(known, workload, Workload):
         return cast("Backend", backend), cast("Workload", workload)
     return None
 
 
-def _conforms(known: _Conforming, value: object, protocol: type) -> bool:
+def _is_of_protocol(known: _Conforming, value: object, protocol: type) -> bool:
     """Whether a parameter is of this protocol."""
     key = (id(value), protocol)
     if key not in known and isinstance(value, protocol):
@@ -294,12 +294,12 @@ def _conforms(known: _Conforming, value: object, protocol: type) -> bool:
     return key in known
 
 
-def _left_empty(item: pytest.Item) -> bool:
+def _is_empty_selection(item: pytest.Item) -> bool:
     """Whether nothing of what the item's marker asks for was selected: pytest skips it, and it is no case."""
-    return pair_of(item) is None and _asks(item, item.get_closest_marker(MARKER))
+    return pair_of(item) is None and _is_family_test(item, item.get_closest_marker(MARKER))
 
 
-def _too_large(item: pytest.Item, *, by_name: bool) -> bool:
+def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
     """Whether a CPU would take too long. `by_name`: backends were named, and one that is for no CPU says so itself."""
     ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
     pair = pair_of(item) if ours else None
@@ -308,7 +308,7 @@ def _too_large(item: pytest.Item, *, by_name: bool) -> bool:
     return (pair[1].flops or 0.0) > pair[0].cpu_flops_max
 
 
-def _asks(item: pytest.Item, marker: pytest.Mark | None) -> bool:
+def _is_family_test(item: pytest.Item, marker: pytest.Mark | None) -> bool:
     """Whether the item is a test of backends and workloads of a family."""
     names = getattr(item, "fixturenames", ())
     return marker is not None and "family" in marker.kwargs and "backend" in names and "workload" in names
@@ -323,7 +323,7 @@ def _key_of(item: pytest.Item, marker: pytest.Mark | None, pair: tuple[Backend, 
     return CaseKey(suite, "gate", item.name, label)
 
 
-def _deselect(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> int:
+def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> int:
     """Leave only `kept` in `items`; how many went."""
     staying = {id(item) for item in kept}
     dropped = [item for item in items if id(item) not in staying]
@@ -333,35 +333,35 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], kept: Sequence[py
     return len(dropped)
 
 
-def without_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """The items without tests that have no workload, and each case once: for workloads of the command line, which all
     tests of a family get, and those of other families do not."""
     seen: set[CaseKey] = set()
     kept = []
     for item in items:
         key = case_key(item) if pair_of(item) is not None and item.get_closest_marker(MARKER) is not None else None
-        if key not in seen and not _left_empty(item):
+        if key not in seen and not _is_empty_selection(item):
             kept.append(item)
         if key is not None:
             seen.add(key)
     return kept
 
 
-def without_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The items without those that would prove, untimed, what a timed or an earlier one of them proves: labels tell
     tests apart whose own workloads differ, but those of the command line are the same for all."""
-    untimed = [item for item in items if case_key(item) is not None and not switches(item)["timed"]]
+    untimed = [item for item in items if case_key(item) is not None and not read_switches(item)["timed"]]
     timed = {id(item) for item in items} - {id(item) for item in untimed}
-    proven = {_unlabelled(item) for item in items if id(item) in timed}
+    proven = {_key_without_label(item) for item in items if id(item) in timed}
     repeats: set[int] = set()
     for item in untimed:
-        if _unlabelled(item) in proven:
+        if _key_without_label(item) in proven:
             repeats.add(id(item))
-        proven.add(_unlabelled(item))
+        proven.add(_key_without_label(item))
     return [item for item in items if id(item) not in repeats]
 
 
-def _unlabelled(item: pytest.Item) -> CaseKey | None:
+def _key_without_label(item: pytest.Item) -> CaseKey | None:
     key = case_key(item)
     return replace(key, label="") if key is not None and pair_of(item) is not None else key
 

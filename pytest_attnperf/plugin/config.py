@@ -104,12 +104,12 @@ class RunConfig:
     code_growth: str = _DEFAULT["code_growth"]
 
     @property
-    def timed(self) -> bool:
+    def is_timed(self) -> bool:
         """Whether this run measures."""
         return self.gate or self.update_baselines or bool(self.calibrate) or self.together
 
     @property
-    def records(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether what is measured is kept, or says how processes differ: every case in several fresh ones."""
         return self.update_baselines or bool(self.calibrate)
 
@@ -129,7 +129,7 @@ class RunConfig:
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def typed_options(self) -> tuple[str, ...]:
         """Options typed for this run, quoted for a shell, as a command that repeats one case must repeat them.
 
         What selects cases or says where results go is left out, and the seed, which is named where it matters.
@@ -159,7 +159,7 @@ class RunConfig:
         return value
 
     @classmethod
-    def of(cls, config: pytest.Config) -> RunConfig:
+    def from_pytest(cls, config: pytest.Config) -> RunConfig:
         """What this session's command line, ini file and environment say: command line over ini over default."""
         given = {option.name: config.getoption(option.dest, default=None) for option in OPTIONS}
         typed = {name: str(value) for name, value in given.items() if value is not None}
@@ -197,7 +197,7 @@ def run_config(config: pytest.Config) -> RunConfig:
     """This session's settings, read at the first call."""
     known = config.stash.get(RUN_CONFIG, None)
     if known is None:
-        known = config.stash[RUN_CONFIG] = RunConfig.of(config)
+        known = config.stash[RUN_CONFIG] = RunConfig.from_pytest(config)
     return known
 
 
@@ -228,7 +228,7 @@ def is_distributed(config: pytest.Config) -> bool:
     return is_xdist_worker(config) or is_xdist_controller(config)
 
 
-def xdist_workers(config: pytest.Config) -> int:
+def count_xdist_workers(config: pytest.Config) -> int:
     """How many workers xdist's controller starts: by -n, --maxprocesses and --tx, as xdist reads them."""
     found = 0
     for text in config.getoption("tx", default=None) or []:

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_attnperf.plugin import options
 from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, is_xdist_worker, run_config
-from pytest_attnperf.plugin.gathered import SELECTED, describe, encoded
-from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, next_case
+from pytest_attnperf.plugin.gathered import SELECTED, add_junit_properties, encode_result
+from pytest_attnperf.plugin.keys import PLANNED, build_key, case_key, find_next_case
 from pytest_attnperf.plugin.refusals import (
     plan_cases,
     refuse_contradictions,
@@ -26,7 +26,7 @@ from pytest_attnperf.plugin.refusals import (
     refuse_update,
     refuse_useless_base,
 )
-from pytest_attnperf.plugin.selection import notice
+from pytest_attnperf.plugin.selection import show_notice
 from pytest_attnperf.plugin.session_setup import Collectors, make_collectors, usage_errors
 from pytest_attnperf.plugin.verdicts import raise_code_verdict, raise_verdict, status_of
 
@@ -38,19 +38,19 @@ _SKIPPED = pytest.StashKey[str]()
 """Why an item was skipped before its body would have run."""
 
 
-def configure(config: pytest.Config) -> None:
+def configure_controller(config: pytest.Config) -> None:
     """Check the command line and register the session's plugin objects."""
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
         asked, collects = run_config(config), config.getoption("collectonly")
-        _refuse(config, asked)
-        if asked.timed and is_xdist_controller(config) and not collects:
+        _check_options(config, asked)
+        if asked.is_timed and is_xdist_controller(config) and not collects:
             from pytest_attnperf.plugin.features.gpus import several_gpus
 
             several_gpus.prepare_xdist(config)
         # What a run records is no benchmark of the code: a baseline, or how processes or cards differ.
-        if asked.timed and not asked.records and not asked.together:
+        if asked.is_timed and not asked.is_recording and not asked.together:
             _register_benchmark_sink(config)
     session = ControllerSession(config, collectors)
     config.pluginmanager.register(session, "attnperf-controller")
@@ -61,7 +61,7 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(NoCase(config), "attnperf-no-case")
 
 
-def _refuse(config: pytest.Config, asked: RunConfig) -> None:
+def _check_options(config: pytest.Config, asked: RunConfig) -> None:
     """Raise UsageError for options that go together with others, with xdist, or with this machine's GPUs in no way."""
     refuse_contradictions(asked)
     refuse_hidden_collecting(config, asked)
@@ -69,7 +69,7 @@ def _refuse(config: pytest.Config, asked: RunConfig) -> None:
         from pytest_attnperf.plugin.features.gpus import several_gpus
 
         several_gpus.refuse_pin(config)
-    if asked.timed:
+    if asked.is_timed:
         refuse_two_modes(asked)
         refuse_repeats(config)
         if asked.together or is_xdist_controller(config):
@@ -90,13 +90,13 @@ def _register_benchmark_sink(config: pytest.Config) -> None:
         config.pluginmanager.register(BenchmarkSink(config), "attnperf-benchmark")
 
 
-def scheduler(config: pytest.Config, log: Any) -> Any:
+def make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
-    if config.getoption("dist", default="no") != "load" or not run_config(config).timed:
+    if config.getoption("dist", default="no") != "load" or not run_config(config).is_timed:
         return None
     from pytest_attnperf.plugin.features.gpus import several_gpus
 
-    return several_gpus.scheduler(config, log)
+    return several_gpus.make_backend_scheduler(config, log)
 
 
 def auto_workers(config: pytest.Config) -> int | None:
@@ -128,15 +128,15 @@ class ControllerSession:
     def pytest_collection(self) -> None:
         """Fill the registry before tests are parametrised."""
         with usage_errors():
-            self._collectors.register()
+            self._collectors.register_all()
             asked = run_config(self._config)
-            others = (asked.timed, asked.profile, asked.warm, asked.typed.get("budget"))
-            ours = self._collectors.registered or any(others)
+            others = (asked.is_timed, asked.profile, asked.warm, asked.typed.get("budget"))
+            ours = self._collectors.has_registered or any(others)
             if not ours or self._config.getoption("collectonly"):
                 return
-            self._live("collecting tests")
+            self._show_live("collecting tests")
             if is_xdist_controller(self._config):
-                self._start([], [])
+                self._start_run([], [])
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -145,7 +145,7 @@ class ControllerSession:
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
             refuse_useless_base(run_config(self._config))
-        if not run_config(self._config).timed or not self._config.pluginmanager.has_plugin("rerunfailures"):
+        if not run_config(self._config).is_timed or not self._config.pluginmanager.has_plugin("rerunfailures"):
             return
         refuse_flaky(items)
 
@@ -161,9 +161,9 @@ class ControllerSession:
         planned = all(PLANNED in item.stash for item in cases)
         if planned and (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
-                self._start(cases, builds)
+                self._start_run(cases, builds)
         else:
-            self._live("")
+            self._show_live("")
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
@@ -173,26 +173,26 @@ class ControllerSession:
         if reason := xdist_gpus.busy_text(error):
             pytest.exit(reason, returncode=int(pytest.ExitCode.USAGE_ERROR))
 
-    def _start(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
+    def _start_run(self, cases: list[pytest.Item], builds: list[pytest.Item]) -> None:
         from pytest_attnperf.plugin.run import Run
 
-        self._live("preparing the run")
-        self._run = Run.of(self._config, cases, builds)
+        self._show_live("preparing the run")
+        self._run = Run.set_up(self._config, cases, builds)
         self._run.notes = () if self._run.in_process else self.device.notes
         if self._run.notes:
-            notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
+            show_notice(self._config, "attnperf-warnings", [f"attnperf: warning: {note}" for note in self._run.notes])
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
-    def _live(self, phase: str) -> None:
+    def _show_live(self, phase: str) -> None:
         """Say on the terminal's last line what is done; '' where its tests are none of ours."""
         if not _has_live_line(self._config):
             return
         from pytest_attnperf.plugin.features.live import live_line
 
         if phase:
-            live_line.show(self._config, phase)
+            live_line.show_phase(self._config, phase)
         else:
-            live_line.end(self._config)
+            live_line.end_line(self._config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -236,7 +236,7 @@ class ControllerSession:
         if run is None or case_key(pyfuncitem) is None:
             return None
         if (reason := pyfuncitem.stash.get(_SKIPPED, None)) is not None:
-            raise_verdict(run.skipped(pyfuncitem, reason))
+            raise_verdict(run.record_skipped(pyfuncitem, reason))
             return True
         if run.in_process:
             run.serve_in_process(pyfuncitem)
@@ -250,19 +250,19 @@ class ControllerSession:
         try:
             return (yield)
         except pytest.xfail.Exception as expected:
-            if self._run is None or case_key(item) is None or encoded(item):
+            if self._run is None or case_key(item) is None or encode_result(item):
                 raise
-            raise_verdict(self._run.skipped(item, str(expected.msg)))
+            raise_verdict(self._run.record_skipped(item, str(expected.msg)))
             return None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """Let the result travel with the report, and give JUnit its properties."""
         if call.when == "call" and self._run is not None:
-            describe(item)
+            add_junit_properties(item)
         report = yield
         if report.when == "call" and self._run is not None:
-            for name, result in encoded(item).items():
+            for name, result in encode_result(item).items():
                 setattr(report, name, result)
                 setattr(report, SELECTED, self._run.gathered.selected)
         return report
@@ -272,7 +272,7 @@ class ControllerSession:
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:
-        return None if is_xdist_worker(self._config) else next_case(item.session.items, item)
+        return None if is_xdist_worker(self._config) else find_next_case(item.session.items, item)
 
 
 def _has_live_line(config: pytest.Config) -> bool:
@@ -301,9 +301,9 @@ class DeviceHere:
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
         """What a reader of the run must know; empty where all is well."""
-        self._look("a conftest.py or a plugin")
+        self._note_if_initialised("a conftest.py or a plugin")
 
-    def _look(self, by: str) -> None:
+    def _note_if_initialised(self, by: str) -> None:
         if not self.notes and is_initialised():
             self.notes = (f"{by} initialised the GPU while tests were collected: {WHY}",)
 
@@ -311,7 +311,7 @@ class DeviceHere:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, object, object]:
         """Name the first file whose import did it."""
         report = yield
-        self._look(collector.nodeid or "a plugin")
+        self._note_if_initialised(collector.nodeid or "a plugin")
         return report
 
 

@@ -18,20 +18,20 @@ from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY, Policy
 from pytest_attnperf.plugin.config import RunConfig, run_config
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.selection import asked_suites, is_unfiltered, run_tier
+from pytest_attnperf.plugin.selection import find_lost_suites, is_unfiltered, run_tier
 from pytest_attnperf.records import CaseKey, Verdict
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.overview import UNRESOLVED, is_new, is_unresolved, only_new
 from pytest_attnperf.results import CaseResult, RunResult
-from pytest_attnperf.session.case_records import loosened as loosened_note
+from pytest_attnperf.session.case_records import note_loosened as loosened_note
 from pytest_attnperf.session.interleaved import Against
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.code_store import CodeStore, NewKernel
     from pytest_attnperf.plugin.cases import CaseCollector
     from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,11 @@ def end_run(
     asked = run_config(config)
     collector: CaseCollector | None = config.pluginmanager.get_plugin("attnperf-cases")
     run = replace(run, tier=run_tier(config), left_to_nightly=collector.left_to_nightly if collector else ())
-    findings, problems, merged = [*run.findings, *loosened(run), *crept(run)], list[str](), list[Path]()
+    findings, problems, merged = (
+        [*run.findings, *find_loosened_policies(run), *find_creep(run)],
+        list[str](),
+        list[Path](),
+    )
     if run.mode == "update" and interrupted:
         findings.append("interrupted: no baseline was written")
     elif run.mode == "update":
@@ -70,7 +74,7 @@ def end_run(
     paths = tuple(str(shown_path(asked, path)) for path in merged)
     run = replace(run, findings=tuple(findings), baseline_paths=paths)
     unwritten = _write_results(run, asked)
-    failed_by = failures(run, [*problems, *unwritten], hidden, strict=asked.strict)
+    failed_by = list_failure_reasons(run, [*problems, *unwritten], hidden, strict=asked.strict)
     return Ended(run, failed_by, "" if unwritten else str(shown_path(asked, results_path(asked))), store.roots)
 
 
@@ -91,19 +95,19 @@ def has_profiles(run: RunResult) -> bool:
 
 def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) -> list[str]:
     """Exemptions that are new; of a run of everything, stored entries that nothing belongs to any more."""
-    findings = quarantined_anew(run, store)
+    findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
-    findings += unused_entries(run, store, partial(asked_suites, config)) if whole else []
+    findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []
     if not run.code:
         return findings
     from pytest_attnperf.baselines.code_store import CodeStore
-    from pytest_attnperf.plugin.features.code_objects.code_run import not_compiled, unused_code
+    from pytest_attnperf.plugin.features.code_objects.code_run import find_not_compiled, find_unused_code
 
     collector: CodeCollector | Any = config.pluginmanager.get_plugin("attnperf-code")
     registered = [kernel.name for kernel in collector.registry] if collector else []
     kernels, left = CodeStore(*store.roots), collector.left_to_nightly if collector else 0
-    findings += not_compiled(run, kernels)
-    return findings + (unused_code(run, kernels, registered) if whole and not left else [])
+    findings += find_not_compiled(run, kernels)
+    return findings + (find_unused_code(run, kernels, registered) if whole and not left else [])
 
 
 def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
@@ -122,7 +126,9 @@ def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
     return []
 
 
-def failures(run: RunResult, problems: Sequence[str], hidden: Sequence[str], *, strict: bool) -> tuple[str, ...]:
+def list_failure_reasons(
+    run: RunResult, problems: Sequence[str], hidden: Sequence[str], *, strict: bool
+) -> tuple[str, ...]:
     """A line for each reason; none where the run does not fail, or only by its tests.
 
     problems   what could not be written
@@ -174,7 +180,7 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
     paths: list[Path] = []
     problems: list[str] = []
     for (arch, product, suite), entries in sorted(groups.items()):
-        with noted_in(problems):
+        with collect_errors_in(problems):
             paths.append(merge_entries(store, store.roots[0], arch, product, suite, entries))
     return paths, problems
 
@@ -191,13 +197,13 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
     paths: list[Path] = []
     problems: list[str] = []
     for arch, entries in sorted(groups.items()):
-        with noted_in(problems):
+        with collect_errors_in(problems):
             paths.append(store.merge(store.roots[0], arch, entries))
     return paths, problems
 
 
 @contextlib.contextmanager
-def noted_in(problems: list[str]) -> Iterator[None]:
+def collect_errors_in(problems: list[str]) -> Iterator[None]:
     """One file that cannot be read or written must not keep the others from being written."""
     try:
         yield
@@ -205,39 +211,41 @@ def noted_in(problems: list[str]) -> Iterator[None]:
         problems.append(str(error))
 
 
-def loosened(run: RunResult) -> list[str]:
+def find_loosened_policies(run: RunResult) -> list[str]:
     """Findings about policies that let more through than what the baseline was stored with."""
     noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
-    return [f"{key}: {note}" for key, notes in noted for note in of_kind(notes, NoteKind.LOOSENED)]
+    return [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, NoteKind.LOOSENED)]
 
 
-def crept(run: RunResult) -> list[str]:
+def find_creep(run: RunResult) -> list[str]:
     """Findings about cases that have become slower step by step."""
-    return [f"{case.key}: {note}" for case in run.cases for note in of_kind(case.notes, NoteKind.CREPT)]
+    return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, NoteKind.CREPT)]
 
 
-def quarantined_anew(run: RunResult, store: BaselineStore) -> list[str]:
+def find_new_quarantines(run: RunResult, store: BaselineStore) -> list[str]:
     """Findings about quarantines that let more through than the stored entry's, of cases that were not held against it.
 
     What is compared with an entry has a note (`loosened`). A case that is quarantined and INCOMPARABLE never was, and
     a change that makes it both must not be heard of less than one that makes it slower.
     """
-    unsaid = [case for case in run.cases if case.quarantined and not of_kind(case.notes, NoteKind.LOOSENED)]
-    return [f"{case.key}: {text}" for case in unsaid for text in _since_stored(case, run, store)]
+    unsaid = [case for case in run.cases if case.quarantined and not filter_notes(case.notes, NoteKind.LOOSENED)]
+    return [f"{case.key}: {text}" for case in unsaid for text in _find_loosened_since(case, run, store)]
 
 
-def _since_stored(case: CaseResult, run: RunResult, store: BaselineStore) -> list[str]:
+def _find_loosened_since(case: CaseResult, run: RunResult, store: BaselineStore) -> list[str]:
     if run.device is None:
         return []
-    policy = Policy.of(case.policy)
+    policy = Policy.from_record(case.policy)
     try:
         found = store.find(run.device.arch, run.device.product, case.key.suite, case.key.entry)
-        return [] if found is None else [loosened_note(what) for what in policy.loosened(found.policy)]
+        return [] if found is None else [loosened_note(what) for what in policy.list_loosened(found.policy)]
     except BaselineError as error:
         return [str(error)]
 
 
-def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]) -> list[str]:
+def find_unused_entries(
+    run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]
+) -> list[str]:
     """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently.
 
     What is left to nightly runs is there, and is a finding where it was stored for every run.
@@ -249,7 +257,7 @@ def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequen
     found = []
     keys, left = {case.key for case in run.cases}, frozenset(run.left_to_nightly)
     seen = {key.suite for key in keys | left}
-    stored_suites = [suite for suite in store.suites(run.device.arch, run.device.product) if suite not in seen]
+    stored_suites = [suite for suite in store.list_suites(run.device.arch, run.device.product) if suite not in seen]
     for suite in sorted(seen.union(asked(stored_suites))):
         judged = {key.entry for key in keys | left if key.suite == suite}
         try:
@@ -271,27 +279,29 @@ def unused_entries(run: RunResult, store: BaselineStore, asked: Callable[[Sequen
     return found
 
 
-class BaseSide(Feature):
+class BaseSideFindings(Feature):
     """Of a run against a base side; in a controller of xdist nobody knows that side."""
 
     def __init__(self, config: pytest.Config, against: Against | None) -> None:
         self._config, self._against = config, against
 
-    def findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
+    def collect_findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
         """What has gone since the base."""
-        return only_on_base(self._config, self._against, cases)
+        return find_only_on_base(self._config, self._against, cases)
 
-    def notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
+    def collect_notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
         """What may have gone unseen."""
-        return renamed_unseen(self._config, self._against, cases)
+        return note_unseen_renames(self._config, self._against, cases)
 
 
-def make_feature(given: Given) -> BaseSide:
+def make_feature(given: FeatureContext) -> BaseSideFindings:
     """Of a run against a base side."""
-    return BaseSide(given.config, given.session.bench.against)
+    return BaseSideFindings(given.config, given.session.bench.against)
 
 
-def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]) -> tuple[str, ...]:
+def find_only_on_base(
+    config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]
+) -> tuple[str, ...]:
     """Findings about files and cases that the base side has and this tree has lost, where everything was selected."""
     if against is None or not is_unfiltered(config):
         return ()
@@ -299,11 +309,11 @@ def only_on_base(config: pytest.Config, against: Against | None, here: Mapping[C
         f"{name} exists on {against.name} and not here: its cases were removed or renamed" for name in against.vanished
     )
     left = getattr(config.pluginmanager.get_plugin("attnperf-cases"), "left_to_nightly", ())
-    gone = (key for key in against.only_there(here) if key not in left)
+    gone = (key for key in against.list_only_there(here) if key not in left)
     return (*files, *(f"{key} exists on {against.name} and not here: it was removed or renamed" for key in gone))
 
 
-def renamed_unseen(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
+def note_unseen_renames(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
     """A note where new cases may be renamed ones, and this run could not see which the base side has besides."""
     if not any(map(is_new, cases)) or (against is not None and is_unfiltered(config)):
         return ()

@@ -22,7 +22,7 @@ SERVER = pytest.StashKey["Rendezvous"]()
 class Rendezvous(Protocol):
     """Serves one case from inside a test's body."""
 
-    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Return when the case has been closed."""
 
 
@@ -53,7 +53,7 @@ class CaseHandle:
 
     def run(self, backend: Backend, workload: Workload) -> None:
         """Prove `backend` right on `workload`, and under `--attnperf` measure and gate it."""
-        self._server.rendezvous(backend, workload)
+        self._server.serve_case(backend, workload)
 
     def gate(
         self,
@@ -93,7 +93,7 @@ class CaseHandle:
                               operator, that runs: a function that falls back to something else fails
         never                 none of these may be found in the name of a kernel or an operator that runs
         """
-        _require_callables(fn=fn, reference=reference, inputs=inputs)
+        _check_callables(fn=fn, reference=reference, inputs=inputs)
         from pytest_attnperf.backends import Declares
         from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
@@ -105,26 +105,26 @@ class CaseHandle:
             bytes_min=bytes_min,
             cache_state=cache_state,
             times=times if backward else "",
-            overwrites=_several(in_place),
+            overwrites=_as_tuple(in_place),
             host_sync=host_sync,
         )
         says = Declares(
-            kernels=_patterns("kernels", kernels),
-            operators=_patterns("operators", operators),
-            never=_patterns("never", never),
+            kernels=_parse_patterns("kernels", kernels),
+            operators=_parse_patterns("operators", operators),
+            never=_parse_patterns("never", never),
         )
         backend = CallableBackend(name=name, fn=fn, tolerance=tolerance or Tolerance(), declares=says)
-        self._server.rendezvous(backend, workload)
+        self._server.serve_case(backend, workload)
 
 
-def _several(given: Sequence[str]) -> tuple[str, ...]:
+def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
     """One text, or several."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
+def _parse_patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
     """The regular expressions of one argument. Fails the test where one is none."""
-    patterns = _several(given)
+    patterns = _as_tuple(given)
     if wrong := [repr(pattern) for pattern in patterns if not _is_pattern(pattern)]:
         pytest.fail(
             f"attnperf.gate(): {argument}= takes regular expressions, and {', '.join(wrong)} is none; re.escape() "
@@ -142,7 +142,7 @@ def _is_pattern(pattern: object) -> bool:
     return True
 
 
-def _require_callables(**given: object) -> None:
+def _check_callables(**given: object) -> None:
     """Fail the test in one message where a function of `attnperf.gate()` is none: each is called more than once."""
     wrong = [f"{name} is a {type(value).__name__}" for name, value in given.items() if not callable(value)]
     if wrong:
@@ -175,7 +175,7 @@ def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
     return CaseHandle(request.config, request.node.name)
 
 
-def missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
+def fail_missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
     """Fail a test that asks for `backend` or `workload` without the marker that provides them."""
     pytest.fail(
         f"the fixture {name!r} is provided by @pytest.mark.attnperf(family=..., workloads=[...]), which "
@@ -184,7 +184,7 @@ def missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
     )
 
 
-def missing_build(request: pytest.FixtureRequest) -> NoReturn:
+def fail_missing_build(request: pytest.FixtureRequest) -> NoReturn:
     """Fail a test that asks for `kernel_build` where nothing provides one."""
     pytest.fail(
         "the fixture 'kernel_build' is provided for tests that ask for `code_object`, too, from the kernels that "

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.files.junit_xml import properties
+from pytest_attnperf.reports.files.junit_xml import list_properties
 from pytest_attnperf.reports.files.noted import from_values, to_values
 from pytest_attnperf.results import CaseResult
 
@@ -30,18 +30,18 @@ RESULT = pytest.StashKey[Result]()
 """The result of an item."""
 
 
-def describe(item: pytest.Item) -> None:
+def add_junit_properties(item: pytest.Item) -> None:
     """Give JUnit the properties of the item's result."""
     result = item.stash.get(RESULT, None)
     if isinstance(result, CaseResult):
-        item.user_properties.extend(properties(result))
+        item.user_properties.extend(list_properties(result))
     elif result is not None:
-        from pytest_attnperf.reports.run.code_objects import code_properties
+        from pytest_attnperf.reports.run.code_objects import list_code_properties
 
-        item.user_properties.extend(code_properties(result))
+        item.user_properties.extend(list_code_properties(result))
 
 
-def encoded(item: pytest.Item) -> dict[str, Any]:
+def encode_result(item: pytest.Item) -> dict[str, Any]:
     """Attribute of its report -> the item's result as builtins; nothing where it has none."""
     result = item.stash.get(RESULT, None)
     return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: to_values(result)}
@@ -64,7 +64,7 @@ class Gathered:
     hidden: list[str] = field(default_factory=list)
     dealt: int = 0
 
-    def take(self, report: Any) -> Result | None:
+    def take_result(self, report: Any) -> Result | None:
         """Take the result that a report carries, if any."""
         self.selected = max(self.selected, getattr(report, SELECTED, 0))
         if report.when != "call":

@@ -34,7 +34,7 @@ def build_key(item: pytest.Item) -> CaseKey | None:
 _FOLLOWING = pytest.StashKey["_Following"]()
 
 
-def next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
+def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
     """The key of the first case behind `after`: what a worker is told comes next.
 
     Found for all items at the first call, and anew where they have become more or fewer.
@@ -42,7 +42,7 @@ def next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | Non
     stash = after.config.stash
     known = stash.get(_FOLLOWING, None)
     if known is None or known.items is not items or known.count != len(items):
-        known = stash[_FOLLOWING] = _Following.of(items)
+        known = stash[_FOLLOWING] = _Following.from_items(items)
     return known.keys.get(id(after))
 
 
@@ -55,7 +55,7 @@ class _Following:
     keys: dict[int, CaseKey]
 
     @classmethod
-    def of(cls, items: Sequence[pytest.Item]) -> _Following:
+    def from_items(cls, items: Sequence[pytest.Item]) -> _Following:
         keys: dict[int, CaseKey] = {}
         following: CaseKey | None = None
         for item in reversed(items):

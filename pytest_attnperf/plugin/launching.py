@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.measure.timers import timer_names
 from pytest_attnperf.plugin.config import RunConfig, run_config
-from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, choose
+from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, choose_gpus
 from pytest_attnperf.plugin.options import PASSED_TO_WORKERS
 from pytest_attnperf.plugin.selection import whole_parts
 from pytest_attnperf.plugin.session_setup import device_kind, role_of
@@ -43,7 +43,7 @@ KEPT_RUNS = 5
 
 
 @dataclass(frozen=True)
-class Sides:
+class RunSides:
     """Where the processes of a run come from.
 
     gpus      the GPUs that are used, and who holds them
@@ -51,40 +51,40 @@ class Sides:
     """
 
     pool: WorkerPool
-    gpus: Chosen = field(default_factory=Chosen)
+    gpus: GpuChoice = field(default_factory=GpuChoice)
     base: BaseSide | None = None
     against: Against | None = None
 
 
-def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> Sides:
+def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> RunSides:
     """The pools of this run, its log folder made, trees of revisions made and built, GPUs leased where one is timed.
 
     Raises UsageError for a side that does not exist or cannot be built.
     """
-    asked, plan = run_config(config), launch_plan(config, cases)
+    asked, plan = run_config(config), make_launch_plan(config, cases)
     candidate_plan: WorkerPlan = plan
     notes: tuple[str, ...] = ()
     if asked.candidate:
-        side = _candidate(asked.candidate, plan, asked.build)
+        side = _resolve_candidate(asked.candidate, plan, asked.build)
         candidate_plan, notes = plan_of(plan, side), candidate_notes(side)
     base = resolve_base_side(asked.against, plan, build=asked.build) if asked.against else None
-    gpus = choose(config, settings.mode)
-    pool = _pool(candidate_plan, gpus, settings)
+    gpus = choose_gpus(config, settings.mode)
+    pool = _make_pool(candidate_plan, gpus, settings)
     if base is None:
-        return Sides(pool, gpus)
+        return RunSides(pool, gpus)
     against = Against(
         pool=WorkerPool(plan_of(plan, base), gpus=gpus.tokens, prefix="base"),
         label=base.label,
         notes=(*notes, *side_notes(base)),
-        plan=interleave_plan(asked),
+        plan=make_interleave_plan(asked),
         everything=asked.choice("interleave", ("suspects", "all")) == "all",
         empty=base.empty,
         vanished=base.vanished,
     )
-    return Sides(pool, gpus, base, against)
+    return RunSides(pool, gpus, base, against)
 
 
-def _candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
+def _resolve_candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
     try:
         side = resolve_base_side(text, plan, build=build)
         if side.empty:
@@ -96,7 +96,7 @@ def _candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
 
 def plan_of(plan: LaunchPlan, side: BaseSide) -> WorkerPlan:
     """How workers of a side are started, given how this tree's are."""
-    return CommandPlan.beside(plan, side.command) if side.command else base_plan(plan, side)
+    return CommandPlan.from_launch_plan(plan, side.command) if side.command else base_plan(plan, side)
 
 
 def side_notes(side: BaseSide) -> tuple[str, ...]:
@@ -113,18 +113,18 @@ def candidate_notes(side: BaseSide) -> tuple[str, ...]:
     return (measured, *(f"candidate {side.label}: {note}" for note in side.notes))
 
 
-def interleave_plan(asked: RunConfig) -> InterleavePlan:
+def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
     """How much an interleaved look measures."""
     return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
 
 
-def launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
+def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
     """How workers of this tree are started; makes the run's log folder."""
     kind, _ = device_kind(config)
     return LaunchPlan(
         files=tuple(dict.fromkeys(str(item.path) for item in cases)),
         rootdir=config.rootpath,
-        scratch=_scratch(config.rootpath),
+        scratch=_make_scratch(config.rootpath),
         role=role_of(kind),
         config_file=config.inipath,
         import_mode=config.getoption("importmode"),
@@ -158,7 +158,7 @@ def commit_of(root: Path) -> str:
     return answer.stdout.strip() if answer.returncode == 0 and answer.stdout.strip() else "unknown"
 
 
-def _pool(plan: WorkerPlan, gpus: Chosen, settings: RunSettings) -> WorkerPool:
+def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> WorkerPool:
     """The candidate side's processes, which take turns with those of other sessions where these share their GPUs."""
     if not gpus.turns:
         return WorkerPool(plan, gpus=gpus.tokens, held=gpus.leases)
@@ -167,14 +167,14 @@ def _pool(plan: WorkerPlan, gpus: Chosen, settings: RunSettings) -> WorkerPool:
     return SharedGpuPool(plan, gpus=gpus.tokens, held=gpus.leases, turns=gpus.turns, limit_s=limit_s)
 
 
-def _scratch(root: Path) -> Path:
+def _make_scratch(root: Path) -> Path:
     """A folder for this run. Raises UsageError where it cannot hold a log: a worker that cannot write its own dies."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _forget_old(logs)
+        _remove_old_logs(logs)
         trial = folder / "trial"
         try:
             trial.write_bytes(bytes(TRIAL_BYTES))
@@ -189,14 +189,14 @@ def _scratch(root: Path) -> Path:
     return folder
 
 
-def _forget_old(logs: Path) -> None:
+def _remove_old_logs(logs: Path) -> None:
     """Keep the logs of the last few runs, and of every run that still goes on: its workers start from there."""
-    ended = [path for path in logs.iterdir() if path.is_dir() and not _goes_on(path)]
+    ended = [path for path in logs.iterdir() if path.is_dir() and not _is_running(path)]
     for old in sorted(ended)[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _goes_on(folder: Path) -> bool:
+def _is_running(folder: Path) -> bool:
     """Whether the process that made a log folder, whose id ends its name, runs."""
     pid = folder.name.rpartition("-")[2]
     return pid.isdigit() and Path("/proc", pid).exists()

@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from pytest_attnperf.plugin import controller_session
 
-    controller_session.configure(config)
+    controller_session.configure_controller(config)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -88,7 +88,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     device of its own.
     """
     asked = run_config(config)
-    measures = asked.gate or asked.records
+    measures = asked.gate or asked.is_recording
     if not measures or config.hook.pytest_attnperf_device.get_hookimpls() or _has_torch():
         return []
     return [
@@ -118,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Neighbours of one backend on one worker, in a run that measures."""
     from pytest_attnperf.plugin import controller_session
 
-    return controller_session.scheduler(config, log)
+    return controller_session.make_scheduler(config, log)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
     """The backend of this item; parametrised by the attnperf marker."""
     from pytest_attnperf.plugin import fixtures
 
-    return fixtures.missing_parameter(request, "backend")
+    return fixtures.fail_missing_parameter(request, "backend")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def workload(request: pytest.FixtureRequest) -> Any:
     """The workload of this item; parametrised by the attnperf marker."""
     from pytest_attnperf.plugin import fixtures
 
-    return fixtures.missing_parameter(request, "workload")
+    return fixtures.fail_missing_parameter(request, "workload")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def kernel_build(request: pytest.FixtureRequest) -> Any:
     """What this item compiles; parametrised from the registered kernels where `code_object` is asked for, too."""
     from pytest_attnperf.plugin import fixtures
 
-    return fixtures.missing_build(request)
+    return fixtures.fail_missing_build(request)
 
 
 @pytest.fixture

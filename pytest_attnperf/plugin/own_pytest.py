@@ -26,7 +26,7 @@ from pytest_attnperf.plugin.cases import CaseCollector, pair_of
 from pytest_attnperf.plugin.features.code_objects.code_items import CodeCollector
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.plugin.options import BY_NAME
-from pytest_attnperf.plugin.refusals import planned
+from pytest_attnperf.plugin.refusals import plan_case
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import Families
 
@@ -50,7 +50,7 @@ class Loader:
             pluginmanager.register(main, "attnperf")
 
 
-class Worker(Loader):
+class WorkPlugin(Loader):
     """A plugin that works in place of what pytest would do next."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Worker(Loader):
         return True
 
 
-def work_with(worker: Worker, suite: str, *options: str) -> int:
+def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
     """What the worker's work gives, in the project of the current folder.
 
     suite     a test file or a folder whose conftests count; without one the folder `suites`, or the current one
@@ -124,7 +124,7 @@ class Registered:
     kernels: KernelRegistry
 
 
-class _Visitor(Worker):
+class _Visitor(WorkPlugin):
     """A plugin that works where pytest would collect: the project's import path and settings are in force there."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
@@ -138,14 +138,14 @@ class _Visitor(Worker):
         assert isinstance(cases, CaseCollector)
         assert isinstance(code, CodeCollector)
         if not len(cases.registry):
-            cases.register()
+            cases.register_backends()
         if not len(code.registry):
-            code.register()
+            code.register_kernels()
         found = Registered(session.config, cases.registry, cases.families, code.registry)
         return self.work_in(session, lambda: self._work(found))
 
 
-def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
+def visit_project(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
     """What `work` gives, called with what the project of the current folder has registered; as `work_with`."""
     return work_with(_Visitor(work), suite, *options)
 
@@ -153,7 +153,7 @@ def visit(work: Callable[[Registered], int], suite: str = "", *options: str) -> 
 Cases = Callable[[DeviceInfo], list[TreeCase]]
 
 
-class Collecting(Worker, abc.ABC):
+class Collecting(WorkPlugin, abc.ABC):
     """A plugin that lets pytest collect, and then does what a subclass does in place of running anything."""
 
     @pytest.hookimpl(tryfirst=True)
@@ -198,7 +198,7 @@ class _CollectingCases(Collecting):
                 f"{', '.join(self._skipped)} was skipped while it was collected, so that its cases are not known here: "
                 "nothing was removed; run this where it is collected"
             )
-        return self._work(lambda device: [_case(session.config, item, device) for item in self._items])
+        return self._work(lambda device: [_make_tree_case(session.config, item, device) for item in self._items])
 
 
 def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool = False) -> int:
@@ -209,12 +209,12 @@ def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool 
     return work_with(_CollectingCases(work, whole=whole), suite, f"{BY_NAME['tier'].flag}=nightly")
 
 
-def _case(config: pytest.Config, item: pytest.Item, device: DeviceInfo) -> TreeCase:
+def _make_tree_case(config: pytest.Config, item: pytest.Item, device: DeviceInfo) -> TreeCase:
     key = case_key(item)
     assert key is not None
-    plan, pair = planned(config, item, key), pair_of(item)
+    plan, pair = plan_case(config, item, key), pair_of(item)
     if pair is None:
-        return TreeCase(key, item.nodeid, None, plan.policy.record(), plan.timed)
+        return TreeCase(key, item.nodeid, None, plan.policy.to_record(), plan.timed)
     backend, workload = pair
     unsupported = tuple(backend.unsupported_reasons(workload, device)) if plan.timed else ()
-    return TreeCase(key, item.nodeid, workload.definition(), plan.policy.record(), plan.timed, unsupported)
+    return TreeCase(key, item.nodeid, workload.definition(), plan.policy.to_record(), plan.timed, unsupported)

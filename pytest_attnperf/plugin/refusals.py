@@ -13,7 +13,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.cases import MARKER, marker_settings, switches, tier_of
+from pytest_attnperf.plugin.cases import MARKER, marker_settings, read_switches, tier_of
 from pytest_attnperf.plugin.config import RunConfig, parse_number, run_config
 from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.records import CaseKey
@@ -70,10 +70,10 @@ def refuse_two_modes(asked: RunConfig) -> None:
     if asked.update_baselines and asked.calibrate:
         raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run does one of them; drop one")
     for name in ("against", "candidate"):
-        if asked.records and asked.text(name):
+        if asked.is_recording and asked.text(name):
             mode = "--update-baselines" if asked.update_baselines else "--attnperf-calibrate"
             raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
-    if asked.candidate and not _typed(asked.words, "--attnperf-candidate"):
+    if asked.candidate and not _find_typed(asked.words, "--attnperf-candidate"):
         raise pytest.UsageError(
             f"the ini file or PYTEST_ADDOPTS gives --attnperf-candidate={asked.candidate}: another tree than this one "
             "would be measured, and nobody who reads the command sees it; type it, or take it out"
@@ -97,8 +97,8 @@ def refuse_update(asked: RunConfig) -> None:
 
 def refuse_unheeded(asked: RunConfig) -> None:
     """Raise UsageError for typed options that need another one. What stands in an ini file is for other runs, too."""
-    for name, needed, why in _needs(asked):
-        word = _typed(asked.words, f"--attnperf-{name}")
+    for name, needed, why in _list_unmet_needs(asked):
+        word = _find_typed(asked.words, f"--attnperf-{name}")
         if word:
             raise pytest.UsageError(f"{word} needs {needed}: {why}. Add {needed.split(' or ')[0]}, or drop {word}")
 
@@ -108,14 +108,14 @@ def refuse_useless_base(asked: RunConfig) -> None:
 
     Stored kernels are read from a base side in a run that times nothing, too.
     """
-    word = _typed(asked.words, options.BY_NAME["against"].flag)
-    if word and not asked.timed:
+    word = _find_typed(asked.words, options.BY_NAME["against"].flag)
+    if word and not asked.is_timed:
         raise pytest.UsageError(f"{word} needs --attnperf: {NEEDS_TIMING}. Add --attnperf, or drop {word}")
 
 
-def _needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
+def _list_unmet_needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
     """(option, what it needs, what happens without that) of everything that this run would not heed."""
-    if not asked.timed:
+    if not asked.is_timed:
         written = ("results",) if asked.profile else ()
         yield from ((name, "--attnperf", NEEDS_TIMING) for name in OF_TIMING if name not in written)
     if not asked.against:
@@ -127,7 +127,7 @@ def _needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield "accept", "--update-baselines", "it says why a recorded slowdown is wanted, and nothing is recorded"
 
 
-def _typed(words: Sequence[str], flag: str) -> str:
+def _find_typed(words: Sequence[str], flag: str) -> str:
     """The option as it stands on the command line; '' where it does not."""
     return next((word for word in words if word == flag or word.startswith(f"{flag}=")), "")
 
@@ -136,13 +136,13 @@ def refuse_repeats(config: pytest.Config) -> None:
     """Raise UsageError where every failing test is to be repeated."""
     for name in ("force_reruns", "reruns"):
         if config.getoption(name, default=None):
-            raise _refused(f"--{name.replace('_', '-')}")
+            raise _make_refusal(f"--{name.replace('_', '-')}")
     try:
         stored = config.getini("reruns")
     except (KeyError, ValueError):  # no plugin has declared it
         return
     if config.getoption("reruns", default=None) is None and str(stored or 0).strip() not in ("", "0"):
-        raise _refused("reruns, in the ini file,")
+        raise _make_refusal("reruns, in the ini file,")
 
 
 def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
@@ -173,7 +173,7 @@ def refuse_unittest(items: Iterable[pytest.Item]) -> None:
             )
 
 
-def _refused(what: str) -> pytest.UsageError:
+def _make_refusal(what: str) -> pytest.UsageError:
     way = "Give --reruns=0" if "ini" in what else f"Drop {what}"
     return pytest.UsageError(
         f"{what} turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
@@ -186,29 +186,29 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)
-        return _policy(config, settings | {"tier": tier_of(item)})
+        return _make_policy(config, settings | {"tier": tier_of(item)})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
-def planned(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
+def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
     """An item as the session judges it, without the one behind it. Raises as `policy_for`."""
-    return Case(key, item.nodeid, policy_for(config, item), None, **switches(item))
+    return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item))
 
 
 def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Say of every item that is a case what it is judged by. Raises pytest.UsageError for settings of the command line,
     the ini file or a marker that make no policy: before anything runs, and not inside of a test."""
     try:
-        _policy(config, {})
+        _make_policy(config, {})
     except (UsageError, ValueError) as error:
         raise pytest.UsageError(f"the options and the ini file of this run: {error}") from error
     for item in items:
         if (key := case_key(item)) is not None:
-            item.stash[PLANNED] = planned(config, item, key)
+            item.stash[PLANNED] = plan_case(config, item, key)
 
 
-def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
+def _make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
     asked = run_config(config)
     chosen: dict[str, Any] = {option.field: asked.text(option.name) for option in options.CASE_OPTIONS}
     chosen.update({key: settings[key] for key in chosen if settings.get(key) is not None})
@@ -218,14 +218,14 @@ def _policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
         floor_us=parse_number("floor_us", chosen["floor_us"], minimum=0),
         suite_false_alarm_rate=parse_number("suite_rate", chosen["suite_rate"], minimum=1e-9),
         creep_percent=parse_number("creep", chosen["creep"], minimum=0),
-        fail_on=_verdicts(chosen["fail_on"]),
+        fail_on=_split_verdicts(chosen["fail_on"]),
         tier=settings.get("tier") or "",
         quarantine=settings.get("quarantine") or "",
         quarantine_until=settings.get("until") or "",
     )
 
 
-def _verdicts(value: object) -> Any:
+def _split_verdicts(value: object) -> Any:
     """Words, upper case; Policy itself says which may fail a case."""
     words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     return tuple(str(word).strip().upper() for word in words if str(word).strip())

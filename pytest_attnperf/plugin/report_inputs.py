@@ -18,8 +18,8 @@ from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.records.rooflines import Ceiling, DeviceCeilings
 from pytest_attnperf.reports.files import journal, json_results
-from pytest_attnperf.reports.run.joined import Joined, join
-from pytest_attnperf.reports.run.overview import STORED, rank
+from pytest_attnperf.reports.run.joined import Joined, join_runs
+from pytest_attnperf.reports.run.overview import STORED, rank_verdict
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
@@ -27,7 +27,7 @@ from pytest_attnperf.session.looking import UNTIMED
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.ending import Ended
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 HISTORIES_MAX = 1000
 """Looking for changes takes some 3 ms a case."""
@@ -38,7 +38,7 @@ def read_runs(paths: Sequence[Path]) -> Joined:
 
     Raises UsageError for a path that is none of them, and what reading a file raises.
     """
-    return join([named for path in paths for file in _files(path) for named in read_named(file)])
+    return join_runs([named for path in paths for file in _list_files(path) for named in read_named(file)])
 
 
 def read_named(path: Path) -> list[tuple[str, RunResult]]:
@@ -50,7 +50,7 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
         return [(str(path), journal.read_journal(path))]
     data = read_regular(path, json_results.BYTES_MAX)
     merged = decode_merged(data, str(path))
-    return [(str(path), _run_of(path, data))] if merged is None else merged
+    return [(str(path), _decode_run(path, data))] if merged is None else merged
 
 
 def read_run(path: Path) -> RunResult:
@@ -61,14 +61,14 @@ def read_run(path: Path) -> RunResult:
     """
     if path.suffix == ".jsonl":
         return journal.read_journal(path)
-    return _run_of(path, read_regular(path, json_results.BYTES_MAX))
+    return _decode_run(path, read_regular(path, json_results.BYTES_MAX))
 
 
-def _run_of(path: Path, data: bytes) -> RunResult:
-    return _stored_run(path, data) if _holds_baselines(data) else json_results.decode(data, str(path))
+def _decode_run(path: Path, data: bytes) -> RunResult:
+    return _make_stored_run(path, data) if _is_baseline_file(data) else json_results.decode(data, str(path))
 
 
-def _files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.glob("*.json") if file.name != "code_objects.json")
@@ -77,7 +77,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _holds_baselines(data: bytes) -> bool:
+def _is_baseline_file(data: bytes) -> bool:
     """By the fields that only such a file has; anything else is left to the reader of results, which says why."""
     import msgspec
 
@@ -88,11 +88,11 @@ def _holds_baselines(data: bytes) -> bool:
     return {"suite", "entries", "environments"} <= set(fields)
 
 
-def _stored_run(path: Path, data: bytes) -> RunResult:
+def _make_stored_run(path: Path, data: bytes) -> RunResult:
     from pytest_attnperf.baselines import schema
     from pytest_attnperf.environment.device_specs import all_specs
 
-    file = schema.decode(data, str(path))
+    file = schema.decode_baseline(data, str(path))
     units = {spec.compute_units for spec in all_specs() if spec.arch == file.arch and file.product in spec.products}
     device = DeviceInfo("", file.arch, file.product, compute_units=units.pop() if len(units) == 1 else 0)
     entries = file.entries.values()
@@ -108,13 +108,13 @@ def _stored_run(path: Path, data: bytes) -> RunResult:
         commit=commits[0] if len(commits) == 1 else "",
         device=device,
         fingerprint=environments[0] if environments else None,
-        cases=tuple(_stored_case(file, key, entry, path) for key, entry in file.entries.items()),
+        cases=tuple(_make_stored_case(file, key, entry, path) for key, entry in file.entries.items()),
         selected=len(file.entries),
         notes=("stored baselines: nothing was measured for this report",),
     )
 
 
-def _stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult:
+def _make_stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult:
     backend, _, rest = key.partition("/")
     workload, _, label = rest.partition("/")
     check = entry.check
@@ -140,14 +140,14 @@ def _stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult:
 
 def _figures_of(workload: str, definition: Mapping[str, Any]) -> WorkloadFigures | None:
     """FLOPs and bytes of a workload that this version knows by its id, if it means the same as when it was stored."""
-    from pytest_attnperf.baselines.schema import plain
+    from pytest_attnperf.baselines.schema import to_plain
     from pytest_attnperf.workloads.families import parse_workload
 
     try:
         known = parse_workload(workload)
     except UsageError:
         return None
-    if plain(known.definition()) != plain(definition):
+    if to_plain(known.definition()) != to_plain(definition):
         return None
     return WorkloadFigures(known.flops, known.bytes_min, known.dtype, known.cache_state, known.definition())
 
@@ -164,13 +164,13 @@ def ceilings_of(joined: Joined, roots: Sequence[Path]) -> dict[str, tuple[Ceilin
         if device is None or figures is None or shown.case.median_us is None:
             continue
         if device not in calibrated:
-            calibrated[device] = _calibrated(device, roots)
+            calibrated[device] = _find_calibrated(device, roots)
         ceilings = found.setdefault(shown.device, {})
         ceilings.update(dict.fromkeys(roofs_of(figures, spec_for(device), calibrated[device]).every))
     return {device: tuple(ceilings) for device, ceilings in found.items() if ceilings}
 
 
-def _calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeilings | None:
+def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeilings | None:
     """What a calibration has stored of a device; None without one, and for one that cannot be read."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore
 
@@ -191,14 +191,14 @@ def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
 
     wanted = dict.fromkeys(
         (str(shown.case.key), shown.run.device.arch, shown.run.device.product)
-        for shown in sorted(joined.cases, key=lambda shown: (not shown.case.fails, rank(shown.case.verdict)))
+        for shown in sorted(joined.cases, key=lambda shown: (not shown.case.fails, rank_verdict(shown.case.verdict)))
         if shown.case.median_us and shown.run.device is not None
     )
     found = []
     with open_store(url, read_only=True) as store:
-        known = {(one.case, one.arch, one.product) for one in store.cases() if one.points > 1}
+        known = {(one.case, one.arch, one.product) for one in store.list_cases() if one.points > 1}
         for case, arch, product in [key for key in wanted if key in known][:HISTORIES_MAX]:
-            found += store.history(case, arch=arch, product=product, limit=points)
+            found += store.load_history(case, arch=arch, product=product, limit=points)
     return [with_changes(history) for history in found if len(history.points) > 1]
 
 
@@ -206,7 +206,7 @@ SHOWN_POINTS = 200
 """Points of a case's history that a report shows."""
 
 
-def make_feature(given: Given) -> Publishing | None:
+def make_feature(given: FeatureContext) -> Publishing | None:
     """Of a run that measures, and is to be kept or shown elsewhere."""
     return None if given.mode in UNTIMED else Publishing(given.asked)
 
@@ -221,19 +221,19 @@ class Publishing(Feature):
         self._lines: list[str] = []
         self._appended = False
 
-    def finish(self, ended: Ended) -> None:
+    def after_run(self, ended: Ended) -> None:
         """Give the run to what was asked for."""
         if self._history:
-            self._say("history", lambda: self._append(ended.run))
+            self._try_publishing("history", lambda: self._append_history(ended.run))
         if self._folder is not None:
-            self._say("report", lambda: self._write(ended))
+            self._try_publishing("report", lambda: self._write_report(ended))
 
-    def show(self, reporter: Any) -> None:
+    def print_at_end(self, reporter: Any) -> None:
         """Print what was written where, and what could not be."""
         for line in self._lines:
             reporter.write_line(one_line(line, TEXT_LIMIT))
 
-    def _say(self, what: str, work: Any) -> None:
+    def _try_publishing(self, what: str, work: Any) -> None:
         try:
             self._lines += work()
         except (AttnperfError, OSError) as error:
@@ -241,24 +241,26 @@ class Publishing(Feature):
         except Exception as error:  # a library's, which must not cost the tables and the exit status of the run
             self._lines.append(f"{what}: not written: {type(error).__name__}: {error}")
 
-    def _append(self, run: RunResult) -> list[str]:
+    def _append_history(self, run: RunResult) -> list[str]:
         from pytest_attnperf.tools.history.store import open_store
 
         with open_store(self._history) as store:
             appended = store.append(run)
         self._appended = True
-        return [f"history: {appended.rows} case{'s' * (appended.rows != 1)} appended to {store.shown}"]
+        return [f"history: {appended.rows} case{'s' * (appended.rows != 1)} appended to {store.address}"]
 
-    def _write(self, ended: Ended) -> list[str]:
-        from pytest_attnperf.reports.files.folder import write
-        from pytest_attnperf.reports.run.joined import of_one
+    def _write_report(self, ended: Ended) -> list[str]:
+        from pytest_attnperf.reports.files.folder import write_reports
+        from pytest_attnperf.reports.run.joined import join_single
 
         assert self._folder is not None
-        joined = replace(of_one(ended.run, self._results), failed_by=ended.failed_by)
+        joined = replace(join_single(ended.run, self._results), failed_by=ended.failed_by)
         # Folders of baselines hold the ceilings that a roofline takes.
-        return write(self._folder, joined, histories=self._past(joined), ceilings=ceilings_of(joined, ended.roots))
+        return write_reports(
+            self._folder, joined, histories=self._read_histories(joined), ceilings=ceilings_of(joined, ended.roots)
+        )
 
-    def _past(self, joined: Joined) -> Sequence[CaseHistory]:
+    def _read_histories(self, joined: Joined) -> Sequence[CaseHistory]:
         """What the store holds of the run's cases; nothing where it could not be appended to, or cannot be read."""
         try:
             return histories_of(joined, self._history, SHOWN_POINTS) if self._appended else ()
@@ -270,14 +272,14 @@ class Publishing(Feature):
 def history_url(asked: RunConfig) -> str:
     """The store that the run is appended to: a URL, or a file's path from where it was typed; '' for none."""
     text = asked.history
-    return text if not text or "://" in text else str(_start(asked, "history") / text)
+    return text if not text or "://" in text else str(_start_folder(asked, "history") / text)
 
 
 def report_folder(asked: RunConfig) -> Path | None:
     """The folder of `--attnperf-report`."""
-    return _start(asked, "report") / asked.report if asked.report else None
+    return _start_folder(asked, "report") / asked.report if asked.report else None
 
 
-def _start(asked: RunConfig, name: str) -> Path:
+def _start_folder(asked: RunConfig, name: str) -> Path:
     """Where a relative path begins: where it was typed; of the ini file at rootdir."""
     return asked.typed_in if name in asked.typed else asked.root

@@ -19,7 +19,7 @@ import pytest
 
 from pytest_attnperf import __version__
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.environment.provenance import base_revision, provenance, without_credentials
+from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.measure.timers import timer_names
 from pytest_attnperf.plugin.config import (
@@ -32,21 +32,21 @@ from pytest_attnperf.plugin.config import (
 )
 from pytest_attnperf.plugin.ending import Ended, end_run
 from pytest_attnperf.plugin.features.base import ENDING
-from pytest_attnperf.plugin.features.gpus.gpu_choice import Chosen, gpus_that_measured, measured_on
-from pytest_attnperf.plugin.features.on import Features, Given
+from pytest_attnperf.plugin.features.gpus.gpu_choice import GpuChoice, describe_gpus_used, gpus_that_measured
+from pytest_attnperf.plugin.features.on import FeatureContext, Features
 from pytest_attnperf.plugin.fixtures import SERVER
 from pytest_attnperf.plugin.gathered import RESULT, Gathered
 from pytest_attnperf.plugin.keys import PLANNED, case_key
-from pytest_attnperf.plugin.launching import commit_of, launch_plan, make_sides
+from pytest_attnperf.plugin.launching import commit_of, make_launch_plan, make_sides
 from pytest_attnperf.plugin.options import ISOLATIONS, MIN_BASELINE_PROCESSES
 from pytest_attnperf.plugin.session_setup import device_for
 from pytest_attnperf.plugin.verdicts import raise_verdict
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint
 from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, Bench
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED, RunBench
 from pytest_attnperf.session.plausibility import ANALYSED, remember_under
-from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.session.settings import RunMode, RunSettings
 from pytest_attnperf.workers.base_side import BaseSide, resolve_base_side
 from pytest_attnperf.workers.base_spec import BaseKind
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -72,36 +72,36 @@ class Run:
     session: Session
     gathered: Gathered
     features: Features
-    gpus: Chosen
+    gpus: GpuChoice
     in_process: bool
     notes: tuple[str, ...] = ()
     ended: Ended | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
+    def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
         """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
         asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
         # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
         sides = None if asked.in_process or not cases else make_sides(config, cases, settings)
-        plan = functools.partial(launch_plan, config, builds)
+        plan = functools.partial(make_launch_plan, config, builds)
         base, against = (_base_of(asked, plan, builds), None) if sides is None else (sides.base, sides.against)
         pool = _local_pool() if sides is None else sides.pool
         store = BaselineStore(*baseline_roots(asked, base))
         remember_under(asked.root / ANALYSED)
-        bench = Bench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
-        session = Session(replace(bench, revisions=known_base(asked.root, base)))
+        bench = RunBench(settings, pool, store, asked.root / LOCAL_STORE, commit_of(asked.root), against)
+        session = Session(replace(bench, revisions=find_known_base(asked.root, base)))
         gathered = Gathered(len(cases) + len(builds))
-        features = Features.of(Given(config, session, gathered, cases, builds, plan))
+        features = Features.make_enabled(FeatureContext(config, session, gathered, cases, builds, plan))
         gpus = _gpus_of_xdist(config) if sides is None else sides.gpus
         run = cls(config, session, gathered, features, gpus, in_process=sides is None)
         if sides is not None:
-            run._start(pool)
+            run._start_workers(pool)
         for feature in features.every:
-            feature.begin()
+            feature.before_run()
         return run
 
-    def _start(self, pool: Pool) -> None:
+    def _start_workers(self, pool: Pool) -> None:
         """Begin starting the workers that are sure to be needed.
 
         Under xdist wait for them: cases are dealt out when every one of its workers is ready, so that no process of one
@@ -109,14 +109,14 @@ class Run:
         """
         settings = self.session.bench.settings
         places = {
-            Mode.TOGETHER: range(0),  # each case has one on every GPU
+            RunMode.TOGETHER: range(0),  # each case has one on every GPU
             **dict.fromkeys(RECORDING, range(RECORD_PLACES, RECORD_PLACES + settings.processes)),
         }.get(settings.mode, range(1))
         pool.start(places)
         if is_xdist_worker(self.config) and settings.mode not in UNTIMED:
             for place in places:
                 with contextlib.suppress(WorkerError):  # a case that asks for it says so
-                    pool.ready(place)
+                    pool.wait_until_ready(place)
 
     def judge(self, item: pytest.Item, following: CaseKey | None) -> CaseResult:
         """The verdict of one item, kept with it."""
@@ -124,18 +124,18 @@ class Run:
         assert key is not None
         for feature in self.features.every:
             feature.before_case()
-        said = (feature.verdict(item, key) for feature in self.features.every)
+        said = (feature.judge_case(item, key) for feature in self.features.every)
         result = next((result for result in said if result is not None), None)
         if result is None:
             result = self.session.judge(replace(item.stash[PLANNED], next_key=following))
         item.stash[RESULT] = result
         return result
 
-    def skipped(self, item: pytest.Item, reason: str) -> CaseResult:
+    def record_skipped(self, item: pytest.Item, reason: str) -> CaseResult:
         """The result of an item that is skipped before it comes to its case, kept with it."""
         for feature in self.features.every:
             feature.before_case()
-        result = self.session.skipped(item.stash[PLANNED], reason)
+        result = self.session.make_skipped_result(item.stash[PLANNED], reason)
         item.stash[RESULT] = result
         return result
 
@@ -150,7 +150,7 @@ class Run:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Gather results, from this process and from xdist's workers alike."""
-        result = self.gathered.take(report)
+        result = self.gathered.take_result(report)
         if result is not None:
             for feature in self.features.every:
                 feature.after_case(result)
@@ -158,25 +158,25 @@ class Run:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End the workers, write what there is, and set the run's exit status."""
-        device, fingerprint = self._where()
+        device, fingerprint = self._find_device()
         every = self.features.every
-        findings = tuple(finding for feature in every for finding in feature.findings(self.gathered.cases))
+        findings = tuple(finding for feature in every for finding in feature.collect_findings(self.gathered.cases))
         interrupted = int(exitstatus) in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
-        self.features.enter(ENDING)
-        with _uninterrupted():
+        self.features.enter_phase(ENDING)
+        with _ignore_interrupts():
             for feature in every:
-                feature.stop(interrupted=interrupted)
+                feature.before_shutdown(interrupted=interrupted)
             self.session.shutdown()
         if is_xdist_worker(self.config):
             return
         for lease in self.gpus.leases:
             lease.release()
-        self.features.enter("writing results")
-        record = replace(self._record(device, fingerprint, complete=not interrupted), findings=findings)
+        self.features.enter_phase("writing results")
+        record = replace(self._make_result(device, fingerprint, complete=not interrupted), findings=findings)
         store = self.session.bench.store
         self.ended = end_run(self.config, record, store, self.gathered.hidden, interrupted=interrupted)
         for feature in every:
-            feature.finish(self.ended)
+            feature.after_run(self.ended)
         passes = int(exitstatus) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if passes and self.ended.failed_by:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -190,9 +190,9 @@ class Run:
 
             Summary(self.config, terminalreporter, self.ended, self.features.every).show()
         for feature in self.features.every:
-            feature.show(terminalreporter)
+            feature.print_at_end(terminalreporter)
 
-    def _record(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
+    def _make_result(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
         """The run so far. One that warms leaves behind what one that only checks does."""
         gathered, session = self.gathered, self.session
         cases, code = tuple(gathered.cases.values()), tuple(gathered.code.values())
@@ -203,7 +203,7 @@ class Run:
         return RunResult(
             schema=RESULTS_SCHEMA,
             version=__version__,
-            mode=(Mode.CHECK if session.bench.settings.mode is Mode.WARM else session.bench.settings.mode).value,
+            mode=(RunMode.CHECK if session.bench.settings.mode is RunMode.WARM else session.bench.settings.mode).value,
             started=gathered.started_at,
             command=without_credentials(shlex.join(["pytest", *run_config(self.config).words])),
             commit=session.bench.commit,
@@ -217,22 +217,22 @@ class Run:
             against=session.bench.against.label if session.bench.against else "",
             notes=(
                 *(session.bench.against.notes if session.bench.against else ()),
-                *(note for feature in self.features.every for note in feature.notes(cases)),
+                *(note for feature in self.features.every for note in feature.collect_notes(cases)),
                 *self.gpus.notes,
                 *self.notes,
-                *measured_on(gpus),
+                *describe_gpus_used(gpus),
             ),
             code=code,
             device_state=watch.end(device.device_id if device else "") if watch else None,
             run_id=uuid.uuid4().hex,
-            provenance=provenance(self.config.rootpath, os.environ),
+            provenance=read_provenance(self.config.rootpath, os.environ),
             gpus=gpus,
         )
 
-    def _where(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
+    def _find_device(self) -> tuple[DeviceInfo | None, Fingerprint | None]:
         fingerprints = [result.fingerprint for result in self.gathered.cases.values() if result.fingerprint]
         fingerprint = fingerprints[0] if fingerprints else None
-        known = self.session.bench.pool.known()
+        known = self.session.bench.pool.last_ready()
         if known is not None:
             return known.device, fingerprint
         if fingerprint is None:
@@ -248,13 +248,13 @@ def _local_pool() -> Pool:
     return LocalPool()
 
 
-def _gpus_of_xdist(config: pytest.Config) -> Chosen:
+def _gpus_of_xdist(config: pytest.Config) -> GpuChoice:
     """Those on which its workers measure, in the process that starts them; in others none."""
     if not is_xdist_controller(config):
-        return Chosen()
-    from pytest_attnperf.plugin.features.gpus.several_gpus import of_controller
+        return GpuChoice()
+    from pytest_attnperf.plugin.features.gpus.several_gpus import read_controller_choice
 
-    gpus = of_controller(config)
+    gpus = read_controller_choice(config)
     return replace(gpus, watch=None) if run_config(config).in_process else gpus
 
 
@@ -275,12 +275,12 @@ def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(roots))
 
 
-def known_base(root: Path, side: BaseSide | None) -> Revisions | None:
+def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
     """The revision that this run is a change of: its base side's, or what a CI system names; None where none is known.
 
     Never HEAD: what a change has committed is a part of it.
     """
-    repository = Repository.around(root)
+    repository = Repository.find_around(root)
     named = base_revision(os.environ)
     if repository is None or (side is None and not named):
         return None
@@ -293,7 +293,7 @@ def known_base(root: Path, side: BaseSide | None) -> Revisions | None:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """A second Ctrl-C while workers are ended must not leave any behind."""
     try:
         yield
@@ -301,17 +301,17 @@ def _uninterrupted() -> Iterator[None]:
         print("attnperf: still ending the workers", file=sys.stderr)  # noqa: T201
 
 
-def mode_of(asked: RunConfig) -> Mode:
+def mode_of(asked: RunConfig) -> RunMode:
     """What a run is for."""
     if asked.update_baselines:
-        return Mode.UPDATE
+        return RunMode.UPDATE
     if asked.calibrate:
-        return Mode.CALIBRATE
+        return RunMode.CALIBRATE
     if asked.gate:
-        return Mode.GATE
+        return RunMode.GATE
     if asked.warm:
-        return Mode.WARM
-    return Mode.TOGETHER if asked.together else Mode.CHECK
+        return RunMode.WARM
+    return RunMode.TOGETHER if asked.together else RunMode.CHECK
 
 
 def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSettings:
@@ -320,14 +320,14 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
     distributed   whether cases are spread over workers of xdist
     """
     mode = mode_of(asked)
-    if mode is Mode.WARM:
+    if mode is RunMode.WARM:
         from pytest_attnperf.plugin.features.warming import refuse_warm
 
         refuse_warm(asked, distributed=distributed)
     return RunSettings(
         mode=mode,
         cases=cases,
-        processes=_processes(asked, mode),
+        processes=_count_processes(asked, mode),
         second_look=asked.count("second-look", minimum=1),
         plan=BlockPlan(
             max_blocks=asked.count("blocks", minimum=3),
@@ -341,7 +341,7 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
         record_local=asked.record_local,
         gates=not asked.in_process,
         isolate=asked.choice("isolate", ISOLATIONS),
-        given_options=asked.given,
+        given_options=asked.typed_options,
         pin_config=asked.pin_config,
         accepted=asked.accept,
         profile=asked.profile,
@@ -350,16 +350,16 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
     )
 
 
-def _processes(asked: RunConfig, mode: Mode) -> int:
+def _count_processes(asked: RunConfig, mode: RunMode) -> int:
     """Fresh processes behind an entry, or behind a calibration. Raises UsageError for too few."""
-    if mode is Mode.CALIBRATE:
+    if mode is RunMode.CALIBRATE:
         return int(parse_number("--attnperf-calibrate", asked.calibrate, minimum=2, integer=True))
     return asked.count("processes", minimum=MIN_BASELINE_PROCESSES)
 
 
-def _case_limit_seconds(asked: RunConfig, mode: Mode) -> float:
+def _case_limit_seconds(asked: RunConfig, mode: RunMode) -> float:
     """Seconds after which a case is given up; a run that compiles has another default."""
-    if mode is Mode.WARM and "case-limit" not in asked.typed:
+    if mode is RunMode.WARM and "case-limit" not in asked.typed:
         from pytest_attnperf.plugin.features.warming import CASE_LIMIT_S
 
         return CASE_LIMIT_S
@@ -374,7 +374,7 @@ def _determinism_repeats(asked: RunConfig) -> int:
     return repeats
 
 
-def _budget_seconds(asked: RunConfig, mode: Mode, *, distributed: bool) -> float | None:
+def _budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> float | None:
     if not asked.budget:
         return None
     from pytest_attnperf.plugin.features.budgeting import budget_seconds

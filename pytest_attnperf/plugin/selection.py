@@ -46,7 +46,7 @@ def whole_parts(config: pytest.Config) -> tuple[Path, ...]:
     return tuple(Path(start, str(arg)).resolve() for arg in config.args) if is_unfiltered(config) else ()
 
 
-def asked_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
+def find_lost_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
     """Those of stored `suites` without a case that have lost it: their file is selected, or is nowhere, and so is a
     folder.
 
@@ -104,14 +104,15 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
     tests and no compiled kernel among the items."""
     if not tests:
         return
-    compiled = _launching(config, items)
+    compiled = _find_launching_backends(config, items)
     asked = run_config(config)
     for name in asked.backend.split(","):
         chosen = [one for test in tests for one in (*test.chosen, *compiled)]
-        if name.strip() and not any(_covers(name.strip(), one) for one in chosen):
+        if name.strip() and not any(_is_name_of(name.strip(), one) for one in chosen):
             raise pytest.UsageError(
-                f"--attnperf-backend={name.strip()} selects no case: {_listed(tests)}. Select a test that has it, or "
-                f"a backend of these{_why_no_triton(name.strip(), tests)}"
+                f"--attnperf-backend={name.strip()} selects no case: {_join_tests(tests)}. Select a test that "
+                f"has it, or "
+                f"a backend of these{_reason_no_triton(name.strip(), tests)}"
             )
     flag = asked.replaced_by
     if flag and not compiled and not any(test.cases for test in tests):
@@ -123,7 +124,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
         )
 
 
-def _launching(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
+def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
     """Backends that launch a kernel which one of the items compiles."""
     params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
     builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
@@ -133,7 +134,7 @@ def _launching(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset
     return frozenset(name for kernel in builds for name in code.registry.get(kernel).backends)
 
 
-def without_cases(tests: Sequence[MarkedTest], typed: str) -> str:
+def describe_tests_without_cases(tests: Sequence[MarkedTest], typed: str) -> str:
     """One line that names the tests for which nothing is left of what was typed; '' where there is none.
 
     typed    `--attnperf-backend`: where it asks for Triton, the line says which families have no such backend, and why
@@ -141,12 +142,13 @@ def without_cases(tests: Sequence[MarkedTest], typed: str) -> str:
     empty = [test for test in tests if not test.cases]
     if not empty:
         return ""
-    return f"attnperf: no case is selected of {_some([test.nodeid for test in empty], TESTS_SHOWN)}" + _why_no_triton(
-        typed, empty
+    return (
+        f"attnperf: no case is selected of {_join_some([test.nodeid for test in empty], TESTS_SHOWN)}"
+        + _reason_no_triton(typed, empty)
     )
 
 
-def typed_names(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """'a, b' -> ['a', 'b'], as options give names of backends."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -157,7 +159,7 @@ def find_backend(name: str, registry: Registry, families: Families) -> Backend:
         return registry.get(name)
     except UnknownNameError as error:
         group, _, family = name.partition(".")
-        if group == TRITON and (why := families.why_no_triton(family)):
+        if group == TRITON and (why := families.reason_no_triton(family)):
             raise UsageError(f"{error}{why}") from error
         raise
 
@@ -172,28 +174,28 @@ def expand_names(names: Iterable[str], registry: Registry, families: Families) -
     return expanded
 
 
-def names_triton(names: Iterable[str]) -> bool:
+def includes_triton(names: Iterable[str]) -> bool:
     """Whether one of the names is of this repository's Triton backends, or of all of them."""
     return any(name.partition(".")[0] == TRITON for name in names)
 
 
-def _why_no_triton(typed: str, tests: Iterable[MarkedTest]) -> str:
+def _reason_no_triton(typed: str, tests: Iterable[MarkedTest]) -> str:
     """What the families of the tests say of a Triton backend, where one was typed; each once."""
     whys = dict.fromkeys(test.no_triton for test in tests)
-    return "".join(whys) if names_triton(typed_names(typed)) else ""
+    return "".join(whys) if includes_triton(split_names(typed)) else ""
 
 
-def _covers(name: str, backend: str) -> bool:
+def _is_name_of(name: str, backend: str) -> bool:
     return backend == name or backend.startswith(f"{name}.")
 
 
-def _listed(tests: Sequence[MarkedTest]) -> str:
-    said = [f"{test.nodeid} has {_some(test.backends, NAMES_SHOWN)}" for test in tests[:TESTS_SHOWN]]
+def _join_tests(tests: Sequence[MarkedTest]) -> str:
+    said = [f"{test.nodeid} has {_join_some(test.backends, NAMES_SHOWN)}" for test in tests[:TESTS_SHOWN]]
     more = len(tests) - TESTS_SHOWN
     return "; ".join([*said, f"{more} more tests do not have it either"] if more > 0 else said)
 
 
-def _some(names: Sequence[str], shown: int) -> str:
+def _join_some(names: Sequence[str], shown: int) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return f"{', '.join(names[:shown]) or 'none'}{more}"
 
@@ -213,7 +215,7 @@ class NoCase:
         if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
             return
         folder = config.rootpath / asked.baselines
-        self._lost = asked_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
+        self._lost = find_lost_suites(config, sorted({path.stem for path in folder.glob("*/*/*.json")}))
         if self._lost:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -237,7 +239,7 @@ class Notice:
         return self._lines
 
 
-def notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
+def show_notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
     """Have lines said, by whom `name` says; nothing without any."""
     if lines:
         config.pluginmanager.register(Notice(lines), name)
@@ -268,10 +270,10 @@ def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
     """Whether this run leaves cases of this tier to nightly ones."""
     if not tier or run_tier(config) == NIGHTLY:
         return False
-    return tier == NIGHTLY or (run_config(config).timed and (tier == CHECK or on_gpu))
+    return tier == NIGHTLY or (run_config(config).is_timed and (tier == CHECK or on_gpu))
 
 
-def params(
+def make_params(
     backends: Sequence[Backend], workloads: Sequence[Workload], chosen: Collection[Backend], left: Mapping[str, str]
 ) -> list[Any]:
     """A parameter for each workload and each of the chosen backends; what is left to other runs is marked so.
@@ -289,7 +291,7 @@ def params(
     return found
 
 
-def left_to_others(
+def find_left_to_others(
     settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
 ) -> dict[str, str]:
     """What the marker's `nightly`, `cpu` and `each` leave to other runs, as `params` takes it.
@@ -304,7 +306,7 @@ def left_to_others(
     """
     known = [workload.id for workload in workloads]
     cases = frozenset(f"{backend.name}-{workload}" for backend in backends for workload in known)
-    cpu, nightly = (_listed_workloads(settings, name, known, cases, where) for name in ("cpu", "nightly"))
+    cpu, nightly = (_read_workload_list(settings, name, known, cases, where) for name in ("cpu", "nightly"))
     if both := sorted(set(cpu) & set(nightly)):
         raise UsageError(f"{where}: the attnperf marker has {both[0]} in nightly= and in cpu=; leave it in nightly=")
     each = settings.get("each")
@@ -316,10 +318,10 @@ def left_to_others(
         raise UsageError(f"{where}: the attnperf marker has each={each!r}; allowed: a whole number of at least 1")
     if settings.get("timed", True):
         raise UsageError(f"{where}: the attnperf marker has each= and is timed; give nightly=[...], or timed=False")
-    return dict.fromkeys(_undealt([backend.name for backend in backends], known, each), NIGHTLY_MARK)
+    return dict.fromkeys(_find_undealt([backend.name for backend in backends], known, each), NIGHTLY_MARK)
 
 
-def _listed_workloads(
+def _read_workload_list(
     settings: Mapping[str, Any], keyword: str, known: Sequence[str], cases: Collection[str], where: str
 ) -> list[str]:
     """Ids of the workloads, and names of single cases, that a keyword of the marker lists, of those that are known."""
@@ -330,7 +332,7 @@ def _listed_workloads(
     return names
 
 
-def _undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> frozenset[str]:
+def _find_undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> frozenset[str]:
     dealt = set()
     turn = 0
     for backend in backends:
@@ -340,7 +342,7 @@ def _undealt(backends: Sequence[str], workloads: Sequence[str], each: int) -> fr
     return frozenset(f"{backend}-{workload}" for backend in backends for workload in workloads) - dealt
 
 
-def rank(path: Path, config: pytest.Config) -> int:
+def file_rank(path: Path, config: pytest.Config) -> int:
     """The place of a file among those that `--attnperf-first` names; behind them where it is not named."""
     first = run_config(config).first.replace(",", " ").split()
     names = [Path(name).stem for name in first]

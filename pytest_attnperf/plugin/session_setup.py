@@ -46,11 +46,11 @@ def device_for(config: pytest.Config) -> Device:
     provided = provided_device(config)
     if provided is not None:
         return provided
-    interpreting.begin()
+    interpreting.start_interpreting()
     try:
         from pytest_attnperf.measure.torch_device import TorchDevice
 
-        return TorchDevice.open(kind, interpreted=interpreting.interprets())
+        return TorchDevice.open(kind, interpreted=interpreting.is_interpreting())
     except AttnperfError as error:
         raise pytest.UsageError(str(error)) from error
     except ModuleNotFoundError as error:
@@ -81,14 +81,14 @@ class Collectors:
     cases: CaseCollector
     code: CodeCollector
 
-    def register(self) -> None:
+    def register_all(self) -> None:
         """Ask every conftest what there is, before tests are parametrised. Raises UsageError for an unknown backend."""
-        self.cases.register()
+        self.cases.register_backends()
         self.code.backends = self.cases.wanted_backends()
-        self.code.register()
+        self.code.register_kernels()
 
     @property
-    def registered(self) -> bool:
+    def has_registered(self) -> bool:
         """Whether a conftest has named a backend or a kernel: other projects hear nothing of this plugin."""
         return bool(len(self.cases.registry) or len(list(self.code.registry)))
 

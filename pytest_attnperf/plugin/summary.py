@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.baselines.published import PublishedFigure, figures_for, load_published
-from pytest_attnperf.correctness.what_ran import identity
+from pytest_attnperf.correctness.what_ran import compute_launch_identity
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.gate.suite_findings import run_findings
+from pytest_attnperf.gate.suite_findings import list_run_findings
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.ending import Ended, has_profiles
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.records.code import CODE_SUITE
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.code_objects import code_line, code_table, code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, cost_line, determinism_lines, interleaved_line
-from pytest_attnperf.reports.run.joined import of_one
-from pytest_attnperf.reports.run.overview import EXCUSED, is_told
+from pytest_attnperf.reports.run.joined import join_single
+from pytest_attnperf.reports.run.overview import EXCUSED, is_reported
 from pytest_attnperf.reports.run.profile_cases import case_lines
-from pytest_attnperf.reports.run.run_text import is_long, one_line_of, section_title, suite_sections, worst_table
+from pytest_attnperf.reports.run.run_text import format_run_line, is_long, section_title, suite_sections, worst_table
 from pytest_attnperf.reports.run.stages import stage_text
 from pytest_attnperf.reports.run.tables import published_table, together_table, tolerance_notes
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
@@ -34,7 +34,7 @@ from pytest_attnperf.session.card_spread import slow_card_lines
 from pytest_attnperf.session.plausibility import CHANGED
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 LOG_WIDTH = 132
 """Columns of a table that is written to a file: every column of the table, and still readable."""
@@ -52,7 +52,7 @@ class ShownRow:
     source: str
 
     @classmethod
-    def of(cls, figure: PublishedFigure) -> ShownRow:
+    def from_figure(cls, figure: PublishedFigure) -> ShownRow:
         """The time as printed there; the report's title, date, device and method as source."""
         row, report = figure.row, figure.report
         source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
@@ -94,21 +94,26 @@ class Summary:
             said += [*unresolved_lines(run), *kernel_lines(run), *run.notes, *condition_lines(run)]
             said += timed_for_want_of_code(run) if run_config(self.config).changed else []
             said += slow_card_lines(run)
-            said += [interleaved_line(run), *determinism_lines(run.cases), cost_line(run), *run_findings(run.cases)]
+            said += [
+                interleaved_line(run),
+                *determinism_lines(run.cases),
+                cost_line(run),
+                *list_run_findings(run.cases),
+            ]
             said = [one_line(line, TEXT_LIMIT) for line in said]
         elif verbosity == -1:
-            said.append(worst_table(of_one(run), width=_width(), ink=ink))
+            said.append(worst_table(join_single(run), width=_terminal_width(), ink=ink))
         if verbosity >= -1:
-            said += [line for feature in self.features for line in feature.lines(run)]
+            said += [line for feature in self.features for line in feature.render_lines(run)]
             said += closing_lines(run, self.ended.results, ink=ink)
         else:
-            said.append(one_line_of(run))
-        self._write(filter(None, said))
+            said.append(format_run_line(run))
+        self._write_lines(filter(None, said))
 
     def _show_tables(self, ink: Ink, *, verbose: bool) -> None:
         """What is worst of a long run, and a section per suite and for compiled kernels."""
-        run, reporter, width = self.ended.run, self.reporter, _width()
-        joined = of_one(run)
+        run, reporter, width = self.ended.run, self.reporter, _terminal_width()
+        joined = join_single(run)
         worst = worst_table(joined, width=width, ink=ink) if is_long(joined) else ""
         if worst:
             reporter.section("attnperf: worst first")
@@ -116,7 +121,7 @@ class Summary:
         for part in suite_sections(joined, width=width, ink=ink, verbose=verbose):
             reporter.section(f"attnperf: {section_title(part, several=False)}")
             reporter.write_line(part.text)
-            published = self._published(sorted({case.key.workload for case in part.cases}), width, ink)
+            published = self._render_published(sorted({case.key.workload for case in part.cases}), width, ink)
             for text in filter(None, (stage_text(part.cases, width), together_table(part.cases, width), published)):
                 reporter.write_line("")
                 reporter.write_line(text)
@@ -126,20 +131,20 @@ class Summary:
 
     def _show_sections(self) -> None:
         """What features have to say at length."""
-        for title, lines in (feature.section(self.ended.run, _width()) for feature in self.features):
+        for title, lines in (feature.render_section(self.ended.run, _terminal_width()) for feature in self.features):
             if lines:
                 self.reporter.section(title)
-                self._write(lines)
+                self._write_lines(lines)
 
     def _show_reasons(self) -> None:
         """Why the run fails although every test passed."""
-        self._write(f"exit status 1: {one_line(reason, TEXT_LIMIT)}" for reason in self.ended.failed_by)
+        self._write_lines(f"exit status 1: {one_line(reason, TEXT_LIMIT)}" for reason in self.ended.failed_by)
 
     def _show_proof(self, verbosity: int) -> None:
         """What a run that only checks has to say beside pytest's own report: often nothing."""
         run = self.ended.run
         if verbosity <= -2:
-            self._write(filter(None, [code_line(run.code)]))
+            self._write_lines(filter(None, [code_line(run.code)]))
             return
         self._show_sections()
         lines = [*tolerance_notes(run.cases), *determinism_lines(run.cases)]
@@ -148,9 +153,9 @@ class Summary:
             lines.append(f"results: {self.ended.results}")
         if lines:
             self.reporter.section("attnperf")
-        self._write(one_line(line, TEXT_LIMIT) for line in lines)
+        self._write_lines(one_line(line, TEXT_LIMIT) for line in lines)
 
-    def _published(self, workloads: list[str], width: int, ink: Ink) -> str:
+    def _render_published(self, workloads: list[str], width: int, ink: Ink) -> str:
         """What reports have printed of these workloads, for orientation; '' when nothing."""
         asked = run_config(self.config)
         try:
@@ -158,14 +163,14 @@ class Summary:
         except BaselineError as error:
             return str(error)
         figures = [figure for workload in workloads for figure in figures_for(reports, workload)]
-        return published_table([ShownRow.of(figure) for figure in figures], width=width, ink=ink)
+        return published_table([ShownRow.from_figure(figure) for figure in figures], width=width, ink=ink)
 
-    def _write(self, lines: Iterable[str]) -> None:
+    def _write_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.reporter.write_line(line)
 
 
-def _width() -> int:
+def _terminal_width() -> int:
     """Columns of the terminal, or of a log."""
     return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
 
@@ -173,45 +178,46 @@ def _width() -> int:
 def unresolved_lines(run: RunResult) -> list[str]:
     """What kept cases from being gated or excuses them, the first few of each kind, with what to do; and warnings."""
     lines: list[str] = []
-    open_ones = [case for case in run.cases if is_told(case) and not (case.fails and case.verdict in EXCUSED)]
+    open_ones = [case for case in run.cases if is_reported(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
         cases = [case for case in open_ones if case.verdict is verdict]
         lines += [f"{verdict.value}: {case.key}: {case.summary}" for case in cases[:SHOWN_UNRESOLVED]]
         if len(cases) > SHOWN_UNRESOLVED:
             lines.append(f"{verdict.value}: {len(cases) - SHOWN_UNRESOLVED} more")
     notes = [note for case in run.cases for note in case.notes]
-    local = of_kind(notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
+    local = filter_notes(notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
     if local:
         lines.append(
-            f"{len(local)} cases were held against .attnperf/local, {len(of_kind(local, NoteKind.LOCAL_NEW))} of them "
+            f"{len(local)} cases were held against .attnperf/local, "
+            f"{len(filter_notes(local, NoteKind.LOCAL_NEW))} of them "
             "recorded in this run: it shows that code agrees with itself, not that it got no slower"
         )
-    close = [f"warning: {line}" for line in noted(run, NoteKind.NEAR_FLOOR)]
-    needless = noted(run, NoteKind.NEEDLESS)
+    close = [f"warning: {line}" for line in list_notes(run, NoteKind.NEAR_FLOOR)]
+    needless = list_notes(run, NoteKind.NEEDLESS)
     if len(needless) > SHOWN_UNRESOLVED:
         more = len(needless) - SHOWN_UNRESOLVED
         needless = [*needless[:SHOWN_UNRESOLVED], f"quarantined until a date, and not slower: {more} more"]
-    changed = noted(run, NoteKind.CHANGED, NoteKind.DRIFTED)
+    changed = list_notes(run, NoteKind.CHANGED, NoteKind.DRIFTED)
     if len(changed) > SHOWN_UNRESOLVED:
         changed = [*changed[:SHOWN_UNRESOLVED], f"{CHANGED} in {len(changed) - SHOWN_UNRESOLVED} more cases"]
-    return lines + close + needless + changed + _without_stages(run)
+    return lines + close + needless + changed + _list_without_stages(run)
 
 
-def noted(run: RunResult, *kinds: NoteKind) -> list[str]:
+def list_notes(run: RunResult, *kinds: NoteKind) -> list[str]:
     """Notes of these kinds, each behind its case."""
-    return [f"{case.key}: {note}" for case in run.cases for note in of_kind(case.notes, *kinds)]
+    return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, *kinds)]
 
 
 def timed_for_want_of_code(run: RunResult) -> list[str]:
     """Of a run that times only what has changed: how many cases it timed because nobody can say whether they have."""
-    unknown = sum(bool(case.first) and identity(case.launches) is None for case in run.cases)
+    unknown = sum(bool(case.first) and compute_launch_identity(case.launches) is None for case in run.cases)
     why = "the machine code is not known: a library's kernels, or operators on a CPU"
     return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
 
 
-def _without_stages(run: RunResult) -> list[str]:
+def _list_without_stages(run: RunResult) -> list[str]:
     """Cases whose stages were to be timed and could not be, the first few, each with the reason."""
-    found = [(case.key, note) for case in run.cases for note in of_kind(case.notes, NoteKind.NO_STAGES)]
+    found = [(case.key, note) for case in run.cases for note in filter_notes(case.notes, NoteKind.NO_STAGES)]
     lost = [f"{key}: {note.about}" for key, note in found]
     more = len(lost) - SHOWN_UNRESOLVED
     return [*lost[:SHOWN_UNRESOLVED], f"stages were not timed: of {more} more cases"] if more > 0 else lost
@@ -232,14 +238,14 @@ LOST_SHOWN = 5
 class Profiles(Feature):
     """Of a run that profiles."""
 
-    def section(self, run: RunResult, width: int) -> tuple[str, Sequence[str]]:
+    def render_section(self, run: RunResult, width: int) -> tuple[str, Sequence[str]]:
         """What binds each profiled case, and which cases have no profile, the first few, each with the reason."""
-        lost = noted(run, NoteKind.NOT_PROFILED)
+        lost = list_notes(run, NoteKind.NOT_PROFILED)
         if len(lost) > LOST_SHOWN:
             lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
         return "attnperf: profiles", [*case_lines(run, width), *(one_line(line, TEXT_LIMIT) for line in lost)]
 
 
-def make_feature(_given: Given) -> Profiles:
+def make_feature(_given: FeatureContext) -> Profiles:
     """Of a run that profiles."""
     return Profiles()

@@ -14,9 +14,9 @@ import pytest
 
 from pytest_attnperf.backends import Backend
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.cases import CaseCollector, pair_of, switches
+from pytest_attnperf.plugin.cases import CaseCollector, pair_of, read_switches
 from pytest_attnperf.plugin.keys import case_key
-from pytest_attnperf.plugin.launching import launch_plan
+from pytest_attnperf.plugin.launching import make_launch_plan
 from pytest_attnperf.plugin.options import BY_NAME
 from pytest_attnperf.plugin.own_pytest import Collecting, work_with
 from pytest_attnperf.plugin.selection import find_backend
@@ -50,7 +50,7 @@ class TuningProject:
     kind_reason: str
     items: tuple[pytest.Item, ...]
 
-    def workloads(self, texts: Sequence[str]) -> list[Workload]:
+    def list_workloads(self, texts: Sequence[str]) -> list[Workload]:
         """The workloads that lines, ids and files name, each once; all of the suites where there are none.
 
         Raises WorkloadError naming the text.
@@ -60,15 +60,15 @@ class TuningProject:
         found = [workload for text in texts for workload in workloads_from_text(text, self.family)]
         return list({workload.id: workload for workload in found}.values())
 
-    def key(self, workload: Workload) -> CaseKey:
+    def key_of(self, workload: Workload) -> CaseKey:
         """The case that workers of `plan` have of this workload."""
         first = case_key(self.items[0])
         assert first is not None
         return replace(first, workload=workload.id)
 
-    def plan(self, workloads: Sequence[Workload]) -> LaunchPlan:
+    def make_plan(self, workloads: Sequence[Workload]) -> LaunchPlan:
         """How workers are started that have this backend on these workloads, through the test file with most cases."""
-        plan = launch_plan(self.config, self.items[:1])
+        plan = make_launch_plan(self.config, self.items[:1])
         path = plan.scratch / WORKLOADS_FILE
         path.write_text("".join(f"{json.dumps(workload.id)}\n" for workload in workloads), encoding="utf-8")
         chosen = [f"{BY_NAME['workload'].flag}={path}", f"{BY_NAME['backend'].flag}={self.backend.name}"]
@@ -84,15 +84,15 @@ class _CollectingProject(Collecting):
 
     def work_on(self, session: pytest.Session) -> int:
         """Work on the project."""
-        return self._work(self._project(session))
+        return self._work(self._make_project(session))
 
-    def _project(self, session: pytest.Session) -> TuningProject:
+    def _make_project(self, session: pytest.Session) -> TuningProject:
         cases = session.config.pluginmanager.get_plugin("attnperf-cases")
         assert isinstance(cases, CaseCollector)
         backend = find_backend(self._backend, cases.registry, cases.families)
         family = cases.families.get(self._family or _only_family(backend))
         if family.name not in backend.families:
-            raise UsageError(f"{backend.name} implements {_listed(backend.families)}, not {family.name}")
+            raise UsageError(f"{backend.name} implements {_join_names(backend.families)}, not {family.name}")
         items = _largest_first([item for item in session.items if _is_case_of(item, backend, family.name)])
         if not items:
             raise UsageError(
@@ -111,7 +111,7 @@ class _CollectingProject(Collecting):
         return TuningProject(session.config, backend, family, workloads, _workloads_of(others), kind, why, tuple(items))
 
 
-def collected(
+def collect_project(
     work: Callable[[TuningProject], int], backend: str, family: str = "", suite: str = "", *options: str
 ) -> int:
     """What `work` gives, called with the project, whose tests were collected and not run; as `work_with`.
@@ -125,7 +125,7 @@ def _is_case_of(item: pytest.Item, backend: Backend, family: str) -> bool:
     pair = pair_of(item) if case_key(item) is not None else None
     if pair is None or (pair[0].name, pair[1].family) != (backend.name, family):
         return False
-    return switches(item)["timed"]
+    return read_switches(item)["timed"]
 
 
 def _workloads_of(items: Sequence[pytest.Item]) -> tuple[Workload, ...]:
@@ -142,9 +142,9 @@ def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 def _only_family(backend: Backend) -> str:
     if len(backend.families) != 1:
-        raise UsageError(f"{backend.name} implements {_listed(backend.families)}; choose one with --family")
+        raise UsageError(f"{backend.name} implements {_join_names(backend.families)}; choose one with --family")
     return backend.families[0]
 
 
-def _listed(names: Sequence[str] | frozenset[str]) -> str:
+def _join_names(names: Sequence[str] | frozenset[str]) -> str:
     return ", ".join(sorted(names))

@@ -31,7 +31,7 @@ from pytest_attnperf.plugin.session_setup import (
 )
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers.compile_server import CompileServer
-from pytest_attnperf.workers.device import forks
+from pytest_attnperf.workers.device import can_fork
 from pytest_attnperf.workers.forking import Obstacle, Requests, find_obstacle, spare_driver
 from pytest_attnperf.workers.launch import TEMPLATE
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError
@@ -55,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Make ready to interpret, before any conftest imports a library that asks Triton for its driver."""
-    interpreting.begin()
-    early_config.add_cleanup(interpreting.end)
+    interpreting.start_interpreting()
+    early_config.add_cleanup(interpreting.stop_interpreting)
     if (early_config.known_args_namespace.attnperf_worker_fd or "").startswith(TEMPLATE):
         early_config.stash[UNDO] = spare_driver()
 
@@ -67,13 +67,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
     _die_with_controller()
-    channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else channel_of(text)
+    channel = Requests(int(text[len(TEMPLATE) :])) if text.startswith(TEMPLATE) else open_channel(text)
     with usage_errors():
         collectors = make_collectors(config)
-    config.pluginmanager.register(WorkerSession(config, channel, collectors.register), "attnperf-worker")
+    config.pluginmanager.register(WorkerSession(config, channel, collectors.register_all), "attnperf-worker")
 
 
-def channel_of(text: str) -> Channel:
+def open_channel(text: str) -> Channel:
     """The channel of `--attnperf-worker-fd`: '7' for a socket, '10,11' for an end to read and one to write.
 
     Raises pytest.UsageError when it is neither, or names a descriptor that is not open.
@@ -115,7 +115,7 @@ class WorkerSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Serve until the controller ends the session or goes away."""
-        channel = self._channel(None if session.testsfailed else self._obstacle)
+        channel = self._open_channel(None if session.testsfailed else self._find_obstacle)
         if channel is None:
             return True
         if session.testsfailed:
@@ -129,10 +129,10 @@ class WorkerSession:
         with contextlib.suppress(ChannelClosedError):
             server.announce()
             self._announced = True
-            self._serve(server, items)
+            self._serve_items(server, items)
         return True
 
-    def _channel(self, find: Callable[[], Obstacle | None] | None) -> Channel | None:
+    def _open_channel(self, find: Callable[[], Obstacle | None] | None) -> Channel | None:
         """To the controller of this worker. Of a template: in every worker that it forks, or its own where `find` finds
         what keeps it from forking any, as does a None; None where no worker is wanted.
         """
@@ -150,9 +150,9 @@ class WorkerSession:
         self._asked = Channel.from_fd(requested.channel)
         return self._asked
 
-    def _obstacle(self) -> Obstacle | None:
+    def _find_obstacle(self) -> Obstacle | None:
         provided = provided_device(self._config)
-        if provided is not None and not forks(provided):
+        if provided is not None and not can_fork(provided):
             return Obstacle.DEVICE
         return find_obstacle()
 
@@ -169,7 +169,7 @@ class WorkerSession:
         """Tell a controller that still waits for the first message."""
         if self._announced:
             return
-        channel = self._channel(None)
+        channel = self._open_channel(None)
         if channel is not None:
             with contextlib.suppress(ChannelClosedError):
                 channel.send({"event": "failed", "message": f"the worker's pytest ended with {exitstatus!s}"})
@@ -183,7 +183,7 @@ class WorkerSession:
         """Keep pytest-timeout from killing a case that waits for its next request; the controller has limits."""
         return True
 
-    def _serve(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
+    def _serve_items(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
         while (request := server.next_item()) is not None:
             key = CaseKey(**request["key"])
             if key not in items:
@@ -195,22 +195,22 @@ class WorkerSession:
             # What the case promised last time needs no longer: pytest would refuse an item whose chain of collectors
             # is not the one that stands. There is no public way to ask for this.
             item.session._setupstate.teardown_exact(item)
-            with _recorded():
+            with _record_launches():
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            server.item_finished(*_ending(self._reports))
+            server.report_item_finished(*_find_outcome(self._reports))
 
 
-def _recorded() -> contextlib.AbstractContextManager[None]:
+def _record_launches() -> contextlib.AbstractContextManager[None]:
     """Writes down every launch, where the controller asked for it: a case broke a process like this one."""
     path = os.environ.get(flight_recorder.VARIABLE)
-    return flight_recorder.recording(Path(path)) if path else contextlib.nullcontext()
+    return flight_recorder.record_launches(Path(path)) if path else contextlib.nullcontext()
 
 
-def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
+def _find_outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
     """The item's outcome and the text of the phase that decided it."""
     for report in reports:
         if report.failed:
-            return "failed", f"{report.when}: {_what_failed(report)}"
+            return "failed", f"{report.when}: {_describe_failure(report)}"
     for report in reports:
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
@@ -218,7 +218,7 @@ def _ending(reports: list[pytest.TestReport]) -> tuple[str, str]:
     return "passed", ""
 
 
-def _what_failed(report: pytest.TestReport) -> str:
+def _describe_failure(report: pytest.TestReport) -> str:
     """The error's first line, so that it can stand alone, and the traceback behind it, where there is one."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is None or crash.message == f"Failed: {report.longreprtext}":  # pytest.fail(..., pytrace=False)

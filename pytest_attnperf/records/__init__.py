@@ -122,16 +122,16 @@ class Fingerprint:
     must_match: dict[str, str]
     named: dict[str, str]
 
-    def mismatches(self, other: Fingerprint) -> list[str]:
+    def list_mismatches(self, other: Fingerprint) -> list[str]:
         """Fields that must match and do not, as 'field: ours, theirs'; empty when comparable."""
-        return _differences(self.must_match, other.must_match)
+        return _list_differences(self.must_match, other.must_match)
 
-    def changes(self, other: Fingerprint) -> list[str]:
+    def list_changes(self, other: Fingerprint) -> list[str]:
         """Named fields that differ, as 'field: ours, theirs'."""
-        return _differences(self.named, other.named)
+        return _list_differences(self.named, other.named)
 
 
-def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
+def _list_differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
     keys = sorted(ours.keys() | theirs.keys(), key=lambda key: (key != "timer", key))  # whose method may differ, too
     both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in keys]
     return [f"{key}: {here} here, {there} stored" for key, here, there in both if here != there]
@@ -201,8 +201,9 @@ class CheckReport:
     repeats     calls on the same inputs whose bits were compared; 0 where nobody asked
     bit_equal   whether all of these agreed in every bit; None where nobody asked
     notes       what a reader must know of the proof, though nothing is wrong
-    coarseness  of each output, the yardstick's error on the timed inputs in units of the result (`Expected.coarseness`)
-    truth       of what the reference of a gated function gives for them, and of these inputs: (rms, projection)
+    coarseness  of each output, the yardstick's error on the timed inputs in units of the result
+    (`Expected.measure_coarseness`) truth       of what the reference of a gated function gives for them, and of these
+    inputs: (rms, projection)
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -221,7 +222,7 @@ class CheckReport:
         """True when something was compared and nothing was found wrong; an empty report proves nothing."""
         return bool(self.figures) and not self.problems
 
-    def joined(self, then: CheckReport) -> CheckReport:
+    def merge_with(self, then: CheckReport) -> CheckReport:
         """Both reports as one: right only if neither found a problem."""
         both = sorted(self.parts.keys() | then.parts.keys())
         parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}

@@ -23,7 +23,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     the old file is then as it was and nothing is left beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
+    temporary = path.with_name(f".{path.name}.{_machine_token()}-{os.getpid()}.{uuid.uuid4().hex[:8]}{_SUFFIX}")
     try:
         with temporary.open("xb") as stream:
             stream.write(data)
@@ -53,11 +53,11 @@ def _remove_abandoned(path: Path) -> None:
 def _writer_is_dead(rest: str) -> bool:
     """Whether a name that ends so is of a process of this machine that is no more."""
     machine, _, number = rest.partition(".")[0].partition("-")
-    return machine == _machine() and number.isdecimal() and not Path("/proc", number).exists()
+    return machine == _machine_token() and number.isdecimal() and not Path("/proc", number).exists()
 
 
 @functools.lru_cache(maxsize=1)
-def _machine() -> str:
+def _machine_token() -> str:
     """What tells processes apart that have the same number: a start of a machine, and a container on it."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/pid")

@@ -25,11 +25,11 @@ class KernelCounter:
     median: float
     dispatches: int
 
-    def counts(self, launch: Launch) -> bool:
+    def was_read_of(self, launch: Launch) -> bool:
         """Whether it was read of such a launch: the same name, and as many work-items where both are known."""
         if launch.kind != "kernel" or plain_name(launch.name) != self.kernel:
             return False
-        items = work_items(launch)
+        items = count_work_items(launch)
         return self.grid_items is None or items is None or items == self.grid_items
 
 
@@ -57,15 +57,15 @@ BYTES_PER_KIB = 1024
 HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum"))
 
 
-def readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
+def make_readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
     """Every kernel and grid, in the order they are first named; those of which nothing is known are there, too."""
     found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
     for counter in counters:
         found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter
-    return tuple(_reading(kernel, items, by_name) for (kernel, items), by_name in found.items())
+    return tuple(_make_reading(kernel, items, by_name) for (kernel, items), by_name in found.items())
 
 
-def _reading(kernel: str, grid_items: int | None, by_name: dict[str, KernelCounter]) -> KernelReadings:
+def _make_reading(kernel: str, grid_items: int | None, by_name: dict[str, KernelCounter]) -> KernelReadings:
     value = {name: counter.median for name, counter in by_name.items()}
     both = "FETCH_SIZE" in value and "WRITE_SIZE" in value
     return KernelReadings(
@@ -74,8 +74,8 @@ def _reading(kernel: str, grid_items: int | None, by_name: dict[str, KernelCount
         dispatches=min(counter.dispatches for counter in by_name.values()),
         traffic_bytes=(value["FETCH_SIZE"] + value["WRITE_SIZE"]) * BYTES_PER_KIB if both else None,
         l2_hit=_hit_rate(value),
-        occupancy=_of_percent(value.get("OccupancyPercent")),
-        matrix_busy=_of_percent(value.get("MfmaUtil")),
+        occupancy=_percent_to_fraction(value.get("OccupancyPercent")),
+        matrix_busy=_percent_to_fraction(value.get("MfmaUtil")),
     )
 
 
@@ -83,17 +83,17 @@ def _hit_rate(value: dict[str, float]) -> float | None:
     for hit, miss in HIT_AND_MISS:
         if hit in value and miss in value and value[hit] + value[miss] > 0:
             return value[hit] / (value[hit] + value[miss])
-    return _of_percent(value.get("L2CacheHit"))
+    return _percent_to_fraction(value.get("L2CacheHit"))
 
 
-def _of_percent(value: float | None) -> float | None:
+def _percent_to_fraction(value: float | None) -> float | None:
     return None if value is None else value / 100
 
 
-def of_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
+def filter_by_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
     """Those that were read of one of these launches."""
     every = tuple(launches)
-    return [counter for counter in counters if any(counter.counts(launch) for launch in every)]
+    return [counter for counter in counters if any(counter.was_read_of(launch) for launch in every)]
 
 
 def plain_name(kernel: str) -> str:
@@ -116,7 +116,7 @@ def without_parameters(name: str) -> str:
     return name[:cut].rstrip() if cut else name
 
 
-def work_items(launch: Launch) -> int | None:
+def count_work_items(launch: Launch) -> int | None:
     """Threads of a whole launch; None where its grid or block is not known."""
     if not launch.grid or not launch.block:
         return None

@@ -12,32 +12,34 @@ from typing import Any
 from pytest_attnperf.errors import UsageError
 
 
-def listed_module(module: str, listing: str, text: str) -> ModuleType:
+def import_listed_module(module: str, listing: str, text: str) -> ModuleType:
     """The module that a line of the file `listing` names; `text` is in that line. Raises UsageError for none."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if not module.startswith(str(error.name)):
             raise  # something that it imports
-        raise UsageError(f"{place_in(listing, text)} names {text}: there is no {module.replace('.', '/')}.py") from None
+        raise UsageError(
+            f"{find_place(listing, text)} names {text}: there is no {module.replace('.', '/')}.py"
+        ) from None
 
 
-def listed_function(module: str, name: str, listing: str, text: str) -> Callable[..., Any]:
+def import_listed_function(module: str, name: str, listing: str, text: str) -> Callable[..., Any]:
     """A function of that module. Raises UsageError where it has none of this name."""
-    found = listed_module(module, listing, text)
+    found = import_listed_module(module, listing, text)
     if not hasattr(found, name):
-        raise UsageError(f"{found.__file__}:1: has no {name}(), and {place_in(listing, text)} names it")
+        raise UsageError(f"{found.__file__}:1: has no {name}(), and {find_place(listing, text)} names it")
     function: Callable[..., Any] = getattr(found, name)
     return function
 
 
-def place_in(path: str, text: str) -> str:
+def find_place(path: str, text: str) -> str:
     """'kernels/__init__.py:20': the first line of a file that holds this text; its first where none does."""
     lines = enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1)
     return f"{path}:{next((number for number, line in lines if text in line), 1)}"
 
 
-def place_of(kind: type) -> str:
+def find_class_place(kind: type) -> str:
     """'perf/conftest.py:12': where a class begins; its module where no source is known."""
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"

@@ -110,11 +110,11 @@ def kind_of(text: str) -> NoteKind:
     return text.kind if isinstance(text, Note) else NoteKind.PLAIN
 
 
-def reworded(note: str, text: str) -> str:
+def reword_note(note: str, text: str) -> str:
     """The note in other words."""
     return Note(note.kind, text, note.about) if isinstance(note, Note) else text
 
 
-def of_kind(texts: Iterable[str], *kinds: NoteKind) -> list[Note]:
+def filter_notes(texts: Iterable[str], *kinds: NoteKind) -> list[Note]:
     """Those of these kinds, in their order."""
     return [text for text in texts if isinstance(text, Note) and text.kind in kinds]

@@ -63,7 +63,7 @@ class KernelShape:
         """Workgroups of the launch; None where sizes are not known."""
         return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
 
-    def launch(self, calls: float) -> Launch:
+    def as_launch(self, calls: float) -> Launch:
         """As a call's launch that happens `calls` times."""
         block = self.workgroup or () if self.grid is not None else ()
         return Launch(self.name, self.kind, self.grid or (), block, self.lds_bytes or 0, calls)
@@ -95,7 +95,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Source:
+class ProfileSource:
     """One file (or live profiler) that was read.
 
     form      'rocprofv3 kernel_trace', 'rocprofv3 kernel_stats', 'rocpd', 'rocprof v1 results', 'torch.profiler', ...
@@ -216,7 +216,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Passes:
+class ForwardPasses:
     """How many forward passes (steps) a profile holds, inferred from counts of calls.
 
     count       None where nothing fits
@@ -247,7 +247,7 @@ class FirstCalls:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProfileFinding:
     """A contradiction, or a claim that was checked.
 
     rule      name of the rule
@@ -283,7 +283,7 @@ class ProfileSummary:
     """
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[ProfileSource, ...]
     agents: tuple[Agent, ...]
     total_ns: int
     calls: int
@@ -293,11 +293,11 @@ class ProfileSummary:
     span_ns: int | None = None
     busy_ns: int | None = None
     warm_up: str = ""
-    passes: Passes | None = None
+    passes: ForwardPasses | None = None
     first_calls: FirstCalls | None = None
     host: tuple[StatsRow, ...] = ()
     counters: tuple[KernelCounter, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ProfileFinding, ...] = ()
     advice: tuple[Advice, ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()

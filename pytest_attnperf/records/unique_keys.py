@@ -34,7 +34,7 @@ def require_unique_keys(
     try:
         if _OTHER_QUOTE not in data and data.count(b'"') == msgspec.json.encode(msgspec.json.decode(data)).count(b'"'):
             return
-        json.loads(data, object_pairs_hook=_unique)
+        json.loads(data, object_pairs_hook=_require_unique)
     except _TwiceError as twice:
         raise error(f"{source}: the key {twice.key[:200]!r} stands twice in one object: {advice}") from None
     except (ValueError, RecursionError, msgspec.MsgspecError) as cause:
@@ -47,7 +47,7 @@ class _TwiceError(Exception):
         self.key = key
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _require_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

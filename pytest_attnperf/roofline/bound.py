@@ -22,7 +22,14 @@ from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, Ceiling, DeviceCeilings
-from pytest_attnperf.roofline.bound_evidence import RDNA, Evidence, ceiling_text, evidence_of, launches_text, share_text
+from pytest_attnperf.roofline.bound_evidence import (
+    RDNA,
+    Evidence,
+    collect_evidence,
+    format_ceiling,
+    format_launches,
+    format_share_of_ceiling,
+)
 from pytest_attnperf.roofline.bound_rules import (
     ASSUMED_LAUNCH_US,
     DECIDING,
@@ -30,12 +37,12 @@ from pytest_attnperf.roofline.bound_rules import (
     NEAR,
     beyond_reason,
     compute_threshold,
-    idle_width,
+    format_roof,
+    has_idle_width,
+    is_near_ridge,
     memory_threshold,
-    near_ridge,
-    roof_text,
 )
-from pytest_attnperf.roofline.points import FLOPS, VECTOR, point_under, positive, roofs_of
+from pytest_attnperf.roofline.points import FLOPS, VECTOR, point_under, positive_or_none, roofs_of
 
 CALIBRATE = "attnperf calibrate-device on this device"
 
@@ -57,7 +64,7 @@ COUNTERS = "counters of bytes from memory and L2, matrix units busy, LDS conflic
 PROOF = "whether the work is really done (the correctness check of the same call), and the time by another timer"
 
 
-def classify(
+def classify_bound(
     figures: WorkloadFigures,
     time_us: float,
     *,
@@ -77,15 +84,22 @@ def classify(
     """
     roofs = roofs_of(figures, spec, ceilings, code, launches)
     point = point_under(figures, time_us, roofs)
-    if positive(time_us) is None:
+    if positive_or_none(time_us) is None:
         return BoundVerdict(BoundClass.UNDECIDED, f"a time of {time_us} us says nothing", "a time of this call", point)
-    seen = evidence_of(figures, time_us, roofs, launches, code, occupancy)
+    seen = collect_evidence(figures, time_us, roofs, launches, code, occupancy)
     if beyond := beyond_reason(seen):
-        return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, beyond), PROOF, point, impossible=True)
+        return BoundVerdict(BoundClass.UNDECIDED, _join_reasons(seen, beyond), PROOF, point, impossible=True)
     for bound, rule in DECIDING:
         if reason := rule(seen):
-            return BoundVerdict(bound, _sentence(seen, reason, *_beside(bound, seen)), _confirm(bound, seen), point)
-    return BoundVerdict(BoundClass.UNDECIDED, _sentence(seen, *_why_not(seen)), _decide(seen), point)
+            return BoundVerdict(
+                bound,
+                _join_reasons(seen, reason, *_list_remarks(bound, seen)),
+                _describe_confirmation(bound, seen),
+                point,
+            )
+    return BoundVerdict(
+        BoundClass.UNDECIDED, _join_reasons(seen, *_list_reasons_against(seen)), _describe_next_measurement(seen), point
+    )
 
 
 def counters_of(arch: str) -> str:
@@ -97,16 +111,16 @@ def counters_of(arch: str) -> str:
     return COUNTERS_CDNA if arch.startswith("gfx") else COUNTERS
 
 
-def _sentence(seen: Evidence, *parts: str) -> str:
+def _join_reasons(seen: Evidence, *parts: str) -> str:
     return "; ".join((*parts, *seen.roofs.notes))
 
 
-def _beside(bound: BoundClass, seen: Evidence) -> list[str]:
+def _list_remarks(bound: BoundClass, seen: Evidence) -> list[str]:
     """What else is true of a call whose class is known."""
     said = _no_matrix(seen)
-    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and near_ridge(seen):
+    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and is_near_ridge(seen):
         said.append("near the ridge: both roofs are near, and less of one alone gains little")
-    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and idle_width(seen.width):
+    if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and has_idle_width(seen.width):
         said.append(f"though {seen.width} do not fill the device")
     return said
 
@@ -116,10 +130,10 @@ def _no_matrix(seen: Evidence) -> list[str]:
     if not seen.roofs.vector or seen.compute is None:
         return []
     faster = [other for other in seen.roofs.every if other.unit == FLOPS and other.what != VECTOR]
-    return [f"no kernel holds a matrix instruction, whose roof is {ceiling_text(roof)}" for roof in faster]
+    return [f"no kernel holds a matrix instruction, whose roof is {format_ceiling(roof)}" for roof in faster]
 
 
-def _confirm(bound: BoundClass, seen: Evidence) -> str:
+def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
     """What would confirm a class that rests on less than a measured roof; '' where nothing is open."""
     if bound is BoundClass.CACHE and seen.cache is None:
         return f"{CALIBRATE} (the cache's own ceiling), and {PROOF}"
@@ -130,25 +144,27 @@ def _confirm(bound: BoundClass, seen: Evidence) -> str:
     return ""
 
 
-def _why_not(seen: Evidence) -> list[str]:
+def _list_reasons_against(seen: Evidence) -> list[str]:
     """Why no class holds, in figures."""
-    said = [*_unknown(seen), *_shares(seen), *_no_matrix(seen), *_hot_bytes(seen)]
-    if idle_width(seen.width):
-        said.append(f"{seen.width} use {share_text(seen.width.of_simds)} of the device" if seen.width else "")
+    said = [*_list_missing_figures(seen), *_list_shares(seen), *_no_matrix(seen), *_hot_bytes(seen)]
+    if has_idle_width(seen.width):
+        said.append(
+            f"{seen.width} use {format_share_of_ceiling(seen.width.of_simds)} of the device" if seen.width else ""
+        )
     if seen.occupancy is not None and seen.occupancy.limiters:
         fit = f"{seen.occupancy.whole_waves_per_simd:g} of {seen.occupancy.max_waves_per_simd} waves fit a SIMD"
         said.append(f"{fit} (limited by {', '.join(seen.occupancy.limiters)})")
     if seen.launch_us is not None:
         total = seen.launches * seen.launch_us
-        said.append(f"{launches_text(seen)}: {share_text(total / seen.time_us)} of the time")
+        said.append(f"{format_launches(seen)}: {format_share_of_ceiling(total / seen.time_us)} of the time")
     elif seen.on_gpu and seen.time_us <= FEW_LAUNCH_TIMES * ASSUMED_LAUNCH_US * seen.launches:
-        said.append(f"of {seen.time_us:.4g} us much may be {launches_text(seen)}; what one takes was not measured")
+        said.append(f"of {seen.time_us:.4g} us much may be {format_launches(seen)}; what one takes was not measured")
     return said or ["no figure of this call decides"]
 
 
-def _unknown(seen: Evidence) -> list[str]:
+def _list_missing_figures(seen: Evidence) -> list[str]:
     """What is missing of the work or the device."""
-    flops, moved = positive(seen.figures.flops), positive(seen.figures.bytes_min)
+    flops, moved = positive_or_none(seen.figures.flops), positive_or_none(seen.figures.bytes_min)
     said = []
     if flops is None and moved is None:
         said.append("the workload gives neither FLOPs nor bytes")
@@ -163,21 +179,23 @@ def _unknown(seen: Evidence) -> list[str]:
     return said
 
 
-def _shares(seen: Evidence) -> list[str]:
+def _list_shares(seen: Evidence) -> list[str]:
     """Both shares against what they would have to be."""
     said = []
     if seen.compute is not None and seen.roofs.compute is not None:
-        said.append(_against(seen, seen.roofs.compute, seen.compute, compute_threshold(seen.roofs.compute)))
+        said.append(
+            _format_share_against(seen, seen.roofs.compute, seen.compute, compute_threshold(seen.roofs.compute))
+        )
     if seen.dram and seen.roofs.dram is not None:
-        said.append(_against(seen, seen.roofs.dram, seen.dram, memory_threshold(seen.roofs.dram)))
+        said.append(_format_share_against(seen, seen.roofs.dram, seen.dram, memory_threshold(seen.roofs.dram)))
     if seen.compute and seen.rival and min(seen.compute, seen.rival) >= NEAR * max(seen.compute, seen.rival):
         said.append("both shares are alike: this intensity is near the ridge")
     return said
 
 
-def _against(seen: Evidence, ceiling: Ceiling, share: float, threshold: float) -> str:
+def _format_share_against(seen: Evidence, ceiling: Ceiling, share: float, threshold: float) -> str:
     verb = "decides from" if share < threshold else "is enough, but the other share is larger; it decides from"
-    return f"{roof_text(seen, ceiling, share)} ({verb} {share_text(threshold)})"
+    return f"{format_roof(seen, ceiling, share)} ({verb} {format_share_of_ceiling(threshold)})"
 
 
 def _hot_bytes(seen: Evidence) -> list[str]:
@@ -187,14 +205,16 @@ def _hot_bytes(seen: Evidence) -> list[str]:
         return []
     room = seen.roofs.cache_bytes
     cache = f"the {room / 2**20:.0f} MiB last-level cache" if room else "a last-level cache of unknown size"
-    all_of_them = f"its {traffic.total / 1e6:.4g} MB would be {share_text(seen.dram_most)} of memory's rate"
+    all_of_them = (
+        f"its {traffic.total / 1e6:.4g} MB would be {format_share_of_ceiling(seen.dram_most)} of memory's rate"
+    )
     if traffic.cached:
-        measured = "" if seen.cache is None else f", and are {share_text(seen.cache)} of the cache's"
+        measured = "" if seen.cache is None else f", and are {format_share_of_ceiling(seen.cache)} of the cache's"
         return [f"{all_of_them}, but {'fit' if room else 'may be in'} {cache}{measured}"]
     return [f"{all_of_them}, but part of them may be in {cache}"]
 
 
-def _decide(seen: Evidence) -> str:
+def _describe_next_measurement(seen: Evidence) -> str:
     """The measurement that would decide."""
     if not seen.on_gpu:
         return "a run on a GPU"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytest_attnperf.records import Launch, WorkloadFigures
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import Ceiling
-from pytest_attnperf.roofline.points import Roofs, Traffic, named, positive, traffic_of
+from pytest_attnperf.roofline.points import Roofs, Traffic, name_ceiling, positive_or_none, traffic_of
 
 SIMDS = 4
 """SIMDs of a CDNA compute unit and of a WGP, sub-partitions of an NVIDIA multiprocessor."""
@@ -92,7 +92,7 @@ class Evidence:
         return (self.dram_most if self.cache is None else self.cache) or 0.0
 
 
-def evidence_of(
+def collect_evidence(
     figures: WorkloadFigures,
     time_us: float,
     roofs: Roofs,
@@ -109,11 +109,11 @@ def evidence_of(
         time_us=time_us,
         roofs=roofs,
         traffic=traffic,
-        compute=share(positive(figures.flops), roofs.compute, time_us),
-        dram=share(traffic.dram if traffic else None, roofs.dram, time_us),
-        dram_most=share(traffic.total if traffic else None, roofs.dram, time_us),
-        cache=share(traffic.total, roofs.cache, time_us) if traffic and cached else None,
-        width=width_of(launches, code, occupancy, roofs.units, roofs.arch),
+        compute=compute_share(positive_or_none(figures.flops), roofs.compute, time_us),
+        dram=compute_share(traffic.dram if traffic else None, roofs.dram, time_us),
+        dram_most=compute_share(traffic.total if traffic else None, roofs.dram, time_us),
+        cache=compute_share(traffic.total, roofs.cache, time_us) if traffic and cached else None,
+        width=compute_width(launches, code, occupancy, roofs.units, roofs.arch),
         launches=counted or 1.0,
         counted=counted > 0,
         on_gpu=counted > 0 or not launches,
@@ -122,12 +122,12 @@ def evidence_of(
     )
 
 
-def share(work: float | None, ceiling: Ceiling | None, time_us: float) -> float | None:
+def compute_share(work: float | None, ceiling: Ceiling | None, time_us: float) -> float | None:
     """Part of a ceiling that this much work in this time is."""
     return None if work is None or ceiling is None else work / (time_us * ceiling.rate / MEGA)
 
 
-def width_of(
+def compute_width(
     launches: Sequence[Launch] | None,
     code: Sequence[KernelCode],
     occupancy: Occupancy | None,
@@ -150,23 +150,23 @@ def width_of(
     return Width(workgroups, max(1, units // 2) if paired else units, waves, simds)
 
 
-def rate_text(rate: float, unit: str) -> str:
+def format_rate_with_unit(rate: float, unit: str) -> str:
     """'7.613 TFLOP/s', '803 GB/s'."""
     return f"{rate / TERA:.4g} T{unit}" if unit == "FLOP/s" else f"{rate / GIGA:.4g} G{unit}"
 
 
-def share_text(share: float) -> str:
+def format_share_of_ceiling(share: float) -> str:
     """'0.4 %', '62 %', '314 %'."""
     percent = share * 100
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
-def ceiling_text(ceiling: Ceiling) -> str:
+def format_ceiling(ceiling: Ceiling) -> str:
     """'989.4 TFLOP/s (f16 matrix, measured)'."""
-    return f"{rate_text(ceiling.rate, ceiling.unit)} ({named(ceiling)})"
+    return f"{format_rate_with_unit(ceiling.rate, ceiling.unit)} ({name_ceiling(ceiling)})"
 
 
-def launches_text(seen: Evidence) -> str:
+def format_launches(seen: Evidence) -> str:
     """'11 launches', 'at least one launch' where they were not counted."""
     if not seen.counted:
         return "at least one launch"

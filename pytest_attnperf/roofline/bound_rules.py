@@ -13,13 +13,13 @@ from pytest_attnperf.roofline.bound_evidence import (
     RDNA,
     Evidence,
     Width,
-    ceiling_text,
-    launches_text,
-    rate_text,
-    share_text,
+    format_ceiling,
+    format_launches,
+    format_rate_with_unit,
+    format_share_of_ceiling,
 )
 from pytest_attnperf.roofline.floors import US_PER_S
-from pytest_attnperf.roofline.points import MEASURED, PEAK, VECTOR, named
+from pytest_attnperf.roofline.points import MEASURED, PEAK, VECTOR, name_ceiling
 
 COMPUTE_MEASURED, COMPUTE_PEAK = 0.50, 0.40
 """From here on more of the time is arithmetic than anything else; the best GEMM of an MI300X is 51 % of its peak."""
@@ -58,7 +58,7 @@ NEAR = 0.90
 def beyond_reason(seen: Evidence) -> str | None:
     """A share of a ceiling that no call can reach: the time, the work or the ceiling is another one than given."""
     for share, ceiling in ((seen.compute, seen.roofs.compute), (seen.dram, seen.roofs.dram)):
-        text = _beyond(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
+        text = _describe_excess(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
         if text is not None:
             return text
     return _beyond_width(seen)
@@ -75,21 +75,28 @@ def _beyond_width(seen: Evidence) -> str | None:
     if part == 1.0 or reached <= BEYOND_PEAK:
         return None
     return (
-        f"{width}, which would do {share_text(reached)} of their part of {ceiling_text(peak)}: impossible, so the "
+        f"{width}, which would do {format_share_of_ceiling(reached)} of their part of {format_ceiling(peak)}: "
+        f"impossible, so the "
         "time, the work or the grid is not what it is said to be"
     )
 
 
-def _beyond(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...]) -> str | None:
+def _describe_excess(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...]) -> str | None:
     rate = share * ceiling.rate
     peak = next((other for other in every if (other.kind, other.what) == (PEAK, ceiling.what)), None)
     if peak is not None and rate > peak.rate * BEYOND_PEAK:
-        said = f"{rate_text(rate, peak.unit)} is {share_text(rate / peak.rate)} of {ceiling_text(peak)}"
+        said = (
+            f"{format_rate_with_unit(rate, peak.unit)} is {format_share_of_ceiling(rate / peak.rate)} of "
+            f"{format_ceiling(peak)}"
+        )
         if peak.what == VECTOR:
             return f"{said}: impossible for plain f32 arithmetic; packed or dual-issued instructions reach twice of it"
         return f"{said}: impossible, so the time or the work is not what it is said to be"
     if peak is None and ceiling.kind == MEASURED and share > BEYOND_MEASURED:
-        said = f"{rate_text(rate, ceiling.unit)} is {share_text(share)} of {ceiling_text(ceiling)}"
+        said = (
+            f"{format_rate_with_unit(rate, ceiling.unit)} is {format_share_of_ceiling(share)} of "
+            f"{format_ceiling(ceiling)}"
+        )
         return f"{said}: impossible unless the calibration is wrong"
     return None
 
@@ -99,7 +106,7 @@ def compute_reason(seen: Evidence) -> str | None:
     share, ceiling = seen.compute, seen.roofs.compute
     if share is None or ceiling is None or share < compute_threshold(ceiling) or share < seen.rival:
         return None
-    return f"{roof_text(seen, ceiling, share)}; {rival_text(seen)}"
+    return f"{format_roof(seen, ceiling, share)}; {format_rival(seen)}"
 
 
 def memory_reason(seen: Evidence) -> str | None:
@@ -107,7 +114,7 @@ def memory_reason(seen: Evidence) -> str | None:
     share, ceiling = seen.dram, seen.roofs.dram
     if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
         return None
-    return f"{roof_text(seen, ceiling, share)}; {compute_text(seen)}"
+    return f"{format_roof(seen, ceiling, share)}; {format_compute(seen)}"
 
 
 def cache_reason(seen: Evidence) -> str | None:
@@ -119,10 +126,10 @@ def cache_reason(seen: Evidence) -> str | None:
     rate = traffic.total / seen.time_us * US_PER_S
     fits = f"its {traffic.total / 1e6:.4g} MB fit the {seen.roofs.cache_bytes / 2**20:.0f} MiB last-level cache"
     if seen.cache is not None and seen.roofs.cache is not None and seen.cache >= CACHE_MEASURED:
-        return f"{roof_text(seen, seen.roofs.cache, seen.cache)}; {fits}; {compute_text(seen)}"
+        return f"{format_roof(seen, seen.roofs.cache, seen.cache)}; {fits}; {format_compute(seen)}"
     if dram is not None and rate > dram.rate:
-        beyond = f"{rate_text(rate, 'B/s')} exceed memory's {ceiling_text(dram)}"
-        return f"{beyond}, so they come from a cache: {fits}; {compute_text(seen)}"
+        beyond = f"{format_rate_with_unit(rate, 'B/s')} exceed memory's {format_ceiling(dram)}"
+        return f"{beyond}, so they come from a cache: {fits}; {format_compute(seen)}"
     return None
 
 
@@ -133,8 +140,8 @@ def latency_reason(seen: Evidence) -> str | None:
     if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
         total = seen.launches * seen.launch_us
         return (
-            f"{launches_text(seen)} of {seen.launch_us:.3g} us (calibrated): {total:.3g} of {seen.time_us:.4g} us, "
-            f"{share_text(total / seen.time_us)}"
+            f"{format_launches(seen)} of {seen.launch_us:.3g} us (calibrated): {total:.3g} of {seen.time_us:.4g} us, "
+            f"{format_share_of_ceiling(total / seen.time_us)}"
         )
     return _tiny_reason(seen)
 
@@ -156,7 +163,7 @@ def _tiny_reason(seen: Evidence) -> str | None:
     reach = f"{seen.width} reach" if seen.width else f"even one of {units} compute units would reach"
     return (
         f"{seen.time_us:.4g} us are {seen.time_us / single / seen.launches:.2g} launch times ({known}) a launch, and "
-        f"the work is small: {reach} {share_text(max(shares) / used)} of that part of the nearest roof"
+        f"the work is small: {reach} {format_share_of_ceiling(max(shares) / used)} of that part of the nearest roof"
     )
 
 
@@ -181,10 +188,13 @@ def occupancy_reason(seen: Evidence) -> str | None:
         return None
     reached, used, ceiling = max(busy, key=lambda part: part[0])
     # One compute unit can draw more than its even part of a memory that it does not share with all others.
-    reach = f"reach {share_text(reached)} of their part" if reached <= 1 else "take more than their even part"
+    reach = (
+        f"reach {format_share_of_ceiling(reached)} of their part" if reached <= 1 else "take more than their even part"
+    )
     return (
-        f"{width} use {share_text(used)} of the device, and these {reach} of {ceiling_text(ceiling)}; the whole call "
-        f"reaches {share_text(reached * used)}"
+        f"{width} use {format_share_of_ceiling(used)} of the device, and these {reach} of "
+        f"{format_ceiling(ceiling)}; the whole call "
+        f"reaches {format_share_of_ceiling(reached * used)}"
     )
 
 
@@ -208,7 +218,7 @@ def memory_threshold(ceiling: Ceiling) -> float:
     return MEMORY_MEASURED if ceiling.kind == MEASURED else MEMORY_PEAK
 
 
-def near_ridge(seen: Evidence) -> bool:
+def is_near_ridge(seen: Evidence) -> bool:
     """Both shares are over their thresholds: at this intensity both roofs are near."""
     compute, dram = seen.roofs.compute, seen.roofs.dram
     if compute is None or dram is None or seen.compute is None or seen.dram is None:
@@ -216,33 +226,33 @@ def near_ridge(seen: Evidence) -> bool:
     return seen.compute >= compute_threshold(compute) and seen.dram >= memory_threshold(dram)
 
 
-def idle_width(width: Width | None) -> bool:
+def has_idle_width(width: Width | None) -> bool:
     """Whether parts of the device have nothing to do."""
     return width is not None and width.of_simds < 1.0
 
 
-def roof_text(seen: Evidence, ceiling: Ceiling, share: float) -> str:
+def format_roof(seen: Evidence, ceiling: Ceiling, share: float) -> str:
     """'620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)', and of the data sheet's where that is another."""
     rate = ceiling.rate * share
-    text = f"{rate_text(rate, ceiling.unit)}, {share_text(share)} of {ceiling_text(ceiling)}"
+    text = f"{format_rate_with_unit(rate, ceiling.unit)}, {format_share_of_ceiling(share)} of {format_ceiling(ceiling)}"
     beside = [other for other in seen.roofs.every if other.kind == PEAK and other.what == ceiling.what]
     if ceiling.kind == MEASURED and beside:
-        text += f" and {share_text(rate / beside[0].rate)} of {ceiling_text(beside[0])}"
+        text += f" and {format_share_of_ceiling(rate / beside[0].rate)} of {format_ceiling(beside[0])}"
     return text
 
 
-def rival_text(seen: Evidence) -> str:
+def format_rival(seen: Evidence) -> str:
     """What the way of the bytes was used: '5.8 % of memory's', 'at most' where some may come from a cache."""
     if seen.cache is not None:
-        return f"{share_text(seen.cache)} of the cache's"
+        return f"{format_share_of_ceiling(seen.cache)} of the cache's"
     if seen.traffic is None or seen.dram_most is None:
         return "no known share of memory's"
     most = "at most " if seen.traffic.dram < seen.traffic.total else ""
-    return f"{most}{share_text(seen.dram_most)} of memory's"
+    return f"{most}{format_share_of_ceiling(seen.dram_most)} of memory's"
 
 
-def compute_text(seen: Evidence) -> str:
+def format_compute(seen: Evidence) -> str:
     """'4.1 % of f16 matrix, peak', or that it is not known."""
     if seen.compute is None or seen.roofs.compute is None:
         return "no known share of compute's"
-    return f"{share_text(seen.compute)} of compute's ({named(seen.roofs.compute)})"
+    return f"{format_share_of_ceiling(seen.compute)} of compute's ({name_ceiling(seen.roofs.compute)})"

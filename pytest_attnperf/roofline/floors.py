@@ -43,7 +43,7 @@ class Plausibility:
     text: str
 
 
-def floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     """The larger of the compute and the memory bound; None where the table or the workload gives neither.
 
     Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32 and tf32, where
@@ -52,7 +52,11 @@ def floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     """
     if spec.confidence == UNRELIABLE:
         return None
-    bounds = [bound for bound in (_compute(figures, spec), _memory(figures, spec)) if bound is not None]
+    bounds = [
+        bound
+        for bound in (_compute_flops_floor(figures, spec), _compute_memory_floor(figures, spec))
+        if bound is not None
+    ]
     return max(bounds, key=lambda bound: bound.us, default=None)
 
 
@@ -67,7 +71,7 @@ def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausi
     return Plausibility("plausible", f"{share:.0%} of the floor: {figures}")
 
 
-def _compute(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+def _compute_flops_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     peak = spec.peak_flops(figures.dtype)
     if not figures.flops or peak is None:
         return None
@@ -76,7 +80,7 @@ def _compute(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     return Floor(figures.flops / peak * US_PER_S, "compute", how)
 
 
-def _memory(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
+def _compute_memory_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
     if figures.bytes_min is None:
         return None
     cached = spec.last_level_cache_bytes if figures.cache_state == "hot" else 0.0

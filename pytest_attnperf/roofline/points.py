@@ -73,8 +73,8 @@ class Traffic:
 
 def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> RooflinePoint:
     """The point of one call under these ceilings; rates are None for a time that is not positive."""
-    flops, moved = positive(figures.flops), positive(figures.bytes_min)
-    seconds = None if positive(time_us) is None else time_us / US_PER_S
+    flops, moved = positive_or_none(figures.flops), positive_or_none(figures.bytes_min)
+    seconds = None if positive_or_none(time_us) is None else time_us / US_PER_S
     roof_us, roof = max(least_times(figures, roofs), default=(None, ""))
     return RooflinePoint(
         time_us=time_us,
@@ -92,16 +92,16 @@ def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> Roofl
 
 def least_times(figures: WorkloadFigures, roofs: Roofs) -> list[tuple[float, str]]:
     """(microseconds, ceiling) of every ceiling that the work of a call meets."""
-    flops, traffic = positive(figures.flops), traffic_of(figures, roofs)
+    flops, traffic = positive_or_none(figures.flops), traffic_of(figures, roofs)
     found = [(flops, roofs.compute)] if flops else []
     if traffic is not None:
         found.append((traffic.total, roofs.cache) if traffic.cached else (traffic.dram, roofs.dram))
-    return [(work / roof.rate * US_PER_S, named(roof)) for work, roof in found if roof is not None and work]
+    return [(work / roof.rate * US_PER_S, name_ceiling(roof)) for work, roof in found if roof is not None and work]
 
 
 def traffic_of(figures: WorkloadFigures, roofs: Roofs) -> Traffic | None:
     """Where the bytes of a call must come from; None where the workload gives none."""
-    total = positive(figures.bytes_min)
+    total = positive_or_none(figures.bytes_min)
     if total is None:
         return None
     if figures.cache_state != "hot":
@@ -119,12 +119,12 @@ def roofs_of(
 ) -> Roofs:
     """The ceilings for a call: measured ones of this device, else the data sheet's; none of an unreliable row."""
     vector = is_vector(code, launches)
-    known, notes = _reliable(spec)
-    measured, unused = _of_this_device(ceilings, spec)
+    known, notes = _keep_reliable(spec)
+    measured, unused = _keep_own_ceilings(ceilings, spec)
     compute = [_measured_compute(figures.dtype, known, measured, vector), _peak_compute(figures.dtype, known, vector)]
     dram = [_measured_dram(measured), _peak_dram(known)]
     beside = _peak_compute(figures.dtype, known, vector=False) if vector else None
-    cache = _measured(measured.cache_bytes_per_s, BYTES, CACHE, measured) if measured else None
+    cache = _make_measured(measured.cache_bytes_per_s, BYTES, CACHE, measured) if measured else None
     size = known.last_level_cache_bytes if known else 0.0
     units = measured.compute_units if measured else spec.compute_units if spec else 0
     return Roofs(
@@ -136,7 +136,7 @@ def roofs_of(
         cache_bytes=size or None,
         units=units or None,
         arch=spec.arch if spec else measured.arch if measured else "",
-        launch_us=positive(measured.launch_us) if measured else None,
+        launch_us=positive_or_none(measured.launch_us) if measured else None,
         notes=(*notes, *unused),
     )
 
@@ -149,17 +149,17 @@ def is_vector(code: Sequence[KernelCode], launches: Sequence[Launch] | None = No
     return len(kernels) <= len(code) and not any(kernel.instructions.get("matrix") for kernel in code)
 
 
-def named(ceiling: Ceiling) -> str:
+def name_ceiling(ceiling: Ceiling) -> str:
     """'f16 matrix, measured' or 'DRAM, peak'."""
     return f"{ceiling.what}, {ceiling.kind}"
 
 
-def positive(value: float | None) -> float | None:
+def positive_or_none(value: float | None) -> float | None:
     """The value where it is a positive finite number, else None."""
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
-def _reliable(spec: DeviceSpec | None) -> tuple[DeviceSpec | None, tuple[str, ...]]:
+def _keep_reliable(spec: DeviceSpec | None) -> tuple[DeviceSpec | None, tuple[str, ...]]:
     if spec is None:
         return None, ()
     if spec.confidence == UNRELIABLE:
@@ -167,7 +167,7 @@ def _reliable(spec: DeviceSpec | None) -> tuple[DeviceSpec | None, tuple[str, ..
     return spec, ()
 
 
-def _of_this_device(
+def _keep_own_ceilings(
     ceilings: DeviceCeilings | None, spec: DeviceSpec | None
 ) -> tuple[DeviceCeilings | None, tuple[str, ...]]:
     if ceilings is None or spec is None:
@@ -197,24 +197,24 @@ def _measured_compute(
     rates = measured.flops_per_s
     if vector:
         of_vector_units = measured.arch.startswith(VECTOR_GEMM)
-        return _measured(rates.get("f32") if of_vector_units else None, FLOPS, VECTOR, measured)
+        return _make_measured(rates.get("f32") if of_vector_units else None, FLOPS, VECTOR, measured)
     if dtype not in ("f32", "tf32"):
-        return _measured(rates.get(dtype), FLOPS, f"{dtype} matrix", measured)
+        return _make_measured(rates.get(dtype), FLOPS, f"{dtype} matrix", measured)
     # A full f32 GEMM is no ceiling of calls that may round their inputs to tf32 or xf32.
     key = "tf32" if "tf32" in rates or (spec is not None and spec.f32_path in _SHORT_FLOAT_PATHS) else "f32"
-    return _measured(rates.get(key), FLOPS, _f32_path(spec) if spec else f"{key} matrix", measured)
+    return _make_measured(rates.get(key), FLOPS, _f32_path(spec) if spec else f"{key} matrix", measured)
 
 
 def _measured_dram(measured: DeviceCeilings | None) -> Ceiling | None:
     if measured is None:
         return None
     # How much of a call's bytes is written is not known, so the faster of both is what it cannot exceed.
-    rates = [rate for rate in (measured.copy_bytes_per_s, measured.read_bytes_per_s) if positive(rate)]
-    return _measured(max(filter(None, rates), default=None), BYTES, DRAM, measured)
+    rates = [rate for rate in (measured.copy_bytes_per_s, measured.read_bytes_per_s) if positive_or_none(rate)]
+    return _make_measured(max(filter(None, rates), default=None), BYTES, DRAM, measured)
 
 
-def _measured(rate: float | None, unit: str, what: str, measured: DeviceCeilings) -> Ceiling | None:
-    if positive(rate) is None or rate is None:
+def _make_measured(rate: float | None, unit: str, what: str, measured: DeviceCeilings) -> Ceiling | None:
+    if positive_or_none(rate) is None or rate is None:
         return None
     source = f"calibration of {measured.product}, {measured.processes} processes"
     return Ceiling(rate, unit, MEASURED, what, f"{source}, {measured.measured}" if measured.measured else source)
@@ -224,13 +224,15 @@ def _peak_compute(dtype: str, spec: DeviceSpec | None, vector: bool) -> Ceiling 
     if spec is None:
         return None
     if vector:
-        return _peak((spec.f32_vector_tflops or 0.0) * FLOPS_PER_TFLOP, FLOPS, VECTOR, f"data sheet of {spec.name}")
+        return _make_peak(
+            (spec.f32_vector_tflops or 0.0) * FLOPS_PER_TFLOP, FLOPS, VECTOR, f"data sheet of {spec.name}"
+        )
     at_most = spec.peak_flops(dtype)
     # Boards of some rows exceed their boost clock, so that no maximum is known: the boost clock's rate is a yardstick.
     rate = at_most if at_most is not None else _boost_rate(dtype, spec)
     clock = f"{spec.max_mhz:.0f} MHz" if at_most is not None else "boost clock, which boards may exceed"
     path = _f32_path(spec) if dtype in ("f32", "tf32") else f"{dtype} matrix"
-    return _peak(rate, FLOPS, path, f"data sheet of {spec.name}, {clock}")
+    return _make_peak(rate, FLOPS, path, f"data sheet of {spec.name}, {clock}")
 
 
 def _f32_path(spec: DeviceSpec) -> str:
@@ -244,8 +246,8 @@ def _boost_rate(dtype: str, spec: DeviceSpec) -> float | None:
 
 
 def _peak_dram(spec: DeviceSpec | None) -> Ceiling | None:
-    return _peak(spec.peak_bytes_per_s, BYTES, DRAM, f"data sheet of {spec.name}") if spec else None
+    return _make_peak(spec.peak_bytes_per_s, BYTES, DRAM, f"data sheet of {spec.name}") if spec else None
 
 
-def _peak(rate: float | None, unit: str, what: str, source: str) -> Ceiling | None:
-    return None if positive(rate) is None or rate is None else Ceiling(rate, unit, PEAK, what, source)
+def _make_peak(rate: float | None, unit: str, what: str, source: str) -> Ceiling | None:
+    return None if positive_or_none(rate) is None or rate is None else Ceiling(rate, unit, PEAK, what, source)

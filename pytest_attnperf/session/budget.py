@@ -20,16 +20,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pytest_attnperf.errors import WorkerError
-from pytest_attnperf.gate.limits import signed, tolerated_ratio
+from pytest_attnperf.gate.limits import format_signed, tolerated_ratio
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result, median_us_of
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import GATE_PLACE
-from pytest_attnperf.session.second_looks import Open, Sample, SampleCutError, undecided
+from pytest_attnperf.session.second_looks import Open, SampleCutError, SampleSize, mark_undecided
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.session.time_left import duration
+from pytest_attnperf.session.time_left import format_duration
 from pytest_attnperf.stats.comparison import standard_error, z_for
 from pytest_attnperf.stats.pairs import standard_error_of_pairs
 
@@ -63,63 +63,69 @@ class Budget:
     def spend_all(self) -> None:
         """Judge every case. What is interrupted leaves the suspects that it has not come to UNDECIDED."""
         try:
-            self._spend()
+            self._spend_time()
         finally:
             for suspect, seconds in self._suspects:
                 if suspect.case.key not in self.results:
                     why = "the run was interrupted before its second look was done"
-                    self._keep(suspect.case, undecided(_with_first_ratio(suspect), why), seconds)
+                    self._keep_result(suspect.case, mark_undecided(_with_first_ratio(suspect), why), seconds)
             self._ended = self.session.bench.clock()
 
-    def _spend(self) -> None:
-        start_s = self._started()
-        self._first_looks()
+    def _spend_time(self) -> None:
+        start_s = self._start_seconds()
+        self._take_first_looks()
         plan = self.session.bench.against.plan if self.session.bench.against is not None else None
         pair_s = 0.0 if plan is None else TURNS_PER_BLOCK * plan.budget_us / 1e6
         opened = [self._open_case(suspect, seconds, pair_s) for suspect, seconds in self._suspects]
-        shares = spend(opened, self.left, start_s)
+        shares = plan_shares(opened, self.left, start_s)
         for number, share in enumerate(shares, start=1):
             suspect, seconds = self._suspects[share.index]
-            self._second_look(suspect, seconds, share, opened[share.index])
-            self.say(f"second looks {number} of {len(shares)}, {duration(self.left)} of the budget left")
+            self._take_second_look(suspect, seconds, share, opened[share.index])
+            self.say(f"second looks {number} of {len(shares)}, {format_duration(self.left)} of the budget left")
 
     @property
     def left(self) -> float:
         """Seconds; never negative."""
         return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
-    def notes(self) -> tuple[str, ...]:
+    def describe_spending(self) -> tuple[str, ...]:
         """What the time went to, in a line; nothing before `spend_all` has ended."""
         if not self._ended:
             return ()
         text = (
-            f"budget {duration(self.seconds)}, {self._ended - self.began:.0f} s spent: first looks of "
-            f"{_counted(self._looked, 'case')} {self._first_seconds:.0f} s"
+            f"budget {format_duration(self.seconds)}, {self._ended - self.began:.0f} s spent: first looks of "
+            f"{_format_count(self._looked, 'case')} {self._first_seconds:.0f} s"
         )
         for pairs, unit in ((False, "processes"), (True, "pairs")):
             sizes = [units for units, of_pairs in self._units if of_pairs is pairs]
             if sizes:
-                text += f", {_counted(len(sizes), 'suspect')} got {_between(sizes)} {unit}{' each' * (len(sizes) > 1)}"
+                text += (
+                    f", {_format_count(len(sizes), 'suspect')} got {_format_range(sizes)} "
+                    f"{unit}{' each' * (len(sizes) > 1)}"
+                )
         without = len(self._suspects) - len(self._units)
-        text += f", {_counted(without, 'suspect')} got no second look" if without else ""
+        text += f", {_format_count(without, 'suspect')} got no second look" if without else ""
         missed = len(self.cases) - self._looked
-        return (f"{text}, {_counted(missed, 'case')} not measured" if missed else text,)
+        return (f"{text}, {_format_count(missed, 'case')} not measured" if missed else text,)
 
-    def _started(self) -> float:
+    def _start_seconds(self) -> float:
         """Seconds that a worker takes to start."""
         try:
-            self.session.bench.pool.ready(GATE_PLACE)
+            self.session.bench.pool.wait_until_ready(GATE_PLACE)
         except WorkerError:
             return 0.0  # said by every case
         return min(self.session.bench.clock() - self.began, START_MOST_S)
 
-    def _first_looks(self) -> None:
+    def _take_first_looks(self) -> None:
         for number, case in enumerate(self.cases, start=1):
             before = self.session.bench.clock()
             if self.left <= 0:
-                why = f"the budget of {duration(self.seconds)} ended before it was measured: nothing is proven of it"
+                why = (
+                    f"the budget of {format_duration(self.seconds)} ended before it was measured: nothing is "
+                    f"proven of it"
+                )
                 reasons = (Note(NoteKind.BUDGET, why),)
-                self._keep(case, case_result(case, Verdict.UNDECIDED, why, reasons=reasons), 0.0)
+                self._keep_result(case, case_result(case, Verdict.UNDECIDED, why, reasons=reasons), 0.0)
                 continue
             looked = self.session.first_look(case)
             now = self.session.bench.clock()
@@ -128,27 +134,27 @@ class Budget:
             if isinstance(looked, Open):
                 self._suspects.append((looked, seconds))
             else:
-                self._keep(case, looked, seconds)
-            self.say(f"first looks {number} of {len(self.cases)}, {duration(self.left)} of the budget left")
+                self._keep_result(case, looked, seconds)
+            self.say(f"first looks {number} of {len(self.cases)}, {format_duration(self.left)} of the budget left")
 
-    def _second_look(self, suspect: Open, first_seconds: float, share: Share, opened: OpenCase) -> None:
+    def _take_second_look(self, suspect: Open, first_seconds: float, share: BudgetShare, opened: OpenCase) -> None:
         before = self.session.bench.clock()
-        ended = f"the budget of {duration(self.seconds)} ended"
+        ended = f"the budget of {format_duration(self.seconds)} ended"
         if not share.units or opened.minimum * opened.unit_seconds > self.left:
             why = f"{ended} before its second look"
-            result = undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
+            result = mark_undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
         else:
-            sample = Sample(share.units, opened.minimum, lambda: self.left > 0)
+            sample = SampleSize(share.units, opened.minimum, lambda: self.left > 0)
             try:
                 result = self.session.second_look(suspect, sample)
                 self._units.append((len(result.pairs or result.second) or share.units, suspect.pairs))
             except SampleCutError as cut:
                 why = f"{ended} within its second look, after {cut.taken} of the {cut.least} that could decide it"
-                result = undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
-        self._keep(suspect.case, result, first_seconds + self.session.bench.clock() - before)
+                result = mark_undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
+        self._keep_result(suspect.case, result, first_seconds + self.session.bench.clock() - before)
 
-    def _keep(self, case: Case, result: CaseResult, seconds: float) -> None:
-        self.results[case.key] = self.session.finished(case, result, seconds)
+    def _keep_result(self, case: Case, result: CaseResult, seconds: float) -> None:
+        self.results[case.key] = self.session.finish_result(case, result, seconds)
 
     def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
         """What is known of a suspect before its second look; `seconds` of its first one.
@@ -179,15 +185,15 @@ def _with_first_ratio(suspect: Open) -> CaseResult:
     """What the first look found out, with the ratio that it saw in words: it decides nothing."""
     if suspect.screen is None:
         return suspect.base
-    seen = f"the first look saw {signed(suspect.screen.decision.ratio - 1)} against the stored baseline"
-    return undecided(suspect.base, Note(NoteKind.FIRST_LOOK, seen))
+    seen = f"the first look saw {format_signed(suspect.screen.decision.ratio - 1)} against the stored baseline"
+    return mark_undecided(suspect.base, Note(NoteKind.FIRST_LOOK, seen))
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _between(sizes: Sequence[int]) -> str:
+def _format_range(sizes: Sequence[int]) -> str:
     low, high = min(sizes), max(sizes)
     return f"{low}" if low == high else f"{low} to {high}"
 
@@ -227,11 +233,11 @@ class OpenCase:
     card_error: float = 0.0
 
     @property
-    def most(self) -> int:
+    def most_units(self) -> int:
         """More units than this are never planned."""
         return max(self.minimum, PAIRS_MAX if self.pairs else PROCESSES_MAX)
 
-    def openness(self, units: int) -> float:
+    def predict_openness(self, units: int) -> float:
         """What noise may do to a second look of so many units, over what would settle it; below 1 it is predicted to be
         decided, infinite where nothing can be predicted.
 
@@ -243,9 +249,12 @@ class OpenCase:
             return math.inf
         error = self._standard_error(self.relative_sd, units)
         if self.ratio > self.tolerated:
-            of_interval = _over((INTERVAL_Z + 1) * error, math.log(self.ratio / self.tolerated))
-            return max(of_interval, _over((self.z + 1) * error, math.log(self.ratio)))
-        return min(_over(self.z * error, self.tolerated - 1), _over(error, self.tolerated - self.ratio))
+            of_interval = _divide_or_infinity((INTERVAL_Z + 1) * error, math.log(self.ratio / self.tolerated))
+            return max(of_interval, _divide_or_infinity((self.z + 1) * error, math.log(self.ratio)))
+        return min(
+            _divide_or_infinity(self.z * error, self.tolerated - 1),
+            _divide_or_infinity(error, self.tolerated - self.ratio),
+        )
 
     def _standard_error(self, relative_sd: float, units: int) -> float:
         if self.pairs:
@@ -254,7 +263,7 @@ class OpenCase:
 
 
 @dataclass(frozen=True)
-class Share:
+class BudgetShare:
     """What one case gets.
 
     index     of the case among those that were given
@@ -267,7 +276,7 @@ class Share:
     seconds: float
 
 
-def spend(cases: Sequence[OpenCase], seconds: float, start_seconds: float = 0.0) -> list[Share]:
+def plan_shares(cases: Sequence[OpenCase], seconds: float, start_seconds: float = 0.0) -> list[BudgetShare]:
     """A share for every case, in the order in which they are to be measured: the least decided first.
 
     Cases that nothing is stored for come last, in the order given: their first look says nothing, so they get the
@@ -276,7 +285,7 @@ def spend(cases: Sequence[OpenCase], seconds: float, start_seconds: float = 0.0)
     start_seconds   of one fresh process. Cases share processes, and a case that asks for more than there are pays for
                     the start of the others; a pair starts two
     """
-    order = sorted(range(len(cases)), key=lambda index: _rank(cases[index]))
+    order = sorted(range(len(cases)), key=lambda index: _rank_key(cases[index]))
     purse = _Purse(seconds, start_seconds)
     units, spent = dict.fromkeys(order, 0), dict.fromkeys(order, 0.0)
     for index in order:
@@ -285,14 +294,18 @@ def spend(cases: Sequence[OpenCase], seconds: float, start_seconds: float = 0.0)
             units[index], spent[index] = cases[index].minimum, paid
     growing = {index for index in order if units[index]}
     while growing:
-        index = min(growing, key=lambda index: (-_wanted(cases[index], units[index]), index))
-        paid = purse.pay(cases[index], units[index], units[index] + 1) if _wanted(cases[index], units[index]) else None
+        index = min(growing, key=lambda index: (-_compute_need(cases[index], units[index]), index))
+        paid = (
+            purse.pay(cases[index], units[index], units[index] + 1)
+            if _compute_need(cases[index], units[index])
+            else None
+        )
         if paid is None:
             growing.remove(index)
             continue
         units[index] += 1
         spent[index] += paid
-    return [Share(index, units[index], spent[index]) for index in order]
+    return [BudgetShare(index, units[index], spent[index]) for index in order]
 
 
 class _Purse:
@@ -313,17 +326,17 @@ class _Purse:
         return cost
 
 
-def _rank(case: OpenCase) -> tuple[bool, float]:
+def _rank_key(case: OpenCase) -> tuple[bool, float]:
     """Least decided first, unknown ones last; the order given decides between equals."""
-    return (case.relative_sd is None, -case.openness(case.minimum))
+    return (case.relative_sd is None, -case.predict_openness(case.minimum))
 
 
-def _wanted(case: OpenCase, units: int) -> float:
+def _compute_need(case: OpenCase, units: int) -> float:
     """How much a further unit is wanted: the case's openness; 0 where it is decided, or has all it may get."""
-    openness = case.openness(units)
-    return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most else openness
+    openness = case.predict_openness(units)
+    return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most_units else openness
 
 
-def _over(reach: float, room: float) -> float:
+def _divide_or_infinity(reach: float, room: float) -> float:
     """reach / room, infinite where there is no room."""
     return reach / room if room > 0 else math.inf

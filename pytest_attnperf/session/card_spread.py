@@ -16,12 +16,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.gate.limits import percent
+from pytest_attnperf.gate.limits import format_percent
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.side_by_side import is_possible
-from pytest_attnperf.stats.cards import CardComponents, cells_of, components
+from pytest_attnperf.stats.cards import CardComponents, compute_components, group_by_card
 from pytest_attnperf.stats.quantiles import upper_quantile, upper_tail
 
 SHARED = "the same cases on the other cards"
@@ -50,7 +50,7 @@ ERROR_LEAST = 1e-5
 
 
 @dataclass(frozen=True)
-class Card:
+class MeasuredCard:
     """One card and how it was set, as far as the results say; '' and None where they do not.
 
     cases       of which it measured the first look, or a recorded process
@@ -81,7 +81,7 @@ class CardSpreads:
     components   of variance between cards and processes; None without cases that ran on several
     """
 
-    cards: tuple[Card, ...]
+    cards: tuple[MeasuredCard, ...]
     by: str = ""
     why_not: str = ""
     components: CardComponents | None = None
@@ -89,7 +89,7 @@ class CardSpreads:
 
 def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
     """The cards of these runs, which must be of one product: times of two say nothing of each other."""
-    processes = _processes(runs)
+    processes = _collect_processes(runs)
     measured: dict[str, list[ProcessSummary]] = {}
     for held in processes.values():
         for process in held:
@@ -99,22 +99,25 @@ def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
         return CardSpreads((), why_not="no process says which card it ran on")
     offsets, by = offsets_of_shared(processes), SHARED
     if not offsets:
-        offsets, by = offsets_of_ratios(_ratios(runs)), RATIOS
+        offsets, by = offsets_of_ratios(_collect_ratios(runs)), RATIOS
     found = {offset.device_id: offset for offset in offsets}
-    cards = [_card(name, held, processes, runs, found.get(name)) for name, held in measured.items()]
+    cards = [_make_card(name, held, processes, runs, found.get(name)) for name, held in measured.items()]
     cards.sort(key=lambda card: (card.offset is None, -card.offset.offset if card.offset else 0.0, card.device_id))
     return CardSpreads(
-        tuple(cards), by if offsets else "", _why_not(len(measured), len(offsets)), components(processes)
+        tuple(cards),
+        by if offsets else "",
+        _reason_not_compared(len(measured), len(offsets)),
+        compute_components(processes),
     )
 
 
 def slow_card_lines(run: RunResult) -> list[str]:
     """A line for every card of a run that is slower than the others beyond chance; nothing where one card measured."""
     spreads = card_spreads([run])
-    return [slow_line(card, spreads.by) for card in spreads.cards if card.slow]
+    return [describe_slow_card(card, spreads.by) for card in spreads.cards if card.slow]
 
 
-def slow_line(card: Card, by: str) -> str:
+def describe_slow_card(card: MeasuredCard, by: str) -> str:
     """'card GPU-1a2b is slow: +3.1 % (95 %: ...) in 20 cases, held to the same cases on the other cards'."""
     assert card.offset is not None
     low, high = (f"{100 * end:+.1f} %" for end in card.offset.interval95)
@@ -124,17 +127,17 @@ def slow_line(card: Card, by: str) -> str:
     )
 
 
-def _processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
+def _collect_processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
     """By case, the processes that nothing selected: recorded ones and first looks. A run that is there twice counts
     once, and what another timer made is another case."""
     found: dict[str, list[ProcessSummary]] = {}
-    for case in _cases(runs):
+    for case in _collect_cases(runs):
         for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
             found.setdefault(f"{case.key} {process.timer}", []).append(process)
     return found
 
 
-def _cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
+def _collect_cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
     seen: set[str] = set()
     for run in runs:
         if not run.run_id or run.run_id not in seen:
@@ -142,10 +145,10 @@ def _cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
             yield from run.cases
 
 
-def _ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
+def _collect_ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
     """First looks over what is stored, by card, of cases whose first look one card took."""
     found: dict[str, list[float]] = {}
-    for case in _cases(runs):
+    for case in _collect_cases(runs):
         cards = {process.device_id for process in case.first}
         times = (*case.stored_us, *(process.median_us for process in case.first))
         if len(cards) == 1 and case.stored_us and is_possible(*times):
@@ -154,17 +157,17 @@ def _ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
     return found
 
 
-def _card(
+def _make_card(
     name: str,
     held: Sequence[ProcessSummary],
     processes: Processes,
     runs: Sequence[RunResult],
     offset: CardOffset | None,
-) -> Card:
+) -> MeasuredCard:
     clocks = [process.clock_mhz for process in held if process.clock_mhz is not None]
     record = next((gpu for run in runs for gpu in run.gpus if gpu.device_id == name), GpuRecord(name))
-    alone = next((run.device_state for run in runs if _only_card(run) == name and run.device_state), None)
-    return Card(
+    alone = next((run.device_state for run in runs if _find_only_card(run) == name and run.device_state), None)
+    return MeasuredCard(
         name,
         cases=sum(any(process.device_id == name for process in group) for group in processes.values()),
         clock_mhz=statistics.median(clocks) if clocks else None,
@@ -175,13 +178,13 @@ def _card(
     )
 
 
-def _only_card(run: RunResult) -> str:
+def _find_only_card(run: RunResult) -> str:
     """The card of a run that one measured: what was read of the device is then of it."""
     cards = {process.device_id for case in run.cases for process in case.first}
     return cards.pop() if len(cards) == 1 else ""
 
 
-def _why_not(cards: int, judged: int) -> str:
+def _reason_not_compared(cards: int, judged: int) -> str:
     if cards == 1:
         return "one card measured all: nothing to hold it against"
     if judged == cards:
@@ -193,13 +196,13 @@ def _why_not(cards: int, judged: int) -> str:
     )
 
 
-def legend(spreads: CardSpreads) -> list[str]:
+def render_legend(spreads: CardSpreads) -> list[str]:
     """What the figures are, a line each."""
     if not spreads.by:
         return [spreads.why_not] if spreads.why_not else []
     lines = [
         f"offset: held to {spreads.by}, mean over cases without the outer fifths; slow: beyond chance over all cards "
-        f"(Holm, 1 %), and by {percent(SLOW_MIN)} or more"
+        f"(Holm, 1 %), and by {format_percent(SLOW_MIN)} or more"
     ]
     found = spreads.components
     if found is not None:
@@ -242,11 +245,11 @@ def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[Ca
     """Of the cases that ran on several cards. Cards with fewer than CASES_MIN of these are left out; slowest first."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
-        cells = {card: statistics.fmean(logs) for card, logs in cells_of(processes).items() if card}
+        cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}
         for card, value in cells.items() if len(cells) > 1 else ():
             others = statistics.fmean(cells[other] for other in cells if other != card)
             by_card.setdefault(card, []).append(value - others)
-    return _judged({card: _centre(values) for card, values in by_card.items() if len(values) >= CASES_MIN})
+    return _judge_cards({card: _compute_centre(values) for card, values in by_card.items() if len(values) >= CASES_MIN})
 
 
 def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset, ...]:
@@ -257,11 +260,11 @@ def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset
     for card, values in logs.items():
         others = [value for other, held in logs.items() if other != card for value in held]
         if min(len(values), len(others)) >= CASES_EACH_MIN:
-            found[card] = _difference(_centre(values), _centre(others))
-    return _judged(found)
+            found[card] = _subtract_centres(_compute_centre(values), _compute_centre(others))
+    return _judge_cards(found)
 
 
-def _centre(values: Sequence[float]) -> _Centre:
+def _compute_centre(values: Sequence[float]) -> _Centre:
     """Trimmed mean with the winsorised variance."""
     cut = math.floor(TRIMMED * len(values))
     ordered = sorted(values)
@@ -271,13 +274,13 @@ def _centre(values: Sequence[float]) -> _Centre:
     return _Centre(statistics.fmean(kept), max(error, ERROR_LEAST), len(kept) - 1, len(values))
 
 
-def _difference(one: _Centre, other: _Centre) -> _Centre:
+def _subtract_centres(one: _Centre, other: _Centre) -> _Centre:
     squares = one.error**4 / one.degrees + other.error**4 / other.degrees
     error = math.hypot(one.error, other.error)
     return _Centre(one.value - other.value, error, max(1, math.floor(error**4 / squares + 1e-9)), one.cases)
 
 
-def _judged(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
+def _judge_cards(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
     """The cards, slowest first, with Holm's steps over all of them."""
     chances = {card: upper_tail(centre.value / centre.error, centre.degrees) for card, centre in centres.items()}
     slow: set[str] = set()
@@ -285,11 +288,11 @@ def _judged(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
         if chances[card] > CHANCE / (len(chances) - step):
             break
         slow.add(card)
-    found = [_offset(card, centre, beyond=card in slow) for card, centre in centres.items()]
+    found = [_make_offset(card, centre, beyond=card in slow) for card, centre in centres.items()]
     return tuple(sorted(found, key=lambda offset: -offset.offset))
 
 
-def _offset(card: str, centre: _Centre, *, beyond: bool) -> CardOffset:
+def _make_offset(card: str, centre: _Centre, *, beyond: bool) -> CardOffset:
     half = upper_quantile(0.025, centre.degrees) * centre.error
     low, middle, high = (math.expm1(centre.value + part) for part in (-half, 0.0, half))
     return CardOffset(card, middle, (low, high), centre.cases, beyond and middle >= SLOW_MIN)

@@ -10,16 +10,24 @@ from datetime import date
 from typing import Any
 
 from pytest_attnperf.baselines.schema import Entry
-from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
-from pytest_attnperf.gate.comparable import advice, coarser, config_changes, crept, looser, path_changes, unheeded
+from pytest_attnperf.gate.comparable import (
+    advise_on_changes,
+    find_creep,
+    has_lost_planted_keys,
+    list_coarser_outputs,
+    list_config_changes,
+    list_looser_tolerances,
+    list_path_changes,
+)
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import DeviceInfo, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.records.notes import Note, NoteKind, reworded
+from pytest_attnperf.records.notes import Note, NoteKind, reword_note
 from pytest_attnperf.results import EXPIRED, FOREIGN, CaseResult
-from pytest_attnperf.roofline.floors import floor as floor_of
-from pytest_attnperf.session.plausibility import by_code, kernel_codes, launched, with_isa
+from pytest_attnperf.roofline.floors import compute_floor as floor_of
+from pytest_attnperf.session.plausibility import judge_by_code, kernel_codes, list_launched_kernels, with_isa_hashes
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 
@@ -41,7 +49,7 @@ MEMORY_GROWN = 1.1
 with what its forward pass saves."""
 
 
-def loosened(what: str) -> Note:
+def note_loosened(what: str) -> Note:
     """The note that more is let through than when the baseline was stored, which the run repeats as a finding."""
     return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
 
@@ -49,13 +57,13 @@ def loosened(what: str) -> Note:
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
     """A result of this case under its own policy."""
     return CaseResult(
-        key=case.key, nodeid=case.nodeid, verdict=verdict, summary=summary, policy=case.policy.record(), **fields
+        key=case.key, nodeid=case.nodeid, verdict=verdict, summary=summary, policy=case.policy.to_record(), **fields
     )
 
 
-def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
+def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
     """What one look found out, whatever is decided of it; SUSPICIOUS where the code that was timed cannot be right."""
-    final = with_isa(look.final)
+    final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
         case,
@@ -69,12 +77,12 @@ def from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseRes
         peak_memory_bytes=final.peak_memory_bytes,
         config=dict(final.config),
         launches=final.launches,
-        code=launched(final.launches, codes),
+        code=list_launched_kernels(final.launches, codes),
         breakdown=look.breakdown,
         sources=dict(final.sources),
         source_id=final.source_id,
     )
-    return by_code(result, codes, matrix=final.matrix) if _timed_on_amd(look) else result
+    return judge_by_code(result, codes, matrix=final.matrix) if _was_timed_on_amd(look) else result
 
 
 NO_REASON = "no reason given"
@@ -90,15 +98,15 @@ NOT_MEASURED = {
 """The verdicts that need no time: wrong, broken, unsupported, or right without being timed."""
 
 
-def not_measured(case: Case, look: Look) -> CaseResult:
+def unmeasured_result(case: Case, look: Look) -> CaseResult:
     """What is said of a look without a time."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
     summary = said if look.reasons else str(look.note or "right; not timed")
-    result = from_look(case, NOT_MEASURED[look.ending], summary, look)
+    result = result_from_look(case, NOT_MEASURED[look.ending], summary, look)
     return replace(result, skipped=summary) if look.ending is Ending.SKIPPED else result
 
 
-def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:
+def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
     """Of a case whose test wants it proven only: says so where it is right, and that nothing is recorded of it."""
     if result.verdict is not Verdict.RIGHT:
         return result
@@ -106,33 +114,34 @@ def not_to_be_timed(result: CaseResult, *, recording: bool) -> CaseResult:
     return replace(result, summary=summary, notes=(*result.notes, Note(NoteKind.PROVEN_ONLY, summary)))
 
 
-def disappeared(result: CaseResult, what: str) -> CaseResult:
+def mark_disappeared(result: CaseResult, what: str) -> CaseResult:
     """A case that was timed once, and may not cease to be without failing."""
     text = f"{what}: {result.summary}"
     reason = Note(NoteKind.GONE, text, about=result.summary)
     return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
 
 
-def _timed_on_amd(look: Look) -> bool:
+def _was_timed_on_amd(look: Look) -> bool:
     machine = {} if look.fingerprint is None else look.fingerprint.must_match
     return look.ending is Ending.MEASURED and machine.get("arch", "").startswith("gfx")
 
 
-def with_notes(base: CaseResult, case: Case, found: Found) -> CaseResult:
+def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
     """Notes on what has changed since the entry was stored, beside times and launches: what is allowed, and chosen."""
     stored = found.entry.check
-    looser_now = [f"tolerance of {what}" for what in looser(base.checks, stored.tolerance)]
+    looser_now = [f"tolerance of {what}" for what in list_looser_tolerances(base.checks, stored.tolerance)]
     looser_now += [
-        f"the reference of {what}: record the baseline anew" for what in coarser(base.checks, stored.coarseness)
+        f"the reference of {what}: record the baseline anew"
+        for what in list_coarser_outputs(base.checks, stored.coarseness)
     ]
-    looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * unheeded(
+    looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * has_lost_planted_keys(
         base.checks, stored
     )
-    notes = [loosened(what) for what in (*case.policy.loosened(found.policy), *looser_now)]
-    drift = config_changes(found.entry.config, base.config)
+    notes = [note_loosened(what) for what in (*case.policy.list_loosened(found.policy), *looser_now)]
+    drift = list_config_changes(found.entry.config, base.config)
     if drift:
         said = f"configuration differs from the baseline's: {'; '.join(drift)}"
-        notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advice(drift)])])))
+        notes.append(Note(NoteKind.DRIFTED, "; ".join([said, *filter(None, [advise_on_changes(drift)])])))
     return replace(base, notes=(*base.notes, *notes, *_more_memory(base.peak_memory_bytes, found.entry)))
 
 
@@ -144,7 +153,7 @@ def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
     return (f"peak memory grew: {now / 2**20:.1f} MiB here, {before / 2**20:.1f} MiB stored",)
 
 
-def over_stored(base: CaseResult, found: Found) -> CaseResult:
+def with_stored_processes(base: CaseResult, found: StoredEntry) -> CaseResult:
     """The processes that the case is held against added, with when and from what they were recorded."""
     entry = found.entry
     return replace(
@@ -156,14 +165,16 @@ def over_stored(base: CaseResult, found: Found) -> CaseResult:
     )
 
 
-def with_creep(base: CaseResult, case: Case, found: Found) -> CaseResult:
+def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
     """A note where the case has become slower than its anchor, however small each step was."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
-    note = crept(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
+    note = (
+        find_creep(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
+    )
     return replace(base, notes=(*base.notes, note)) if note else base
 
 
-def with_stored(base: CaseResult, case: Case, found: Found, looks: Iterable[Look] = ()) -> CaseResult:
+def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterable[Look] = ()) -> CaseResult:
     """What the stored entry says beside the time: how far the case has crept, and which path ran.
 
     looks   others than the one that `base` was made from
@@ -182,7 +193,9 @@ def with_path(
 
     sides   configurations (there, here), of every process that counts
     """
-    changed = list(dict.fromkeys(change for there, here in sides for change in path_changes(there, here, other=name)))
+    changed = list(
+        dict.fromkeys(change for there, here in sides for change in list_path_changes(there, here, other=name))
+    )
     if not changed:
         return base
     about = "; ".join(changed)
@@ -194,7 +207,7 @@ def with_path(
     return replace(base, summary=f"{base.summary}; {said}", reasons=reasons)
 
 
-def calibrated(recorded: CaseResult) -> CaseResult:
+def mark_calibrated(recorded: CaseResult) -> CaseResult:
     """A recording that is only looked at: nothing is stored and nothing is gated."""
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
@@ -202,7 +215,7 @@ def calibrated(recorded: CaseResult) -> CaseResult:
     return replace(recorded, verdict=Verdict.RIGHT, summary="; ".join([summary, *recorded.reasons]))
 
 
-def recorded_over(base: CaseResult, case: Case, found: Found | None, *, accepted: bool) -> CaseResult:
+def with_replaced_entry(base: CaseResult, case: Case, found: StoredEntry | None, *, accepted: bool) -> CaseResult:
     """A recording that names what it replaces: the change of time, another path, and how far the case has crept.
 
     accepted   whether the user gave a reason for slower times, so that creep is no news
@@ -213,7 +226,7 @@ def recorded_over(base: CaseResult, case: Case, found: Found | None, *, accepted
     ratio = base.median_us / before
     summary = f"recorded; {ratio - 1:+.1%} against what was stored"
     base = replace(base, baseline_us=before, ratio=ratio, summary=summary)
-    note = None if accepted else crept(found.entry, ratio, case.policy, case.nodeid)
+    note = None if accepted else find_creep(found.entry, ratio, case.policy, case.nodeid)
     base = with_path(base, [(found.entry.config, base.config)])
     return replace(base, notes=(*base.notes, note)) if note else base
 
@@ -225,7 +238,7 @@ def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
     return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
 
 
-def decided(base: CaseResult, decision: Decision) -> CaseResult:
+def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
     """The decision's verdict and figures added; no figures of a comparison with an entry that is STALE."""
     if decision.verdict is Verdict.STALE:
         return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
@@ -245,7 +258,7 @@ def decided(base: CaseResult, decision: Decision) -> CaseResult:
     )
 
 
-def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
+def apply_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
     """The result of a gating run as its policy's quarantine leaves it; as it is without one.
 
     A case of which nothing is proven, as where a budget ended before it was run, is not held: it may be wrong.
@@ -255,7 +268,7 @@ def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseRes
     if not policy.quarantine:
         return result
     if today > date.fromisoformat(policy.quarantine_until):
-        return _expired(result, policy)
+        return _mark_expired(result, policy)
     if result.verdict in ABOUT_TIMES and result.checks:
         return replace(result, fails=False, quarantined=f"{policy.quarantine} until {policy.quarantine_until}")
     if result.verdict in NOT_SLOWER and not result.fails:
@@ -264,15 +277,15 @@ def under_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseRes
     return result
 
 
-def _expired(result: CaseResult, policy: Policy) -> CaseResult:
+def _mark_expired(result: CaseResult, policy: Policy) -> CaseResult:
     text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; mend it, or extend the date"
     first = next((reason for reason in result.reasons if reason == result.summary), result.summary)
-    said = (reworded(first, f"{result.verdict.value}: {first}"),) if first else ()
+    said = (reword_note(first, f"{result.verdict.value}: {first}"),) if first else ()
     others = tuple(reason for reason in result.reasons if reason != result.summary)
     return replace(result, fails=True, summary=text, reasons=(Note(NoteKind.EXPIRED, text), *said, *others))
 
 
-def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
+def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
     """INCOMPARABLE where a process of these looks ran code of another tree: its time says nothing of this one."""
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
@@ -281,10 +294,10 @@ def from_another_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
     return replace(base, verdict=Verdict.INCOMPARABLE, summary=FOREIGN, reasons=reasons)
 
 
-def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
+def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
     """INCOMPARABLE where the processes of a recording did not all take the same path: no later time is of them all."""
     first, *others = (look.final.config for look in looks)
-    mixed = [path_changes(first, config, other="in another process") for config in others]
+    mixed = [list_path_changes(first, config, other="in another process") for config in others]
     changes = tuple(dict.fromkeys(change for changed in mixed for change in changed))
     if not changes:
         return None
@@ -292,7 +305,7 @@ def of_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None
     return replace(base, verdict=Verdict.INCOMPARABLE, summary=said, reasons=(Note(NoteKind.MIXED_PATHS, said),))
 
 
-def joined_measurement(looks: list[Look]) -> Measurement:
+def join_measurement(looks: list[Look]) -> Measurement:
     """Joined processes; Measurement itself refuses any that was not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
     summaries = tuple(look.summary for look in looks if look.summary is not None)

@@ -13,16 +13,16 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel, NewKernel
 from pytest_attnperf.codeobject.built import Built
 from pytest_attnperf.codeobject.occupancy import occupancy_of
-from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, pasted
-from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError, quote_nodeid
+from pytest_attnperf.gate.code.decide import CodeDecision, CurrentKernel, judge_code, judge_record
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.gate.code.rules import occupancy_or_note
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.session import case_records
-from pytest_attnperf.session.settings import Mode
-from pytest_attnperf.workers.compile_pool import Compiled
+from pytest_attnperf.session.settings import RunMode
+from pytest_attnperf.workers.compile_pool import CompiledBuild
 
 FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 
@@ -30,7 +30,7 @@ FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 class Compiler(Protocol):
     """Where code objects come from."""
 
-    def compiled(self, key: CaseKey) -> Compiled:
+    def compile_case(self, key: CaseKey) -> CompiledBuild:
         """What came of this item. Raises WorkerError, CaseFailedError."""
 
 
@@ -54,7 +54,7 @@ class CodeSession:
     options    of the command line, without which an item could not be repeated
     """
 
-    mode: Mode
+    mode: RunMode
     compiler: Compiler
     store: CodeStore
     analyse: Callable[[Built, KernelBuild], KernelCode]
@@ -67,23 +67,23 @@ class CodeSession:
         """The verdict on one code object. What cannot be compiled or read is an ERROR, never a crash."""
         started = self.clock()
         try:
-            result = self._judged(case, self.compiler.compiled(case.key))
+            result = self._judge_compiled(case, self.compiler.compile_case(case.key))
         except (WorkerError, CaseFailedError, CodeObjectError, BaselineError) as error:
-            result = self._broken(case, error)
+            result = self._make_error(case, error)
         result = replace(result, seconds=self.clock() - started, fails=result.verdict in FAILING and not self.trial)
-        return replace(result, reproduce=self._reproduce(case))
+        return replace(result, reproduce=self._reproduce_command(case))
 
-    def _judged(self, case: CodeCase, compiled: Compiled) -> CodeResult:
+    def _judge_compiled(self, case: CodeCase, compiled: CompiledBuild) -> CodeResult:
         if compiled.outcome == "failed":
             first, _, rest = compiled.text.partition("\n")
             raise CaseFailedError(first or "the test failed", traceback=rest)
         reasons = compiled.unsupported or ((compiled.text,) if compiled.outcome == "skipped" else ())
         if reasons:
-            return _result(case, Verdict.UNSUPPORTED, "; ".join(reasons))
+            return _make_result(case, Verdict.UNSUPPORTED, "; ".join(reasons))
         if compiled.built is None:
-            return _result(case, Verdict.ERROR, "the test ended without calling code_object.gate(kernel_build)")
+            return _make_result(case, Verdict.ERROR, "the test ended without calling code_object.gate(kernel_build)")
         code = self.analyse(compiled.built, case.build)
-        base = _result(
+        base = _make_result(
             case,
             Verdict.SAME,
             "",
@@ -100,19 +100,19 @@ class CodeSession:
                 summary="code from another tree was compiled",
                 notes=compiled.foreign,
             )
-        return self._held(case, base, self.store.find(case.build.arch, entry_of(case.key)))
+        return self._compare_stored(case, base, self.store.find(case.build.arch, entry_of(case.key)))
 
-    def _held(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
+    def _compare_stored(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
         """The verdict against the stored kernel, or of recording it."""
         assert base.code is not None
-        now = Candidate(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
+        now = CurrentKernel(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
         stored = None if found is None else found.kernel
-        if self.mode is Mode.UPDATE and not self.trial:
+        if self.mode is RunMode.UPDATE and not self.trial:
             recorded = judge_record(now, stored, case.policy, self.accepted)
-            return replace(decided(base, recorded), accepted=recorded.accepted)
-        result = decided(base, judge_code(now, stored, case.policy))
+            return replace(apply_code_decision(base, recorded), accepted=recorded.accepted)
+        result = apply_code_decision(base, judge_code(now, stored, case.policy))
         if stored is not None and found is not None:
-            loosened = [case_records.loosened(what) for what in case.policy.loosened(found.policy)]
+            loosened = [case_records.note_loosened(what) for what in case.policy.list_loosened(found.policy)]
             result = replace(
                 result,
                 stored=stored.code,
@@ -124,21 +124,21 @@ class CodeSession:
             summary = "; ".join(filter(None, ["compiled with other settings, not gated", result.summary]))
             return replace(result, verdict=Verdict.RIGHT, summary=summary)
         if result.verdict is Verdict.NO_BASELINE:
-            command = f"pytest --update-baselines --attnperf-arch={case.build.arch} {pasted(case.nodeid)}"
+            command = f"pytest --update-baselines --attnperf-arch={case.build.arch} {quote_nodeid(case.nodeid)}"
             return replace(result, summary=f"{result.summary}; store one with: {command}")
         return result
 
-    def _broken(self, case: CodeCase, error: Exception) -> CodeResult:
+    def _make_error(self, case: CodeCase, error: Exception) -> CodeResult:
         lines = str(error).splitlines() or [type(error).__name__]
         log = error.log_tail if isinstance(error, WorkerError) else ""
         text = error.summary if isinstance(error, WorkerError) else str(error)
-        return _result(case, Verdict.ERROR, lines[0], notes=tuple(text.splitlines()[1:]), log=log)
+        return _make_result(case, Verdict.ERROR, lines[0], notes=tuple(text.splitlines()[1:]), log=log)
 
-    def _reproduce(self, case: CodeCase) -> str:
-        flag = {Mode.CHECK: "", Mode.UPDATE: " --update-baselines"}.get(self.mode, " --attnperf")
+    def _reproduce_command(self, case: CodeCase) -> str:
+        flag = {RunMode.CHECK: "", RunMode.UPDATE: " --update-baselines"}.get(self.mode, " --attnperf")
         given = "".join(f" {option}" for option in self.options)
         arch = "" if any(option.startswith("--attnperf-arch") for option in self.options) else case.build.arch
-        return f"pytest{flag}{given}{f' --attnperf-arch={arch}' if arch else ''} {pasted(case.nodeid)}"
+        return f"pytest{flag}{given}{f' --attnperf-arch={arch}' if arch else ''} {quote_nodeid(case.nodeid)}"
 
 
 def new_kernel(result: CodeResult, commit: str) -> NewKernel:
@@ -172,7 +172,7 @@ def known_occupancy(code: KernelCode) -> Occupancy | None:
     return found if isinstance(found, Occupancy) else None
 
 
-def decided(base: CodeResult, decision: CodeDecision) -> CodeResult:
+def apply_code_decision(base: CodeResult, decision: CodeDecision) -> CodeResult:
     """The decision's verdict and findings added."""
     return replace(
         base,
@@ -184,13 +184,13 @@ def decided(base: CodeResult, decision: CodeDecision) -> CodeResult:
     )
 
 
-def _result(case: CodeCase, verdict: Verdict, summary: str, **fields: Any) -> CodeResult:
+def _make_result(case: CodeCase, verdict: Verdict, summary: str, **fields: Any) -> CodeResult:
     return CodeResult(
         key=case.key,
         nodeid=case.nodeid,
         verdict=verdict,
         summary=summary,
         matrix=case.build.matrix,
-        policy=case.policy.record(),
+        policy=case.policy.to_record(),
         **fields,
     )

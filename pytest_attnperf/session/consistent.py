@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, problems
+from pytest_attnperf.correctness.budget import LAST_CALL, LAST_REPLAY, PLANTED, TIMED, UNPLANTED, list_problems
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, ProcessSummary, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
@@ -34,33 +34,39 @@ IDENTITY = ("arch", "product", "compute_units")
 """Fields of a fingerprint that a run's device has, too."""
 
 
-def contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[ProcessSummary] = ()) -> list[str]:
+def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[ProcessSummary] = ()) -> list[str]:
     """Why the figures of a timed case cannot all be true, each in words; empty where nothing speaks against them.
 
     stored   the processes of its baseline: none of them can be a process of this run
     """
     if case.fingerprint is None or case.figures is None or not case.first:
         return ["there is no time to judge: the case has no process, no fingerprint, or no figures of its workload"]
-    found = list(_identity(case.fingerprint.must_match, device))
+    found = list(_identity_problems(case.fingerprint.must_match, device))
     must_match = case.fingerprint.must_match
     timer = must_match.get("timer", "")
     centre = centre_of if must_match.get("method", method_of(timer)) == method_of(timer) else _centre_of_method_1
     looks = [("first look", case.first), ("second look", case.second), ("stored choice", case.pinned)]
     for name, processes in looks:
         for number, process in enumerate(processes, start=1):
-            found += [f"{name}, process {number}: {text}" for text in _process(process, timer, centre)]
-    found += [f"pair {number}: {text}" for number, pair in enumerate(case.pairs, 1) for text in _pair(pair, timer)]
+            found += [f"{name}, process {number}: {text}" for text in _process_problems(process, timer, centre)]
+    found += [
+        f"pair {number}: {text}" for number, pair in enumerate(case.pairs, 1) for text in _pair_problems(pair, timer)
+    ]
     for name, processes in case.canary.items():
-        found += [f"canary {name}: {text}" for process in processes for text in _canary(process)]
-    return [*found, *_repeated([*case.first, *case.second, *case.pinned], stored), *_repeated_pairs(case.pairs)]
+        found += [f"canary {name}: {text}" for process in processes for text in _canary_problems(process)]
+    return [
+        *found,
+        *_find_repeated_processes([*case.first, *case.second, *case.pinned], stored),
+        *_find_repeated_pairs(case.pairs),
+    ]
 
 
-def contradicted(what: str) -> Note:
+def note_contradiction(what: str) -> Note:
     """The reason of a case whose figures cannot all be true."""
     return Note(NoteKind.CONTRADICTED, f"figures contradict each other: {what}")
 
 
-def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
+def list_proof_gaps(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
     """What keeps a case from being proven right, judged anew from the errors and budgets of its checks.
 
     allowed   the tolerance that its baseline was stored with: budgets are held to that one where theirs is looser
@@ -70,12 +76,12 @@ def unproven(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[s
     found: list[str] = []
     for check in checks:
         wrong = [*check.problems]
-        wrong += problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
-        found += wrong or [contradicted(text) for text in _of_proof(check)]
+        wrong += list_problems([_budget_of(figures, check.tolerance, allowed) for figures in check.figures])
+        found += wrong or [note_contradiction(text) for text in _proof_problems(check)]
     return list(dict.fromkeys(found))
 
 
-def _of_proof(check: CheckReport) -> Iterator[str]:
+def _proof_problems(check: CheckReport) -> Iterator[str]:
     """Why these cannot be the figures of one passed proof."""
     compared: dict[str, Counter[str]] = {TIMED: Counter(), PLANTED: Counter(), LAST_CALL: Counter()}
     for one in check.figures:
@@ -112,14 +118,14 @@ def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None)
     )
 
 
-def _identity(must_match: dict[str, str], device: DeviceInfo) -> Iterator[str]:
+def _identity_problems(must_match: dict[str, str], device: DeviceInfo) -> Iterator[str]:
     for field in IDENTITY:
         ours = getattr(device, field)
         if field in must_match and ours and must_match[field] != str(ours):
             yield f"{field} is {must_match[field]} in the case's fingerprint and {ours} in the run's device"
 
 
-def _process(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
+def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
     """What is wrong with one process; `centre` is what its blocks stand for by the method that it was measured by."""
     if process.timer != timer:
         yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
@@ -134,13 +140,13 @@ def _process(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[st
     if whole and (process.placements < 1 or len(blocks) % process.placements):
         yield f"{len(blocks)} blocks do not divide into {process.placements} placements"
         return
-    low, high = [centre(blocks, process.placements)] * 2 if whole else _quarters(blocks)
-    if not _between(process.median_us, low, high):
-        yield f"its median is said to be {process.median_us:g} us, its blocks make {_range(low, high)} us"
+    low, high = [centre(blocks, process.placements)] * 2 if whole else _quarter_means(blocks)
+    if not _is_between(process.median_us, low, high):
+        yield f"its median is said to be {process.median_us:g} us, its blocks make {_format_range(low, high)} us"
     least, mean = min(blocks), statistics.fmean(blocks)
-    if process.min_us > least * (1 + ROUNDING) or (whole and not _between(process.min_us, least, least)):
+    if process.min_us > least * (1 + ROUNDING) or (whole and not _is_between(process.min_us, least, least)):
         yield f"its minimum is said to be {process.min_us:g} us, its blocks make {least:g} us"
-    if whole and not _between(process.mean_us, mean, mean):
+    if whole and not _is_between(process.mean_us, mean, mean):
         yield f"its mean is said to be {process.mean_us:g} us, its blocks make {mean:g} us"
 
 
@@ -150,14 +156,14 @@ def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
     return statistics.fmean(statistics.median(blocks[place * each :][:each]) for place in range(placements))
 
 
-def _quarters(values: Sequence[float]) -> tuple[float, float]:
+def _quarter_means(values: Sequence[float]) -> tuple[float, float]:
     """Means of the lower and of the upper quarter: centres of groups of values, averaged, lie between them. So does the
     centre of a process of which not all blocks are left: the place of each in memory is not known."""
     ordered, quarter = sorted(values), max(1, len(values) // 4)
     return statistics.fmean(ordered[:quarter]), statistics.fmean(ordered[-quarter:])
 
 
-def _pair(pair: PairSummary, timer: str) -> Iterator[str]:
+def _pair_problems(pair: PairSummary, timer: str) -> Iterator[str]:
     """What is wrong with one pair."""
     if pair.timer != timer:
         yield f"its timer is {pair.timer!r}, the fingerprint's {timer!r}"
@@ -167,17 +173,17 @@ def _pair(pair: PairSummary, timer: str) -> Iterator[str]:
     if len(pair.quad_ratios) != min(pair.quads, STORED_QUADS_MAX) or not pair.quad_ratios:
         yield f"{pair.quads} quads are said, {len(pair.quad_ratios)} are there"
         return
-    low, high = (math.exp(end) for end in _quarters([math.log(ratio) for ratio in pair.quad_ratios]))
-    if not _between(pair.ratio, low, high):
-        yield f"its ratio is said to be {pair.ratio:g}, its quads make {_range(low, high)}"
+    low, high = (math.exp(end) for end in _quarter_means([math.log(ratio) for ratio in pair.quad_ratios]))
+    if not _is_between(pair.ratio, low, high):
+        yield f"its ratio is said to be {pair.ratio:g}, its quads make {_format_range(low, high)}"
 
 
-def _canary(process: ProcessSummary) -> Iterator[str]:
+def _canary_problems(process: ProcessSummary) -> Iterator[str]:
     if not all(map(_is_time, (process.median_us, process.min_us, process.mean_us))):
         yield "a time is not finite and positive"
 
 
-def _repeated(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> Iterator[str]:
+def _find_repeated_processes(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> Iterator[str]:
     """Two processes never take the same time block for block."""
     blocks = [process.block_us for process in processes if _is_telling(process.block_us)]
     if len(set(blocks)) < len(blocks):
@@ -186,7 +192,7 @@ def _repeated(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSumma
         yield "the same process twice: one is a process of the stored baseline, block for block"
 
 
-def _repeated_pairs(pairs: Sequence[PairSummary]) -> Iterator[str]:
+def _find_repeated_pairs(pairs: Sequence[PairSummary]) -> Iterator[str]:
     quads = [pair.quad_ratios for pair in pairs if _is_telling(pair.quad_ratios)]
     if len(set(quads)) < len(quads):
         yield "the same pair twice: two pairs have the same quads"
@@ -201,9 +207,9 @@ def _is_time(value: float) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _between(value: float, low: float, high: float) -> bool:
+def _is_between(value: float, low: float, high: float) -> bool:
     return low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING)
 
 
-def _range(low: float, high: float) -> str:
+def _format_range(low: float, high: float) -> str:
     return f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_attnperf.errors import AttnperfError, CaseFailedError, WorkerError
-from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING, blamed, last_begun
-from pytest_attnperf.records.notes import NoteKind, reworded
+from pytest_attnperf.measure.flight_recorder import VARIABLE, WAITING, find_blamed_kernel, find_last_launch
+from pytest_attnperf.records.notes import NoteKind, reword_note
 from pytest_attnperf.results import CaseResult, Fault
-from pytest_attnperf.session.looking import Bench
+from pytest_attnperf.session.looking import RunBench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.interleave import SideFailedError
@@ -86,91 +86,91 @@ ENOUGH = "not looked for again: a case of this backend broke in the same way bef
 CANNOT = "not looked for: a worker behind a command is not run a second time"
 
 
-def classify(error: Exception) -> str:
+def classify_fault(error: Exception) -> str:
     """The kind of a `Fault`, from what an error and its worker's log say; '' where neither process nor device broke."""
     if isinstance(error, WorkerError):
-        return _of_worker(error)
+        return _classify_worker_error(error)
     if not isinstance(error, CaseFailedError):
         return ""
     if error.out_of_memory:
         return MEMORY
-    poisoned = _poisoned(error)
+    poisoned = _find_poisoned(error)
     if poisoned is None:
-        return _of_text(error.summary)
-    return _of_text(f"{error.summary}\n{poisoned.log_tail}") or OTHER
+        return _classify_text(error.summary)
+    return _classify_text(f"{error.summary}\n{poisoned.log_tail}") or OTHER
 
 
-def kernel_in(text: str) -> str:
+def find_kernel_name(text: str) -> str:
     """The kernel that an error or a log names; '' where it names none."""
     for pattern in ASSERTED:
         for match in pattern.finditer(text):
-            name = _plain(match["kernel"])
+            name = _strip_signature(match["kernel"])
             if name not in UNNAMED:
                 return name
     return ""
 
 
-def with_fault(bench: Bench, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
+def with_fault(bench: RunBench, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
     """The ERROR with its cause; where a process or a device was lost, with the kernel, if a second run can name it."""
-    kind = classify(error)
+    kind = classify_fault(error)
     if not kind:
         return result
-    kernel = kernel_in(f"{error}\n{_log(error)}")
+    kernel = find_kernel_name(f"{error}\n{_error_log(error)}")
     if kernel:
-        return told(result, Fault(kind, kernel, BY_ITSELF))
-    if kind in EXAMINED and (isinstance(error, WorkerError) or _poisoned(error) is not None):
-        return told(result, _examined(bench, case, kind, error))
-    return told(result, Fault(kind))
+        return prefix_cause(result, Fault(kind, kernel, BY_ITSELF))
+    if kind in EXAMINED and (isinstance(error, WorkerError) or _find_poisoned(error) is not None):
+        return prefix_cause(result, _examine_again(bench, case, kind, error))
+    return prefix_cause(result, Fault(kind))
 
 
-def told(result: CaseResult, fault: Fault) -> CaseResult:
+def prefix_cause(result: CaseResult, fault: Fault) -> CaseResult:
     """The result whose summary begins with cause and kernel: 'illegal address in kernel _attn_fwd: ...'."""
     known = fault.kind in result.summary.lower() or fault.kind == OTHER
     cause = "" if known and not fault.kernel else fault.kind
     cause += f" in kernel {fault.kernel}" if fault.kernel else ""
     if not cause:
         return replace(result, fault=fault)
-    reasons = tuple(reworded(reason, f"{cause}: {reason}") for reason in result.reasons[:1]) + result.reasons[1:]
+    reasons = tuple(reword_note(reason, f"{cause}: {reason}") for reason in result.reasons[:1]) + result.reasons[1:]
     return replace(result, fault=fault, summary=f"{cause}: {result.summary}", reasons=reasons)
 
 
-def _of_worker(error: WorkerError) -> str:
+def _classify_worker_error(error: WorkerError) -> str:
     if error.starting:
         return OTHER
     if error.kind in (NoteKind.NO_ANSWER, NoteKind.NOT_READ):
         return HANG
-    if found := _of_text(error.summary):
+    if found := _classify_text(error.summary):
         return found
     if error.kind is NoteKind.KILLED:
         return KILLED
-    return _of_text(error.log_tail) or CRASH if error.kind is NoteKind.DIED else OTHER
+    return _classify_text(error.log_tail) or CRASH if error.kind is NoteKind.DIED else OTHER
 
 
-def _of_text(text: str) -> str:
+def _classify_text(text: str) -> str:
     lower = text.lower()
     return next((kind for kind, texts in TEXTS if any(each in lower for each in texts)), "")
 
 
-def _says_fault(text: str) -> bool:
-    return _of_text(text) in EXAMINED
+def _is_fault_text(text: str) -> bool:
+    return _classify_text(text) in EXAMINED
 
 
-def _poisoned(error: Exception) -> PoisonedError | None:
+def _find_poisoned(error: Exception) -> PoisonedError | None:
     """What left no device behind: the error, or, where it names the side of a pair, the one it was made from."""
     return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
 
 
-def _log(error: Exception) -> str:
-    found = error if isinstance(error, WorkerError) else _poisoned(error)
+def _error_log(error: Exception) -> str:
+    found = error if isinstance(error, WorkerError) else _find_poisoned(error)
     return "" if found is None else found.log_tail
 
 
-def _plain(name: str) -> str:
+def _strip_signature(name: str) -> str:
     """`void kernel<float>(int*)` as `kernel<float>`: what stands before it and its parameters are left out."""
     return name.partition("(")[0].strip().rpartition(" ")[2] if "(" in name else name.strip()
 
 
-def _examined(bench: Bench, case: Case, kind: str, error: Exception) -> Fault:
+def _examine_again(bench: RunBench, case: Case, kind: str, error: Exception) -> Fault:
     """The fault with what one more run in a fresh process says of it."""
     pool = _pool_of(bench, error)
     if not isinstance(pool, WorkerPool) or not pool.can_examine:
@@ -179,17 +179,17 @@ def _examined(bench: Bench, case: Case, kind: str, error: Exception) -> Fault:
     if len(bench.examined) >= POST_MORTEMS_AT_LEAST and met in bench.examined:
         return Fault(kind, how=ENOUGH)
     bench.examined.append(met)
-    with _folder() as folder:
+    with _flight_folder() as folder:
         return _second_run(bench, case, kind, pool, Path(folder) / "launches")
 
 
-def _folder() -> AbstractContextManager[str]:
+def _flight_folder() -> AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="attnperf-flight-")
 
 
-def _second_run(bench: Bench, case: Case, kind: str, pool: WorkerPool, path: Path) -> Fault:
+def _second_run(bench: RunBench, case: Case, kind: str, pool: WorkerPool, path: Path) -> Fault:
     try:
-        request = bench.request(case, None)
+        request = bench.make_request(case, None)
         limit = min(request.limit_seconds, POST_MORTEM_LIMIT_SECONDS)
         pool.examine(replace(request, limit_seconds=limit, repeats=0), {**WAITING, VARIABLE: str(path)})
     except AttnperfError as again:
@@ -199,18 +199,18 @@ def _second_run(bench: Bench, case: Case, kind: str, pool: WorkerPool, path: Pat
 
 def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
     """What the second run's end says of the first one's."""
-    if classify(again) not in ALIKE.get(kind, {kind}):
+    if classify_fault(again) not in ALIKE.get(kind, {kind}):
         return Fault(kind, how=f"a second run ended otherwise: {(str(again).splitlines() or [''])[0]}")
-    if kernel := kernel_in(f"{again}\n{_log(again)}"):
+    if kernel := find_kernel_name(f"{again}\n{_error_log(again)}"):
         return Fault(kind, kernel, BY_ITSELF)
     launches = path.read_text(errors="replace") if path.exists() else ""
-    if kernel := blamed(launches, _says_fault):
+    if kernel := find_blamed_kernel(launches, _is_fault_text):
         return Fault(kind, kernel, BY_SECOND_RUN)
-    behind = last_begun(launches)
+    behind = find_last_launch(launches)
     return Fault(kind, how=f"{OUTSIDE}, behind {behind}" if behind else OUTSIDE)
 
 
-def _pool_of(bench: Bench, error: Exception) -> Pool:
+def _pool_of(bench: RunBench, error: Exception) -> Pool:
     """Where the process was that broke: errors of the base side name it."""
     against = bench.against
     side = error.side if isinstance(error, (WorkerError, SideFailedError)) else ""

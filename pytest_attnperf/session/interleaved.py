@@ -6,24 +6,24 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_attnperf.correctness.what_ran import differences, unchanged
+from pytest_attnperf.correctness.what_ran import is_launch_unchanged, list_differences
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.gate.comparable import config_changes
+from pytest_attnperf.gate.comparable import list_config_changes
 from pytest_attnperf.gate.interleaved import interleaved_look
 from pytest_attnperf.records import CaseKey, NotProvenRightError, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import FOREIGN, CaseResult
-from pytest_attnperf.session.case_records import decided, first_line, with_path
-from pytest_attnperf.session.plausibility import unchanged_note, with_isa
+from pytest_attnperf.session.case_records import apply_decision, first_line, with_path
+from pytest_attnperf.session.plausibility import unchanged_note, with_isa_hashes
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.pairs import pair_noise
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.doing import DOING, Unit
-from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
+from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, PairSide, SideFailedError, take_pair
 from pytest_attnperf.workers.look import Ending, take_look
-from pytest_attnperf.workers.pool import Pool, WorkerPool, start_ahead, wait_for
+from pytest_attnperf.workers.pool import Pool, WorkerPool, start_ahead, wait_for_starts
 
 PAIR_PLACES = 1000
 """First place, on both sides, of the processes of pairs: none of them has made a first look."""
@@ -65,42 +65,42 @@ class Against:
         return f"base side {self.label}"
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the base side has answered in this run."""
-        return self.pool.known() is not None
+        return self.pool.last_ready() is not None
 
-    def begin(self, new: Pool, place: int) -> None:
+    def start_template(self, new: Pool, place: int) -> None:
         """Let the side's template collect while this side's does, before the process at `place` times anything.
 
         Once, and only where workers are forked: the first pair would wait for it. Starting one afresh is for nothing
         where no case is left open.
         """
-        if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.forks):
+        if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.has_forked_workers):
             return
         self._begun = True
         new.start([place])
         self.pool.start([PAIR_PLACES])
-        wait_for(self.pool, [PAIR_PLACES])
+        wait_for_starts(self.pool, [PAIR_PLACES])
 
-    def has(self, key: CaseKey) -> bool:
+    def has_case(self, key: CaseKey) -> bool:
         """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
-        return not self.empty and key in self._ready().known
+        return not self.empty and key in self._wait_ready().known_cases
 
-    def cases(self) -> tuple[CaseKey, ...]:
+    def list_cases(self) -> tuple[CaseKey, ...]:
         """Every case of the base side's suites. Raises as `has`."""
-        return () if self.empty else self._ready().cases
+        return () if self.empty else self._wait_ready().cases
 
-    def _ready(self) -> Ready:
+    def _wait_ready(self) -> Ready:
         try:
-            return self.pool.ready(PAIR_PLACES)
+            return self.pool.wait_until_ready(PAIR_PLACES)
         except WorkerError as error:
-            raise error.of_side(self.name) from error
+            raise error.with_side(self.name) from error
 
-    def times(self, request: OpenRequest) -> bool:
+    def can_time(self, request: OpenRequest) -> bool:
         """Whether the case is right on the base side, and could be timed; one that breaks there, or ends its process,
         could not.
         """
-        if not self.has(request.key):
+        if not self.has_case(request.key):
             return False
         try:
             look = take_look(self.pool, CHECK_PLACE, request, None)
@@ -108,7 +108,7 @@ class Against:
         except (CaseFailedError, NotProvenRightError, WorkerError):
             return False
 
-    def look(
+    def measure_pairs(
         self,
         new: Pool,
         request: OpenRequest,
@@ -130,28 +130,28 @@ class Against:
         # Pairs beyond the plan's start in their turn: the clock may end the look before they are needed.
         ahead = [start_ahead(pool, places[: self.plan.pairs], bytes_min, len(sides)) for pool in sides]
 
-        def settle() -> None:
+        def start_other_pairs() -> None:
             """While the first pair opens its case the others start; none does while it is timed."""
             for pool, started in zip(sides, ahead, strict=True):
-                wait_for(pool, started)
+                wait_for_starts(pool, started)
 
         looks: list[PairLook] = []
-        base, ours = Side(self.pool, self.name), Side(new, "this side")
-        for place in DOING.steps(Unit.PAIR, places, len(places)):
+        base, ours = PairSide(self.pool, self.name), PairSide(new, "this side")
+        for place in DOING.track_steps(Unit.PAIR, places, len(places)):
             if looks and go_on is not None and not go_on():
                 break
             at_once = bytes_min < LARGE_BYTES
-            looks.append(take_pair(base, ours, place, request, self.plan, at_once=at_once, settle=settle))
-            if looks[-1].pair is None or _wrong(looks[-1]):
+            looks.append(take_pair(base, ours, place, request, self.plan, at_once=at_once, settle=start_other_pairs))
+            if looks[-1].pair is None or _is_wrong(looks[-1]):
                 break
         return looks
 
-    def settle(
+    def judge_pairs(
         self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
     ) -> CaseResult:
         """The verdict of the pairs; `base` is what is known of the case, whose candidate side was right in all."""
         base = replace(base, against=self.label)
-        problem = _unusable(looks)
+        problem = _unusable_reasons(looks)
         if problem:
             summary = f"not comparable with {self.name}: {problem[0]}"
             return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=problem)
@@ -163,7 +163,7 @@ class Against:
         )
         decision = interleaved_look(
             pairs,
-            noise.sd(
+            noise.estimate_noise(
                 str(case.key), statistics.median(pair.base_us for pair in pairs), pairs[0].timer, base.floor_bound
             ),
             case.policy,
@@ -173,37 +173,37 @@ class Against:
             bound=base.floor_bound,
         )
         base = replace(
-            decided(base, decision),
+            apply_decision(base, decision),
             pairs=pairs,
             baseline_us=statistics.median(pair.base_us for pair in pairs),
             median_us=statistics.median(pair.new_us for pair in pairs),
         )
-        base = replace(base, notes=(*base.notes, *_notes(looks[0], base.verdict)))
+        base = replace(base, notes=(*base.notes, *_difference_notes(looks[0], base.verdict)))
         sides = [(there.base.final.config, here.new.final.config) for there in looks for here in looks]
         return with_path(base, sides, name="on the base side")
 
-    def failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
+    def mark_base_failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
         """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""
         reasons = (error.summary, str(error))
         summary = f"not comparable: {first_line(error)}"
         return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons, against=self.label)
 
-    def only_there(self, here: Mapping[CaseKey, object]) -> list[CaseKey]:
+    def list_only_there(self, here: Mapping[CaseKey, object]) -> list[CaseKey]:
         """Cases of the base side that this tree does not have, as its processes said; none before one has answered."""
-        known = self.pool.known()
+        known = self.pool.last_ready()
         return [] if known is None else [key for key in known.cases if key not in here]
 
 
-def supported_there(looks: Sequence[PairLook]) -> bool:
+def is_supported_there(looks: Sequence[PairLook]) -> bool:
     """Whether the base side could run the case at all."""
     return looks[-1].base.ending not in (Ending.UNSUPPORTED, Ending.SKIPPED)
 
 
-def _wrong(look: PairLook) -> bool:
+def _is_wrong(look: PairLook) -> bool:
     return Ending.RIGHT not in (look.base.ending, look.new.ending) or look.base.ending is not look.new.ending
 
 
-def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
+def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
     """Why the pairs decide nothing."""
     for look in looks:
         if look.base.ending is not Ending.RIGHT:
@@ -220,23 +220,23 @@ def _unusable(looks: Sequence[PairLook]) -> tuple[str, ...]:
     return ()
 
 
-def _notes(look: PairLook, verdict: Verdict) -> list[str]:
+def _difference_notes(look: PairLook, verdict: Verdict) -> list[str]:
     """What differs between what the sides ran, beside their time; or that nothing does."""
     notes: list[str] = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
         said = f"both sides ran the same files ({len(look.new.final.sources)}): the ratio is that of unchanged code"
         notes.append(Note(NoteKind.SAME_FILES, said))
-    theirs, ours = with_isa(look.base.final).launches, with_isa(look.new.final).launches
+    theirs, ours = with_isa_hashes(look.base.final).launches, with_isa_hashes(look.new.final).launches
     if same := unchanged_note(verdict, ours, theirs, "as on the base side"):
         notes.append(same)
-    elif theirs and ours and not unchanged(ours, theirs):
-        changes = differences(ours, theirs)
+    elif theirs and ours and not is_launch_unchanged(ours, theirs):
+        changes = list_differences(ours, theirs)
         if changes:
             said = f"what ran differs from the base side: {'; '.join(changes[:CHANGES_SHOWN])}"
             notes.append(Note(NoteKind.CHANGED_SIDE, said))
     if look.toolchain_note:
         notes.append(look.toolchain_note)
-    drift = config_changes(look.base.final.config, look.new.final.config, other="on the base side")
+    drift = list_config_changes(look.base.final.config, look.new.final.config, other="on the base side")
     if drift:
         notes.append(f"configuration differs from the base side: {'; '.join(drift[:CHANGES_SHOWN])}")
     return notes

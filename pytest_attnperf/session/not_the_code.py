@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.baselines.schema import Entry
-from pytest_attnperf.errors import CaseFailedError, WorkerError, pasted
+from pytest_attnperf.errors import CaseFailedError, WorkerError, quote_nodeid
 from pytest_attnperf.gate import not_the_code as gate
 from pytest_attnperf.gate.decide import Decision
 from pytest_attnperf.gate.not_the_code import Ran
 from pytest_attnperf.measure.pinned_backend import AS_STORED, PINNED_KEY
 from pytest_attnperf.records import Measurement, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.case_records import first_line, joined_measurement, median_us_of
-from pytest_attnperf.session.plausibility import with_isa
+from pytest_attnperf.session.case_records import first_line, join_measurement, median_us_of
+from pytest_attnperf.session.plausibility import with_isa_hashes
 from pytest_attnperf.workers.look import Ending, Look
-from pytest_attnperf.workers.source_tree import Revisions, of_sources, top_folders
+from pytest_attnperf.workers.source_tree import Revisions, strip_libraries, top_folders
 
 Again = Callable[[], Sequence[Look]]
 """Looks at the case in as many processes as the second look, each told to run with the stored configuration."""
@@ -55,29 +55,29 @@ class Suspect:
     revisions: Revisions | None = None
 
 
-def explained(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
+def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
     """The decision, or MOVED, DRIFT or STALE in its place.
 
     looks   every one that was taken with what the case chose by itself
 
     Does not raise where the stored choice cannot be timed: a reason says so.
     """
-    entry, decision, ran = suspect.entry, suspect.decision, [_ran(look) for look in looks]
+    entry, decision, ran = suspect.entry, suspect.decision, [_collect_what_ran(look) for look in looks]
     if gate.is_moved(entry, ran):
         return Explained(gate.as_moved(decision))
-    if (stale := _stale(suspect, ran, looks[0].final.sources)) is not None:
+    if (stale := _decide_stale(suspect, ran, looks[0].final.sources)) is not None:
         return Explained(stale)
     choices = gate.choices_apart(entry, ran)
-    if not choices or not gate.same_sources(entry, ran):
-        return Explained(gate.with_reason(decision, gate.missing(entry, ran)))
+    if not choices or not gate.has_same_sources(entry, ran):
+        return Explained(gate.with_reason(decision, gate.find_missing_evidence(entry, ran)))
     try:
         pinned = again()
     except (CaseFailedError, WorkerError) as error:
-        return Explained(gate.with_reason(decision, gate.not_pinned(first_line(error))))
-    return _with_stored_choice(entry, decision, pinned, choices, decide)
+        return Explained(gate.with_reason(decision, gate.note_not_pinned(first_line(error))))
+    return _explain_by_stored_choice(entry, decision, pinned, choices, decide)
 
 
-def recounted(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
+def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
     """The same from what a results file holds of the case, as far as its data bear out what it says.
 
     decide   what a second look by its `pinned` processes says
@@ -89,62 +89,62 @@ def recounted(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]
     choices = gate.choices_apart(entry, ran)
     if case.verdict is Verdict.MOVED and gate.is_moved(entry, ran):
         return gate.as_moved(decision)
-    if (stale := _stale(suspect, ran, case.sources)) is not None:
+    if (stale := _decide_stale(suspect, ran, case.sources)) is not None:
         return stale
-    tuned = case.verdict in (Verdict.DRIFT, Verdict.MOVED) and choices and gate.same_sources(entry, ran)
+    tuned = case.verdict in (Verdict.DRIFT, Verdict.MOVED) and choices and gate.has_same_sources(entry, ran)
     if not tuned or not case.pinned:
-        return gate.with_reason(decision, gate.missing(entry, ran))
+        return gate.with_reason(decision, gate.find_missing_evidence(entry, ran))
     said = decide()
     if said.verdict is Verdict.SAME:
         return gate.as_drift(decision, said, median_us_of(case.pinned), choices)
     if case.verdict is Verdict.MOVED:
         return gate.as_moved_and_tuned(decision, said, choices)
-    return gate.with_reason(decision, gate.still_slow(said))
+    return gate.with_reason(decision, gate.note_still_slow(said))
 
 
-def _with_stored_choice(
+def _explain_by_stored_choice(
     entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
 ) -> Explained:
     """What looks with the stored choice make of it."""
     wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
     if wrong is not None:
         return Explained(decision, wrong=wrong)
-    without = [_why_no_time(look) for look in looks if look.ending is not Ending.MEASURED]
+    without = [_reason_not_timed(look) for look in looks if look.ending is not Ending.MEASURED]
     if without or not looks:
-        return Explained(gate.with_reason(decision, gate.not_pinned(next(iter(without), NO_TIME))))
-    ran = [_ran(look) for look in looks]
+        return Explained(gate.with_reason(decision, gate.note_not_pinned(next(iter(without), NO_TIME))))
+    ran = [_collect_what_ran(look) for look in looks]
     said = [look.final.config.get(PINNED_KEY, "") for look in looks]
-    unlike = [text or UNSAID for text in said if text != AS_STORED] or gate.changes(entry, ran)
-    if unlike or not gate.same_sources(entry, ran):
+    unlike = [text or UNSAID for text in said if text != AS_STORED] or gate.list_changes(entry, ran)
+    if unlike or not gate.has_same_sources(entry, ran):
         why = unlike[0] if unlike else gate.OTHER_SOURCES
-        return Explained(gate.with_reason(decision, gate.not_pinned(why)))
-    measured = joined_measurement(list(looks))
+        return Explained(gate.with_reason(decision, gate.note_not_pinned(why)))
+    measured = join_measurement(list(looks))
     pinned = decide(measured)
     if pinned.verdict is Verdict.SAME:
         drift = gate.as_drift(decision, pinned, median_us_of(measured.processes), choices)
         return Explained(drift, measured.processes)
     if gate.is_moved(entry, ran):
         return Explained(gate.as_moved_and_tuned(decision, pinned, choices), measured.processes)
-    return Explained(gate.with_reason(decision, gate.still_slow(pinned)), measured.processes)
+    return Explained(gate.with_reason(decision, gate.note_still_slow(pinned)), measured.processes)
 
 
-def _why_no_time(look: Look) -> str:
+def _reason_not_timed(look: Look) -> str:
     return next((line for reason in look.reasons for line in reason.splitlines()), look.note or look.ending.value)
 
 
-def _stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
+def _decide_stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
     """STALE, where the base revision is known and has these sources, and the entry had others; else None."""
     revisions, entry, folders = suspect.revisions, suspect.entry, top_folders(loaded)
-    if revisions is None or gate.same_sources(entry, ran):
+    if revisions is None or gate.has_same_sources(entry, ran):
         return None
     base = revisions.sources_of(revisions.base, folders)
-    stored = of_sources(entry.source_id) or revisions.sources_of(entry.commit, folders)
+    stored = strip_libraries(entry.source_id) or revisions.sources_of(entry.commit, folders)
     if not gate.is_stale(stored, ran, base):
         return None
-    command = f"pytest --update-baselines {pasted(suspect.nodeid)}"
+    command = f"pytest --update-baselines {quote_nodeid(suspect.nodeid)}"
     return gate.as_stale(suspect.decision, entry, revisions.base, command)
 
 
-def _ran(look: Look) -> Ran:
-    final = with_isa(look.final)
+def _collect_what_ran(look: Look) -> Ran:
+    final = with_isa_hashes(look.final)
     return Ran(final.launches, final.config, final.source_id)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_attnperf.codeobject.instructions import is_store
-from pytest_attnperf.correctness.what_ran import differences, short_name, unchanged
+from pytest_attnperf.correctness.what_ran import is_launch_unchanged, list_differences, shorten_name
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.measure.ran_code import OBJECT_BYTES_MOST, OBJECT_ID_DIGITS
@@ -34,7 +34,7 @@ from pytest_attnperf.records import FinalReport, Launch, Rotation, Verdict
 from pytest_attnperf.records.code import KernelCode, KernelObject
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline.floors import floor as floor_of
+from pytest_attnperf.roofline.floors import compute_floor as floor_of
 from pytest_attnperf.roofline.floors import judge_time
 
 CHANGED = "what ran has changed since the baseline"
@@ -59,7 +59,7 @@ _NO_MATRIX = re.compile(r"gfx([678]\d\d|90[0-69c]|10\d\d)")
 """AMD architectures without matrix instructions: all before gfx908 (MFMA) and gfx11 (WMMA)."""
 
 
-def by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
+def judge_by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
     """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
     if base.median_us is None or base.figures is None or spec is None:
         return base
@@ -68,7 +68,7 @@ def by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
         return base
     plausibility = judge_time(base.median_us, floor)
     if plausibility.kind == "impossible":
-        return suspicious(base, NoteKind.BELOW_FLOOR, plausibility.text)
+        return mark_suspicious(base, NoteKind.BELOW_FLOOR, plausibility.text)
     if plausibility.kind == "near_floor":
         return replace(base, notes=(*base.notes, Note(NoteKind.NEAR_FLOOR, f"near the floor: {plausibility.text}")))
     return base
@@ -84,7 +84,7 @@ def is_gain(base: CaseResult) -> bool:
     return base.verdict is Verdict.FASTER or is_jump(base)
 
 
-def remembers(rotation: Rotation) -> bool:
+def is_slower_rotated(rotation: Rotation) -> bool:
     """Whether a call is so much slower on changing inputs that the noise of changing them does not explain it."""
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
@@ -93,7 +93,7 @@ def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
     """Whether a case that is faster than stored is so only while its inputs stay the same."""
     least_us = rotation.rotating_us - rotation.noise_us
     gone = base.ratio is not None and least_us * base.ratio >= OF_STORED * rotation.same_us
-    return remembers(rotation) or (gone and least_us > SLOWED * rotation.same_us)
+    return is_slower_rotated(rotation) or (gone and least_us > SLOWED * rotation.same_us)
 
 
 def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
@@ -101,11 +101,11 @@ def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
     return gains_by_memory(base, replace(rotation, noise_us=0.0))
 
 
-def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
+def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     """SUSPICIOUS when the time holds only while every call gets the inputs of the one before."""
     if rotation is None or not gains_by_memory(base, rotation):
         return base
-    return suspicious(
+    return mark_suspicious(
         base,
         NoteKind.REMEMBERS,
         f"remembers its results: {rotation.same_us:.4g} us per call while the inputs stay the same, "
@@ -113,10 +113,10 @@ def by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     )
 
 
-def by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
+def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
     """A gain that was right again on new inputs: SUSPICIOUS if it is one of memory, UNDECIDED if noise hides whether it
     is; a note says so of a jump."""
-    judged = by_rotation(base, rotation)
+    judged = judge_by_rotation(base, rotation)
     if judged.verdict is Verdict.SUSPICIOUS or rotation is None:
         return judged
     if may_gain_by_memory(base, rotation):
@@ -140,10 +140,10 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
     if not stored or not base.launches:
         return base
     note = unchanged_note(base.verdict, base.launches, stored, "as when the baseline was recorded")
-    changes = differences(base.launches, stored)
+    changes = list_differences(base.launches, stored)
     if note:
         said = note
-    elif changes and not unchanged(base.launches, stored):
+    elif changes and not is_launch_unchanged(base.launches, stored):
         more = f"; and {len(changes) - CHANGES_SHOWN} more" if len(changes) > CHANGES_SHOWN else ""
         said = Note(NoteKind.CHANGED, f"{CHANGED}: {'; '.join(changes[:CHANGES_SHOWN])}{more}")
     elif base.verdict is Verdict.SLOWER:
@@ -159,9 +159,9 @@ def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Lau
 
     when   ends the comparison: 'as on the base side'
     """
-    if verdict not in _CHANGE_OF_TIME or not unchanged(now, before):
+    if verdict not in _CHANGE_OF_TIME or not is_launch_unchanged(now, before):
         return None
-    renamed = "".join(f"; {change}" for change in differences(now, before)[:CHANGES_SHOWN])
+    renamed = "".join(f"; {change}" for change in list_differences(now, before)[:CHANGES_SHOWN])
     return Note(
         NoteKind.UNCHANGED,
         f"unchanged: the same machine code was launched in the same way {when}, so the change of time is noise, the "
@@ -169,7 +169,7 @@ def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Lau
     )
 
 
-def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> Note | None:
+def find_suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> Note | None:
     """Why the machine code of AMD kernels cannot be what a case is timed for; None where nothing speaks against it.
 
     codes    what is known of kernels, by ISA hash; one that was not decoded whole says nothing
@@ -181,13 +181,13 @@ def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode],
         if not any(count and is_store(name) for name, count in code.instructions.items()):
             return Note(
                 NoteKind.NO_STORE,
-                f"{short_name(code.name)} leaves nothing behind: its machine code for {code.arch} "
+                f"{shorten_name(code.name)} leaves nothing behind: its machine code for {code.arch} "
                 f"({sum(code.instructions.values())} instructions) holds no store of any kind",
             )
     able = known and len(known) == len(kernels) and not any(_NO_MATRIX.fullmatch(code.arch) for code in known)
     if not matrix or not able or any(code.instructions.get("matrix") for code in known):
         return None
-    names = ", ".join(dict.fromkeys(short_name(code.name) for code in known))
+    names = ", ".join(dict.fromkeys(shorten_name(code.name) for code in known))
     return Note(
         NoteKind.NO_MATRIX,
         f"the backend promises matrix instructions, and none of the kernels of a call holds one for {known[0].arch}: "
@@ -195,10 +195,10 @@ def suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode],
     )
 
 
-def by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
+def judge_by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
     """SUSPICIOUS where the machine code of what ran cannot be what the case is timed for."""
-    problem = suspicious_code(base.launches, codes, matrix=matrix)
-    return base if problem is None else suspicious(base, problem.kind, problem.text)
+    problem = find_suspicious_code(base.launches, codes, matrix=matrix)
+    return base if problem is None else mark_suspicious(base, problem.kind, problem.text)
 
 
 def _is_whole(code: KernelCode) -> bool:
@@ -207,7 +207,7 @@ def _is_whole(code: KernelCode) -> bool:
     return code.arch.startswith(_AMD) and bool(code.instructions) and not code.undecoded and not unclear
 
 
-def suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
+def mark_suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
     """The case, SUSPICIOUS for this reason."""
     return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(Note(kind, text),))
 
@@ -229,7 +229,7 @@ def isa_hash(data: bytes, name: str) -> str | None:
     """The ISA hash of a kernel; None where the object cannot be read or holds several kernels, none of that name."""
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
-    source = _source(name)
+    source = _describe_object(name)
     try:
         contents = read_object(data, source)
         # A profiler's name of a C++ kernel is not its symbol; where there is one kernel only, it is what was launched.
@@ -239,11 +239,11 @@ def isa_hash(data: bytes, name: str) -> str | None:
         return None
 
 
-def analysed(data: bytes, launch: Launch) -> KernelCode | None:
+def analyse_launch(data: bytes, launch: Launch) -> KernelCode | None:
     """A launched kernel with its instructions, as far as they can be decoded here; None where `isa_hash` gives none."""
     known = data, launch.name, math.prod(launch.block)
     begun = _ahead.pop(known, None)
-    return _analysed(*known) if begun is None else begun.result()
+    return _analyse_object(*known) if begun is None else begun.result()
 
 
 CORES_LEAST = 4
@@ -253,7 +253,7 @@ _ahead: dict[tuple[bytes, str, int], Future[KernelCode | None]] = {}
 
 
 @functools.cache
-def _readers() -> ThreadPoolExecutor:
+def _reader_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2), thread_name_prefix="attnperf-code")
 
 
@@ -265,10 +265,10 @@ def read_ahead(kernels: Iterable[KernelObject]) -> None:
     if (os.cpu_count() or 1) < CORES_LEAST:
         return
     for kernel in kernels:
-        data = _unpacked(kernel.data)
+        data = _unpack_object(kernel.data)
         if data is not None:
             known = data, kernel.name, kernel.threads
-            _ahead[known] = _readers().submit(_analysed, *known)
+            _ahead[known] = _reader_pool().submit(_analyse_object, *known)
 
 
 def remember_under(folder: Path) -> None:
@@ -281,11 +281,11 @@ _memory: Path | None = None
 
 
 @functools.lru_cache(maxsize=REMEMBERED)
-def _analysed(data: bytes, name: str, threads: int) -> KernelCode | None:
+def _analyse_object(data: bytes, name: str, threads: int) -> KernelCode | None:
     from pytest_attnperf.codeobject.analysis import Analyser
     from pytest_attnperf.codeobject.objects import read_object
 
-    source = _source(name)
+    source = _describe_object(name)
     try:
         wanted = "" if len(read_object(data, source).kernels) == 1 else name
         return Analyser(_memory).analyse(data, source, kernel=wanted, threads=threads)
@@ -293,7 +293,7 @@ def _analysed(data: bytes, name: str, threads: int) -> KernelCode | None:
         return None
 
 
-def _source(name: str) -> str:
+def _describe_object(name: str) -> str:
     return f"the code object of {name}, as it was launched"
 
 
@@ -302,13 +302,13 @@ class CodeReader:
     """How code objects are read."""
 
     isa_hash: Read = isa_hash
-    analyse: Analyse = analysed
+    analyse: Analyse = analyse_launch
 
 
 READER = CodeReader()
 
 
-def with_isa(final: FinalReport, read: Read | None = None) -> FinalReport:
+def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport:
     """The report with the ISA hash of every launch whose object came with it, and without objects and their ids.
 
     read   READER's where None is given
@@ -316,7 +316,7 @@ def with_isa(final: FinalReport, read: Read | None = None) -> FinalReport:
     An object that is damaged, too large or not what its id says is no object: its launches stay unknown.
     """
     read = READER.isa_hash if read is None else read
-    objects = _objects(final)
+    objects = _decode_objects(final)
     calls: defaultdict[Launch, float] = defaultdict(float)
     for launch in final.launches:
         data = objects.get(launch.object_id)
@@ -334,12 +334,12 @@ def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str
     analyse   READER's where None is given
     """
     analyse = READER.analyse if analyse is None else analyse
-    objects = _objects(final)
+    objects = _decode_objects(final)
     found = (analyse(objects[launch.object_id], launch) for launch in final.launches if launch.object_id in objects)
     return {code.isa_hash: code for code in found if code is not None}
 
 
-def launched(launches: Iterable[Launch], codes: Mapping[str, KernelCode]) -> tuple[KernelCode, ...]:
+def list_launched_kernels(launches: Iterable[Launch], codes: Mapping[str, KernelCode]) -> tuple[KernelCode, ...]:
     """What is known of these launches' kernels: each once for every size it was launched with, without source lines.
 
     launches   with their ISA hashes
@@ -359,19 +359,19 @@ def launched(launches: Iterable[Launch], codes: Mapping[str, KernelCode]) -> tup
     return tuple(found.values())
 
 
-def _objects(final: FinalReport) -> dict[str, bytes]:
+def _decode_objects(final: FinalReport) -> dict[str, bytes]:
     """The objects of a report by id."""
-    return dict(_sound(final))
+    return dict(_sound_objects(final))
 
 
-def _sound(final: FinalReport) -> Iterator[tuple[str, bytes]]:
+def _sound_objects(final: FinalReport) -> Iterator[tuple[str, bytes]]:
     for identity, text in final.code.items():
-        data = _unpacked(text)
+        data = _unpack_object(text)
         if data is not None and hashlib.sha256(data).hexdigest()[:OBJECT_ID_DIGITS] == identity:
             yield identity, data
 
 
-def _unpacked(text: str) -> bytes | None:
+def _unpack_object(text: str) -> bytes | None:
     """A code object as a worker sends it; None for what is none."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), OBJECT_BYTES_MOST)

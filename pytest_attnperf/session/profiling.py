@@ -13,14 +13,14 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, DeviceCeilings
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.roofline.bound import classify
+from pytest_attnperf.roofline.bound import classify_bound
 from pytest_attnperf.roofline.floors import MARGIN, UNRELIABLE
 from pytest_attnperf.workers.look import take_profile
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.environment.device_specs import DeviceSpec
-    from pytest_attnperf.session.looking import Bench
+    from pytest_attnperf.session.looking import RunBench
     from pytest_attnperf.session.settings import Case
 
 PROFILE_PLACE = 990
@@ -30,7 +30,7 @@ NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Ver
 """Verdicts of cases that are not profiled: where the time of a wrong result goes is of no interest."""
 
 
-def with_profile(bench: Bench, case: Case, result: CaseResult) -> CaseResult:
+def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
     """The result with its case's profile and what binds it; with a note where there is none. Never another verdict.
 
     A case whose time says nothing here, as the result's own note says, is not asked.
@@ -38,17 +38,17 @@ def with_profile(bench: Bench, case: Case, result: CaseResult) -> CaseResult:
     if result.verdict in NOT_RIGHT:
         return result
     if result.median_us is None and result.notes:
-        return _not_profiled(result, result.notes[0])
+        return _mark_not_profiled(result, result.notes[0])
     try:
-        profile = take_profile(bench.pool, PROFILE_PLACE, bench.request(case, None))
+        profile = take_profile(bench.pool, PROFILE_PLACE, bench.make_request(case, None))
     except (AttnperfError, NotProvenRightError) as error:
-        return _not_profiled(result, _in_one_line(error))
-    known = bench.pool.known()
+        return _mark_not_profiled(result, _in_one_line(error))
+    known = bench.pool.last_ready()
     assert known is not None, "a process has just answered"
     return replace(result, profile=replace(profile, bound=bound_of(result, profile, known.device, bench.store)))
 
 
-def _not_profiled(result: CaseResult, why: str) -> CaseResult:
+def _mark_not_profiled(result: CaseResult, why: str) -> CaseResult:
     return replace(result, notes=(*result.notes, Note(NoteKind.NOT_PROFILED, f"not profiled: {why}")))
 
 
@@ -62,10 +62,10 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
         )
     spec = spec_for(device)
     try:
-        ceilings = _ceilings(store, device, spec)
+        ceilings = _find_ceilings(store, device, spec)
     except BaselineError as error:
         return BoundVerdict(BoundClass.UNDECIDED, f"the stored ceilings cannot be used: {error}", "a sound file")
-    return classify(
+    return classify_bound(
         result.figures,
         result.median_us,
         spec=spec,
@@ -78,10 +78,10 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
 def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
     """What one call launched by its profile; None where the profile is of operators of a CPU."""
     kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
-    return tuple(kernel.shape.launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
+    return tuple(kernel.shape.as_launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
 
 
-def _ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
+def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
     """Of the first root that has some for this device. Raises BaselineError for an unsound file, and for a figure
     that `attnperf calibrate-device` would have refused.
     """

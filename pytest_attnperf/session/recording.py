@@ -10,23 +10,23 @@ from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    from_another_tree,
-    from_look,
-    joined_measurement,
+    join_measurement,
     median_us_of,
-    of_mixed_paths,
-    recorded_over,
+    reject_mixed_paths,
+    reject_other_tree,
+    result_from_look,
     with_figures,
+    with_replaced_entry,
 )
-from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, Bench, by_name
-from pytest_attnperf.session.second_looks import confirmed
-from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, RunBench, group_canaries
+from pytest_attnperf.session.second_looks import confirm_rotation
+from pytest_attnperf.session.settings import Case, RunMode
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.look import Ending, Look
 from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
-def record(bench: Bench, case: Case) -> CaseResult:
+def record_case(bench: RunBench, case: Case) -> CaseResult:
     """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
 
     They are stored in the order of their places, in whatever order they measured.
@@ -35,50 +35,50 @@ def record(bench: Bench, case: Case) -> CaseResult:
     """
     settings = bench.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
-    bench.renew(case)
+    bench.renew_processes(case)
     bench.pool.start(places)
     following = case.next_key if settings.mode in RECORDING else None
     if not isinstance(bench.pool, SharedGpuPool):
-        bench.canary(places)  # every process is up before the first one measures
+        bench.collect_canaries(places)  # every process is up before the first one measures
     taken: dict[int, tuple[Look, dict[str, ProcessSummary]]] = {}
     with in_turns(bench.pool, places) as order:
-        for place in DOING.steps(Unit.RECORDING, order, len(places)):
-            canary = bench.pool.canary(place)  # before its first case; known from then on
+        for place in DOING.track_steps(Unit.RECORDING, order, len(places)):
+            canary = bench.pool.measure_canary(place)  # before its first case; known from then on
             # One process asks whether a kernel remembers its results, and another one where it seems to.
             look = bench.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
             if look.ending is not Ending.MEASURED:
-                return bench.not_measured(case, look)
+                return bench.make_unmeasured_result(case, look)
             taken[place] = look, canary
     looks = [taken[place][0] for place in places]
-    measurement = joined_measurement(looks)
-    base = with_figures(from_look(case, Verdict.RECORDED, "", looks[0]), bench.device(RECORD_PLACES))
+    measurement = join_measurement(looks)
+    base = with_figures(result_from_look(case, Verdict.RECORDED, "", looks[0]), bench.device_at(RECORD_PLACES))
     base = replace(
         base,
         first=measurement.processes,
         median_us=median_us_of(measurement.processes),
         checks=measurement.proof,
         peak_memory_bytes=measurement.peak_memory_bytes,
-        canary=by_name([taken[place][1] for place in places]),
+        canary=group_canaries([taken[place][1] for place in places]),
         source_id=base.source_id if len({look.final.source_id for look in looks}) == 1 else "",
     )
-    foreign = from_another_tree(base, looks) or of_mixed_paths(base, looks)
+    foreign = reject_other_tree(base, looks) or reject_mixed_paths(base, looks)
     if foreign is not None:
-        return replace(foreign, fails=settings.mode is Mode.UPDATE)
-    rotated = confirmed(bench, case, looks[0], RECORD_PLACES + 1, base)
+        return replace(foreign, fails=settings.mode is RunMode.UPDATE)
+    rotated = confirm_rotation(bench, case, looks[0], RECORD_PLACES + 1, base)
     if rotated.ending is not Ending.MEASURED:
-        return bench.not_measured(case, rotated)
-    base = plausibility.by_rotation(bench.plausible(base), rotated.rotation)
+        return bench.make_unmeasured_result(case, rotated)
+    base = plausibility.judge_by_rotation(bench.apply_floor(base), rotated.rotation)
     if base.verdict is Verdict.SUSPICIOUS:
         return base
-    return recorded_over(base, case, bench.find(case), accepted=bool(settings.accepted))
+    return with_replaced_entry(base, case, bench.find_stored(case), accepted=bool(settings.accepted))
 
 
-def record_here(bench: Bench, case: Case) -> CaseResult:
+def record_locally(bench: RunBench, case: Case) -> CaseResult:
     """The case, stored under .attnperf/local where it is RECORDED. Raises as `record`, and BaselineError."""
-    recorded = record(bench, case)
+    recorded = record_case(bench, case)
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
-    device, entry = bench.device(), {case.key.entry: new_entry(recorded, bench.commit)}
+    device, entry = bench.device_at(), {case.key.entry: new_entry(recorded, bench.commit)}
     try:
         merge_entries(bench.store, bench.local_root, device.arch, device.product, case.key.suite, entry)
     except OSError as error:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_attnperf.baselines.schema import plain
-from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.baselines.schema import to_plain
+from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import median_us_of
@@ -26,7 +26,7 @@ NOT_GIVEN = "not given"
 
 
 @dataclass(frozen=True)
-class Standing:
+class CaseConditions:
     """What a case would be judged under now.
 
     digest        SHA-256 of a file of the tree, by its path from the root; '' where there is none
@@ -41,7 +41,7 @@ class Standing:
     digest: Callable[[str], str]
     beside: Callable[[str], str]
     policy: Mapping[str, Any]
-    found: Callable[[], Found | None]
+    found: Callable[[], StoredEntry | None]
     base: str
     base_fixed: bool
     today: str
@@ -49,7 +49,7 @@ class Standing:
     fingerprint: Callable[[], Fingerprint | None]
 
 
-def why_again(result: CaseResult, beside: Mapping[str, str], now: Standing) -> str:
+def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: CaseConditions) -> str:
     """Why a case has to be judged again, in a few words that several cases may share; '' where it is taken over.
 
     beside   what `Standing.beside` gave when the result was kept, by folder
@@ -63,18 +63,18 @@ def why_again(result: CaseResult, beside: Mapping[str, str], now: Standing) -> s
     changed = sorted(folder for folder, digest in beside.items() if now.beside(folder) != digest)
     if changed:
         return "code in the tree has changed" if changed == ["."] else f"files in {', '.join(changed)}/ have changed"
-    if plain(result.policy) != plain(now.policy):
+    if to_plain(result.policy) != to_plain(now.policy):
         return "its policy has changed"
     if result.quarantined and now.today != now.then:
         return "its quarantine may have ended"
     if (result.pairs or result.new) and not (now.base_fixed and result.against == now.base):
         return "the base side may have changed"
-    if _entry_changed(result, now.found()):
+    if _has_entry_changed(result, now.found()):
         return "its stored entry has changed"
-    return _moved(result.fingerprint, now.fingerprint())
+    return _describe_move(result.fingerprint, now.fingerprint())
 
 
-def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Settings that differ, each as '--attnperf-blocks was 10 and is 30'; empty where a run may be resumed."""
     return [
         f"{name} was {then.get(name) or NOT_GIVEN} and is {now.get(name) or NOT_GIVEN}"
@@ -83,7 +83,7 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _entry_changed(result: CaseResult, found: Found | None) -> bool:
+def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
     """Whether the entry is another than the result was held against, or there is one where there was none."""
     if result.stored_us:
         times = () if found is None else tuple(process.median_us for process in found.entry.processes)
@@ -93,7 +93,7 @@ def _entry_changed(result: CaseResult, found: Found | None) -> bool:
     return found is not None and result.verdict not in WITHOUT_ENTRY
 
 
-def _moved(then: Fingerprint | None, now: Fingerprint | None) -> str:
+def _describe_move(then: Fingerprint | None, now: Fingerprint | None) -> str:
     """What differs between where it ran and where this run does: drivers and libraries count as much as the card."""
     if then is None or now is None:
         return "where it ran is not known"

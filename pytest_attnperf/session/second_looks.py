@@ -10,31 +10,31 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.baselines.store import Found
-from pytest_attnperf.gate.canary import canary_shift
+from pytest_attnperf.baselines.store import StoredEntry
+from pytest_attnperf.gate.canary import compare_canaries
 from pytest_attnperf.gate.decide import Decision, second_look
-from pytest_attnperf.gate.not_the_code import may_be_explained
+from pytest_attnperf.gate.not_the_code import can_be_explained
 from pytest_attnperf.records import Measurement, Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    decided,
-    from_another_tree,
-    joined_measurement,
+    apply_decision,
+    join_measurement,
     median_us_of,
+    reject_other_tree,
     with_creep,
     with_path,
     with_stored,
 )
-from pytest_attnperf.session.interleaved import supported_there
-from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, Bench
-from pytest_attnperf.session.not_the_code import Explained, Suspect, explained
+from pytest_attnperf.session.interleaved import is_supported_there
+from pytest_attnperf.session.looking import SECOND_LOOK_PLACES, RunBench
+from pytest_attnperf.session.not_the_code import Explained, Suspect, explain_suspect
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.workers.doing import DOING, Unit
 from pytest_attnperf.workers.interleave import SideFailedError
 from pytest_attnperf.workers.look import Ending, Look
-from pytest_attnperf.workers.pool import start_ahead, wait_for
+from pytest_attnperf.workers.pool import start_ahead, wait_for_starts
 from pytest_attnperf.workers.shared_gpus import in_turns
 
 CONFIRMING_SEED = 3
@@ -50,7 +50,7 @@ class SampleCutError(Exception):
 
 
 @dataclass(frozen=True)
-class Sample:
+class SampleSize:
     """How many fresh processes, or pairs, a second look takes.
 
     units   at most so many
@@ -100,7 +100,7 @@ class Open:
 
     measured: Measured
     base: CaseResult
-    stored: Found | None = None
+    stored: StoredEntry | None = None
     comparable: bool = True
     pairs: bool = True
     instead: CaseResult | Open | None = None
@@ -113,82 +113,84 @@ class Open:
         return self.measured.case
 
 
-def by_processes(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult:
+def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult:
     """Settle against the stored processes, by fresh ones. Raises as `take_look`, and SampleCutError."""
     case, base, look = opened.case, opened.base, opened.measured.look
     found, screen = opened.stored, opened.screen
     assert found is not None
     assert screen is not None
     assert look.fingerprint is not None
-    looks = _fresh_looks(bench, case, sample, _bytes_of(base))
+    looks = _take_fresh_looks(bench, case, sample, _bytes_of(base))
     wrong = next((again for again in looks if again.ending is not Ending.MEASURED), None)
     if wrong is not None:
-        return replace(bench.not_measured(case, wrong), first=base.first)
+        return replace(bench.make_unmeasured_result(case, wrong), first=base.first)
     _require_enough(looks, sample)
-    foreign = from_another_tree(base, looks)
+    foreign = reject_other_tree(base, looks)
     if foreign is not None:
         return foreign
-    second, changes = joined_measurement(looks), look.fingerprint.changes(found.fingerprint)
-    canary = bench.canary(range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + len(looks)))
+    second, changes = join_measurement(looks), look.fingerprint.list_changes(found.fingerprint)
+    canary = bench.collect_canaries(range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + len(looks)))
     decide = functools.partial(
         second_look,
         screen.stored,
-        joined_measurement([look]),
+        join_measurement([look]),
         noise=screen.noise,
         policy=case.policy,
         cases=bench.settings.cases,
         toolchain_changes=changes,
-        canary=canary_shift(canary, found.canary),
+        canary=compare_canaries(canary, found.canary),
         bound=base.floor_bound,
     )
     said = Explained(decide(second))
-    if may_be_explained(said.decision, changes):
-        again = functools.partial(_pinned_looks, bench, case, found, len(looks), sample)
+    if can_be_explained(said.decision, changes):
+        again = functools.partial(_take_pinned_looks, bench, case, found, len(looks), sample)
         suspect = Suspect(found.entry, said.decision, case.nodeid, bench.revisions)
-        said = explained(suspect, [look, *looks], again, decide)
+        said = explain_suspect(suspect, [look, *looks], again, decide)
     if said.wrong is not None:
-        return replace(bench.not_measured(case, said.wrong), first=base.first)
-    settled = plausibility.with_changes(decided(base, said.decision), found.entry.launches)
+        return replace(bench.make_unmeasured_result(case, said.wrong), first=base.first)
+    settled = plausibility.with_changes(apply_decision(base, said.decision), found.entry.launches)
     settled = replace(settled, second=second.processes, median_us=median_us_of(second.processes), canary=canary)
     return with_stored(replace(settled, pinned=said.pinned), case, found, looks)
 
 
-def in_pairs(bench: Bench, opened: Open, sample: Sample | None) -> CaseResult | None:
-    """The verdict against the base side, which has the case; None where it cannot run it. Raises as `by_processes`."""
+def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult | None:
+    """The verdict against the base side; None where that cannot run the case. Raises as `settle_by_processes`."""
     case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
         pairs, go_on = (None, None) if sample is None else (sample.units, sample.go_on)
-        looks = against.look(bench.pool, bench.request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on)
+        looks = against.measure_pairs(
+            bench.pool, bench.make_request(case, None), _bytes_of(base), pairs=pairs, go_on=go_on
+        )
     except SideFailedError as error:
         if error.side != against.name:
             raise
-        return against.failed(base, error)
-    if not supported_there(looks):
+        return against.mark_base_failed(base, error)
+    if not is_supported_there(looks):
         return None
     wrong = next((look.new for look in looks if look.new.ending is not Ending.RIGHT), None)
     if wrong is not None:
-        return replace(bench.not_measured(case, wrong), first=base.first)
+        return replace(bench.make_unmeasured_result(case, wrong), first=base.first)
     if looks[-1].pair is not None:
         _require_enough(looks, sample)
-    settled = against.settle(case, base, looks, bench.settings.cases, opened.first_ratio)
+    settled = against.judge_pairs(case, base, looks, bench.settings.cases, opened.first_ratio)
     if plausibility.is_gain(settled):
         settled = recheck_gain(bench, case, settled)
     return with_creep(settled, case, opened.stored) if opened.stored is not None and opened.comparable else settled
 
 
-def recheck_gain(bench: Bench, case: Case, base: CaseResult) -> CaseResult:
+def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
     """A gain over the stored time or the base side: right on new inputs in a fresh process, and as fast there?"""
     bench.pool.start([SECOND_LOOK_PLACES])
     look = bench.look(SECOND_LOOK_PLACES, case, bench.settings.plan, None, fresh=2, rotate=True)
-    look = confirmed(bench, case, look, SECOND_LOOK_PLACES + 1, base)
+    look = confirm_rotation(bench, case, look, SECOND_LOOK_PLACES + 1, base)
     if look.ending is not Ending.MEASURED:
-        return replace(bench.not_measured(case, look), first=base.first)
+        return replace(bench.make_unmeasured_result(case, look), first=base.first)
     sides = [(base.config, look.final.config)]
-    return with_path(plausibility.by_gain(base, look.rotation), sides, name="in the first look")
+    return with_path(plausibility.judge_by_gain(base, look.rotation), sides, name="in the first look")
 
 
-def confirmed(bench: Bench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
+def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
     """The look itself, unless its rotation says that results may be remembered: then that of the process at `place`.
 
     One process may say so by chance, two do not. `base` is what is judged so far. Raises as `take_look`.
@@ -202,7 +204,7 @@ def confirmed(bench: Bench, case: Case, look: Look, place: int, base: CaseResult
     return look
 
 
-def undecided(base: CaseResult, why: str) -> CaseResult:
+def mark_undecided(base: CaseResult, why: str) -> CaseResult:
     """A case that nothing has settled, for want of time: it is unproven, whatever its first look saw."""
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
@@ -212,7 +214,7 @@ def _bytes_of(base: CaseResult) -> float:
     return 0.0 if base.figures is None else base.figures.bytes_min or 0.0
 
 
-def _fresh_looks(bench: Bench, case: Case, sample: Sample | None, bytes_min: float) -> list[Look]:
+def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
     """Fresh processes, none of which made the first look; kept for the run's other suspects.
 
     The usual number is started at once, and waited for: one that starts disturbs one that times. Those beyond it start
@@ -220,22 +222,24 @@ def _fresh_looks(bench: Bench, case: Case, sample: Sample | None, bytes_min: flo
     """
     usual = bench.settings.second_look
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
-    wait_for(bench.pool, start_ahead(bench.pool, places[:usual], bytes_min))
+    wait_for_starts(bench.pool, start_ahead(bench.pool, places[:usual], bytes_min))
     looks: list[Look] = []
-    for place in DOING.steps(Unit.SECOND_LOOK, places, len(places)):
+    for place in DOING.track_steps(Unit.SECOND_LOOK, places, len(places)):
         if looks and sample is not None and not sample.go_on():
             break
         looks.append(bench.look(place, case, bench.settings.plan, None))
     return looks
 
 
-def _pinned_looks(bench: Bench, case: Case, found: Found, count: int, sample: Sample | None) -> list[Look]:
+def _take_pinned_looks(
+    bench: RunBench, case: Case, found: StoredEntry, count: int, sample: SampleSize | None
+) -> list[Look]:
     """As many as the second look took, in its processes, with the stored configuration; none where no time is left.
 
     Raises as `take_look`.
     """
     looks: list[Look] = []
-    for place in DOING.steps(Unit.SECOND_LOOK, range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + count), count):
+    for place in DOING.track_steps(Unit.SECOND_LOOK, range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + count), count):
         if sample is not None and not sample.go_on():
             return []
         looks.append(bench.look(place, case, bench.settings.plan, None, pin=found.entry.config))
@@ -244,6 +248,6 @@ def _pinned_looks(bench: Bench, case: Case, found: Found, count: int, sample: Sa
     return looks
 
 
-def _require_enough(looks: Sequence[object], sample: Sample | None) -> None:
+def _require_enough(looks: Sequence[object], sample: SampleSize | None) -> None:
     if sample is not None and len(looks) < sample.least:
         raise SampleCutError(len(looks), sample.least)

@@ -10,7 +10,7 @@ from pytest_attnperf.records import CaseKey
 from pytest_attnperf.workers.conversation import BlockPlan
 
 
-class Mode(str, enum.Enum):
+class RunMode(str, enum.Enum):
     """What a run is for."""
 
     CHECK = "check"
@@ -36,7 +36,7 @@ class RunSettings:
                           the pytest process itself
     """
 
-    mode: Mode
+    mode: RunMode
     cases: int
     processes: int = 7
     second_look: int = 3

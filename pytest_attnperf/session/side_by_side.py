@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_attnperf.baselines.schema import plain
+from pytest_attnperf.baselines.schema import to_plain
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.gate.recount import deciding
+from pytest_attnperf.gate.recount import deciding_processes
 from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.stats.comparison import compare, known_between, ratio_of, z_for
+from pytest_attnperf.stats.comparison import compare_processes, ratio_of, with_degrees_between, z_for
 from pytest_attnperf.stats.noise import NoiseModel
-from pytest_attnperf.workloads.defined import known_to
+from pytest_attnperf.workloads.defined import drop_unrecorded
 
 Looks = Literal["slower", "undecided", "same", "faster"]
 LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
@@ -83,26 +83,26 @@ def mean_ratio(cases: Sequence[ComparedCase]) -> float | None:
     return math.exp(statistics.fmean(math.log(case.ratio) for case in cases)) if cases else None
 
 
-def side_by_side(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
+def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
     """Match by device and case; where each side is of one device by case alone, and what differs is then named.
 
     Raises UsageError for a policy in the first side's file that is none.
     """
     one_each = all(len({one.device for one in side}) <= 1 for side in (base, new))
-    first, second = (_by_name(side, with_device=not one_each) for side in (base, new))
+    first, second = (_index_cases(side, with_device=not one_each) for side in (base, new))
     both = [name for name in first if name in second]
     found: list[tuple[CaseKey, str]] = []
     pairs: list[tuple[Sided, Sided]] = []
     for name in both:
-        if _untimed(first[name].case) and _untimed(second[name].case):
+        if _is_untimed(first[name].case) and _is_untimed(second[name].case):
             continue
-        why = incomparable(first[name], second[name])
+        why = reason_incomparable(first[name], second[name])
         if why:
             found.append((first[name].case.key, why))
         else:
             pairs.append((first[name], second[name]))
-    model = _noise([*first.values(), *second.values()])
-    compared = [_compared(*sides, model, len(pairs)) for sides in pairs]
+    model = _pool_noise([*first.values(), *second.values()])
+    compared = [_compare_case(*sides, model, len(pairs)) for sides in pairs]
     return SideBySide(
         cases=tuple(sorted(compared, key=lambda case: -case.ratio)),
         incomparable=tuple(found),
@@ -112,26 +112,29 @@ def side_by_side(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
     )
 
 
-def incomparable(base: Sided, new: Sided) -> str:
+def reason_incomparable(base: Sided, new: Sided) -> str:
     """Why two results of a case say nothing of each other, in words; '' where they do."""
     for side, shown in (("first", base), ("second", new)):
         if shown.case.verdict in WRONG:
             return f"{shown.case.verdict.value} on the {side} side"
-        if not deciding(shown.case):
+        if not deciding_processes(shown.case):
             return f"{shown.case.verdict.value} on the {side} side, without a time"
-        if flaw := _flaw(deciding(shown.case)):
+        if flaw := _find_flaw(deciding_processes(shown.case)):
             return f"{flaw} on the {side} side"
-    timers = [deciding(shown.case)[0].timer for shown in (base, new)]
+    timers = [deciding_processes(shown.case)[0].timer for shown in (base, new)]
     if timers[0] != timers[1]:
         return f"timer: {timers[0]} and {timers[1]}"
-    settings = [deciding(shown.case)[0].settings for shown in (base, new)]
+    settings = [deciding_processes(shown.case)[0].settings for shown in (base, new)]
     if all(settings) and settings[0] != settings[1]:
         return f"settings of torch: {settings[0]} and {settings[1]}"
-    different = [*_machine(base.fingerprint, new.fingerprint), *_definition(base.case, new.case)]
+    different = [
+        *_machine_differences(base.fingerprint, new.fingerprint),
+        *_definition_differences(base.case, new.case),
+    ]
     return "; ".join(different)
 
 
-def _flaw(processes: Sequence[ProcessSummary]) -> str:
+def _find_flaw(processes: Sequence[ProcessSummary]) -> str:
     """Why these are no processes of one case, as only a strange file holds them; '' where they are."""
     if not is_possible(*(process.median_us for process in processes)):
         return "a time that nothing can take"
@@ -143,47 +146,50 @@ def is_possible(*times_us: float) -> bool:
     return all(POSSIBLE_US[0] <= us <= POSSIBLE_US[1] for us in times_us)
 
 
-def _machine(base: Fingerprint | None, new: Fingerprint | None) -> Iterator[str]:
+def _machine_differences(base: Fingerprint | None, new: Fingerprint | None) -> Iterator[str]:
     if base is None or new is None:
         yield "where it was measured is not known on both sides"
         return
-    yield from _unlike(base.must_match, new.must_match)
+    yield from _format_differences(base.must_match, new.must_match)
 
 
-def _definition(base: CaseResult, new: CaseResult) -> Iterator[str]:
+def _definition_differences(base: CaseResult, new: CaseResult) -> Iterator[str]:
     if base.figures is not None and new.figures is not None:
-        there, here = (plain(side.definition) for side in (base.figures, new.figures))
-        yield from (f"workload {text}" for text in _unlike(known_to(here, there), known_to(there, here)))
+        there, here = (to_plain(side.definition) for side in (base.figures, new.figures))
+        yield from (
+            f"workload {text}"
+            for text in _format_differences(drop_unrecorded(here, there), drop_unrecorded(there, here))
+        )
 
 
-def _unlike(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+def _format_differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     absent = "absent"
     names = sorted(base.keys() | new.keys())
     sides = [(name, base.get(name, absent), new.get(name, absent)) for name in names]
     return [f"{name}: {one} and {other}" for name, one, other in sides if one != other]
 
 
-def _by_name(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
+def _index_cases(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
     """Cases that are of a time; proven only ones are no part of it."""
     timed = [shown for shown in side if not _is_only_proven(shown.case)]
     return {(shown.device if with_device else "", str(shown.case.key)): shown for shown in timed}
 
 
-def _untimed(case: CaseResult) -> bool:
+def _is_untimed(case: CaseResult) -> bool:
     """Of which nobody expects a time: on both sides there is nothing to say of it."""
-    return not deciding(case) and case.verdict not in WRONG
+    return not deciding_processes(case) and case.verdict not in WRONG
 
 
 def _is_only_proven(case: CaseResult) -> bool:
     return case.verdict is Verdict.RIGHT and not case.first
 
 
-def _noise(shown: Sequence[Sided]) -> NoiseModel:
+def _pool_noise(shown: Sequence[Sided]) -> NoiseModel:
     """What unchanged code does between processes: those of both sides, and those that gated cases were held against."""
     groups: dict[str, list[ProcessSummary]] = {}
     for index, one in enumerate(shown):
-        held = deciding(one.case)
-        if held and not _flaw(held):
+        held = deciding_processes(one.case)
+        if held and not _find_flaw(held):
             groups[f"{index}"] = list(held)
             timer = held[0].timer
             stored = [ProcessSummary(us, us, us, (us,), 1, timer) for us in one.case.stored_us]
@@ -191,25 +197,25 @@ def _noise(shown: Sequence[Sided]) -> NoiseModel:
     return NoiseModel.from_processes(groups)
 
 
-def _compared(base: Sided, new: Sided, model: NoiseModel, cases: int) -> ComparedCase:
-    first, second = deciding(base.case), deciding(new.case)
+def _compare_case(base: Sided, new: Sided, model: NoiseModel, cases: int) -> ComparedCase:
+    first, second = deciding_processes(base.case), deciding_processes(new.case)
     base_us, new_us = (statistics.median(process.median_us for process in side) for side in (first, second))
-    policy = Policy.of(base.case.policy)
+    policy = Policy.from_record(base.case.policy)
     tolerated, ratio = tolerated_ratio(policy, base_us), ratio_of(first, second)
-    noise = model.sd("", base_us, first[0].timer, base.case.floor_bound)
+    noise = model.estimate_noise("", base_us, first[0].timer, base.case.floor_bound)
     interval: tuple[float, float] | None = None
     limit: float | None = None
     if noise is not None:
-        known = known_between(noise, first, second)
+        known = with_degrees_between(noise, first, second)
         z = z_for(policy.suite_false_alarm_rate, max(1, cases), known.degrees_of_freedom)
-        found = compare(first, second, known.relative_sd, z, known.degrees_of_freedom, known.card_sd)
+        found = compare_processes(first, second, known.relative_sd, z, known.degrees_of_freedom, known.card_sd)
         interval, limit = found.interval95, found.slower_beyond(tolerated)
     counts = (len(first), len(second))
-    looks = _looks(ratio, tolerated, limit)
+    looks = _classify_ratio(ratio, tolerated, limit)
     return ComparedCase(base.case.key, base.device, base_us, new_us, ratio, looks, interval, limit, counts)
 
 
-def _looks(ratio: float, tolerated: float, limit: float | None) -> Looks:
+def _classify_ratio(ratio: float, tolerated: float, limit: float | None) -> Looks:
     """In the gate's order; where noise is unknown nothing beyond what is tolerated is told apart."""
     if limit is not None and ratio > limit:
         return "slower"

@@ -49,7 +49,7 @@ class Left:
     at_least: bool = False
 
 
-def time_left(
+def estimate_time_left(
     took: Iterable[Took],
     planned: Mapping[str, int],
     since: float,
@@ -64,14 +64,14 @@ def time_left(
     priors      what a case takes of suites that are unlike the others, until one of theirs has ended
     """
     took = tuple(took)
-    usual = _Usual.of(took[1:] if len(took) <= FEW else took)
+    usual = _Usual.from_cases(took[1:] if len(took) <= FEW else took)
     cases = sum(max(0, count) for count in planned.values())
     if not cases:
         return Left(0.0)
     if usual is None:
         return None if step_left is None or cases > 1 else Left(step_left)
     priors = priors or {}
-    whole = sum(max(0, count) * usual.of_suite(suite, priors.get(suite)) for suite, count in planned.items())
+    whole = sum(max(0, count) * usual.estimate_suite(suite, priors.get(suite)) for suite, count in planned.items())
     this = whole / cases
     if step_left is not None:
         return Left(whole - this + step_left)
@@ -80,13 +80,13 @@ def time_left(
     return Left(whole - this, at_least=True) if cases > 1 else None
 
 
-def left_text(left: Left | None) -> str:
+def format_time_left(left: Left | None) -> str:
     """'about 110 s left', 'at least 3 min left', 'less than 10 s left', 'time left unknown'."""
     if left is None or (left.at_least and left.seconds < LEAST_SAID):
         return "time left unknown"
     if left.seconds < LEAST_SAID:
         return f"less than {LEAST_SAID:.0f} s left"
-    return f"{'at least' if left.at_least else 'about'} {duration(left.seconds)} left"
+    return f"{'at least' if left.at_least else 'about'} {format_duration(left.seconds)} left"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Usual:
     suites: Mapping[str, float]
 
     @classmethod
-    def of(cls, took: Iterable[Took]) -> _Usual | None:
+    def from_cases(cls, took: Iterable[Took]) -> _Usual | None:
         """None of no case."""
         kinds: dict[str, dict[bool, deque[float]]] = defaultdict(lambda: defaultdict(lambda: deque(maxlen=WINDOW)))
         counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -104,18 +104,19 @@ class _Usual:
             kinds[case.suite][case.twice].append(case.seconds)
             counts[case.suite][case.twice] += 1
         means = {
-            suite: sum(counts[suite][twice] * _mean(times) for twice, times in by_kind.items()) / sum(counts[suite])
+            suite: sum(counts[suite][twice] * _capped_mean(times) for twice, times in by_kind.items())
+            / sum(counts[suite])
             for suite, by_kind in kinds.items()
         }
         return cls(means) if means else None
 
-    def of_suite(self, suite: str, prior: float | None) -> float:
+    def estimate_suite(self, suite: str, prior: float | None) -> float:
         """By all there were for a suite that has not begun and has no prior."""
         known = self.suites.get(suite, prior)
         return statistics.fmean(self.suites.values()) if known is None else known
 
 
-def _mean(times: Sequence[float]) -> float:
+def _capped_mean(times: Sequence[float]) -> float:
     """In which none counts for more than `UNUSUAL` times the median."""
     most = UNUSUAL * statistics.median(times)
     return statistics.fmean(min(seconds, most) for seconds in times)
@@ -128,7 +129,7 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|min|h)?")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def seconds_of(text: str, option: str = "--budget") -> float:
+def parse_seconds(text: str, option: str = "--budget") -> float:
     """'90', '90s', '10m', '1.5h' in seconds. Raises UsageError naming the option."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found["number"]) * _UNITS[found["unit"] or ""] if found else 0.0
@@ -137,7 +138,7 @@ def seconds_of(text: str, option: str = "--budget") -> float:
     return seconds
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """In a unit that fits: '85 s', '3 min', '2.5 h'."""
     if seconds < SECONDS_UNTIL:
         return f"{seconds:.0f} s"

@@ -13,16 +13,16 @@ from pytest_attnperf.records.gpus import Together, TogetherGpu, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    from_another_tree,
-    from_look,
-    joined_measurement,
+    join_measurement,
     median_us_of,
-    not_measured,
+    reject_other_tree,
+    result_from_look,
+    unmeasured_result,
     with_figures,
 )
-from pytest_attnperf.session.looking import Bench
+from pytest_attnperf.session.looking import RunBench
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import summarise_process
 from pytest_attnperf.workers.at_once import AtOnceLook, AtOncePlan, CardTimes, take_at_once
 from pytest_attnperf.workers.look import Ending, Look
 
@@ -40,7 +40,7 @@ SAME_CARD = "several workers are on one card:"
 """Begins a note: interference is then no neighbour's."""
 
 
-def together(bench: Bench, case: Case) -> CaseResult:
+def measure_together(bench: RunBench, case: Case) -> CaseResult:
     """RIGHT with `together`, or what keeps the case from running.
 
     Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
@@ -56,13 +56,13 @@ def together(bench: Bench, case: Case) -> CaseResult:
         timer=settings.plan.timer,
     )
     names = [short_name(token) if token.startswith(("GPU-", "MIG-")) else f"GPU {token}" for token in tokens]
-    taken = take_at_once(bench.pool, names, bench.request(case, None), plan)
+    taken = take_at_once(bench.pool, names, bench.make_request(case, None), plan)
     if not taken.times or any(look.ending is not Ending.RIGHT for look in taken.looks):
         return _not_on_all(case, names, taken)
     timers = sorted({times.plan.timer for times in taken.times})
     if len(timers) > 1:
         raise CaseFailedError(f"cards were timed by different timers, {', '.join(timers)}; name one: --attnperf-timer")
-    return _measured(case, names, taken)
+    return _make_result(case, names, taken)
 
 
 def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
@@ -71,16 +71,16 @@ def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResu
     worst = min(range(len(taken.looks)), key=lambda index: order.index(taken.looks[index].ending))
     look, name = taken.looks[worst], names[worst]
     reasons = tuple(f"{name}: {reason}" for reason in look.reasons)
-    return not_measured(case, replace(look, reasons=reasons))
+    return unmeasured_result(case, replace(look, reasons=reasons))
 
 
-def _measured(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
+def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
     """RIGHT, with the times of every card; as any timed case, not believed where no device can be so fast."""
-    looks = [_alone(look, times) for look, times in zip(taken.looks, taken.times, strict=True)]
-    gpus = tuple(_gpu(times) for times in taken.times)
+    looks = [_single_card_look(look, times) for look, times in zip(taken.looks, taken.times, strict=True)]
+    gpus = tuple(_make_gpu(times) for times in taken.times)
     found = Together(gpus, taken.times[0].plan.timer, taken.overlap_s)
-    measurement, device = joined_measurement(looks), taken.times[0].ready.device
-    base = with_figures(from_look(case, Verdict.RIGHT, summary_of(found), looks[0]), device)
+    measurement, device = join_measurement(looks), taken.times[0].ready.device
+    base = with_figures(result_from_look(case, Verdict.RIGHT, format_together(found), looks[0]), device)
     base = replace(
         base,
         together=found,
@@ -88,23 +88,23 @@ def _measured(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult
         median_us=median_us_of(measurement.processes),
         checks=measurement.proof,
         peak_memory_bytes=measurement.peak_memory_bytes,
-        notes=(*base.notes, *_notes(names, taken)),
+        notes=(*base.notes, *_list_weaknesses(names, taken)),
     )
-    foreign = from_another_tree(base, looks)
-    return plausibility.by_floor(base, spec_for(device)) if foreign is None else foreign
+    foreign = reject_other_tree(base, looks)
+    return plausibility.judge_by_floor(base, spec_for(device)) if foreign is None else foreign
 
 
-def _alone(look: Look, times: CardTimes) -> Look:
+def _single_card_look(look: Look, times: CardTimes) -> Look:
     """The look with its card's times alone, as the summary of its process."""
     plan, ready = times.plan, times.ready
     samples = Samples(
         times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note
     )
-    summary = summarise(samples, ready.device.device_id, f"pid {ready.pid}")
+    summary = summarise_process(samples, ready.device.device_id, f"pid {ready.pid}")
     return replace(look, ending=Ending.MEASURED, summary=summary, note=plan.note)
 
 
-def _gpu(times: CardTimes) -> TogetherGpu:
+def _make_gpu(times: CardTimes) -> TogetherGpu:
     return TogetherGpu(
         times.ready.device.device_id,
         alone_us=statistics.fmean(map(statistics.median, (times.before_us, times.after_us))),
@@ -113,13 +113,13 @@ def _gpu(times: CardTimes) -> TogetherGpu:
     )
 
 
-def summary_of(found: Together) -> str:
+def format_together(found: Together) -> str:
     """'on 2 GPUs at once: 1.99x of one, worst interference 0.6 %'."""
     worst = max(gpu.interference for gpu in found.gpus)
     return f"on {len(found.gpus)} GPUs at once: {found.scaling:.2f}x of one, worst interference {worst * 100:.1f} %"
 
 
-def _notes(names: Sequence[str], taken: AtOnceLook) -> list[str]:
+def _list_weaknesses(names: Sequence[str], taken: AtOnceLook) -> list[str]:
     """What weakens the figures."""
     drifts = [
         (name, statistics.median(times.after_us) / statistics.median(times.before_us) - 1)

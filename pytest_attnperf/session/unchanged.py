@@ -9,48 +9,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_attnperf.baselines.store import Found
-from pytest_attnperf.correctness.what_ran import identity, unchanged
+from pytest_attnperf.baselines.store import StoredEntry
+from pytest_attnperf.correctness.what_ran import compute_launch_identity, is_launch_unchanged
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.gate.comparable import comparable, config_changes, crept
+from pytest_attnperf.gate.comparable import find_creep, list_config_changes, reasons_not_comparable
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.case_records import disappeared, from_look, not_measured, over_stored, with_notes
-from pytest_attnperf.session.looking import Bench
+from pytest_attnperf.session.case_records import (
+    mark_disappeared,
+    result_from_look,
+    unmeasured_result,
+    with_notes,
+    with_stored_processes,
+)
+from pytest_attnperf.session.looking import RunBench
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, take_identity_look
 
 NOT_KNOWN = "the machine code of some kernel is not known"
 
 
-def judged_unchanged(bench: Bench, case: Case, place: int, found: Found | None) -> CaseResult | None:
+def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry | None) -> CaseResult | None:
     """RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain; None where it has
     to be timed to be judged; else what such a look found wrong: INCORRECT, UNSUPPORTED, ERROR.
 
     Nothing is opened where what is stored, or this machine, rules it out beforehand. Raises as `take_look`.
     """
-    if found is None or identity(found.entry.launches) is None:
+    if found is None or compute_launch_identity(found.entry.launches) is None:
         return None
-    if _moved(bench.pool.ready(place).fingerprint, found.fingerprint):
+    if _has_moved(bench.pool.wait_until_ready(place).fingerprint, found.fingerprint):
         return None
     try:
-        look, timer = take_identity_look(bench.pool, place, bench.request(case, case.next_key), bench.settings.plan)
+        look, timer = take_identity_look(
+            bench.pool, place, bench.make_request(case, case.next_key), bench.settings.plan
+        )
     except CaseFailedError as error:
         if error.out_of_memory:  # a graph at several places takes more memory than timing the case does
             return None
         raise
     if look.ending is not Ending.RIGHT:
-        result = not_measured(case, look)
+        result = unmeasured_result(case, look)
         gone = f"unsupported now, but a baseline is stored in {found.path.name}"
-        return disappeared(result, gone) if look.ending is Ending.UNSUPPORTED else result
-    result = from_look(case, Verdict.RIGHT, "", look)
-    if not timer or look.final.foreign_sources or why_timed(result, found, timer):
+        return mark_disappeared(result, gone) if look.ending is Ending.UNSUPPORTED else result
+    result = result_from_look(case, Verdict.RIGHT, "", look)
+    if not timer or look.final.foreign_sources or reasons_to_time(result, found, timer):
         return None
     return with_notes(as_unchanged(result, found), case, found)
 
 
-def why_timed(result: CaseResult, found: Found, timer: str) -> list[str]:
+def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
     """Why a case that was proven right is not known to run what the stored entry ran; empty where it is. Pure.
 
     timer   that would have timed it
@@ -58,7 +66,7 @@ def why_timed(result: CaseResult, found: Found, timer: str) -> list[str]:
     if result.fingerprint is None or result.figures is None:
         return ["its machine or its workload is not known"]
     definition = result.figures.definition
-    reasons = comparable(
+    reasons = reasons_not_comparable(
         found.entry,
         found.fingerprint,
         result.fingerprint,
@@ -66,16 +74,16 @@ def why_timed(result: CaseResult, found: Found, timer: str) -> list[str]:
         definition=definition,
         checks=result.checks,
     )
-    reasons += result.fingerprint.changes(found.fingerprint)
-    if identity(result.launches) is None or identity(found.entry.launches) is None:
+    reasons += result.fingerprint.list_changes(found.fingerprint)
+    if compute_launch_identity(result.launches) is None or compute_launch_identity(found.entry.launches) is None:
         reasons.append(NOT_KNOWN)
-    elif not unchanged(result.launches, found.entry.launches):
+    elif not is_launch_unchanged(result.launches, found.entry.launches):
         reasons.append("other machine code ran, or was launched otherwise")
-    return reasons + config_changes(found.entry.config, result.config)
+    return reasons + list_config_changes(found.entry.config, result.config)
 
 
-def as_unchanged(result: CaseResult, found: Found) -> CaseResult:
-    """A case that `why_timed` has nothing to say of, as RIGHT, not timed, beside the processes it would be held to."""
+def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
+    """A case without `reasons_to_time`: RIGHT, not timed, beside the stored processes to compare it with."""
     kernels = sum(launch.kind == "kernel" for launch in result.launches)
     what = f"{kernels} kernel{'s' if kernels != 1 else ''}"
     commit = f" ({found.entry.commit})" if found.entry.commit else ""
@@ -83,12 +91,16 @@ def as_unchanged(result: CaseResult, found: Found) -> CaseResult:
         f"unchanged: {what} and configuration are those of the baseline of {found.entry.recorded}{commit}; not timed"
     )
     # What was slow when it was recorded has crept as far now: that is known without a time.
-    note = crept(found.entry, 1.0, Policy(**result.policy), result.nodeid)
+    note = find_creep(found.entry, 1.0, Policy(**result.policy), result.nodeid)
     notes = (*result.notes, note) if note else result.notes
-    return replace(over_stored(result, found), verdict=Verdict.RIGHT, summary=summary, unchanged=True, notes=notes)
+    return replace(
+        with_stored_processes(result, found), verdict=Verdict.RIGHT, summary=summary, unchanged=True, notes=notes
+    )
 
 
-def _moved(machine: Fingerprint, stored: Fingerprint) -> bool:
+def _has_moved(machine: Fingerprint, stored: Fingerprint) -> bool:
     """Whether this machine or its toolchain is another one; timer and cache state belong to the case, not to it."""
     shared = machine.must_match.keys() & stored.must_match.keys()
-    return any(machine.must_match[name] != stored.must_match[name] for name in shared) or bool(machine.changes(stored))
+    return any(machine.must_match[name] != stored.must_match[name] for name in shared) or bool(
+        machine.list_changes(stored)
+    )

@@ -16,7 +16,7 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.judge import Session
 from pytest_attnperf.session.looking import GATE_PLACE, SECOND_LOOK_PLACES
 from pytest_attnperf.session.settings import Case
-from pytest_attnperf.session.time_left import duration
+from pytest_attnperf.session.time_left import format_duration
 from pytest_attnperf.workers.look import Ending
 
 LOST_LEAST_S = 2.0
@@ -49,13 +49,13 @@ class Reopened:
         return max(0.0, self.fresh_s - self.proof_s)
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether most of what was built is found again by a fresh process, as far as it is worth a word."""
         return self.built_s < LOST_LEAST_S or self.paid_again_s < LOST_SHARE * self.built_s
 
 
 @dataclass
-class Warm:
+class CaseWarmer:
     """Opens cases once. `taken` holds each with its result, whose `seconds` are those of the first call."""
 
     session: Session
@@ -64,16 +64,16 @@ class Warm:
     def judge(self, case: Case) -> CaseResult:
         """RIGHT with what the first call took, or why it could not be made. Starting a process is not counted."""
         with contextlib.suppress(WorkerError):  # said by the case
-            self.session.bench.pool.ready(GATE_PLACE)
+            self.session.bench.pool.wait_until_ready(GATE_PLACE)
         result = self.session.judge(case)
         if result.verdict is Verdict.RIGHT:
-            result = replace(result, summary=f"warm: first call {duration(result.seconds)}")
+            result = replace(result, summary=f"warm: first call {format_duration(result.seconds)}")
         # Whatever the case's `fail_on` says of gating runs: a case that is not ready is what this run is about.
         result = replace(result, fails=result.verdict not in (Verdict.RIGHT, Verdict.UNSUPPORTED))
         self.taken.append((case, result))
         return result
 
-    def again(self, most: int) -> list[Reopened]:
+    def reopen_slowest(self, most: int) -> list[Reopened]:
         """The slowest cases in a fresh process: all of them once, then once more. One that fails there is left out.
 
         The quickest of the others comes first, so that what a process does once in its life is not any slow case's.
@@ -82,18 +82,18 @@ class Warm:
         ordered = sorted(right, key=lambda taken: -taken[1].seconds)
         slowest = ordered[:most]
         if len(ordered) > most:
-            self._open(ordered[-1][0])
-        rounds = [[self._open(case) for case, _ in slowest] for _ in range(2)]
+            self._time_opening(ordered[-1][0])
+        rounds = [[self._time_opening(case) for case, _ in slowest] for _ in range(2)]
         return [
             Reopened(case.key, result.seconds, fresh, proof, any(name.startswith(AUTOTUNED) for name in result.config))
             for (case, result), fresh, proof in zip(slowest, *rounds, strict=True)
             if fresh is not None and proof is not None
         ]
 
-    def _open(self, case: Case) -> float | None:
+    def _time_opening(self, case: Case) -> float | None:
         """Seconds of one call in the fresh process; None where it fails."""
         try:
-            self.session.bench.pool.ready(SECOND_LOOK_PLACES)
+            self.session.bench.pool.wait_until_ready(SECOND_LOOK_PLACES)
             started = self.session.bench.clock()
             look = self.session.bench.look(SECOND_LOOK_PLACES, case, None, None)
         except (WorkerError, CaseFailedError, NotProvenRightError):

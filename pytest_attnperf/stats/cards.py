@@ -79,25 +79,25 @@ class CardComponents:
         return min(float(self.common_degrees + self.own_degrees), self.variance**2 / squares)
 
 
-def components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
+def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
     """The components over these cases; None where no case has processes on two cards.
 
     With a single case the common part and its own cannot be told apart, and all of it is called common. Where no card
     has two processes of any case, `process_degrees` is 0 and the spread between processes is part of the others.
     """
-    cells = {case: cells_of(processes) for case, processes in cases.items()}
+    cells = {case: group_by_card(processes) for case, processes in cases.items()}
     wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
     if not wide:
         return None
-    process, process_degrees = _within(cells)
+    process, process_degrees = _variance_within(cells)
     means = {case: {card: statistics.fmean(logs) for card, logs in by_card.items()} for case, by_card in wide.items()}
-    fitted = _fitted(means)
-    groups = _connected(means)
+    fitted = _fit_shifts(means)
+    groups = _group_connected_cards(means)
     common_degrees = sum(len(group) - 1 for group in groups)
     own_degrees = sum(len(by_card) - 1 for by_card in means.values()) - common_degrees
     per_cell = process * statistics.fmean(1 / len(logs) for by_card in wide.values() for logs in by_card.values())
-    scatter = _scatter(means, fitted) / own_degrees if own_degrees else per_cell
-    shifts = sum(_squares([fitted[card] for card in group]) for group in groups) / common_degrees
+    scatter = _sum_residual_squares(means, fitted) / own_degrees if own_degrees else per_cell
+    shifts = sum(_sum_squares([fitted[card] for card in group]) for group in groups) / common_degrees
     of_cases = statistics.fmean(1 / sum(card in by_card for by_card in means.values()) for card in fitted)
     return CardComponents(
         common=max(0.0, shifts - scatter * of_cases),
@@ -111,7 +111,7 @@ def components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents 
     )
 
 
-def cells_of(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
+def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
     """Log times of a case by card; processes whose card is not known are of one that has no name."""
     by_card: dict[str, list[float]] = {}
     for process in processes:
@@ -119,19 +119,19 @@ def cells_of(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
     return by_card
 
 
-def shares(processes: Sequence[ProcessSummary]) -> dict[str, float]:
+def compute_card_shares(processes: Sequence[ProcessSummary]) -> dict[str, float]:
     """By card, the share of these processes that ran on it."""
-    return {card: len(logs) / len(processes) for card, logs in cells_of(processes).items()}
+    return {card: len(logs) / len(processes) for card, logs in group_by_card(processes).items()}
 
 
-def _within(cells: Cells) -> tuple[float, int]:
+def _variance_within(cells: Cells) -> tuple[float, int]:
     """Variance between processes of one card and one case, with its degrees of freedom."""
     groups = [logs for by_card in cells.values() for logs in by_card.values()]
     degrees = sum(len(logs) - 1 for logs in groups)
-    return (sum(map(_squares, groups)) / degrees if degrees else 0.0), degrees
+    return (sum(map(_sum_squares, groups)) / degrees if degrees else 0.0), degrees
 
 
-def _fitted(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """What each card shifts in all its cases: least squares over cells, with a mean per case beside it."""
     shift = dict.fromkeys((card for by_card in means.values() for card in by_card), 0.0)
     for _ in range(SWEEPS):
@@ -147,12 +147,12 @@ def _fitted(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return shift
 
 
-def _scatter(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
+def _sum_residual_squares(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
     """Sum of squares that cases' means and cards' shifts leave."""
-    return sum(_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
+    return sum(_sum_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
 
 
-def _connected(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
+def _group_connected_cards(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
     """Cards in groups that share cases: shifts of two groups cannot be held against each other."""
     groups: list[set[str]] = []
     for by_card in means.values():
@@ -163,7 +163,7 @@ def _connected(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
     return groups
 
 
-def _squares(values: Sequence[float]) -> float:
+def _sum_squares(values: Sequence[float]) -> float:
     centre = statistics.fmean(values)
     return sum((value - centre) ** 2 for value in values)
 
@@ -193,16 +193,17 @@ class CardNoise:
 
     def __init__(self, cases: Mapping[Key, Mapping[str, Sequence[ProcessSummary]]]) -> None:
         self._wide = {
-            key: {name: held for name, held in group.items() if on_several(held)} for key, group in cases.items()
+            key: {name: held for name, held in group.items() if is_on_several_cards(held)}
+            for key, group in cases.items()
         }
         self._found: dict[Key, CardComponents | None] = {}
 
-    def of(self, median_us: float, timer: str, duration: int) -> CardSpread | None:
+    def estimate_card_spread(self, median_us: float, timer: str, duration: int) -> CardSpread | None:
         """The spread of a case of this time; None where no case of the timer is stored from two cards."""
         key: Key = (timer, duration)
         if not self._wide.get(key):
             key = (timer, None)
-        found = self._components(key)
+        found = self._find_components(key)
         if found is None:
             return None
         prior = _prior_variance(median_us)
@@ -214,12 +215,12 @@ class CardNoise:
         how = f"{100 * math.sqrt(found.variance):.2g} % {said}{apart}, and {100 * math.sqrt(prior):.2g} % elsewhere"
         return CardSpread(math.sqrt(variance), PRIOR_DEGREES + found.common_degrees, how)
 
-    def _components(self, key: Key) -> CardComponents | None:
+    def _find_components(self, key: Key) -> CardComponents | None:
         if key not in self._found:
-            self._found[key] = components(self._wide[key]) if self._wide.get(key) else None
+            self._found[key] = compute_components(self._wide[key]) if self._wide.get(key) else None
         return self._found[key]
 
 
-def on_several(processes: Sequence[ProcessSummary]) -> bool:
+def is_on_several_cards(processes: Sequence[ProcessSummary]) -> bool:
     """Whether they ran on more than one card."""
     return len({process.device_id for process in processes}) > 1

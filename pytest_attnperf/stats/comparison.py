@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.cards import shares
+from pytest_attnperf.stats.cards import compute_card_shares
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -50,15 +50,15 @@ def slower_beyond(
     beside   what more units do not average out, as a fraction
     """
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
-    return max(tolerated * factor(half_width) / (1 - beside), factor(z * error) + beside)
+    return max(tolerated * compute_factor(half_width) / (1 - beside), compute_factor(z * error) + beside)
 
 
-def factor(logarithm: float) -> float:
+def compute_factor(logarithm: float) -> float:
     """What a logarithm of a ratio is as a factor; forged spreads end at 1e43, where everything is undecided."""
     return math.exp(max(-100.0, min(logarithm, 100.0)))
 
 
-def compare(
+def compare_processes(
     base: Sequence[ProcessSummary],
     new: Sequence[ProcessSummary],
     relative_sd: float,
@@ -69,7 +69,7 @@ def compare(
     """Compare two groups of processes whose medians scatter with `relative_sd`; `z` comes from `z_for`.
 
     `degrees_of_freedom` says how well the spread is known and widens the interval; None takes it as exact (with cards
-    those of `known_between`). `card_sd` is the relative spread of a case between cards, beside that within one.
+    those of `with_degrees_between`). `card_sd` is the relative spread of a case between cards, beside that within one.
     Raises TypeError when given anything but `ProcessSummary`, ValueError for an empty side or a negative spread.
     """
     if not (math.isfinite(relative_sd) and relative_sd >= 0):
@@ -78,8 +78,8 @@ def compare(
     of_cards = card_sd * math.sqrt(card_variance(base, new)) if card_sd else 0.0
     error = math.hypot(standard_error(relative_sd, len(base), len(new)), of_cards)
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
-    interval = (ratio * factor(-half_width), ratio * factor(half_width))
-    return Comparison(ratio, interval, error, factor(z * error) - 1, of_cards)
+    interval = (ratio * compute_factor(-half_width), ratio * compute_factor(half_width))
+    return Comparison(ratio, interval, error, compute_factor(z * error) - 1, of_cards)
 
 
 def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
@@ -88,13 +88,15 @@ def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary])
     A side is a median over as many cards as it has in effect, 1 / sum of squared shares; cards that both sides ran on
     take away what they share. Processes whose card is not known count as of one further card.
     """
-    sides = [shares(side) for side in (base, new)]
+    sides = [compute_card_shares(side) for side in (base, new)]
     variances = [median_variance(1 / sum(share**2 for share in side.values())) for side in sides]
     shared = sum(share * sides[1].get(card, 0.0) for card, share in sides[0].items())
     return max(0.0, sum(variances) - 2 * shared)
 
 
-def known_between(noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> NoiseEstimate:
+def with_degrees_between(
+    noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
+) -> NoiseEstimate:
     """The noise with the degrees of freedom of what it makes of these two sides: those of processes and of cards in
     proportion to what each adds (Satterthwaite)."""
     if not noise.card_sd:
@@ -108,7 +110,7 @@ def known_between(noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Seq
 
 def ratio_of(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
     """Median of the new process medians over that of the base ones. Raises as `compare` does."""
-    return _centre("new", new) / _centre("base", base)
+    return _compute_centre("new", new) / _compute_centre("base", base)
 
 
 def standard_error(relative_sd: float, base_processes: int, new_processes: int) -> float:
@@ -143,7 +145,7 @@ def z_for(suite_rate: float, cases: int, degrees_of_freedom: int | None = None) 
     return upper_quantile(suite_rate / cases, degrees_of_freedom)
 
 
-def _centre(side: str, processes: Sequence[ProcessSummary]) -> float:
+def _compute_centre(side: str, processes: Sequence[ProcessSummary]) -> float:
     if not processes:
         raise ValueError(f"the {side} side of a comparison has no processes")
     for process in processes:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, cells_of, on_several, prior_spread
+from pytest_attnperf.stats.cards import CardNoise, CardSpread, Key, group_by_card, is_on_several_cards, prior_spread
 from pytest_attnperf.stats.quantiles import chi_square_quantile
 
 PRIOR_DEGREES = 12
@@ -82,7 +82,7 @@ class CaseSpread:
     units: int = 0
 
     @property
-    def number(self) -> int:
+    def unit_count(self) -> int:
         """Of processes or pairs."""
         return self.units or self.degrees + 1
 
@@ -120,7 +120,7 @@ class NoiseModel:
             duration = duration_class(spread.median_us)
             for key in ((duration, spread.bound), (duration, None), (None, None)):
                 groups.setdefault((spread.timer, *key), []).append(spread)
-        self._pools = {key: _pooled(group) for key, group in groups.items()}
+        self._pools = {key: _pool_spreads(group) for key, group in groups.items()}
 
     @classmethod
     def from_processes(
@@ -132,12 +132,14 @@ class NoiseModel:
         when one case holds processes of different timers.
         """
         bounds = bounds or {}
-        found = {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
+        found = {
+            case: _compute_spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1
+        }
         spreads = {case: spread for case, spread in found.items() if spread.degrees}
         return cls(spreads, cards=card_noise(cases))
 
     @property
-    def knows_cards(self) -> bool:
+    def has_cards(self) -> bool:
         """Whether any of its cases has processes on several cards."""
         return self._cards is not None
 
@@ -147,7 +149,7 @@ class NoiseModel:
         model._borrowed = True
         return model
 
-    def sd(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
+    def estimate_noise(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
         """The noise of a case of this duration and bound under this timer.
 
         `case` need not be known: it then gets the pool of its class. A bound class takes part once its cases have
@@ -157,38 +159,42 @@ class NoiseModel:
         own = self._spreads.get(case)
         if own is not None and own.timer != timer:
             own = None
-        pool, how = self._pool(duration_class(median_us), timer, bound)
-        if own is not None and pool == _pooled([own]):
-            how = f"its own {own.number} {_PLURAL[self._unit]} alone, timer {timer}"
+        pool, how = self._find_pool(duration_class(median_us), timer, bound)
+        if own is not None and pool == _pool_spreads([own]):
+            how = f"its own {own.unit_count} {_PLURAL[self._unit]} alone, timer {timer}"
         elif own is not None:
-            how += f", moved by its own {own.number} {_PLURAL[self._unit]}"
+            how += f", moved by its own {own.unit_count} {_PLURAL[self._unit]}"
         if self._prior is not None:
             pool, how = _with_prior(pool, self._prior, how)
-        cards = self._cards.of(median_us, timer, duration_class(median_us)) if self._cards is not None else None
+        cards = (
+            self._cards.estimate_card_spread(median_us, timer, duration_class(median_us))
+            if self._cards is not None
+            else None
+        )
         if pool is None:
-            return None if cards is None or self._borrowed else _of_cards_alone(cards)
-        variance, degrees = _shrunk(pool, own)
+            return None if cards is None or self._borrowed else _estimate_from_cards(cards)
+        variance, degrees = _shrink_variance(pool, own)
         estimate = NoiseEstimate(max(math.sqrt(variance), RELATIVE_SD_MIN), degrees, how, self._unit)
         return estimate if cards is None else _with_cards(estimate, cards)
 
-    def _pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
+    def _find_pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
         """The narrowest pool that holds enough, and in words what it is of."""
         durations, lacking = f"of {describe_class(duration)}", ""
         if bound:
             pool = self._pools.get((timer, duration, bound))
             if pool is not None and pool.degrees >= PRIOR_DEGREES:
-                return pool, _pooled_over(pool, f"{bound}-bound ", durations, timer)
+                return pool, _describe_pool(pool, f"{bound}-bound ", durations, timer)
             lacking = f" (too few {bound}-bound)" if pool is not None else f" (none {bound}-bound)"
         pool = self._pools.get((timer, duration, None))
         if pool is not None:
-            return pool, _pooled_over(pool, "", durations + lacking, timer)
+            return pool, _describe_pool(pool, "", durations + lacking, timer)
         pool = self._pools.get((timer, None, None))
         if pool is not None:
-            return pool, _pooled_over(pool, "", f"of any duration (none {durations})", timer)
+            return pool, _describe_pool(pool, "", f"of any duration (none {durations})", timer)
         return None, ""
 
 
-def as_loud_as(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
+def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
     """The noise, or the new processes' own spread where that is so much wider that it is another noise.
 
     A machine may be busier now than it was when a baseline was recorded; stored processes say nothing of that.
@@ -209,15 +215,15 @@ def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | Non
     none has. Raises ValueError when one of these holds processes of different timers."""
     classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
     for case, group in cases.items():
-        if not on_several(group):
+        if not is_on_several_cards(group):
             continue
-        spread = _spread(case, group, "")
+        spread = _compute_spread(case, group, "")
         for duration in (duration_class(spread.median_us), None):
             classes.setdefault((spread.timer, duration), {})[case] = group
     return CardNoise(classes) if classes else None
 
 
-def on_further_cards(
+def widen_for_cards(
     noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
 ) -> NoiseEstimate:
     """The noise with what cards of one product do, where all that is stored was measured on cards that are not the new
@@ -242,12 +248,12 @@ def describe_class(index: int) -> str:
     return f"{DURATION_LIMITS_US[index - 1]:g} to {DURATION_LIMITS_US[index]:g} us"
 
 
-def _spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseSpread:
-    timer = only_timer(case, [process.timer for process in processes], "process")
+def _compute_spread(case: str, processes: Sequence[ProcessSummary], bound: str) -> CaseSpread:
+    timer = require_one_timer(case, [process.timer for process in processes], "process")
     medians = [process.median_us for process in processes]
     centre = statistics.median(medians)
-    if on_several(processes):
-        groups = cells_of(processes).values()
+    if is_on_several_cards(processes):
+        groups = group_by_card(processes).values()
         degrees = len(medians) - len(groups)
         squares = sum((len(logs) - 1) * statistics.variance(logs) for logs in groups if len(logs) > 1)
         return CaseSpread(timer, centre, squares / degrees if degrees else 0.0, degrees, bound, len(medians))
@@ -259,13 +265,13 @@ def _with_cards(estimate: NoiseEstimate, cards: CardSpread) -> NoiseEstimate:
     return replace(estimate, card_sd=cards.relative_sd, card_degrees=cards.degrees_of_freedom, card_how=cards.how)
 
 
-def _of_cards_alone(cards: CardSpread) -> NoiseEstimate:
+def _estimate_from_cards(cards: CardSpread) -> NoiseEstimate:
     """Where every stored process ran on a card of its own: what lies between them is all taken for the cards'."""
     how = "no two stored processes share a card: all of their spread is counted as that of cards"
     return _with_cards(NoiseEstimate(RELATIVE_SD_MIN, cards.degrees_of_freedom, how), cards)
 
 
-def only_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
+def require_one_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
     """The timer that all units of a case share. Raises ValueError naming them when they are several."""
     names = sorted(set(timers))
     if len(names) > 1:
@@ -273,12 +279,12 @@ def only_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
     return names[0]
 
 
-def _pooled(spreads: Sequence[CaseSpread]) -> _Pool:
+def _pool_spreads(spreads: Sequence[CaseSpread]) -> _Pool:
     degrees = sum(spread.degrees for spread in spreads)
     return _Pool(sum(spread.variance * spread.degrees for spread in spreads) / degrees, degrees, len(spreads))
 
 
-def _shrunk(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
+def _shrink_variance(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
     """Variance of a case from its pool and its own, with its degrees of freedom.
 
     These are the weights' PRIOR_DEGREES + d_case, as long as the pool is much larger than the case. In a small pool the
@@ -296,7 +302,7 @@ def _shrunk(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
     return variance, min(degrees, math.floor(1 / squares + 1e-9))
 
 
-def _pooled_over(pool: _Pool, bound: str, durations: str, timer: str) -> str:
+def _describe_pool(pool: _Pool, bound: str, durations: str, timer: str) -> str:
     return f"pooled over {pool.cases} {bound}case{'s' * (pool.cases > 1)} {durations}, timer {timer}"
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.records.pairs import PairSummary, Turn
-from pytest_attnperf.stats.comparison import Comparison, factor
-from pytest_attnperf.stats.noise import CaseSpread, NoiseEstimate, NoiseModel, only_timer
+from pytest_attnperf.stats.comparison import Comparison, compute_factor
+from pytest_attnperf.stats.noise import CaseSpread, NoiseEstimate, NoiseModel, require_one_timer
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 STORED_QUADS_MAX = 64
@@ -37,7 +37,7 @@ class Quad:
         return (self.new[0].us + self.new[1].us) / (self.base[0].us + self.base[1].us)
 
 
-def pair_summary(
+def summarise_pair(
     quads: Sequence[Quad],
     *,
     timer: str,
@@ -71,18 +71,18 @@ def pair_summary(
     base = [turn for quad in quads for turn in quad.base]
     new = [turn for quad in quads for turn in quad.new]
     return PairSummary(
-        ratio=_rounded(math.exp(statistics.fmean(centres)), 7),
-        base_us=_rounded(statistics.median(turn.us for turn in base), 5),
-        new_us=_rounded(statistics.median(turn.us for turn in new), 5),
+        ratio=_round_digits(math.exp(statistics.fmean(centres)), 7),
+        base_us=_round_digits(statistics.median(turn.us for turn in base), 5),
+        new_us=_round_digits(statistics.median(turn.us for turn in new), 5),
         quads=len(quads),
         timer=timer,
-        quad_ratios=tuple(_rounded(quad.ratio, 6) for quad in _thinned(quads)),
+        quad_ratios=tuple(_round_digits(quad.ratio, 6) for quad in _thin_evenly(quads)),
         base_process=base_process,
         new_process=new_process,
         device_id=device_id,
-        base_clock_mhz=_clock(base),
-        new_clock_mhz=_clock(new),
-        seconds=_rounded(seconds, 5),
+        base_clock_mhz=_median_clock(base),
+        new_clock_mhz=_median_clock(new),
+        seconds=_round_digits(seconds, 5),
     )
 
 
@@ -98,8 +98,8 @@ def compare_pairs(pairs: Sequence[PairSummary], noise: NoiseEstimate, z: float) 
     ratio = centre_ratio(pairs)
     error = standard_error_of_pairs(noise.relative_sd, len(pairs))
     half_width = upper_quantile(0.025, noise.degrees_of_freedom) * error
-    interval = (ratio * factor(-half_width), ratio * factor(half_width))
-    return Comparison(ratio, interval, error, factor(z * error) - 1)
+    interval = (ratio * compute_factor(-half_width), ratio * compute_factor(half_width))
+    return Comparison(ratio, interval, error, compute_factor(z * error) - 1)
 
 
 def centre_ratio(pairs: Sequence[PairSummary]) -> float:
@@ -146,13 +146,15 @@ def pair_noise(
     Raises TypeError for anything but `PairSummary`, ValueError when one case holds pairs of different timers.
     """
     bounds = bounds or {}
-    spreads = {case: _spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1}
+    spreads = {
+        case: _compute_spread(case, group, bounds.get(case, "")) for case, group in cases.items() if len(group) > 1
+    }
     return NoiseModel(spreads, "pair", prior)
 
 
-def _spread(case: str, pairs: Sequence[PairSummary], bound: str) -> CaseSpread:
+def _compute_spread(case: str, pairs: Sequence[PairSummary], bound: str) -> CaseSpread:
     logs = _log_ratios(pairs)
-    timer = only_timer(case, [pair.timer for pair in pairs], "pair")
+    timer = require_one_timer(case, [pair.timer for pair in pairs], "pair")
     base_us = statistics.median(pair.base_us for pair in pairs)
     return CaseSpread(timer, base_us, statistics.variance(logs), len(pairs) - 1, bound)
 
@@ -175,16 +177,16 @@ def _interquartile_mean(values: Sequence[float]) -> float:
     return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
 
-def _clock(turns: Sequence[Turn]) -> float | None:
+def _median_clock(turns: Sequence[Turn]) -> float | None:
     clocks = [turn.clock_mhz for turn in turns if turn.clock_mhz is not None]
-    return _rounded(statistics.median(clocks), 5) if len(clocks) == len(turns) else None
+    return _round_digits(statistics.median(clocks), 5) if len(clocks) == len(turns) else None
 
 
-def _rounded(value: float, digits: int) -> float:
+def _round_digits(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _thinned(quads: Sequence[Quad]) -> Sequence[Quad]:
+def _thin_evenly(quads: Sequence[Quad]) -> Sequence[Quad]:
     """At most STORED_QUADS_MAX quads, evenly spaced, the first and the last among them."""
     if len(quads) <= STORED_QUADS_MAX:
         return quads

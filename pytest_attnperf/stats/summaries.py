@@ -1,7 +1,7 @@
 """One process's blocks -> one `ProcessSummary`, the only step that may see single blocks; what none can have measured.
 
 A worker may be another tree's or a container's, and what it answers reaches statistics, baselines and results.json: one
-NaN that is let in would end the run, or cost the file with every other case's result. `Worker.told` asks here.
+NaN that is let in would end the run, or cost the file with every other case's result. `Worker.decode_answer` asks here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def method_of(timer: str) -> str:
     return str(CHANGED_IN.get(timer, 1))
 
 
-def summarise(samples: Samples, device_id: str = "", process: str = "") -> ProcessSummary:
+def summarise_process(samples: Samples, device_id: str = "", process: str = "") -> ProcessSummary:
     """Summarise the blocks of one process, in microseconds per call.
 
     Minimum and mean are of all blocks. `median_us` is `centre_of` them. Of the blocks themselves at most
@@ -54,17 +54,17 @@ def summarise(samples: Samples, device_id: str = "", process: str = "") -> Proce
                 "a time must be finite and positive"
             )
     return ProcessSummary(
-        median_us=_stored(centre_of(blocks, samples.placements)),
-        min_us=_stored(min(blocks)),
-        mean_us=_stored(statistics.fmean(blocks)),
-        block_us=tuple(_stored(block) for block in _thinned(blocks)),
+        median_us=_round_digits(centre_of(blocks, samples.placements)),
+        min_us=_round_digits(min(blocks)),
+        mean_us=_round_digits(statistics.fmean(blocks)),
+        block_us=tuple(_round_digits(block) for block in _thin_evenly(blocks)),
         calls_per_block=samples.calls_per_block,
         timer=samples.timer,
         device_id=device_id,
         process=process,
         placements=samples.placements,
-        clock_mhz=_stored(statistics.median(samples.clock_mhz)) if samples.clock_mhz else None,
-        block_clock_mhz=tuple(_stored(mhz) for mhz in _thinned(samples.clock_mhz))
+        clock_mhz=_round_digits(statistics.median(samples.clock_mhz)) if samples.clock_mhz else None,
+        block_clock_mhz=tuple(_round_digits(mhz) for mhz in _thin_evenly(samples.clock_mhz))
         if len(samples.clock_mhz) == len(blocks)
         else (),
         settings=samples.settings,
@@ -92,11 +92,11 @@ def centre_of(blocks: Sequence[float], placements: int) -> float:
     )
 
 
-def _stored(value: float) -> float:
+def _round_digits(value: float) -> float:
     return float(f"{value:.{STORED_DIGITS}g}")
 
 
-def _thinned(blocks: Sequence[float]) -> Sequence[float]:
+def _thin_evenly(blocks: Sequence[float]) -> Sequence[float]:
     """At most STORED_BLOCKS_MAX blocks, evenly spaced, the first and the last among them."""
     if len(blocks) <= STORED_BLOCKS_MAX:
         return blocks
@@ -112,7 +112,7 @@ WHOLE_MOST = 2**63 - 1
 """A larger whole number is none that a file of results holds."""
 
 
-def unbelievable(answer: Any) -> str:
+def reason_not_believable(answer: Any) -> str:
     """Why an answer cannot be true, in words; '' where it may be. `answer` is a record, or a mapping of records.
 
     What a check found may be NaN and infinite: a wrong output is.
@@ -151,7 +151,7 @@ def _odd_times(answer: Any) -> Iterator[str]:
         yield from _odd_clocks(answer.clock_mhz)
         yield from _not_counts(calls_per_block=answer.calls_per_block)
         try:
-            summarise(answer)
+            summarise_process(answer)
         except ValueError as error:
             yield str(error)
     elif isinstance(answer, Turn):

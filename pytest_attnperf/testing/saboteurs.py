@@ -42,12 +42,12 @@ class Slowed(Sabotaged):
         """Count calls; the count is taken at capture, so a graph holds the extra calls too."""
         counter = itertools.count(1)
 
-        def slowed(*tensors: Any) -> Any:
+        def call_slowed(*tensors: Any) -> Any:
             if next(counter) % self.every == 0:
                 call(*tensors)
             return call(*tensors)
 
-        return slowed
+        return call_slowed
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class WrongValue(Sabotaged):
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Scale the first element of every dimension but the last."""
 
-        def wrong(*tensors: Any) -> Any:
+        def call_wrong(*tensors: Any) -> Any:
             returned = call(*tensors)
-            _first(returned).select(0, 0).select(0, 0).select(0, 0).mul_(1.125)
+            _first_output(returned).select(0, 0).select(0, 0).select(0, 0).mul_(1.125)
             return returned
 
-        return wrong
+        return call_wrong
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,12 @@ class WritesNaN(Sabotaged):
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Overwrite the first row."""
 
-        def poisoned(*tensors: Any) -> Any:
+        def call_poisoned(*tensors: Any) -> Any:
             returned = call(*tensors)
-            _first(returned).select(0, 0).select(0, 0).select(0, 0).fill_(float("nan"))
+            _first_output(returned).select(0, 0).select(0, 0).select(0, 0).fill_(float("nan"))
             return returned
 
-        return poisoned
+        return call_poisoned
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class WritesNothing(Sabotaged):
         """Allocate what the honest call would return, after learning its shapes once."""
         learnt: list[Any] = []
 
-        def nothing(*tensors: Any) -> Any:
+        def call_nothing(*tensors: Any) -> Any:
             if not learnt:
                 learnt.append(call(*tensors))
             honest = learnt[0]
@@ -96,9 +96,9 @@ class WritesNothing(Sabotaged):
                 return tuple(tensor.new_empty(tensor.shape) for tensor in honest)
             return honest.new_empty(honest.shape)
 
-        return nothing
+        return call_nothing
 
 
-def _first(returned: Any) -> Any:
+def _first_output(returned: Any) -> Any:
     """The output tensor of a call that may return (out, lse)."""
     return returned[0] if isinstance(returned, tuple) else returned

@@ -66,8 +66,8 @@ def sample_run(
         {"arch": "sm_90", "product": product, "timer": "graph", "method": "1"},
         {"torch": "2.11.0", "triton": "3.6.0", "driver": "580.00"},
     )
-    keys = _keys(cases)
-    made = tuple(_case(key, draw, draw.choice(verdicts), fingerprint, commit) for key in keys)
+    keys = _make_keys(cases)
+    made = tuple(_make_case(key, draw, draw.choice(verdicts), fingerprint, commit) for key in keys)
     return RunResult(
         schema=RESULTS_SCHEMA,
         version=__version__,
@@ -86,7 +86,7 @@ def sample_run(
     )
 
 
-def _keys(count: int) -> list[CaseKey]:
+def _make_keys(count: int) -> list[CaseKey]:
     keys = [
         CaseKey("prefill", backend, f"prefill-b{batch}-s{seq}-h{heads}-d{head_dim}-{dtype}-causal")
         for batch in BATCHES
@@ -101,7 +101,9 @@ def _keys(count: int) -> list[CaseKey]:
     return keys[:count]
 
 
-def _case(key: CaseKey, draw: random.Random, verdict: Verdict, fingerprint: Fingerprint, commit: str) -> CaseResult:
+def _make_case(
+    key: CaseKey, draw: random.Random, verdict: Verdict, fingerprint: Fingerprint, commit: str
+) -> CaseResult:
     parts = key.workload.split("-")
     batch, seq, heads, head_dim = (int(part[1:]) for part in parts[1:5])
     flops = 2.0 * batch * heads * seq * seq * head_dim
@@ -128,13 +130,13 @@ def _case(key: CaseKey, draw: random.Random, verdict: Verdict, fingerprint: Fing
     if verdict is Verdict.INCORRECT:
         wrong = ErrorFigures("seed 1", "out", 6.85, 0.01, 0.1, 0.001, (0, 1, 2, 3), 7.25, 0.4, elements=64)
         return replace(base, checks=(CheckReport((wrong,), ("seed 1: 'out' is wrong",)),))
-    return _timed(base, draw, stored, max(bytes_min / 4e6, flops / 9e8), commit)
+    return _add_times(base, draw, stored, max(bytes_min / 4e6, flops / 9e8), commit)
 
 
-def _timed(base: CaseResult, draw: random.Random, stored_us: float, floor_us: float, commit: str) -> CaseResult:
+def _add_times(base: CaseResult, draw: random.Random, stored_us: float, floor_us: float, commit: str) -> CaseResult:
     change = {Verdict.SLOWER: 1.06, Verdict.FASTER: 0.95, Verdict.UNDECIDED: 1.022}.get(base.verdict, 1.0)
-    first = tuple(_process(draw, stored_us * change, number) for number in range(1))
-    second = tuple(_process(draw, stored_us * change, number) for number in range(1, 4)) if change > 1 else ()
+    first = tuple(_make_process(draw, stored_us * change, number) for number in range(1))
+    second = tuple(_make_process(draw, stored_us * change, number) for number in range(1, 4)) if change > 1 else ()
     right = ErrorFigures("seed 1", "out", 1e-3, 2e-3, 1e-4, 2e-4, elements=64)
     timed = replace(
         base,
@@ -149,7 +151,7 @@ def _timed(base: CaseResult, draw: random.Random, stored_us: float, floor_us: fl
     )
     if base.verdict is Verdict.NO_BASELINE:
         return timed
-    before = tuple(_process(draw, stored_us, number).median_us for number in range(7))
+    before = tuple(_make_process(draw, stored_us, number).median_us for number in range(7))
     ratio = (timed.median_us or stored_us) / sorted(before)[3]
     error = PROCESS_SD * math.sqrt(1 / 7 + 1 / max(1, len(second)))
     return replace(
@@ -167,7 +169,7 @@ def _timed(base: CaseResult, draw: random.Random, stored_us: float, floor_us: fl
     )
 
 
-def _process(draw: random.Random, centre_us: float, number: int) -> ProcessSummary:
+def _make_process(draw: random.Random, centre_us: float, number: int) -> ProcessSummary:
     bias = centre_us * draw.gauss(1, PROCESS_SD)
     blocks = tuple(float(f"{bias * draw.gauss(1, PROCESS_SD / 2):.5g}") for _ in range(BLOCKS))
     clocks = tuple(float(round(draw.gauss(1830, 12))) for _ in range(BLOCKS))

@@ -50,7 +50,7 @@ Box = tuple[float, float, float, float]
 Pixel = tuple[float, float]
 
 
-def form_of(path: Path) -> str:
+def choose_plot_form(path: Path) -> str:
     """Return the form of a file by its suffix. Raises UsageError for one that is not known."""
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -58,9 +58,9 @@ def form_of(path: Path) -> str:
     return form
 
 
-def rendered(draw: Callable[[], Figure], form: str) -> bytes:
+def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
     """Return the bytes of the figure that `draw` makes. Raises UsageError where matplotlib is missing."""
-    with _matplotlib():
+    with _lend_matplotlib():
         stream = io.BytesIO()
         # Without these keys matplotlib writes the time and its own version.
         nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
@@ -74,7 +74,7 @@ def foreign_text(text: str, limit: int) -> str:
 
 
 @contextmanager
-def _matplotlib() -> Iterator[None]:
+def _lend_matplotlib() -> Iterator[None]:
     """Lend matplotlib with its own defaults, whatever the user's matplotlibrc says."""
     try:
         import matplotlib
@@ -88,7 +88,7 @@ def _matplotlib() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Place:
+class LabelPlace:
     """Of a label's middle, from its point. far: it needs a line to its point. free: it covers nothing."""
 
     dx: float
@@ -107,19 +107,19 @@ class Slant:
     length: float
 
     @classmethod
-    def between(cls, first: Pixel, last: Pixel) -> Slant:
+    def from_pixels(cls, first: Pixel, last: Pixel) -> Slant:
         """The line from one pixel to another."""
         across, up = last[0] - first[0], last[1] - first[1]
         return cls(*first, math.atan2(up, across), math.hypot(across, up))
 
-    def at(self, part: float) -> Pixel:
+    def pixel_at(self, part: float) -> Pixel:
         """The pixel at this part of the line."""
         reach = part * self.length
         return self.x + reach * math.cos(self.angle), self.y + reach * math.sin(self.angle)
 
-    def boxes(self, start: float, width: float, above: bool) -> list[Box]:
+    def list_boxes(self, start: float, width: float, above: bool) -> list[Box]:
         """What text of that width covers which begins at a part of the line, as squares one beside the other."""
-        x, y = self.at(start)
+        x, y = self.pixel_at(start)
         side = HEIGHT / 2 if above else -HEIGHT / 2
         x, y = x - side * math.sin(self.angle), y + side * math.cos(self.angle)
         half, steps = HEIGHT / 2, max(1, math.ceil(width / HEIGHT))
@@ -130,34 +130,34 @@ class Slant:
         return [(a - half, b - half, a + half, b + half) for a, b in middles]
 
 
-def free_start(slant: Slant, width: float, above: bool, points: Sequence[Pixel]) -> float:
+def find_free_start(slant: Slant, width: float, above: bool, points: Sequence[Pixel]) -> float:
     """The first part of the line where text of that width covers no point; the first of all where every one does."""
-    markers = _markers(points)
+    markers = _list_markers(points)
     last = max(0.0, 1.0 - width / slant.length) if slant.length else 0.0
     for step in range(STARTS):
         start = min(FIRST_START + step / STARTS, last)
-        if not any(_meet(box, marker) for box in slant.boxes(start, width, above) for marker in markers):
+        if not any(_has_overlap(box, marker) for box in slant.list_boxes(start, width, above) for marker in markers):
             return start
     return min(FIRST_START, last)
 
 
-def label_places(
+def place_labels(
     points: Sequence[Pixel], labels: Sequence[str], inside: Box, covered: Sequence[Box] = ()
-) -> list[Place]:
+) -> list[LabelPlace]:
     """A place for each label, nearest first, in rings around its point and off what is covered already; where none is
     free, the first inside."""
-    taken = [*_markers(points), *covered]
+    taken = [*_list_markers(points), *covered]
     places = []
     for point, label in zip(points, labels, strict=True):
-        place, box = _place(point, label, inside, taken)
+        place, box = _place_label(point, label, inside, taken)
         places.append(place)
         taken.append(box)
     return places
 
 
-def _place(point: Pixel, label: str, inside: Box, taken: Sequence[Box]) -> tuple[Place, Box]:
+def _place_label(point: Pixel, label: str, inside: Box, taken: Sequence[Box]) -> tuple[LabelPlace, Box]:
     wide, high = CHARACTER * len(label) / 2, HEIGHT / 2
-    fallback: tuple[Place, Box] | None = None
+    fallback: tuple[LabelPlace, Box] | None = None
     for ring in range(RINGS):
         for turn in range(DIRECTIONS):
             # From the upper right on, where a reader looks for a label first.
@@ -167,16 +167,16 @@ def _place(point: Pixel, label: str, inside: Box, taken: Sequence[Box]) -> tuple
             x, y = point[0] + dx, point[1] + dy
             box = (x - wide, y - high, x + wide, y + high)
             within = box[0] >= inside[0] and box[1] >= inside[1] and box[2] <= inside[2] and box[3] <= inside[3]
-            if within and not any(_meet(box, other) for other in taken):
-                return Place(dx, dy, far=ring > 0, free=True), box
+            if within and not any(_has_overlap(box, other) for other in taken):
+                return LabelPlace(dx, dy, far=ring > 0, free=True), box
             if fallback is None and within:
-                fallback = Place(dx, dy, far=False, free=False), box
-    return fallback or (Place(NEAR, NEAR, far=False, free=False), (*point, *point))
+                fallback = LabelPlace(dx, dy, far=False, free=False), box
+    return fallback or (LabelPlace(NEAR, NEAR, far=False, free=False), (*point, *point))
 
 
-def _markers(points: Sequence[Pixel]) -> list[Box]:
+def _list_markers(points: Sequence[Pixel]) -> list[Box]:
     return [(x - MARKER, y - MARKER, x + MARKER, y + MARKER) for x, y in points]
 
 
-def _meet(one: Box, other: Box) -> bool:
+def _has_overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -20,7 +20,14 @@ from pytest_attnperf.records import NotProvenRightError
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
-from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
+from pytest_attnperf.workers.look import (
+    Ending,
+    Look,
+    case_fingerprint,
+    close_wrong_as_timed,
+    finish_and_close,
+    open_and_check,
+)
 from pytest_attnperf.workers.pool import Pool
 
 TOGETHER_PLACES = 200
@@ -98,45 +105,45 @@ class _Card:
     after: list[_Span] = field(default_factory=list)
 
     @property
-    def right(self) -> bool:
+    def is_right(self) -> bool:
         """Proven right, and to be timed."""
         return self.look is not None and self.look.ending is Ending.RIGHT and not self.look.note
 
-    def opened(self) -> None:
-        with named(self.name):
-            self.look = begin(self.case, self.ready, profiled=False)
+    def open_case(self) -> None:
+        with name_card_in_errors(self.name):
+            self.look = open_and_check(self.case, self.ready, profiled=False)
 
-    def ready_for_turns(self, plan: AtOncePlan) -> None:
+    def prepare_turns(self, plan: AtOncePlan) -> None:
         assert self.look is not None, "it was opened"
-        with named(self.name):
+        with name_card_in_errors(self.name):
             try:
-                self.plan = self.case.turns(plan.block_us, plan.timer)
+                self.plan = self.case.prepare_turns(plan.block_us, plan.timer)
             except WrongAsTimedError as error:
-                self.look = wrong_as_timed(self.case, self.look, error)
+                self.look = close_wrong_as_timed(self.case, self.look, error)
                 return
         self.look = replace(self.look, fingerprint=case_fingerprint(self.ready.fingerprint, self.plan))
 
-    def turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
+    def measure_turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
         """Measure turns at one place in memory until it is enough; at least one."""
-        with named(self.name):
+        with name_card_in_errors(self.name):
             while True:
                 began = clock()
-                us = self.case.turn(0).us
+                us = self.case.measure_turn(0).us
                 spans.append(_Span(began, clock(), us))
                 if enough():
                     return
 
-    def alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
+    def measure_alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
         """Measure turns for so long, while nobody else does."""
         until = clock() + seconds
-        self.turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
+        self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
-    def closed(self) -> Look:
+    def close_case(self) -> Look:
         """Prove the last replay and close; a case that has ended already stays as it is."""
         assert self.look is not None, "it was opened"
         if self.look.ending is Ending.RIGHT:
-            with named(self.name):
-                self.look = end(self.case, self.look)
+            with name_card_in_errors(self.name):
+                self.look = finish_and_close(self.case, self.look)
         return self.look
 
 
@@ -165,58 +172,58 @@ def take_at_once(
     running = []
     for name, place in zip(names, places, strict=True):
         # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
-        with named(name):
-            running.append(pool.ready(place))
+        with name_card_in_errors(name):
+            running.append(pool.wait_until_ready(place))
     threads = _Threads()
     try:
         with contextlib.ExitStack() as stack:
             cards = [
-                _Card(name, stack.enter_context(pool.case(place, request)), ready)
+                _Card(name, stack.enter_context(pool.case_at(place, request)), ready)
                 for name, place, ready in zip(names, places, running, strict=True)
             ]
             with threads:
-                return _taken(cards, plan, threads, clock)
+                return _measure_all(cards, plan, threads, clock)
     finally:
         # After an interrupt whoever holds the cases has killed the workers, which ends what waited for them.
         threads.join()
 
 
-def _taken(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> AtOnceLook:
+def _measure_all(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> AtOnceLook:
     _open_all(cards, threads)
-    if all(card.right for card in cards):
+    if all(card.is_right for card in cards):
         for card in cards:  # one after the other: each learns here how long a call takes
-            card.ready_for_turns(plan)
+            card.prepare_turns(plan)
     looks = [card.look for card in cards if card.look is not None]
-    if not all(card.right and card.plan is not None for card in cards):
-        return AtOnceLook(tuple(card.closed() for card in cards[: len(looks)]))
+    if not all(card.is_right and card.plan is not None for card in cards):
+        return AtOnceLook(tuple(card.close_case() for card in cards[: len(looks)]))
     for card in cards:
-        card.alone(card.before, plan.seconds, clock)
+        card.measure_alone(card.before, plan.seconds, clock)
     window = _Window(cards, plan, threads, clock)
-    threads.run([functools.partial(card.turns, card.at_once, clock, window.enough) for card in cards])
+    threads.run([functools.partial(card.measure_turns, card.at_once, clock, window.is_enough) for card in cards])
     for card in cards:
-        card.alone(card.after, plan.seconds, clock)
-    began, ended = window.began, window.ended
-    times = tuple(_times(card, began, ended) for card in cards)
-    return AtOnceLook(tuple(card.closed() for card in cards), times, max(0.0, ended - began))
+        card.measure_alone(card.after, plan.seconds, clock)
+    began, ended = window.began_at, window.ended_at
+    times = tuple(_make_card_times(card, began, ended) for card in cards)
+    return AtOnceLook(tuple(card.close_case() for card in cards), times, max(0.0, ended - began))
 
 
 def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
     """Open and check: the first card by itself, because it compiles for all and may find out that none can run it."""
     first, *others = cards
-    first.opened()
+    first.open_case()
     assert first.look is not None
-    if not first.right:
+    if not first.is_right:
         return
     figures = first.look.figures
     large = figures is not None and (figures.bytes_min or 0.0) >= LARGE_BYTES
     if large:
         for card in others:
-            card.opened()
+            card.open_case()
     else:
-        threads.run([card.opened for card in others])
+        threads.run([card.open_case for card in others])
 
 
-def _times(card: _Card, began: float, ended: float) -> CardTimes:
+def _make_card_times(card: _Card, began: float, ended: float) -> CardTimes:
     """Raises CaseFailedError where no turn of the card lies within the time in which all were measuring."""
     assert card.plan is not None, "only cards that were timed have times"
     inside = tuple(span.us for span in card.at_once if span.began >= began and span.ended <= ended)
@@ -237,31 +244,31 @@ class _Window:
         self._limit = clock() + plan.seconds + plan.limit_seconds
 
     @property
-    def began(self) -> float:
+    def began_at(self) -> float:
         """When the last card began its first turn; only once every card has ended one."""
         return max(card.at_once[0].began for card in self._cards)
 
     @property
-    def ended(self) -> float:
+    def ended_at(self) -> float:
         """When the first card ended its last turn so far."""
         return min(card.at_once[-1].ended for card in self._cards)
 
-    def enough(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether a card's thread may end: then all of them do, each behind the turn that it is in."""
-        if not self._threads.stopping and (self._full() or self._clock() >= self._limit):
+        if not self._threads.is_stopping and (self._is_full() or self._clock() >= self._limit):
             self._threads.stop()
-        return self._threads.stopping
+        return self._threads.is_stopping
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         if not all(card.at_once for card in self._cards):
             return False
-        began = self.began
+        began = self.began_at
         # One more than are wanted: a card's last turn may end behind another one's.
-        counts = (len(card.at_once) - bisect.bisect_left(card.at_once, began, key=_began) for card in self._cards)
+        counts = (len(card.at_once) - bisect.bisect_left(card.at_once, began, key=_span_start) for card in self._cards)
         return self._clock() - began >= self._plan.seconds and min(counts) > TURNS_LEAST
 
 
-def _began(span: _Span) -> float:
+def _span_start(span: _Span) -> float:
     return span.began
 
 
@@ -282,7 +289,7 @@ class _Threads:
         self.join()
 
     @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether all are to end."""
         return self._stop.is_set()
 
@@ -299,7 +306,7 @@ class _Threads:
     def run(self, works: Sequence[Callable[[], None]]) -> None:
         """Do all at once and wait. Raises what the first of them that failed raised, when all have ended."""
         self._stop.clear()
-        self._threads = [threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in works]
+        self._threads = [threading.Thread(target=self._run_guarded, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
         for thread in self._threads:
@@ -307,7 +314,7 @@ class _Threads:
         if self._errors:
             raise self._errors[0]
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except BaseException as error:  # raised again by who waits
@@ -316,12 +323,12 @@ class _Threads:
 
 
 @contextlib.contextmanager
-def named(card: str) -> Iterator[None]:
+def name_card_in_errors(card: str) -> Iterator[None]:
     """Say on which card a case raised, or a process died."""
     try:
         yield
     except WorkerError as error:
-        raise error.of_side(card) from error
+        raise error.with_side(card) from error
     except (CaseFailedError, NotProvenRightError) as error:
         text = error.summary if isinstance(error, CaseFailedError) else str(error)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse
+from pytest_attnperf.workers.base_spec import OPTION, BaseKind, BaseSpec, parse_spec
 from pytest_attnperf.workers.command_plan import container_image
 from pytest_attnperf.workers.counterparts import (
     config_file,
+    find_missing_files,
+    find_vanished_files,
     has_folder_of_suite,
-    missing_files,
     refuse_without_suite,
     relative_files,
-    vanished_files,
 )
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
@@ -24,8 +24,8 @@ from pytest_attnperf.workers.trees import (
     Tree,
     build_folders,
     cache_folder,
-    exclusive,
-    opened_tree,
+    lock_folder,
+    open_tree,
     remove_stale_locks,
     run_build,
     short_hash,
@@ -78,9 +78,9 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
 
     Raises UsageError when nothing fits, no tree of this project is there, or the build fails.
     """
-    spec = parse(text, Path.cwd())
+    spec = parse_spec(text, Path.cwd())
     if spec.kind is BaseKind.COMMAND:
-        notes = _not_built(build, "the command brings a built tree")
+        notes = _note_not_built(build, "the command brings a built tree")
         return BaseSide(spec.kind, _command_label(spec), command=spec.argv, notes=notes)
     if spec.kind is BaseKind.PYTHON:
         return _interpreter_side(spec, plan, build)
@@ -131,7 +131,7 @@ def _interpreter_side(spec: BaseSpec, plan: LaunchPlan, build: str) -> BaseSide:
         root=plan.rootdir,
         python=str(spec.path),
         environment={**folders, "PATH": path},
-        notes=_not_built(build, "an interpreter runs the working tree itself"),
+        notes=_note_not_built(build, "an interpreter runs the working tree itself"),
         commit=_state_of(plan.rootdir),
     )
 
@@ -140,30 +140,32 @@ def _directory_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -
     assert spec.path is not None
     root, commit = spec.path, _state_of(spec.path)
     same = root == plan.rootdir.resolve()
-    missing = missing_files(plan, root)
+    missing = find_missing_files(plan, root)
     hint, empty = _subfolder_hint(spec, plan), len(missing) == len(plan.files)
     if empty and (hint.startswith("; use") or not has_folder_of_suite(plan, root)):
         refuse_without_suite(missing, f"the directory {root}", hint)
     side = BaseSide(
         spec.kind,
-        f"{spec.text} ({'the working tree itself: same-code control' if same else _short(commit)})",
+        f"{spec.text} ({'the working tree itself: same-code control' if same else _shorten_commit(commit)})",
         root=plan.rootdir if same else root,
-        environment=build_folders(_run_folder(plan, spec), own_aiter=_brings_aiter(root)),
-        notes=_also_a_revision(spec, plan) if not same else _not_built(build, "the directory is the working tree"),
+        environment=build_folders(_run_folder(plan, spec), own_aiter=_has_aiter(root)),
+        notes=_note_also_revision(spec, plan)
+        if not same
+        else _note_not_built(build, "the directory is the working tree"),
         missing_files=missing,
         empty=empty,
-        vanished=() if same else vanished_files(plan, root),
+        vanished=() if same else find_vanished_files(plan, root),
         commit=commit,
         moved=None if same else (plan.rootdir.resolve(), root),
     )
     if build and not same:
-        with exclusive(cache / "directories" / short_hash(str(root))):
-            _build(build, plan, side, plan.scratch / "base-build.log")
+        with lock_folder(cache / "directories" / short_hash(str(root))):
+            _build_side(build, plan, side, plan.scratch / "base-build.log")
     return side
 
 
 def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) -> BaseSide:
-    repository = Repository.around(plan.rootdir)
+    repository = Repository.find_around(plan.rootdir)
     if repository is None:
         raise _nothing_fits(spec, f"{plan.rootdir} is not in a git repository; {USE_A_COPY}")
     try:
@@ -172,10 +174,10 @@ def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) ->
         raise _nothing_fits(spec, str(error)) from None
     toolchain = toolchain_id(plan.python)
     variant = short_hash(build, toolchain) if build else ""
-    with opened_tree(repository, commit, cache, variant=variant) as tree:
+    with open_tree(repository, commit, cache, variant=variant) as tree:
         side = _side_in(tree, spec, plan, repository, commit, tree.folder / "builds" / toolchain)
         if build and not tree.whole:
-            _build(build, plan, side, tree.folder / "build.log")
+            _build_side(build, plan, side, tree.folder / "build.log")
             tree.mark_whole()
     return side
 
@@ -183,35 +185,35 @@ def _revision_side(spec: BaseSpec, plan: LaunchPlan, build: str, cache: Path) ->
 def _side_in(
     tree: Tree, spec: BaseSpec, plan: LaunchPlan, repository: Repository, commit: str, builds: Path
 ) -> BaseSide:
-    label = f"{spec.text} ({_short(commit)})"
+    label = f"{spec.text} ({_shorten_commit(commit)})"
     part = plan.rootdir.resolve().relative_to(repository.top)
     root = tree.top / part
     if not root.is_dir():
         raise UsageError(f"{OPTION}={spec.text}: {label} has no folder {part}, where the suite's rootdir is")
     if tree.alone:
         remove_stale_locks(builds)
-    missing = missing_files(plan, root)
+    missing = find_missing_files(plan, root)
     return BaseSide(
         spec.kind,
         label,
         root=root,
-        environment=build_folders(builds, own_aiter=_brings_aiter(root)),
+        environment=build_folders(builds, own_aiter=_has_aiter(root)),
         notes=tree.notes,
         missing_files=missing,
         empty=len(missing) == len(plan.files),
-        vanished=vanished_files(plan, root),
+        vanished=find_vanished_files(plan, root),
         commit=commit,
         moved=(repository.top, tree.top),
         held=tree.held,
     )
 
 
-def _build(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
+def _build_side(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
     """The build sees what the side's workers will see."""
     assert side.root is not None
     base = base_plan(plan, side)
     base.link_harness()
-    environment = base.environment(os.environ, "base-build", None)
+    environment = base.make_environment(os.environ, "base-build", None)
     run_build(command, label=side.label, folder=side.root, python=base.python, environment=environment, log=log)
 
 
@@ -226,31 +228,31 @@ def _run_folder(plan: LaunchPlan, spec: BaseSpec) -> Path:
     return plan.scratch / f"base-{short_hash(str(spec.path))}"
 
 
-def _brings_aiter(root: Path) -> bool:
+def _has_aiter(root: Path) -> bool:
     return (root / "aiter" / "jit").is_dir()
 
 
-def _not_built(build: str, reason: str) -> tuple[str, ...]:
+def _note_not_built(build: str, reason: str) -> tuple[str, ...]:
     return (f"the build command was not run: {reason}",) if build else ()
 
 
 def _state_of(folder: Path) -> str:
     try:
-        repository = Repository.around(folder)
+        repository = Repository.find_around(folder)
         return (repository.state_of(folder) if repository else "") or "unknown"
     except UsageError:
         return "unknown"
 
 
-def _short(commit: str) -> str:
+def _shorten_commit(commit: str) -> str:
     name, plus, rest = commit.partition("+")
     return f"{name[:SHORT_COMMIT]}{plus}{rest}" if name != "unknown" else "no git history"
 
 
-def _also_a_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
-    repository = Repository.around(plan.rootdir)
+def _note_also_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
+    repository = Repository.find_around(plan.rootdir)
     try:
-        known = repository is not None and repository.knows(spec.text)
+        known = repository is not None and repository.has_commit(spec.text)
     except UsageError:
         return ()
     if not known:
@@ -260,7 +262,7 @@ def _also_a_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
 
 def _subfolder_hint(spec: BaseSpec, plan: LaunchPlan) -> str:
     """What to type where the top of another checkout was named, and the rootdir is a folder below the top."""
-    repository = Repository.around(plan.rootdir)
+    repository = Repository.find_around(plan.rootdir)
     hint = f"; name the counterpart of {plan.rootdir}, or use rev:{spec.text} for a revision of that name"
     if repository is None or spec.path is None:
         return hint

@@ -42,7 +42,7 @@ class BaseSpec:
     tried: tuple[str, ...] = ()
 
 
-def parse(value: str, cwd: Path) -> BaseSpec:
+def parse_spec(value: str, cwd: Path) -> BaseSpec:
     """The spec of an option's value; relative paths are relative to `cwd`.
 
     Without a prefix the first that fits: an existing directory, an executable file whose name begins with python, words
@@ -53,9 +53,9 @@ def parse(value: str, cwd: Path) -> BaseSpec:
         raise UsageError(f"{OPTION} is empty; name a revision, a directory, an interpreter or a command")
     prefix, colon, rest = value.partition(":")
     if colon and prefix in {kind.value for kind in BaseKind}:
-        return _forced(BaseKind(prefix), rest.strip(), cwd)
+        return _parse_forced(BaseKind(prefix), rest.strip(), cwd)
     tried: list[str] = []
-    for reader in (_directory, _interpreter, _command):
+    for reader in (_parse_directory, _parse_interpreter, _parse_command):
         read = reader(value, cwd)
         if isinstance(read, BaseSpec):
             return read
@@ -63,17 +63,17 @@ def parse(value: str, cwd: Path) -> BaseSpec:
     return BaseSpec(BaseKind.REV, value, tried=tuple(tried))
 
 
-def _forced(kind: BaseKind, text: str, cwd: Path) -> BaseSpec:
+def _parse_forced(kind: BaseKind, text: str, cwd: Path) -> BaseSpec:
     if not text:
         raise UsageError(f"{OPTION}={kind.value}: names nothing; write the value behind the colon")
     if kind is BaseKind.REV:
         return BaseSpec(kind, text)
     if kind is BaseKind.DIR:
-        read = _directory(text, cwd)
+        read = _parse_directory(text, cwd)
     elif kind is BaseKind.PYTHON:
-        read = _interpreter(text, cwd, any_name=True)
+        read = _parse_interpreter(text, cwd, any_name=True)
     else:
-        read = _command(text, cwd, one_word=True)
+        read = _parse_command(text, cwd, one_word=True)
     if isinstance(read, BaseSpec):
         return read
     raise UsageError(
@@ -85,18 +85,18 @@ def _forced(kind: BaseKind, text: str, cwd: Path) -> BaseSpec:
 # Each reader returns the spec, or in a few words why the value is not of its kind.
 
 
-def _directory(text: str, cwd: Path) -> BaseSpec | str:
-    path = _absolute(text, cwd)
+def _parse_directory(text: str, cwd: Path) -> BaseSpec | str:
+    path = _absolute_path(text, cwd)
     if not os.path.isdir(path):
         return f"no directory: {path} {'is a file' if os.path.exists(path) else 'does not exist'}"
     return BaseSpec(BaseKind.DIR, text, Path(path).resolve())
 
 
-def _interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | str:
+def _parse_interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | str:
     """The path is made absolute but its links are kept: a virtual environment is found by the link it is called by."""
     if not any_name and not Path(text).name.startswith(INTERPRETER_NAME):
         return f"no interpreter: the name does not begin with {INTERPRETER_NAME}"
-    path = _absolute(text, cwd)
+    path = _absolute_path(text, cwd)
     if not os.path.isfile(path) and "/" not in text and (found := shutil.which(text)):
         path = os.path.abspath(found)
     if not os.path.isfile(path):
@@ -106,7 +106,7 @@ def _interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | 
     return BaseSpec(BaseKind.PYTHON, text, Path(path))
 
 
-def _command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec | str:
+def _parse_command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec | str:
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -116,7 +116,7 @@ def _command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec | str:
     if not words:
         return "no command: it has no word"
     if "/" in words[0]:
-        path = _absolute(words[0], cwd)
+        path = _absolute_path(words[0], cwd)
         if not os.path.isfile(path):
             return f"no command: {path} does not exist"
         words[0] = path
@@ -125,6 +125,6 @@ def _command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec | str:
     return BaseSpec(BaseKind.COMMAND, text, argv=tuple(words))
 
 
-def _absolute(text: str, cwd: Path) -> str:
+def _absolute_path(text: str, cwd: Path) -> str:
     """A text as a path. os.path and not pathlib: of a long command, or an unknown ~user, pathlib raises."""
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(text)))

@@ -59,7 +59,7 @@ class StartLine:
     role: Role
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def message(self) -> dict[str, Any]:
+    def to_message(self) -> dict[str, Any]:
         """What is sent."""
         return {"start": {**asdict(self), "role": self.role.value}}
 
@@ -75,11 +75,11 @@ class StartLine:
             raise UsageError(f"the first line on standard input must be like {_EXPECTED}; it is {line[:120]!r}")
         name = start.get("name")
         if not isinstance(name, str) or not name or PurePath(name).name != name:
-            raise _bad("name", name, "a word that can name a folder")
-        files = _texts(start, "files")
+            raise _field_error("name", name, "a word that can name a folder")
+        files = _read_texts(start, "files")
         if not files or any(PurePath(file).is_absolute() for file in files):
-            raise _bad("files", list(files), "at least one path, relative to the rootdir")
-        return cls(files, _texts(start, "options"), name, _role(start), _environment(start))
+            raise _field_error("files", list(files), "at least one path, relative to the rootdir")
+        return cls(files, _read_texts(start, "options"), name, _read_role(start), _read_environment(start))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class CommandPlan:
     visible_devices: Sequence[str] = VISIBLE_DEVICES
 
     @classmethod
-    def beside(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
+    def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
         """The same files, options and role as a plan of this machine. Raises UsageError for a file outside its tree."""
         files = []
         for file in plan.files:
@@ -133,14 +133,14 @@ class CommandPlan:
         waits for the worker's first message.
         """
         devices = dict.fromkeys(self.visible_devices, gpu) if gpu is not None else {}
-        channel, process = self._spawn({**os.environ, **devices}, log)
+        channel, process = self._spawn_process({**os.environ, **devices}, log)
         counted = {key: os.environ[key] for key in COUNTED_WITHIN if devices and key in os.environ}
         line = StartLine(tuple(self.files), tuple(self.options), name, self.role, {**counted, **devices})
         with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
-            channel.send(line.message(), START_LINE_LIMIT_SECONDS)
+            channel.send(line.to_message(), START_LINE_LIMIT_SECONDS)
         return channel, process
 
-    def _spawn(self, environment: Mapping[str, str], log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
+    def _spawn_process(self, environment: Mapping[str, str], log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
         log.parent.mkdir(parents=True, exist_ok=True)
         # Pipes of our own, because a Popen object closes those it made when it is collected, and so does the channel.
         their_input, our_output = os.pipe()
@@ -186,26 +186,26 @@ def container_image(argv: Sequence[str]) -> str:
     return before[-1] if before and not before[-1].startswith("-") else ""
 
 
-def _bad(name: str, seen: object, expected: str) -> UsageError:
+def _field_error(name: str, seen: object, expected: str) -> UsageError:
     return UsageError(f"the start line's {name!r} is {seen!r:.200}; it must be {expected}")
 
 
-def _texts(start: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _read_texts(start: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = start.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _bad(name, value, "a list of strings")
+        raise _field_error(name, value, "a list of strings")
     return tuple(value)
 
 
-def _role(start: Mapping[str, Any]) -> Role:
+def _read_role(start: Mapping[str, Any]) -> Role:
     try:
         return Role(start.get("role"))
     except ValueError:
-        raise _bad("role", start.get("role"), f"one of {', '.join(role.value for role in Role)}") from None
+        raise _field_error("role", start.get("role"), f"one of {', '.join(role.value for role in Role)}") from None
 
 
-def _environment(start: Mapping[str, Any]) -> dict[str, str]:
+def _read_environment(start: Mapping[str, Any]) -> dict[str, str]:
     value = start.get("environment", {})
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise _bad("environment", value, "an object of strings")
+        raise _field_error("environment", value, "an object of strings")
     return value

@@ -32,7 +32,7 @@ ROLE_FLAG = "--attnperf-worker-role=compile"
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledBuild:
     """What came of one item in a compile worker.
 
     built     the code object; None where it is unsupported or its test ended without asking for it
@@ -48,7 +48,7 @@ class Compiled:
     foreign: tuple[str, ...] = ()
 
 
-def compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
+def make_compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
     """How compile workers are started, given how the run's other workers are."""
     return replace(
         plan, files=tuple(dict.fromkeys(files)), role=Role.COMPILE, passed_options=(*plan.passed_options, ROLE_FLAG)
@@ -63,8 +63,8 @@ class CompilePool:
         self._size = size
         self._limit_seconds = limit_seconds
         self._asked: queue.SimpleQueue[CaseKey | None] = queue.SimpleQueue()
-        self._futures: dict[CaseKey, Future[Compiled]] = {}
-        self._slots: list[_Slot] = []
+        self._futures: dict[CaseKey, Future[CompiledBuild]] = {}
+        self._slots: list[_CompilerSlot] = []
         self._ended = False
 
     def begin(self, keys: Iterable[CaseKey]) -> None:
@@ -74,10 +74,10 @@ class CompilePool:
                 self._futures[key] = Future()
                 self._asked.put(key)
         numbers = range(len(self._slots), min(self._size, len(self._futures)))
-        fresh = [_Slot(self._plan, number, self._limit_seconds) for number in numbers]
+        fresh = [_CompilerSlot(self._plan, number, self._limit_seconds) for number in numbers]
         self._slots += fresh
         for slot in fresh:
-            slot.thread = threading.Thread(target=self._work, args=(slot,), daemon=True)
+            slot.thread = threading.Thread(target=self._run_slot, args=(slot,), daemon=True)
             # The kernel kills a worker when the thread that started it ends: this one outlives the run.
             with contextlib.suppress(OSError):  # the slot's thread tries again, and says so to whoever waits
                 slot.start()
@@ -88,7 +88,7 @@ class CompilePool:
         """How many items are compiled, or could not be, and how many were asked for."""
         return sum(future.done() for future in tuple(self._futures.values())), len(self._futures)
 
-    def compiled(self, key: CaseKey) -> Compiled:
+    def compile_case(self, key: CaseKey) -> CompiledBuild:
         """What came of this item; waits for it.
 
         Raises WorkerError when its worker died or overran its limit, or all were ended before it was compiled,
@@ -108,7 +108,7 @@ class CompilePool:
         for slot in self._slots:
             slot.end()
 
-    def _work(self, slot: _Slot) -> None:
+    def _run_slot(self, slot: _CompilerSlot) -> None:
         while (key := self._asked.get()) is not None and not self._ended:
             if slot.cannot_start and not all(other.cannot_start for other in self._slots):
                 self._asked.put(key)  # one that fails at once would take every item from those that compile
@@ -123,7 +123,7 @@ class CompilePool:
                 future.set_exception(WorkerError(f"compile worker {slot.name}: {type(error).__name__}: {error}"))
 
 
-class _Slot:
+class _CompilerSlot:
     """One compile worker, replaced when it dies."""
 
     def __init__(self, plan: LaunchPlan, number: int, limit_seconds: float) -> None:
@@ -151,15 +151,15 @@ class _Slot:
         self._worker = Worker(self._plan, self.name, NO_GPU)
         return self._worker
 
-    def compile(self, key: CaseKey) -> Compiled:
+    def compile(self, key: CaseKey) -> CompiledBuild:
         """Run the item of this key up to its build, and to its end."""
-        worker = self._usable()
+        worker = self._usable_worker()
         try:
-            ready = worker.ready(START_LIMIT_SECONDS)
+            ready = worker.wait_until_ready(START_LIMIT_SECONDS)
         except WorkerError as error:
             self._cannot_start = error  # what keeps a suite from being collected keeps it for every item
             raise
-        if key not in ready.known:
+        if key not in ready.known_cases:
             raise WorkerError(f"worker {worker.name} has no item {key}; it has {len(ready.cases)} items")
         try:
             answer = worker.request("open", self._limit_seconds, key=msgspec.to_builtins(key), next_key=None)
@@ -167,9 +167,9 @@ class _Slot:
             worker.request("close", CLOSE_LIMIT_SECONDS)
             raise
         if answer.get("state") == "finished":
-            return Compiled(outcome=str(answer.get("outcome")), text=str(answer.get("text", "")))
+            return CompiledBuild(outcome=str(answer.get("outcome")), text=str(answer.get("text", "")))
         closed = worker.request("close", CLOSE_LIMIT_SECONDS)
-        compiled = worker.told("open", answer, Compiled)
+        compiled = worker.decode_answer("open", answer, CompiledBuild)
         return replace(compiled, outcome=str(closed.get("outcome", "passed")), text=str(closed.get("text", "")))
 
     def end(self) -> None:
@@ -182,12 +182,12 @@ class _Slot:
             self.thread.join(END_SECONDS)  # it may still read the channel that is closed next
         self._worker.kill()
 
-    def _usable(self) -> Worker:
+    def _usable_worker(self) -> Worker:
         if self._cannot_start is not None:
             raise self._cannot_start
         if self._worker is None:
             return self.start()
-        if not self._worker.alive or self._worker.poisoned:
+        if not self._worker.is_alive or self._worker.poisoned:
             self._worker.kill()
             return self.start()
         return self._worker

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_attnperf.codeobject.building import build, unsupported_reasons
+from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.errors import ToolMissingError, UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, Role, Samples
-from pytest_attnperf.workers.protocol import Channel, State
+from pytest_attnperf.workers.protocol import Channel, WorkerState
 from pytest_attnperf.workers.server import Server
 from pytest_attnperf.workers.sources import loaded_sources
 
@@ -58,32 +58,32 @@ class CompileServer(Server):
         super().__init__(channel, CompilerDevice(), keys, Role.COMPILE, root)
         self._cache = cache
 
-    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Refuse a timed case: it is not asked for here."""
         raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name} on {workload.id}")
 
-    def rendezvous_build(self, declared: KernelBuild) -> None:
+    def serve_build(self, declared: KernelBuild) -> None:
         """Serve one build until it is closed; called from inside the test's body.
 
         Raises UsageError on a second call in one test, and for another build than the item's: it would be held against
         the item's baseline.
         """
-        request = self._meet("code_object.gate()")
+        request = self._meet_request("code_object.gate()")
         key = CaseKey(**request["key"])
         if (declared.kernel, declared.config, declared.arch) != (key.backend, key.workload, key.label):
             raise UsageError(
                 f"code_object.gate() was given {declared.id} in the test of {key}; give it the test's own kernel_build"
             )
-        self.state = State.OPEN
-        self._reply(request, lambda: self._compiled(declared))
-        self.state = State.FINISHED
-        self._pending = self._receive()
+        self.state = WorkerState.OPEN
+        self._reply_with(request, lambda: self._compile_build(declared))
+        self.state = WorkerState.FINISHED
+        self._pending = self._receive_request()
 
-    def _compiled(self, declared: KernelBuild) -> dict[str, Any]:
+    def _compile_build(self, declared: KernelBuild) -> dict[str, Any]:
         reasons, built = unsupported_reasons(declared), None
         if not reasons:
             try:
-                built = asdict(build(declared, self._cache))
+                built = asdict(build_object(declared, self._cache))
             except ToolMissingError as error:  # some targets a compiler refuses only while it compiles
                 reasons = [str(error)]
         sources, foreign = loaded_sources(self._root)

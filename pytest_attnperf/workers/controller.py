@@ -19,7 +19,7 @@ import msgspec
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError, WorkerError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, Fingerprint, NotProvenRightError, Role
 from pytest_attnperf.records.notes import NoteKind
-from pytest_attnperf.stats.summaries import unbelievable
+from pytest_attnperf.stats.summaries import reason_not_believable
 from pytest_attnperf.workers.command_plan import CommandPlan
 from pytest_attnperf.workers.doing import DOING, Waiting
 from pytest_attnperf.workers.launch import TEMPLATE, LaunchPlan
@@ -67,7 +67,7 @@ class Ready:
     host: str = ""
 
     @functools.cached_property
-    def known(self) -> frozenset[CaseKey]:
+    def known_cases(self) -> frozenset[CaseKey]:
         """Its cases, to be looked up in."""
         return frozenset(self.cases)
 
@@ -104,9 +104,9 @@ class Worker:
         self._killed = False
         self._next_id = 0
         self._ready: Ready | None = None
-        self._channel, self._process = _start(plan, name, gpu, self.log, template)
+        self._channel, self._process = _start_process(plan, name, gpu, self.log, template)
         self._pidfd = None if isinstance(self._process, ForkedProcess) else open_pidfd(self._process.pid)
-        DOING.started(self, name)
+        DOING.add_worker(self, name)
 
     @property
     def pid(self) -> int:
@@ -114,40 +114,42 @@ class Worker:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def ready(self, limit_seconds: float) -> Ready:
+    def wait_until_ready(self, limit_seconds: float) -> Ready:
         """Wait until the worker has collected its cases. Raises WorkerError with the log's tail when it cannot."""
         if self._ready is None:
             message = self._first_message(limit_seconds)
             if message.get("event") != "ready":
                 self._wait_for_end()
-                raise self._died(f"{self._title} could not start: {message.get('message', message)}", starting=True)
+                raise self._kill_and_report(
+                    f"{self._title} could not start: {message.get('message', message)}", starting=True
+                )
             if message.get("protocol") != PROTOCOL_VERSION:
                 where = ", and its harness is the one that is installed there" if self._command else ""
-                raise self._died(
+                raise self._kill_and_report(
                     f"{self._title} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
                     f"the harness of both sides must be the same{where}"
                 )
             try:
                 ready = msgspec.convert(message, Ready)
-                wrong = unbelievable(ready)
+                wrong = reason_not_believable(ready)
             except (msgspec.ValidationError, ValueError, RecursionError) as error:
                 wrong = str(error)
             if wrong:
-                raise self._died(f"{self._title} says that it is ready, but not what it is: {wrong[:400]}")
+                raise self._kill_and_report(f"{self._title} says that it is ready, but not what it is: {wrong[:400]}")
             self._ready = ready
         return self._ready
 
     def _first_message(self, limit_seconds: float) -> dict[str, Any]:
         began = time.monotonic()
         if isinstance(self._process, ForkedProcess):
-            with DOING.waiting(Waiting(self.name, self._role, "start")):
+            with DOING.record_wait(Waiting(self.name, self._role, "start")):
                 self._process.settle(limit_seconds)
             self._pidfd = self._process.open_pidfd()
-        return self._receive(limit_seconds, "start", began)
+        return self._receive_message(limit_seconds, "start", began)
 
     def request(self, operation: str, limit_seconds: float, **fields: Any) -> dict[str, Any]:
         """Send one request and wait for its answer.
@@ -159,46 +161,46 @@ class Worker:
         try:
             self._channel.send({"id": self._next_id, "op": operation, **fields}, SEND_LIMIT_SECONDS)
         except ChannelClosedError as error:
-            raise self._died(f"{self._title} ended before {operation!r}", NoteKind.DIED) from error
+            raise self._kill_and_report(f"{self._title} ended before {operation!r}", NoteKind.DIED) from error
         except ChannelTimeoutError:
-            raise self._died(
+            raise self._kill_and_report(
                 f"{self._title} did not read {operation!r} within {SEND_LIMIT_SECONDS:.0f} s and was killed",
                 NoteKind.NOT_READ,
             ) from None
-        answer = self._receive(limit_seconds, operation)
+        answer = self._receive_message(limit_seconds, operation)
         if answer.get("id") != self._next_id:
-            raise self._died(f"{self._title} answered {answer.get('id')!r} to request {self._next_id}")
+            raise self._kill_and_report(f"{self._title} answered {answer.get('id')!r} to request {self._next_id}")
         if "error" in answer:
-            raise self._refused(operation, answer["error"])
+            raise self._make_request_error(operation, answer["error"])
         ok = answer.get("ok")
         if not isinstance(ok, dict):
-            raise self._died(f"{self._title} answered {operation!r} with no object: {str(answer)[:200]!r}")
+            raise self._kill_and_report(f"{self._title} answered {operation!r} with no object: {str(answer)[:200]!r}")
         return ok
 
-    def told(self, operation: str, answer: Any, kind: type[Told]) -> Told:
+    def decode_answer(self, operation: str, answer: Any, kind: type[Told]) -> Told:
         """An answer as the record that it must be.
 
         A worker that says something else, or what cannot have been measured, is killed: raises WorkerError.
         """
         try:
             record = msgspec.convert(answer, kind)
-            wrong = unbelievable(record)
+            wrong = reason_not_believable(record)
         except (msgspec.ValidationError, ValueError, ArithmeticError, RecursionError) as error:
             wrong = str(error)
         if wrong:
-            raise self._died(f"{self._title} answered {operation!r} with something else: {wrong[:400]}")
+            raise self._kill_and_report(f"{self._title} answered {operation!r} with something else: {wrong[:400]}")
         return record
 
     def ask_to_exit(self) -> None:
         """Let the worker begin to end: fixtures are torn down. `exit` waits for it."""
-        if self.alive:
+        if self.is_alive:
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
 
     def exit(self) -> None:
         """End the worker in an orderly way, or kill it."""
         self.ask_to_exit()
-        with contextlib.suppress(subprocess.TimeoutExpired), DOING.waiting(Waiting(self.name, self._role, "end")):
+        with contextlib.suppress(subprocess.TimeoutExpired), DOING.record_wait(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
         self.kill()
 
@@ -217,9 +219,9 @@ class Worker:
         else:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired), DOING.waiting(Waiting(self.name, self._role, "end")):
+        with contextlib.suppress(subprocess.TimeoutExpired), DOING.record_wait(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
-        DOING.ended(self)
+        DOING.remove_worker(self)
         self._channel.close()
         pidfd, self._pidfd = self._pidfd, None  # taken first: after an interrupt two threads may end one worker
         if pidfd is not None:
@@ -244,35 +246,35 @@ class Worker:
                 lines = log.read(LOG_TAIL_BYTES).decode(errors="replace").splitlines()
         except OSError:
             return ""
-        return "\n".join(telling_lines(lines))
+        return "\n".join(select_log_lines(lines))
 
-    def _receive(self, limit_seconds: float, operation: str, began: float | None = None) -> dict[str, Any]:
+    def _receive_message(self, limit_seconds: float, operation: str, began: float | None = None) -> dict[str, Any]:
         began = time.monotonic() if began is None else began
         try:
-            with DOING.waiting(Waiting(self.name, self._role, operation)):
+            with DOING.record_wait(Waiting(self.name, self._role, operation)):
                 return self._channel.receive(began + limit_seconds - time.monotonic(), self._pidfd)
         except ChannelTimeoutError:
             waited = time.monotonic() - began
-            raise self._died(
+            raise self._kill_and_report(
                 f"{self._title} did not answer {operation!r} within {waited:.0f} s and was killed"
                 + ("" if operation == "start" else " (--attnperf-case-limit sets the limit)"),
                 NoteKind.NO_ANSWER,
                 starting=operation == "start",
             ) from None
         except ChannelClosedError:
-            said = f"{self._title} died during {operation!r}: {self._cause()}"
-            raise self._died(said, self._how_it_ended(), starting=operation == "start") from None
+            said = f"{self._title} died during {operation!r}: {self._describe_cause()}"
+            raise self._kill_and_report(said, self._classify_ending(), starting=operation == "start") from None
         except MalformedMessageError as error:
             hint = "; a command may print banners on its standard error only" if self._command else ""
             said = f"{self._title} answered {operation!r} with something else: {error}{hint}"
-            raise self._died(said, starting=operation == "start") from None
+            raise self._kill_and_report(said, starting=operation == "start") from None
 
     def _wait_for_end(self) -> None:
         """Give a worker that gave up the time to write its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_LIMIT_SECONDS)
 
-    def _cause(self) -> str:
+    def _describe_cause(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
         code = self._process.returncode
@@ -282,45 +284,47 @@ class Worker:
             return "nobody knows how, because what had forked it ended before"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
-        return f"exit status {code}{_signal_in(code)}"
+        return f"exit status {code}{_describe_signal(code)}"
 
-    def _how_it_ended(self) -> NoteKind:
+    def _classify_ending(self) -> NoteKind:
         """Tell a process that was killed from outside, as the system does where memory ends, from one that died."""
         code = self._process.returncode
         killed = code is not None and (-code if code < 0 else code - 128) in (signal.SIGKILL, signal.SIGTERM)
         return NoteKind.KILLED if killed else NoteKind.DIED
 
-    def _died(self, message: str, kind: NoteKind | None = None, *, starting: bool = False) -> WorkerError:
+    def _kill_and_report(self, message: str, kind: NoteKind | None = None, *, starting: bool = False) -> WorkerError:
         self.kill()
-        return WorkerError(message + self.holds(), self.log_tail(), kind=kind, starting=starting)
+        return WorkerError(message + self.describe_if_unkilled(), self.log_tail(), kind=kind, starting=starting)
 
-    def holds(self) -> str:
+    def describe_if_unkilled(self) -> str:
         """What an error must add of a killed process that does not end; '' where it has ended."""
-        if not self.alive:
+        if not self.is_alive:
             return ""
         device = "the device" if self.gpu is None else f"GPU {self.gpu}"
         return f"; process {self.pid} does not end even when it is killed, and still holds {device}"
 
-    def _refused(self, operation: str, error: Any) -> Exception:
+    def _make_request_error(self, operation: str, error: Any) -> Exception:
         if not isinstance(error, dict):
-            return self._died(f"{self._title} answered {operation!r} with an error that is none: {str(error)[:200]!r}")
+            return self._kill_and_report(
+                f"{self._title} answered {operation!r} with an error that is none: {str(error)[:200]!r}"
+            )
         self.poisoned = self.poisoned or bool(error.get("poisoned"))
         kind, message = error.get("kind"), str(error.get("message"))
         if kind == "not_proven":
             return NotProvenRightError(message)
         if kind != "case":
-            return self._died(f"{self._title} refused {operation!r}: {message}")
+            return self._kill_and_report(f"{self._title} refused {operation!r}: {message}")
         if operation == "check" and error.get("unsupported") and not error.get("poisoned"):
             return UnsupportedError(message)
         if error.get("report"):
-            return WrongAsTimedError(message, self.told(operation, error["report"], CheckReport))
+            return WrongAsTimedError(message, self.decode_answer(operation, error["report"], CheckReport))
         trace, out_of_memory = str(error.get("traceback", "")), bool(error.get("out_of_memory"))
         if error.get("poisoned"):
             return PoisonedError(message, traceback=trace, out_of_memory=out_of_memory, log_tail=self.log_tail())
         return CaseFailedError(message, traceback=trace, out_of_memory=out_of_memory)
 
 
-def telling_lines(lines: Sequence[str]) -> list[str]:
+def select_log_lines(lines: Sequence[str]) -> list[str]:
     """The end of a log. Around Python's own crash report, what was printed before it and the innermost frames.
 
     faulthandler's stack and its list of extension modules (hundreds with torch) would push out the line that says why.
@@ -331,7 +335,7 @@ def telling_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[max(0, crash - LOG_TAIL_LINES) : crash], *lines[crash : crash + CRASH_LINES]]
 
 
-def _signal_in(code: int) -> str:
+def _describe_signal(code: int) -> str:
     """What a command means by an exit status above 128: the worker behind it was killed by a signal."""
     try:
         return f" ({signal.Signals(code - 128).name})"
@@ -339,7 +343,7 @@ def _signal_in(code: int) -> str:
         return ""
 
 
-def _start(
+def _start_process(
     plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
 ) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
     """A worker that starts: from a template where it may, and there is one that serves."""
@@ -347,9 +351,9 @@ def _start(
         return plan.start(name, gpu, log)
     log.parent.mkdir(parents=True, exist_ok=True)
     plan.link_harness()
-    start = functools.partial(_spawn, plan, name, gpu, log)
-    if template is not None and template.serves and may_fork(plan):
-        environment = plan.environment(os.environ, name, gpu)
+    start = functools.partial(_spawn_process, plan, name, gpu, log)
+    if template is not None and template.is_serving and may_fork(plan):
+        environment = plan.make_environment(os.environ, name, gpu)
         template.begin(environment, functools.partial(start, mark=TEMPLATE))
         return template.fork(environment, log, start)
     ours, theirs = socket.socketpair()
@@ -357,15 +361,15 @@ def _start(
         return Channel(ours), start(theirs.fileno())
 
 
-def _spawn(
+def _spawn_process(
     plan: LaunchPlan, name: str, gpu: str | None, log: Path, fd: int, *, mark: str = ""
 ) -> subprocess.Popen[bytes]:
     """A process of its own that inherits one descriptor, which `mark` says the meaning of."""
     with log.open("wb") as output:
         return subprocess.Popen(
-            plan.command(f"{mark}{fd}", name),
+            plan.make_command(f"{mark}{fd}", name),
             cwd=plan.rootdir,
-            env=plan.environment(os.environ, name, gpu),
+            env=plan.make_environment(os.environ, name, gpu),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -79,12 +79,12 @@ class Conversation(Protocol):
 
     def open(self) -> Opened: ...  # noqa: D102
     def check(self, *, profiled: bool = False) -> CheckReport: ...  # noqa: D102
-    def blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
-    def rotated(self, block_us: float) -> Rotation: ...  # noqa: D102
-    def stages(self, block_us: float) -> Breakdown: ...  # noqa: D102
+    def measure_blocks(self, plan: BlockPlan) -> Samples: ...  # noqa: D102
+    def measure_rotation(self, block_us: float) -> Rotation: ...  # noqa: D102
+    def measure_stages(self, block_us: float) -> Breakdown: ...  # noqa: D102
     def profile(self) -> CaseProfile: ...  # noqa: D102
-    def turns(self, block_us: float, timer: str) -> TurnPlan: ...  # noqa: D102
-    def turn(self, place: int) -> Turn: ...  # noqa: D102
+    def prepare_turns(self, block_us: float, timer: str) -> TurnPlan: ...  # noqa: D102
+    def measure_turn(self, place: int) -> Turn: ...  # noqa: D102
     def finish(self) -> FinalReport: ...  # noqa: D102
     def close(self) -> Closed: ...  # noqa: D102
 
@@ -104,42 +104,42 @@ class RemoteCase:
 
     def open(self) -> Opened:
         """Run the item up to its rendezvous, building and compiling the backend."""
-        ready = self.worker.ready(self.start_limit_seconds)
-        if self.request.key not in ready.known:
+        ready = self.worker.wait_until_ready(self.start_limit_seconds)
+        if self.request.key not in ready.known_cases:
             raise WorkerError(
                 f"worker {self.worker.name} has no case {self.request.key}; it has {len(ready.cases)} cases"
             )
         self._deadline = self.clock() + self.request.limit_seconds
         self.inside = True
         following = self.request.next_key
-        answer = self._ask(
+        answer = self._ask_worker(
             "open",
             key=msgspec.to_builtins(self.request.key),
             next_key=msgspec.to_builtins(following) if following else None,
             seeds={"check": self.request.check_seed, "final": self.request.final_seed},
             pin=dict(self.request.pin),
         )
-        opened = self.worker.told("open", answer, Opened)
+        opened = self.worker.decode_answer("open", answer, Opened)
         self.inside = opened.state == "open"
         return opened
 
     def check(self, *, profiled: bool = False) -> CheckReport:
         """Prove the case right before it is timed; `profiled` only where nothing will be timed in this worker."""
         self._profiled = profiled
-        answer = self._ask("check", profiled=profiled, repeats=self.request.repeats)
-        return self.worker.told("check", answer, CheckReport)
+        answer = self._ask_worker("check", profiled=profiled, repeats=self.request.repeats)
+        return self.worker.decode_answer("check", answer, CheckReport)
 
-    def blocks(self, plan: BlockPlan) -> Samples:
+    def measure_blocks(self, plan: BlockPlan) -> Samples:
         """Measure blocks; refused by the worker unless the check passed."""
-        return self.worker.told("block", self._ask("block", **msgspec.to_builtins(plan)), Samples)
+        return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Measure calls on inputs that stay, and on inputs that change before every call."""
-        return self.worker.told("rotate", self._ask("rotate", block_us=block_us), Rotation)
+        return self.worker.decode_answer("rotate", self._ask_worker("rotate", block_us=block_us), Rotation)
 
-    def stages(self, block_us: float) -> Breakdown:
+    def measure_stages(self, block_us: float) -> Breakdown:
         """Measure the stages of the call, where it has any, and the call in turns with them."""
-        return self.worker.told("stages", self._ask("stages", block_us=block_us), Breakdown)
+        return self.worker.decode_answer("stages", self._ask_worker("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
         """Profile the call, and free the case. The worker may profile other cases, and times nothing any more.
@@ -147,17 +147,17 @@ class RemoteCase:
         Whatever else it answers, or does not, it is replaced when the case is closed.
         """
         self.spent = True
-        found = self.worker.told("profile", self._ask("profile"), CaseProfile)
+        found = self.worker.decode_answer("profile", self._ask_worker("profile"), CaseProfile)
         self.spent = False
         return found
 
-    def turns(self, block_us: float, timer: str) -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make the case ready for turns; refused by the worker unless the check passed."""
-        return self.worker.told("turns", self._ask("turns", block_us=block_us, timer=timer), TurnPlan)
+        return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """Measure one block behind an unmeasured one."""
-        return self.worker.told("turn", self._ask("turn", place=place), Turn)
+        return self.worker.decode_answer("turn", self._ask_worker("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
         """Check the last replay on fresh inputs, and free the case.
@@ -166,7 +166,7 @@ class RemoteCase:
         that does not answer with a report may have used it.
         """
         before, self.spent = self.spent, not self._profiled
-        final = self.worker.told("finish", self._ask("finish"), FinalReport)
+        final = self.worker.decode_answer("finish", self._ask_worker("finish"), FinalReport)
         self.spent = before or (final.spent and not self._profiled)
         return final
 
@@ -176,7 +176,7 @@ class RemoteCase:
         self.inside = False
         return Closed(str(answer.get("outcome", "passed")), str(answer.get("text", "")))
 
-    def _ask(self, operation: str, **fields: Any) -> dict[str, Any]:
+    def _ask_worker(self, operation: str, **fields: Any) -> dict[str, Any]:
         remaining = max(0.1, self._deadline - self.clock())
         answer = self.worker.request(operation, remaining, **fields)
         if answer.get("state") == "finished":

@@ -28,12 +28,12 @@ FIXTURES = frozenset({"attnperf", "code_object"})
 
 def relative_files(plan: LaunchPlan) -> list[str]:
     """The plan's files relative to its rootdir, without those outside it."""
-    return [name for file in plan.files if (name := _relative(file, plan.rootdir)) is not None]
+    return [name for file in plan.files if (name := _relative_path(file, plan.rootdir)) is not None]
 
 
-def missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
+def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
     """Files of the suite that are not under `root`."""
-    names = [_relative(file, plan.rootdir) for file in plan.files]
+    names = [_relative_path(file, plan.rootdir) for file in plan.files]
     return tuple(
         str(file) if name is None else name
         for file, name in zip(plan.files, names, strict=True)
@@ -43,7 +43,7 @@ def missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> None:
     """Raise UsageError: none of these files, the whole suite, is in that tree."""
-    raise UsageError(f"{where} lacks the suite: {_listed(missing)} is not there{hint}")
+    raise UsageError(f"{where} lacks the suite: {_join_files(missing)} is not there{hint}")
 
 
 def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
@@ -52,11 +52,11 @@ def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
     return any((root / folder).is_dir() for folder in folders)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_files(names: Sequence[str]) -> str:
     return f"{names[0]}, nor any other of {len(names)} files," if len(names) > 1 else "".join(names)
 
 
-def _relative(file: str, rootdir: Path) -> str | None:
+def _relative_path(file: str, rootdir: Path) -> str | None:
     """A suite file relative to the rootdir; None when it lies outside, where no other tree has a counterpart."""
     path, root = Path(os.path.abspath(rootdir / file)), Path(os.path.abspath(rootdir))
     if not path.is_relative_to(root):
@@ -70,20 +70,20 @@ def config_file(plan: LaunchPlan, root: Path) -> Path:
     With none, /dev/null: pytest would search the folders above the tree, and take the settings of something else.
     """
     if plan.config_file is not None:
-        name = _relative(str(plan.config_file), plan.rootdir)
+        name = _relative_path(str(plan.config_file), plan.rootdir)
         if name is None:
             return plan.config_file
-        if _holds_settings(root / name, CONFIG_FILES.get(name, "")):
+        if _has_settings(root / name, CONFIG_FILES.get(name, "")):
             return root / name
-    found = (root / name for name, mark in CONFIG_FILES.items() if _holds_settings(root / name, mark))
+    found = (root / name for name, mark in CONFIG_FILES.items() if _has_settings(root / name, mark))
     return next(found, Path(os.devnull))
 
 
-def _holds_settings(path: Path, mark: str) -> bool:
+def _has_settings(path: Path, mark: str) -> bool:
     return path.is_file() and mark in path.read_text(errors="replace")
 
 
-def vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
+def find_vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
     """Files under `root` that this run would have selected there, hold cases, and are not in the plan's tree.
 
     They are read, and nothing of them is run. Relative to the rootdir, sorted.
@@ -95,7 +95,7 @@ def vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
             found.update(_test_files(root / chosen.relative_to(top), plan))
     names = {Path(path).relative_to(root).as_posix(): Path(path) for path in found}
     gone = {name: path for name, path in names.items() if not (plan.rootdir / name).exists()}
-    return tuple(sorted(name for name, path in gone.items() if _holds_cases(path)))
+    return tuple(sorted(name for name, path in gone.items() if _has_cases(path)))
 
 
 def _test_files(chosen: Path, plan: LaunchPlan) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _is_environment(folder: Path) -> bool:
     return (folder / "pyvenv.cfg").is_file()
 
 
-def _holds_cases(path: Path) -> bool:
+def _has_cases(path: Path) -> bool:
     """Whether a function in the file takes one of our fixtures; a file that is no Python holds none."""
     try:
         tree = ast.parse(path.read_bytes())

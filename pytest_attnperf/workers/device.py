@@ -40,12 +40,12 @@ class Device(Protocol):
         """Whether the device still answers after a case raised; False poisons this process."""
 
 
-def forks(device: Device) -> bool:
+def can_fork(device: Device) -> bool:
     """Whether a device that a conftest provides may be made anew in a fork of the process where it was made."""
     return bool(getattr(device, "forks", False))
 
 
-def prepared_or_reasons(subject: Subject) -> list[str]:
+def prepare_or_reasons(subject: Subject) -> list[str]:
     """Build and compile the case; the reasons where it is unsupported, known before or found out by trying."""
     reasons = subject.unsupported_reasons()
     if reasons:

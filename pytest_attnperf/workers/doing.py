@@ -26,7 +26,7 @@ class Unit(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class UnitStep:
     """Unit `number` of `of` is being taken; the first one began at `began_s` of the board's clock, seconds."""
 
     unit: Unit
@@ -54,7 +54,7 @@ class Doing:
     """The board. `workers` are the names of those that were started and have not been ended."""
 
     clock: Callable[[], float] = time.monotonic
-    step: Step | None = None
+    step: UnitStep | None = None
     _workers: dict[int, str] = field(default_factory=dict)
     _waits: dict[int, Waiting] = field(default_factory=dict)
 
@@ -68,16 +68,16 @@ class Doing:
         """What is waited for; of several threads, in the order in which they began."""
         return tuple(self._waits.values())
 
-    def started(self, worker: object, name: str) -> None:
+    def add_worker(self, worker: object, name: str) -> None:
         """There is one more worker."""
         self._workers[id(worker)] = name
 
-    def ended(self, worker: object) -> None:
+    def remove_worker(self, worker: object) -> None:
         """It is there no more."""
         self._workers.pop(id(worker), None)
 
     @contextlib.contextmanager
-    def waiting(self, waiting: Waiting) -> Iterator[None]:
+    def record_wait(self, waiting: Waiting) -> Iterator[None]:
         """While an answer is waited for."""
         token = id(waiting)
         self._waits[token] = waiting
@@ -86,12 +86,12 @@ class Doing:
         finally:
             del self._waits[token]
 
-    def steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
+    def track_steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
         """The places, each with its number on the board while it is used."""
         began_s = self.clock()
         try:
             for number, place in enumerate(places, start=1):
-                self.step = Step(unit, number, of, began_s)
+                self.step = UnitStep(unit, number, of, began_s)
                 yield place
         finally:
             self.step = None

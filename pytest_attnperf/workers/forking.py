@@ -71,12 +71,12 @@ class Requested:
     life: int
     answers: socket.socket
 
-    def forget(self) -> None:
+    def close_descriptors(self) -> None:
         """Close what the worker has now."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
-    def answer(self, message: Mapping[str, Any], *fds: int) -> None:
+    def send_answer(self, message: Mapping[str, Any], *fds: int) -> None:
         """Say something, to a controller that may have lost interest."""
         with contextlib.suppress(OSError):
             socket.send_fds(self.answers, [json.dumps(message).encode()], fds)
@@ -92,7 +92,7 @@ class Requests:
         self._drawn = _DRAWN_AT_START
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
-    def next(self) -> Requested | None:
+    def receive_next(self) -> Requested | None:
         """Wait for the next request; None when the controller wants no more."""
         try:
             message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, FDS, socket.MSG_CMSG_CLOEXEC)
@@ -105,10 +105,10 @@ class Requests:
 
     def serve_alone(self, obstacle: Obstacle) -> Requested | None:
         """Be the worker that was asked for first, and leave the others to be started afresh; None without a request."""
-        requested = self.next()
+        requested = self.receive_next()
         if requested is not None:
             sys.stderr.write(f"{log_line(obstacle)}\n")
-            requested.answer({"pid": os.getpid(), "obstacle": obstacle.name})
+            requested.send_answer({"pid": os.getpid(), "obstacle": obstacle.name})
             requested.answers.close()
             os.close(requested.log)  # which this process has written to from the start
             end_with(requested.life)
@@ -123,34 +123,34 @@ class Requests:
             asked = self._socket.fileno()
             ready = select.select([asked, *self._running], [], [])[0]
             for pidfd in self._running.keys() & ready:
-                self._tell_end(pidfd)
+                self._report_end(pidfd)
             if asked not in ready:
                 continue
-            requested = self.next()
+            requested = self.receive_next()
             if requested is None:
                 os._exit(0)
-            if self._fork(requested):
+            if self._fork_worker(requested):
                 return requested
-            self._log_no_more()
+            self._stop_logging()
 
-    def _fork(self, requested: Requested) -> bool:
+    def _fork_worker(self, requested: Requested) -> bool:
         """Whether this is the worker. A process that could not be made is known by the end of its answers."""
         pid = -1
         with contextlib.suppress(OSError):
-            pid = _fork()
+            pid = _flush_and_fork()
         if pid == 0:
-            self._become(requested)
+            self._become_worker(requested)
             return True
-        requested.forget()
+        requested.close_descriptors()
         if pid > 0:
             pidfd = os.pidfd_open(pid)
-            requested.answer({"pid": pid}, pidfd)
+            requested.send_answer({"pid": pid}, pidfd)
             self._running[pidfd] = pid, requested.answers
         else:
             requested.answers.close()
         return False
 
-    def _become(self, requested: Requested) -> None:
+    def _become_worker(self, requested: Requested) -> None:
         os.setsid()
         end_with(requested.life)
         requested.answers.close()
@@ -158,16 +158,16 @@ class Requests:
         for pidfd, (_, answers) in self._running.items():
             os.close(pidfd)
             answers.close()
-        _write_to(requested.log, self._logs)
+        _redirect_to(requested.log, self._logs)
         os.close(requested.log)
         for name, value in requested.environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        draw_anew(self._drawn)
+        reseed_random(self._drawn)
 
-    def _tell_end(self, pidfd: int) -> None:
+    def _report_end(self, pidfd: int) -> None:
         pid, answers = self._running.pop(pidfd)
         os.close(pidfd)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -175,27 +175,27 @@ class Requests:
             answers.send(json.dumps({"status": status}).encode())
         answers.close()
 
-    def _log_no_more(self) -> None:
+    def _stop_logging(self) -> None:
         """Behind the first fork: that worker's log is its own."""
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        _write_to(nothing, self._logs)
+        _redirect_to(nothing, self._logs)
         os.close(nothing)
 
 
 def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
     """What keeps this process, its suites being collected, from being a template; None where nothing does."""
-    if driver_touched(loaded):
+    if is_driver_initialised(loaded):
         return Obstacle.DRIVER
-    status = _trial(loaded)
+    status = _try_fork(loaded)
     if status == BAD_FORK:
         return Obstacle.DRIVER
     # Counted behind a fork: libraries that can be forked (OpenBLAS) have ended their threads for it.
-    if _threads():
+    if _thread_ids():
         return Obstacle.THREADS
     return None if status == -signal.SIGKILL else Obstacle.KERNEL
 
 
-def _threads() -> set[int]:
+def _thread_ids() -> set[int]:
     """Ids of this process's threads that would be missed: neither this one nor of IDLE_THREADS."""
     known = {
         thread.native_id
@@ -205,7 +205,7 @@ def _threads() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")} - known - {threading.get_native_id()}
 
 
-def driver_touched(loaded: Mapping[str, Any] = sys.modules, cuda: Callable[[], Any] | None = None) -> bool:
+def is_driver_initialised(loaded: Mapping[str, Any] = sys.modules, cuda: Callable[[], Any] | None = None) -> bool:
     """Whether this process has initialised a GPU's driver.
 
     cuda   gives the CUDA driver where this process has loaded it, None where it has not
@@ -213,13 +213,13 @@ def driver_touched(loaded: Mapping[str, Any] = sys.modules, cuda: Callable[[], A
     asked = getattr(getattr(loaded.get("torch"), "cuda", None), "is_initialized", None)
     if asked is not None and asked():
         return True
-    driver, count = (cuda or _loaded_cuda)(), ctypes.c_int()
+    driver, count = (cuda or _find_loaded_cuda)(), ctypes.c_int()
     if driver is not None and driver.cuDeviceGetCount(ctypes.byref(count)) != CUDA_NOT_INITIALIZED:
         return True
-    return AMD_NODE in _open_files().values()
+    return AMD_NODE in _list_open_files().values()
 
 
-def _loaded_cuda() -> Any:
+def _find_loaded_cuda() -> Any:
     """libcuda, without loading it; None where nothing has."""
     try:
         return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -227,7 +227,7 @@ def _loaded_cuda() -> Any:
         return None
 
 
-def _open_files() -> dict[int, str]:
+def _list_open_files() -> dict[int, str]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # of the listing itself
@@ -235,13 +235,13 @@ def _open_files() -> dict[int, str]:
     return found
 
 
-def _trial(loaded: Mapping[str, Any]) -> int:
+def _try_fork(loaded: Mapping[str, Any]) -> int:
     """How a forked process ends when its controller does: killed, unless it says first that torch is of no use there.
 
     torch remembers of itself, too, that it has asked for a GPU and may not in a forked process.
     """
     (life, controller), (said, saying) = os.pipe(), os.pipe()
-    pid = _fork()
+    pid = _flush_and_fork()
     if pid == 0:
         os.close(controller)
         bad = getattr(getattr(loaded.get("torch"), "cuda", None), "_is_in_bad_fork", bool)
@@ -259,7 +259,7 @@ def _trial(loaded: Mapping[str, Any]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _fork() -> int:
+def _flush_and_fork() -> int:
     """As `os.fork`, with nothing of this process left in a buffer that two would write."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -269,7 +269,7 @@ def _fork() -> int:
         return os.fork()
 
 
-def readable(fd: int, seconds: float | None) -> bool:
+def is_readable(fd: int, seconds: float | None) -> bool:
     """Whether a descriptor can be read, or its other end is closed, within so many seconds. Of any number."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
@@ -285,11 +285,11 @@ def end_with(life: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
-    if readable(life, 0.0):  # it ended before
+    if is_readable(life, 0.0):  # it ended before
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def draw_anew(state: object) -> None:
+def reseed_random(state: object) -> None:
     """Draw other random numbers than the processes that were forked beside this one.
 
     Not where a suite has drawn or seeded as it was imported: seeded, a fresh process would draw those very numbers.
@@ -308,10 +308,10 @@ def draw_anew(state: object) -> None:
 def _descriptors_of_log() -> list[int]:
     """Standard output and error, and their copies, as faulthandler has one."""
     log = os.fstat(2)
-    return [fd for fd in _open_files() if fd > 0 and os.path.samestat(os.fstat(fd), log)]
+    return [fd for fd in _list_open_files() if fd > 0 and os.path.samestat(os.fstat(fd), log)]
 
 
-def _write_to(log: int, descriptors: list[int]) -> None:
+def _redirect_to(log: int, descriptors: list[int]) -> None:
     for fd in descriptors:
         os.dup2(log, fd, inheritable=fd <= 2)
 

@@ -17,16 +17,23 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import CaseFailedError, WorkerError
-from pytest_attnperf.gate.comparable import other_truth
+from pytest_attnperf.gate.comparable import list_truth_changes
 from pytest_attnperf.records import NotProvenRightError
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import PairSummary, Turn, TurnPlan
-from pytest_attnperf.stats.pairs import Quad, pair_summary
+from pytest_attnperf.stats.pairs import Quad, summarise_pair
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
-from pytest_attnperf.workers.look import Ending, Look, begin, case_fingerprint, end, wrong_as_timed
+from pytest_attnperf.workers.look import (
+    Ending,
+    Look,
+    case_fingerprint,
+    close_wrong_as_timed,
+    finish_and_close,
+    open_and_check,
+)
 from pytest_attnperf.workers.pool import Pool
-from pytest_attnperf.workloads.defined import known_to
+from pytest_attnperf.workloads.defined import drop_unrecorded
 
 QUADS_LEAST = 8
 """Fewer quads leave a pair's centre to one disturbed block."""
@@ -53,7 +60,7 @@ class InterleavePlan:
     budget_us: float = 400_000.0
     timer: str = "auto"
 
-    def quads_of(self, base: TurnPlan, new: TurnPlan) -> int:
+    def count_quads(self, base: TurnPlan, new: TurnPlan) -> int:
         """How many quads the budget allows: even, so that both orders come equally often, and at least QUADS_LEAST."""
         quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
         affordable = int(self.budget_us / max(quad_us, 1e-3))
@@ -62,7 +69,7 @@ class InterleavePlan:
 
 
 @dataclass(frozen=True)
-class Side:
+class PairSide:
     """One side of a pair: where its processes come from, and what its errors call it."""
 
     pool: Pool
@@ -109,20 +116,20 @@ class PairLook:
 class _Open:
     """One side while its case is open; `plan` None where it is not to be timed."""
 
-    side: Side
+    side: PairSide
     case: Conversation
     ready: Ready
     look: Look
     plan: TurnPlan | None = None
 
-    def turn(self, place: int) -> Turn:
-        with _named(self.side):
-            return self.case.turn(place)
+    def measure_turn(self, place: int) -> Turn:
+        with _name_side_in_errors(self.side):
+            return self.case.measure_turn(place)
 
 
 def take_pair(
-    base: Side,
-    new: Side,
+    base: PairSide,
+    new: PairSide,
     place: int,
     request: OpenRequest,
     plan: InterleavePlan,
@@ -140,28 +147,28 @@ def take_pair(
 
     Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
     """
-    with base.pool.case(place, base_request or request) as base_case, new.pool.case(place, request) as new_case:
+    with base.pool.case_at(place, base_request or request) as base_case, new.pool.case_at(place, request) as new_case:
         # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
-        running = (_ready(new, place), _ready(base, place))
-        openings = (lambda: _opened(new, new_case, running[0]), lambda: _opened(base, base_case, running[1]))
-        ours, theirs = _both(*openings) if at_once else (openings[0](), openings[1]())
+        running = (_wait_until_ready(new, place), _wait_until_ready(base, place))
+        openings = (lambda: _open_side(new, new_case, running[0]), lambda: _open_side(base, base_case, running[1]))
+        ours, theirs = _run_both(*openings) if at_once else (openings[0](), openings[1]())
         # Who comes first alternates from pair to pair: what that makes of memory then differs between pairs.
         in_order = (ours, theirs) if place % 2 else (theirs, ours)
         if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
             settle()
             for side in in_order:  # one after the other: each learns here how long a call takes
-                _ready_for_turns(side, plan)
-        problems, sides = _incomparable(theirs, ours), (theirs.ready, ours.ready)
+                _prepare_turns(side, plan)
+        problems, sides = _reasons_not_comparable(theirs, ours), (theirs.ready, ours.ready)
         toolchain, unseen = toolchain_changes(*sides), unseen_facts(*sides)
         if theirs.plan is None or ours.plan is None or problems:
-            return PairLook(_closed(theirs), _closed(ours), None, problems, toolchain, unseen)
+            return PairLook(_close_side(theirs), _close_side(ours), None, problems, toolchain, unseen)
         started = clock()
-        quads = _measured(theirs, ours, plan.quads_of(theirs.plan, ours.plan))
-        pair = _summary(theirs, ours, quads, clock() - started)
-        return PairLook(_closed(theirs), _closed(ours), pair, (), toolchain, unseen)
+        quads = _measure_quads(theirs, ours, plan.count_quads(theirs.plan, ours.plan))
+        pair = _make_summary(theirs, ours, quads, clock() - started)
+        return PairLook(_close_side(theirs), _close_side(ours), pair, (), toolchain, unseen)
 
 
-def _both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
+def _run_both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
     """Both at once: compiling and proving may overlap, nothing is timed yet. Returns, or raises, when both have ended:
     a case is closed over the channel that its thread would still be reading.
     """
@@ -176,27 +183,27 @@ def _both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, 
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _ready(side: Side, place: int) -> Ready:
-    with _named(side):
-        return side.pool.ready(place)
+def _wait_until_ready(side: PairSide, place: int) -> Ready:
+    with _name_side_in_errors(side):
+        return side.pool.wait_until_ready(place)
 
 
-def _opened(side: Side, case: Conversation, ready: Ready) -> _Open:
-    with _named(side):
-        return _Open(side, case, ready, begin(case, ready, profiled=False))
+def _open_side(side: PairSide, case: Conversation, ready: Ready) -> _Open:
+    with _name_side_in_errors(side):
+        return _Open(side, case, ready, open_and_check(case, ready, profiled=False))
 
 
-def _ready_for_turns(opened: _Open, plan: InterleavePlan) -> None:
-    with _named(opened.side):
+def _prepare_turns(opened: _Open, plan: InterleavePlan) -> None:
+    with _name_side_in_errors(opened.side):
         try:
-            opened.plan = opened.case.turns(plan.block_us, plan.timer)
+            opened.plan = opened.case.prepare_turns(plan.block_us, plan.timer)
         except WrongAsTimedError as error:
-            opened.look = wrong_as_timed(opened.case, opened.look, error)
+            opened.look = close_wrong_as_timed(opened.case, opened.look, error)
             return
     opened.look = replace(opened.look, fingerprint=case_fingerprint(opened.ready.fingerprint, opened.plan))
 
 
-def _measured(base: _Open, new: _Open, count: int) -> list[Quad]:
+def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
     """Quads at the places that both sides have, in turn; the order alternates from quad to quad and at every place."""
     assert base.plan is not None
     assert new.plan is not None
@@ -206,15 +213,15 @@ def _measured(base: _Open, new: _Open, count: int) -> list[Quad]:
         place = index % places
         base_first = (place + index // places) % 2 == 0
         outer, inner = (base, new) if base_first else (new, base)
-        first, second, third, fourth = (side.turn(place) for side in (outer, inner, inner, outer))
+        first, second, third, fourth = (side.measure_turn(place) for side in (outer, inner, inner, outer))
         own, other = (first, fourth), (second, third)
         quads.append(Quad(own, other, place) if base_first else Quad(other, own, place))
     return quads
 
 
-def _summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float) -> PairSummary:
+def _make_summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float) -> PairSummary:
     assert new.plan is not None
-    return pair_summary(
+    return summarise_pair(
         quads,
         timer=new.plan.timer,
         base_process=f"pid {base.ready.pid}",
@@ -224,7 +231,7 @@ def _summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float) -> 
     )
 
 
-def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
+def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
     """Why these two may not be compared although both are right; nothing where one of them is not timed anyway.
 
     One card, one machine state, one method. Not one toolchain: two releases are compared on purpose, both in these very
@@ -238,46 +245,50 @@ def _incomparable(base: _Open, new: _Open) -> tuple[str, ...]:
     pairs += [("cache state", base.plan.cache_state, new.plan.cache_state)]
     if base.plan.settings and new.plan.settings:
         pairs += [("settings of torch", base.plan.settings, new.plan.settings)]
-    pairs += machine_differences(base.ready, new.ready)
+    pairs += find_machine_differences(base.ready, new.ready)
     found = [
-        f"{what}: {said(theirs)} on the base side, {said(ours)} here" for what, theirs, ours in pairs if theirs != ours
+        f"{what}: {format_fact(theirs)} on the base side, {format_fact(ours)} here"
+        for what, theirs, ours in pairs
+        if theirs != ours
     ]
     if base.look.figures is not None and new.look.figures is not None:
         there, here = base.look.figures.definition, new.look.figures.definition
-        theirs, ours = known_to(here, there), known_to(there, here)
+        theirs, ours = drop_unrecorded(here, there), drop_unrecorded(there, here)
         fields = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
         found += [f"workload {key}: {theirs.get(key)} on the base side, {ours.get(key)} here" for key in fields]
-    found += other_truth(new.look.report.truth, base.look.report.truth, "on the base side")
+    found += list_truth_changes(new.look.report.truth, base.look.report.truth, "on the base side")
     return tuple(found)
 
 
-def _closed(opened: _Open) -> Look:
+def _close_side(opened: _Open) -> Look:
     """Prove the last replay and close; a case that has ended already stays as it is."""
     if opened.look.ending is not Ending.RIGHT:
         return opened.look
-    with _named(opened.side):
-        return end(opened.case, opened.look)
+    with _name_side_in_errors(opened.side):
+        return finish_and_close(opened.case, opened.look)
 
 
 @contextlib.contextmanager
-def _named(side: Side) -> Iterator[None]:
+def _name_side_in_errors(side: PairSide) -> Iterator[None]:
     """Say on which side a case raised, or a process died."""
     try:
         yield
     except WorkerError as error:
-        raise error.of_side(side.name) from error
+        raise error.with_side(side.name) from error
     except (CaseFailedError, NotProvenRightError) as error:
         text = error.summary if isinstance(error, CaseFailedError) else str(error)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
         raise SideFailedError(side.name, text, str(error), out_of_memory=out_of_memory) from error
 
 
-def machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
+def find_machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     """Facts of the machine that keep the sides from being compared: (what, on the base side, here).
 
     A fact that one side could not find out is none of them where both name the same card: it is that card's fact.
     """
-    return _hosts(base, new) + [fact for fact in _machine(base, new) if not _of_one_card(base, new, fact)]
+    return _compare_hosts(base, new) + [
+        fact for fact in _compare_machines(base, new) if not _is_of_one_card(base, new, fact)
+    ]
 
 
 def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
@@ -286,46 +297,46 @@ def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
     facts = [("harness", base.harness, new.harness)]
     keys = sorted((theirs.keys() | ours.keys()) - set(OF_THE_MACHINE))
     facts += [(key, theirs.get(key, ""), ours.get(key, "")) for key in keys]
-    return _in_words(facts)
+    return _format_changes(facts)
 
 
 def unseen_facts(base: Ready, new: Ready) -> tuple[str, ...]:
     """What only one side could find out of the card, or the machine, that both are on; the base side first."""
-    facts = [fact for fact in _machine(base, new) if _of_one_card(base, new, fact)]
-    return _in_words([*facts, *(fact for fact in _named_of_machine(base, new) if not _known(fact))])
+    facts = [fact for fact in _compare_machines(base, new) if _is_of_one_card(base, new, fact)]
+    return _format_changes([*facts, *(fact for fact in _pair_named_facts(base, new) if not _is_known(fact))])
 
 
-def said(value: str) -> str:
+def format_fact(value: str) -> str:
     """The value, or words where there is none."""
     return value or "not given"
 
 
-def _in_words(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
-    return tuple(f"{what}: {said(there)} -> {said(here)}" for what, there, here in facts if there != here)
+def _format_changes(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
+    return tuple(f"{what}: {format_fact(there)} -> {format_fact(here)}" for what, there, here in facts if there != here)
 
 
-def _hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
+def _compare_hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     """What proves that the sides are on two machines. One that was started again is another: its clocks are."""
-    facts = [("machine", base.host, new.host), *_named_of_machine(base, new)]
-    return [fact for fact in facts if fact[1] != fact[2] and _known(fact)]
+    facts = [("machine", base.host, new.host), *_pair_named_facts(base, new)]
+    return [fact for fact in facts if fact[1] != fact[2] and _is_known(fact)]
 
 
-def _named_of_machine(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
+def _pair_named_facts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     theirs, ours = base.fingerprint.named, new.fingerprint.named
     return [(key, theirs.get(key, ""), ours.get(key, "")) for key in OF_THE_MACHINE]
 
 
-def _known(fact: tuple[str, str, str]) -> bool:
+def _is_known(fact: tuple[str, str, str]) -> bool:
     return all(value and not value.startswith(UNKNOWN) for value in fact[1:])
 
 
-def _machine(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
+def _compare_machines(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
     theirs, ours = base.fingerprint.must_match, new.fingerprint.must_match
     keys = sorted(theirs.keys() | ours.keys())
     facts = [(key, theirs.get(key, ""), ours.get(key, "")) for key in keys]
     return [(key, there, here) for key, there, here in facts if there != here]
 
 
-def _of_one_card(base: Ready, new: Ready, fact: tuple[str, str, str]) -> bool:
+def _is_of_one_card(base: Ready, new: Ready, fact: tuple[str, str, str]) -> bool:
     one_card = bool(base.device.device_id) and base.device.device_id == new.device.device_id
-    return one_card and not _hosts(base, new) and any(value.startswith(UNKNOWN) for value in fact[1:])
+    return one_card and not _compare_hosts(base, new) and any(value.startswith(UNKNOWN) for value in fact[1:])

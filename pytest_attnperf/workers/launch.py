@@ -75,7 +75,7 @@ class LaunchPlan:
         if not link.is_symlink():
             link.symlink_to(Path(pytest_attnperf.__file__).resolve().parent, target_is_directory=True)
 
-    def command(self, fd: int | str, name: str) -> list[str]:
+    def make_command(self, fd: int | str, name: str) -> list[str]:
         """The worker's argv. `addopts` is emptied: `-n2`, `--lf` or `--junitxml` in it would act in the worker."""
         config = ["-c", str(self.config_file)] if self.config_file else []
         return [
@@ -100,7 +100,7 @@ class LaunchPlan:
             *self.files,
         ]
 
-    def environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
+    def make_environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
         """The worker's environment: scrubbed of what would change its session, pinned to one GPU where given."""
         kept = {
             key: value for key, value in base.items() if key not in SCRUBBED and not key.startswith(SCRUBBED_PREFIXES)
@@ -115,21 +115,21 @@ class LaunchPlan:
         else:
             kept.pop("TRITON_INTERPRET", None)
         kept.setdefault(FP_FUSION, "1")
-        kept["PYTHONPATH"] = os.pathsep.join(self._import_path(kept.get("PYTHONPATH", "")))
+        kept["PYTHONPATH"] = os.pathsep.join(self._make_import_path(kept.get("PYTHONPATH", "")))
         if gpu is not None:
             kept.update(dict.fromkeys(VISIBLE_DEVICES, gpu))
         return {**kept, **self.extra_environment}
 
-    def _import_path(self, inherited: str) -> list[str]:
+    def _make_import_path(self, inherited: str) -> list[str]:
         """The harness before the tree, and the tree before everything inherited or installed."""
         entries = [entry for entry in inherited.split(os.pathsep) if entry]
         if self.moved is not None:
             old, new = self.moved
-            entries = [_moved(Path(os.path.abspath(entry)), old, new) for entry in entries]
+            entries = [_move_entry(Path(os.path.abspath(entry)), old, new) for entry in entries]
         return list(dict.fromkeys([str(self.harness), str(self.rootdir), *entries]))
 
 
-def _moved(entry: Path, old: Path, new: Path) -> str:
+def _move_entry(entry: Path, old: Path, new: Path) -> str:
     """An entry of the import path as the other tree has it. An environment inside the old tree is no part of it."""
     resolved = entry.resolve()
     if not resolved.is_relative_to(old):

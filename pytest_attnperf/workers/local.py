@@ -15,7 +15,7 @@ from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Closed, Conversation, Opened, OpenRequest
-from pytest_attnperf.workers.device import Device, prepared_or_reasons
+from pytest_attnperf.workers.device import Device, prepare_or_reasons
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
@@ -31,19 +31,19 @@ class LocalPool:
     bound: tuple[Backend, Workload] | None = None
     _known: Ready | None = None
 
-    def case(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
         """The case that is running."""
-        return self._case(request)
+        return self._make_case(request)
 
     @contextlib.contextmanager
-    def _case(self, request: OpenRequest) -> Iterator[Conversation]:
+    def _make_case(self, request: OpenRequest) -> Iterator[Conversation]:
         assert self.device is not None
         assert self.bound is not None
         backend, workload = self.bound
         seeds = (request.check_seed, request.final_seed)
         yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats)
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """This process."""
         if self._known is None:
             assert self.device is not None
@@ -52,11 +52,11 @@ class LocalPool:
             self._known = Ready(os.getpid(), role, info, self.device.fingerprint(), ())
         return self._known
 
-    def known(self) -> Ready | None:
+    def last_ready(self) -> Ready | None:
         """This process, once it has been asked."""
         return self._known
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """Not measured: a run in this process never gates."""
         return {}
 
@@ -77,45 +77,45 @@ class LocalCase:
 
     def open(self) -> Opened:
         """Build and compile when supported."""
-        reasons = prepared_or_reasons(self.subject)
+        reasons = prepare_or_reasons(self.subject)
         workload = self.workload
         figures = WorkloadFigures(
             workload.flops, workload.bytes_min, workload.dtype, workload.cache_state, workload.definition()
         )
         if reasons:
             return Opened("open", tuple(reasons), figures=figures)
-        return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.loaded())
+        return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.list_kernel_objects())
 
     def check(self, *, profiled: bool = False) -> CheckReport:
         """Prove the case right."""
         return self.subject.check(profiled=profiled, repeats=self.repeats)
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Measure on inputs that change before every call."""
-        return self.subject.rotated(block_us)
+        return self.subject.measure_rotation(block_us)
 
-    def blocks(self, plan: BlockPlan) -> Samples:
+    def measure_blocks(self, plan: BlockPlan) -> Samples:
         """Measure."""
         with _wrong_as_timed():
-            return self.subject.blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
+            return self.subject.measure_blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
 
-    def stages(self, block_us: float) -> Breakdown:
+    def measure_stages(self, block_us: float) -> Breakdown:
         """Measure the stages of the call."""
         with _wrong_as_timed():
-            return self.subject.stages(block_us)
+            return self.subject.measure_stages(block_us)
 
     def profile(self) -> CaseProfile:
         """Profile the call."""
         return self.subject.profile()
 
-    def turns(self, block_us: float, timer: str) -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
         """Make ready for turns."""
         with _wrong_as_timed():
-            return self.subject.turns(block_us, timer)
+            return self.subject.prepare_turns(block_us, timer)
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """Measure one turn."""
-        return self.subject.turn(place)
+        return self.subject.measure_turn(place)
 
     def finish(self) -> FinalReport:
         """Check the last replay."""
@@ -146,7 +146,7 @@ class LocalServer:
         self._judge = judge
         self._met = False
 
-    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Judge the case where it stands. Raises UsageError on a second call in one test."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")

@@ -21,7 +21,7 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.pairs import TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.stages import Breakdown
-from pytest_attnperf.stats.summaries import method_of, summarise
+from pytest_attnperf.stats.summaries import method_of, summarise_process
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import BlockPlan, Conversation, Opened, OpenRequest
 from pytest_attnperf.workers.pool import Pool
@@ -74,31 +74,33 @@ def take_look(
 
     Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
     """
-    ready = pool.ready(place)
+    ready = pool.wait_until_ready(place)
     samples, note = None, ""
-    with pool.case(place, request) as case:
-        look = begin(case, ready, profiled=profiled and plan is None, loaded=loaded if plan is not None else None)
+    with pool.case_at(place, request) as case:
+        look = open_and_check(
+            case, ready, profiled=profiled and plan is None, loaded=loaded if plan is not None else None
+        )
         if look.ending is not Ending.RIGHT:
             return look
         try:
             if plan is not None and not look.note:
-                samples = case.blocks(plan)
+                samples = case.measure_blocks(plan)
                 if rotate:
-                    look = replace(look, rotation=case.rotated(plan.block_us))
+                    look = replace(look, rotation=case.measure_rotation(plan.block_us))
                 if stages:
-                    look, note = _with_stages(case, look, plan.block_us)
+                    look, note = _add_stages(case, look, plan.block_us)
         except WrongAsTimedError as error:
-            return wrong_as_timed(case, look, error)
-        look = end(case, look)
+            return close_wrong_as_timed(case, look, error)
+        look = finish_and_close(case, look)
     if samples is None or look.ending is not Ending.RIGHT:
         return look
-    return _measured(look, ready, samples, note)
+    return _as_measured(look, ready, samples, note)
 
 
-def _with_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
-    """The look with its stages, or why it has none. Raises WrongAsTimedError as `Conversation.blocks` does."""
+def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
+    """The look with its stages, or why it has none. Raises WrongAsTimedError as `Conversation.measure_blocks` does."""
     try:
-        return replace(look, breakdown=case.stages(block_us)), ""
+        return replace(look, breakdown=case.measure_stages(block_us)), ""
     except WrongAsTimedError:
         raise
     except CaseFailedError as error:
@@ -110,9 +112,9 @@ def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
 
     Raises as `take_look`, and CaseFailedError where the case is not found right there, or no time of it says anything.
     """
-    ready = pool.ready(place)
-    with pool.case(place, request) as case:
-        look = begin(case, ready, profiled=False)
+    ready = pool.wait_until_ready(place)
+    with pool.case_at(place, request) as case:
+        look = open_and_check(case, ready, profiled=False)
         if look.ending is not Ending.RIGHT:
             raise CaseFailedError(f"{look.ending.value} in the process that was to profile it: {look.reasons[0]}")
         if look.note:
@@ -120,7 +122,7 @@ def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
         return case.profile()
 
 
-def begin(
+def open_and_check(
     case: Conversation,
     ready: Ready,
     *,
@@ -148,25 +150,25 @@ def begin(
     if look.report.right:
         return look
     case.close()
-    return _incorrect(look)
+    return _as_incorrect(look)
 
 
-def end(case: Conversation, look: Look) -> Look:
+def finish_and_close(case: Conversation, look: Look) -> Look:
     """Prove the last run of what was timed, close the case, and say how both ended."""
     final = case.finish()
-    look = replace(look, final=final, report=look.report.joined(final.check))
+    look = replace(look, final=final, report=look.report.merge_with(final.check))
     closed = case.close()
     if not look.report.right:
-        return _incorrect(look)
+        return _as_incorrect(look)
     if closed.outcome == "failed":
         return replace(look, ending=Ending.BODY_FAILED, reasons=(closed.text,))
     return look
 
 
-def wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
+def close_wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
     """Close a case that is right when called and wrong when replayed."""
     case.close()
-    return _incorrect(replace(look, report=look.report.joined(error.report)))
+    return _as_incorrect(replace(look, report=look.report.merge_with(error.report)))
 
 
 def _without_rendezvous(opened: Opened) -> Look:
@@ -177,19 +179,19 @@ def _without_rendezvous(opened: Opened) -> Look:
     return Look(Ending.BODY_FAILED, ("the test ended without calling attnperf.run() or attnperf.gate()",))
 
 
-def _measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -> Look:
+def _as_measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -> Look:
     process = f"pid {ready.pid}"
     note = "; ".join(note for note in (look.note, samples.note, stages_note) if note)
     return replace(
         look,
         ending=Ending.MEASURED,
-        summary=summarise(samples, device_id=ready.device.device_id, process=process),
+        summary=summarise_process(samples, device_id=ready.device.device_id, process=process),
         fingerprint=case_fingerprint(ready.fingerprint, samples),
         note=Note(NoteKind.NO_STAGES, note, stages_note) if stages_note else note,
     )
 
 
-def _incorrect(look: Look) -> Look:
+def _as_incorrect(look: Look) -> Look:
     reasons = look.report.problems or ("the check compared nothing, which proves nothing",)
     return replace(look, ending=Ending.INCORRECT, reasons=reasons)
 
@@ -214,16 +216,16 @@ def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: Block
 
     Raises WorkerError when the process died or hung, CaseFailedError when the case raised or cannot be timed.
     """
-    ready = pool.ready(place)
-    with pool.case(place, request) as case:
-        look = begin(case, ready, profiled=False)
+    ready = pool.wait_until_ready(place)
+    with pool.case_at(place, request) as case:
+        look = open_and_check(case, ready, profiled=False)
         if look.ending is not Ending.RIGHT:
             return look, ""
         if look.note:
-            return end(case, look), ""
+            return finish_and_close(case, look), ""
         try:
-            turns = case.turns(plan.block_us, plan.timer)
+            turns = case.prepare_turns(plan.block_us, plan.timer)
         except WrongAsTimedError as error:
-            return wrong_as_timed(case, look, error), ""
-        look = end(case, replace(look, fingerprint=case_fingerprint(ready.fingerprint, turns)))
+            return close_wrong_as_timed(case, look, error), ""
+        look = finish_and_close(case, replace(look, fingerprint=case_fingerprint(ready.fingerprint, turns)))
         return look, turns.timer if look.ending is Ending.RIGHT else ""

@@ -25,7 +25,7 @@ _CHUNK_OUT = select.PIPE_BUF
 change the descriptor for every process that shares it."""
 
 
-class State(str, enum.Enum):
+class WorkerState(str, enum.Enum):
     """Where a worker is between requests."""
 
     IDLE = "IDLE"
@@ -34,13 +34,13 @@ class State(str, enum.Enum):
     ENDED = "ENDED"
 
 
-ALLOWED: dict[State, frozenset[str]] = {
-    State.IDLE: frozenset({"list", "open", "canary", "exit", "ping"}),
-    State.OPEN: frozenset(
+ALLOWED: dict[WorkerState, frozenset[str]] = {
+    WorkerState.IDLE: frozenset({"list", "open", "canary", "exit", "ping"}),
+    WorkerState.OPEN: frozenset(
         {"check", "block", "rotate", "stages", "profile", "turns", "turn", "finish", "close", "ping"}
     ),
-    State.FINISHED: frozenset({"close", "ping"}),
-    State.ENDED: frozenset(),
+    WorkerState.FINISHED: frozenset({"close", "ping"}),
+    WorkerState.ENDED: frozenset(),
 }
 """Operations a worker answers in each state; any other is a protocol error and changes nothing."""
 
@@ -57,20 +57,20 @@ class MalformedMessageError(Exception):
     """A line that is not a JSON object arrived."""
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Dataclasses, enums and tuples to what JSON holds. Non-finite floats stay: Python's json reads them back."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return value
 
 
-def protocol_error(state: State, op: object) -> dict[str, Any]:
+def protocol_error(state: WorkerState, op: object) -> dict[str, Any]:
     """The error reply for an operation that this state does not allow."""
     allowed = ", ".join(sorted(ALLOWED[state])) or "nothing"
     return {
@@ -84,9 +84,9 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         fd = connection.detach()
-        self._adopt(fd, fd)
+        self._adopt_descriptors(fd, fd)
 
-    def _adopt(self, read_fd: int, write_fd: int) -> None:
+    def _adopt_descriptors(self, read_fd: int, write_fd: int) -> None:
         """Own both descriptors. A forked and executed grandchild must not hold them: it would hide the end of file."""
         for fd in (read_fd, write_fd):
             os.set_inheritable(fd, False)
@@ -105,7 +105,7 @@ class Channel:
     def from_fds(cls, read_fd: int, write_fd: int) -> Channel:
         """The channel of two descriptors, which it closes; one number twice for a socket. Raises OSError."""
         channel = cls.__new__(cls)
-        channel._adopt(read_fd, write_fd)
+        channel._adopt_descriptors(read_fd, write_fd)
         return channel
 
     def send(self, message: dict[str, Any], limit_seconds: float | None = None) -> None:
@@ -116,10 +116,10 @@ class Channel:
         Raises ChannelClosedError when nobody can read it any more, ChannelTimeoutError when nobody reads; the message
         is cut short then, and the channel of no more use.
         """
-        deadline = _deadline(limit_seconds)
+        deadline = _compute_deadline(limit_seconds)
         rest = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         while rest:
-            _ready(self._writer, select.POLLOUT, deadline)
+            _wait_for_io(self._writer, select.POLLOUT, deadline)
             try:
                 rest = rest[os.write(self._writer.fileno(), rest[:_CHUNK_OUT]) :]
             except OSError as error:
@@ -134,11 +134,11 @@ class Channel:
 
         Raises ChannelTimeoutError, ChannelClosedError, MalformedMessageError.
         """
-        deadline = _deadline(limit_seconds)
+        deadline = _compute_deadline(limit_seconds)
         end = self._buffer.find(b"\n")
         while end < 0:
-            _ready(self._reader, select.POLLIN, deadline, process_fd)
-            chunk = self._read()
+            _wait_for_io(self._reader, select.POLLIN, deadline, process_fd)
+            chunk = self._read_chunk()
             if not chunk:
                 raise ChannelClosedError("the channel was closed")
             searched = len(self._buffer)
@@ -148,9 +148,9 @@ class Channel:
             end = self._buffer.find(b"\n", searched)
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        return _parse(line)
+        return _parse_message(line)
 
-    def _read(self) -> bytes:
+    def _read_chunk(self) -> bytes:
         try:
             return os.read(self._reader.fileno(), _CHUNK)
         except OSError as error:
@@ -170,11 +170,11 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _deadline(limit_seconds: float | None) -> float | None:
+def _compute_deadline(limit_seconds: float | None) -> float | None:
     return None if limit_seconds is None else time.monotonic() + limit_seconds
 
 
-def _ready(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
+def _wait_for_io(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
     """Wait until an end can be read or written, or the other one is closed."""
     if end.closed:
         raise ChannelClosedError("this end of the channel was closed")
@@ -192,21 +192,21 @@ def _ready(end: io.FileIO, event: int, deadline: float | None, process_fd: int |
     raise ChannelTimeoutError("no answer within the limit" if event == select.POLLIN else "nobody reads the channel")
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse_message(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise MalformedMessageError(f"not JSON: {line[:120]!r}") from error
     if not isinstance(message, dict):
         raise MalformedMessageError(f"not a JSON object: {line[:120]!r}")
-    cleaned: dict[str, Any] = _encodable(message) if b"\\ud" in line.lower() else message
+    cleaned: dict[str, Any] = _escape_surrogates(message) if b"\\ud" in line.lower() else message
     return cleaned
 
 
-def _encodable(value: Any) -> Any:
+def _escape_surrogates(value: Any) -> Any:
     """With backslashes in place of halves of characters, which JSON can carry, and no terminal and no file."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    return [_encodable(item) for item in value] if isinstance(value, list) else value
+        return {_escape_surrogates(key): _escape_surrogates(item) for key, item in value.items()}
+    return [_escape_surrogates(item) for item in value] if isinstance(value, list) else value

@@ -58,7 +58,7 @@ class Repository:
     git_dir: Path
 
     @classmethod
-    def around(cls, folder: Path) -> Repository | None:
+    def find_around(cls, folder: Path) -> Repository | None:
         """The repository that `folder` stands in, None when it stands in none."""
         folder = folder.resolve()
         for top in (folder, *folder.parents):
@@ -81,12 +81,12 @@ class Repository:
             return answer.stdout.splitlines()[0]
         text = f"{revision!r} in {self.top}: the two sides have no merge base"
         if self.is_shallow():
-            text += f" in this shallow clone; fetch the history first: git fetch --unshallow {self._remote()}"
+            text += f" in this shallow clone; fetch the history first: git fetch --unshallow {self._choose_remote()}"
         raise UsageError(text)
 
-    def knows(self, revision: str) -> bool:
+    def has_commit(self, revision: str) -> bool:
         """Whether the text names a commit."""
-        return self._looked_up(revision)[0] != ""
+        return self._look_up(revision)[0] != ""
 
     def is_shallow(self) -> bool:
         """Whether history was cut off when the repository was cloned."""
@@ -94,7 +94,7 @@ class Repository:
 
     def common_dir(self) -> Path:
         """The folder that all worktrees of the repository share. Raises UsageError."""
-        return (self.top / self._answer("rev-parse", "--git-common-dir").strip()).resolve()
+        return (self.top / self._run_checked("rev-parse", "--git-common-dir").strip()).resolve()
 
     def state_of(self, folder: Path) -> str:
         """The commit of a folder of this working tree, '+dirty' behind it where tracked files differ; '' when git does
@@ -102,13 +102,13 @@ class Repository:
         part = folder.resolve().relative_to(self.top).as_posix()
         if self.run("rev-parse", "--verify", "--quiet", f"HEAD:{'' if part == '.' else part}").returncode != 0:
             return ""
-        commit = self._answer("rev-parse", "HEAD").strip()
+        commit = self._run_checked("rev-parse", "HEAD").strip()
         changed = self.run("status", "--porcelain", "--untracked-files=no", "--ignore-submodules", "--", part)
         return commit + ("+dirty" if changed.stdout.strip() else "")
 
-    def submodules(self, commit: str) -> list[str]:
+    def list_submodules(self, commit: str) -> list[str]:
         """Paths of a commit's submodules."""
-        listed = self._answer("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+        listed = self._run_checked("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
         return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
 
     def check_out(self, commit: str, folder: Path, index: Path) -> None:
@@ -117,13 +117,13 @@ class Repository:
         Not `git archive`, which leaves out what .gitattributes marks as export-ignore. Raises UsageError.
         """
         folder.mkdir(parents=True)
-        self._answer("read-tree", commit, index=index, work_tree=folder)
-        self._answer("checkout-index", "--all", "--force", "--index", "--quiet", index=index, work_tree=folder)
+        self._run_checked("read-tree", commit, index=index, work_tree=folder)
+        self._run_checked("checkout-index", "--all", "--force", "--index", "--quiet", index=index, work_tree=folder)
 
-    def changed_files(self, folder: Path, index: Path) -> list[str]:
+    def list_changed_files(self, folder: Path, index: Path) -> list[str]:
         """Files that are no longer as `check_out` wrote them."""
         options = ("--name-only", "-z", "--ignore-submodules")
-        listed = self._answer("diff-files", *options, index=index, work_tree=folder)
+        listed = self._run_checked("diff-files", *options, index=index, work_tree=folder)
         return [name for name in listed.split("\0") if name]
 
     def run(
@@ -134,9 +134,9 @@ class Repository:
         settings = [word for setting in (*SETTINGS, f"safe.directory={self.top}") for word in ("-c", setting)]
         try:
             return subprocess.run(
-                [_git(), *settings, f"--git-dir={self.git_dir}", f"--work-tree={tree}", *args],
+                [_find_git(), *settings, f"--git-dir={self.git_dir}", f"--work-tree={tree}", *args],
                 cwd=tree,
-                env=_environment(index),
+                env=_git_environment(index),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
@@ -147,7 +147,7 @@ class Repository:
         except subprocess.TimeoutExpired:
             raise UsageError(f"git {args[0]} in {self.top} took more than {GIT_LIMIT_SECONDS:.0f} s") from None
 
-    def _answer(self, *args: str, index: Path | None = None, work_tree: Path | None = None) -> str:
+    def _run_checked(self, *args: str, index: Path | None = None, work_tree: Path | None = None) -> str:
         answer = self.run(*args, index=index, work_tree=work_tree)
         if answer.returncode != 0:
             raise UsageError(
@@ -159,12 +159,12 @@ class Repository:
     def _commit_of_one(self, revision: str) -> str:
         if revision.startswith("-") or "\n" in revision:
             raise UsageError(f"{revision!r} is no revision: it begins with '-' or holds a line break")
-        commit, said = self._looked_up(revision)
+        commit, said = self._look_up(revision)
         if not commit:
-            raise UsageError(self._unknown(revision, said))
+            raise UsageError(self._describe_unknown(revision, said))
         return commit
 
-    def _looked_up(self, revision: str) -> tuple[str, str]:
+    def _look_up(self, revision: str) -> tuple[str, str]:
         """(full commit id, '') or ('', what git said). In two steps: `:/text^{commit}` would look for all of it."""
         if revision.startswith(("-", "^")) or "\n" in revision or ".." in revision:
             return "", ""
@@ -173,7 +173,7 @@ class Repository:
             found = self.run("rev-parse", "--verify", f"{found.stdout.strip()}^{{commit}}")
         return (found.stdout.strip(), "") if found.returncode == 0 else ("", found.stderr.strip())
 
-    def _unknown(self, revision: str, said: str) -> str:
+    def _describe_unknown(self, revision: str, said: str) -> str:
         text = f"no commit {revision!r} in {self.top}"
         if "ambiguous" in said or "corrupt" in said or "not a git repository" in said:
             return f"{text}; git said: {said}"
@@ -190,13 +190,13 @@ class Repository:
         if branch and remote in self.run("remote").stdout.split() and _PLAIN_NAME.fullmatch(branch):
             return f"git fetch --depth=1 {remote} {branch}:refs/remotes/{revision}"
         if _WHOLE_SHA.fullmatch(revision):
-            return f"git fetch --depth=1 {self._remote()} {revision}"
+            return f"git fetch --depth=1 {self._choose_remote()} {revision}"
         if _SHA.fullmatch(revision) or not _PLAIN_NAME.fullmatch(revision) or revision.startswith("HEAD"):
-            return f"git fetch --unshallow {self._remote()}"
-        fetch = f"git fetch --depth=1 {self._remote()} {shlex.quote(revision)}"
+            return f"git fetch --unshallow {self._choose_remote()}"
+        fetch = f"git fetch --depth=1 {self._choose_remote()} {shlex.quote(revision)}"
         return f"{fetch}, then use --attnperf-against=FETCH_HEAD"
 
-    def _remote(self) -> str:
+    def _choose_remote(self) -> str:
         remotes = self.run("remote").stdout.split()
         return "origin" if "origin" in remotes or not remotes else remotes[0]
 
@@ -208,14 +208,14 @@ class Repository:
         return list(dict.fromkeys([*same_end, *similar]))[:CLOSE_NAMES]
 
 
-def _git() -> str:
+def _find_git() -> str:
     found = shutil.which("git")
     if found is None:
         raise UsageError(f"git is not installed, so a revision cannot be read; {USE_A_COPY}")
     return found
 
 
-def _environment(index: Path | None) -> dict[str, str]:
+def _git_environment(index: Path | None) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key not in DROPPED_VARIABLES}
     # No lock is taken on the user's index to refresh it, nobody is asked for a password, and messages can be read.
     kept |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
@@ -250,7 +250,7 @@ class History:
     notes: tuple[str, ...] = ()
 
 
-def history(good: str, bad: str, folder: Path) -> History:
+def read_history(good: str, bad: str, folder: Path) -> History:
     """The first-parent line from GOOD to BAD: a merged branch is one commit.
 
     Raises UsageError where there is no git, no repository or no such revision, where the two are the same commit, or
@@ -258,17 +258,17 @@ def history(good: str, bad: str, folder: Path) -> History:
     """
     if shutil.which("git") is None:
         raise UsageError("attnperf bisect reads commits with git, and no git is on PATH: install it")
-    repository = Repository.around(folder)
+    repository = Repository.find_around(folder)
     if repository is None:
         raise UsageError(
             f"{folder} is in no git repository: run attnperf bisect inside the one whose commits are to be searched"
         )
-    first, last = _resolved(good, repository), _resolved(bad, repository)
+    first, last = _resolve_commit(good, repository), _resolve_commit(bad, repository)
     if first == last:
         raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}: nothing lies between them")
     _check_ancestor(good, bad, first, last, repository)
-    start = _commits(repository, "--max-count=1", first)
-    line = _commits(repository, "--first-parent", "--reverse", f"{first}..{last}")
+    start = _list_commits(repository, "--max-count=1", first)
+    line = _list_commits(repository, "--first-parent", "--reverse", f"{first}..{last}")
     notes: tuple[str, ...] = ()
     if line[0].parents[:1] != (first,):
         notes = (
@@ -278,51 +278,51 @@ def history(good: str, bad: str, folder: Path) -> History:
     return History((*start, *line), notes)
 
 
-def _resolved(revision: str, repository: Repository) -> str:
+def _resolve_commit(revision: str, repository: Repository) -> str:
     """The full hash of a revision. A shallow clone may know it and still lack what lies between: it needs all."""
-    if repository.is_shallow() and not repository.knows(revision):
-        raise UsageError(f"no commit {revision!r} in {repository.top}{_if_shallow(repository)}")
+    if repository.is_shallow() and not repository.has_commit(revision):
+        raise UsageError(f"no commit {revision!r} in {repository.top}{_advice_if_shallow(repository)}")
     return repository.commit_of(revision)
 
 
 def _check_ancestor(good: str, bad: str, first: str, last: str, repository: Repository) -> None:
-    if _leads_to(first, last, repository):
+    if _is_ancestor(first, last, repository):
         return
     text = f"GOOD {good!r} is no ancestor of BAD {bad!r}"
-    if _leads_to(last, first, repository):
+    if _is_ancestor(last, first, repository):
         raise UsageError(f"{text}, but BAD is one of GOOD: exchange them")
     base = repository.run("merge-base", first, last).stdout.strip()
     advice = f"; both come from {base[:12]}: use that as GOOD" if base else "; they have no commit in common"
-    raise UsageError(f"{text}{advice}{_if_shallow(repository)}")
+    raise UsageError(f"{text}{advice}{_advice_if_shallow(repository)}")
 
 
-def _leads_to(first: str, last: str, repository: Repository) -> bool:
+def _is_ancestor(first: str, last: str, repository: Repository) -> bool:
     answer = repository.run("merge-base", "--is-ancestor", first, last)
     # A commit that cannot be read is an error only on stderr: git goes on as if it had no parents, and answers 1.
     if answer.returncode not in (0, 1) or "error:" in answer.stderr:
-        raise UsageError(_failed(repository, answer.stderr))
+        raise UsageError(_describe_failure(repository, answer.stderr))
     return answer.returncode == 0
 
 
-def _failed(repository: Repository, said: str) -> str:
+def _describe_failure(repository: Repository, said: str) -> str:
     return f"git cannot walk the commits of {repository.top}: {said.strip()}; mend the repository"
 
 
-def _if_shallow(repository: Repository) -> str:
+def _advice_if_shallow(repository: Repository) -> str:
     """What to type where commits are missing; empty where all are there."""
     if not repository.is_shallow():
         return ""
     return "; this clone is shallow, and a bisection needs all commits: git fetch --unshallow --tags"
 
 
-def _commits(repository: Repository, *arguments: str) -> tuple[Commit, ...]:
+def _list_commits(repository: Repository, *arguments: str) -> tuple[Commit, ...]:
     answer = repository.run("-c", "i18n.logOutputEncoding=UTF-8", "rev-list", f"--format={FORMAT}", *arguments)
     if answer.returncode:
-        raise UsageError(_failed(repository, answer.stderr))
+        raise UsageError(_describe_failure(repository, answer.stderr))
     lines = [line for line in answer.stdout.split("\n") if SEPARATOR in line]
-    return tuple(_commit(*line.split(SEPARATOR, 4)) for line in lines)
+    return tuple(_make_commit(*line.split(SEPARATOR, 4)) for line in lines)
 
 
-def _commit(sha: str, short: str, author_date: str, parents: str, subject: str) -> Commit:
+def _make_commit(sha: str, short: str, author_date: str, parents: str, subject: str) -> Commit:
     """Bytes of a subject that are no UTF-8 are replaced: it will be printed."""
     return Commit(sha, short, author_date, tuple(parents.split()), subject.encode(errors="replace").decode())

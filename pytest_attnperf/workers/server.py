@@ -1,7 +1,7 @@
 """The worker's side of the protocol: serves one controller, one case at a time. Imports no third-party package.
 
 `Server` knows nothing of pytest: `plugin/worker_session.py` runs the items, and calls `rendezvous` from inside a
-test's body and `item_finished` after its teardown.
+test's body and `report_item_finished` after its teardown.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pytest_attnperf.errors import CaseFailedError, CodeObjectError, Unsupported
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.not_interpreted import InterpretedKernelError
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, FinalReport, NotProvenRightError, Role
-from pytest_attnperf.workers.device import Device, prepared_or_reasons
-from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, State, plain, protocol_error
+from pytest_attnperf.workers.device import Device, prepare_or_reasons
+from pytest_attnperf.workers.protocol import ALLOWED, PROTOCOL_VERSION, Channel, WorkerState, protocol_error, to_plain
 from pytest_attnperf.workers.source_tree import source_id
 from pytest_attnperf.workers.sources import OwnCode, loaded_sources
 
@@ -48,7 +48,7 @@ class Server:
     """Answers requests. `state` moves as docs/worker-protocol.md says."""
 
     def __init__(self, channel: Channel, device: Device, keys: Sequence[CaseKey], role: Role, root: Path) -> None:
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
         self._channel = channel
         self._device = device
         self._keys = list(keys)
@@ -70,8 +70,8 @@ class Server:
                 "pid": os.getpid(),
                 "host": host_identity(),
                 "role": self._role.value,
-                "device": plain(self._device.info()),
-                "fingerprint": plain(self._device.fingerprint()),
+                "device": to_plain(self._device.info()),
+                "fingerprint": to_plain(self._device.fingerprint()),
                 "cases": [asdict(key) for key in self._keys],
             }
         )
@@ -79,15 +79,15 @@ class Server:
     def next_item(self) -> Request | None:
         """Serve until an item must be run (its `open` request is returned) or the session ends (None)."""
         while True:
-            request = self._receive()
+            request = self._receive_request()
             if request["op"] == "exit":
-                self._answer(request, {})
-                self.state = State.ENDED
+                self._send_answer(request, {})
+                self.state = WorkerState.ENDED
                 return None
             if request["op"] == "list":
-                self._answer(request, {"cases": [asdict(key) for key in self._keys]})
+                self._send_answer(request, {"cases": [asdict(key) for key in self._keys]})
             elif request["op"] == "canary":
-                self._reply(request, self._device.canary)
+                self._reply_with(request, self._device.canary)
             elif request["op"] == "open":
                 self._pending, self._met, self._misused = request, False, ""
                 return request
@@ -95,28 +95,28 @@ class Server:
     def refuse(self, request: Request, message: str) -> None:
         """Answer an `open` that names no case of this worker; the state stays IDLE."""
         self._pending = None
-        self._error(request, {"kind": "protocol", "message": message})
+        self._send_error(request, {"kind": "protocol", "message": message})
 
-    def rendezvous(self, backend: Backend, workload: Workload) -> None:
+    def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Serve one case until it is closed; called from inside the test's body.
 
         Raises UsageError on a second call in one test.
         """
-        request = self._meet("attnperf.run() or attnperf.gate()")
+        request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
-        self.state = State.OPEN
+        self.state = WorkerState.OPEN
         subjects: list[Subject] = []
 
-        def opened() -> dict[str, Any]:
-            wanted = _pinned(backend, request.get("pin") or {})
+        def open_subject() -> dict[str, Any]:
+            wanted = _pin_backend(backend, request.get("pin") or {})
             subjects.append(self._device.subject(wanted, workload, (int(seeds["check"]), int(seeds["final"]))))
-            return _opened(subjects[0], workload)
+            return _prepare_and_answer(subjects[0], workload)
 
         with _own_compilers(os.environ):
-            self._reply(request, opened)
-            self._serve(subjects)
+            self._reply_with(request, open_subject)
+            self._serve_subject(subjects)
 
-    def _meet(self, call: str) -> Request:
+    def _meet_request(self, call: str) -> Request:
         """The `open` request that the running item meets. Raises UsageError on a second call in one test."""
         if self._met or self._pending is None:
             self._misused = (
@@ -126,87 +126,87 @@ class Server:
         self._met = True
         return self._pending
 
-    def item_finished(self, outcome: str, text: str) -> None:
+    def report_item_finished(self, outcome: str, text: str) -> None:
         """Answer the request that the item ended under: `close`, or whichever the body did not live to see.
 
         A second call has failed the item, whatever its body did with the exception.
         """
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
         if self._misused and outcome != "failed":
             outcome, text = "failed", f"UsageError: {self._misused}"
         request, self._pending = self._pending, None
         if request is not None:
-            self._answer(request, {"state": "finished", "outcome": outcome, "text": text})
+            self._send_answer(request, {"state": "finished", "outcome": outcome, "text": text})
 
-    def _serve(self, subjects: Sequence[Subject]) -> None:
+    def _serve_subject(self, subjects: Sequence[Subject]) -> None:
         """Serve the one subject until `close`; none exists where opening failed, and then only `close` works."""
-        answers = self._answers(subjects[0]) if subjects else {}
+        answers = self._make_answers(subjects[0]) if subjects else {}
         while True:
-            request = self._receive()
+            request = self._receive_request()
             self._pending = request
             operation = request["op"]
             if operation == "close":
                 return
             if operation not in answers:
-                self._error(request, {"kind": "case", "message": "the case could not be opened"})
+                self._send_error(request, {"kind": "case", "message": "the case could not be opened"})
                 continue
-            self._reply(request, functools.partial(self._answered, answers[operation], request))
+            self._reply_with(request, functools.partial(self._compute_answer, answers[operation], request))
             if operation == "finish":
-                self.state = State.FINISHED
+                self.state = WorkerState.FINISHED
 
-    def _answered(self, answer: Callable[[Request], Any], request: Request) -> Any:
+    def _compute_answer(self, answer: Callable[[Request], Any], request: Request) -> Any:
         """The answer of an open case. Raises CaseFailedError where other code than ours would judge or measure."""
-        if replaced := self._own_code.problem():
+        if replaced := self._own_code.find_problem():
             raise CaseFailedError(replaced)
         return answer(request)
 
-    def _answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
+    def _make_answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
         """What answers each operation on an open case."""
         return {
             "check": lambda request: subject.check(**_check_arguments(request)),
-            "block": lambda request: subject.blocks(*_block_arguments(request)),
-            "rotate": lambda request: subject.rotated(float(request["block_us"])),
-            "stages": lambda request: subject.stages(float(request["block_us"])),
+            "block": lambda request: subject.measure_blocks(*_block_arguments(request)),
+            "rotate": lambda request: subject.measure_rotation(float(request["block_us"])),
+            "stages": lambda request: subject.measure_stages(float(request["block_us"])),
             "profile": lambda request: subject.profile(),
-            "turns": lambda request: subject.turns(float(request["block_us"]), _timer(request)),
-            "turn": lambda request: subject.turn(int(request["place"])),
-            "finish": lambda request: self._finish(subject),
+            "turns": lambda request: subject.prepare_turns(float(request["block_us"]), _timer_argument(request)),
+            "turn": lambda request: subject.measure_turn(int(request["place"])),
+            "finish": lambda request: self._finish_subject(subject),
         }
 
-    def _finish(self, subject: Subject) -> FinalReport:
+    def _finish_subject(self, subject: Subject) -> FinalReport:
         report = subject.finish()
         sources, foreign = loaded_sources(self._root)
         named = source_id(self._root, sources)
         return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)
 
-    def _receive(self) -> Request:
+    def _receive_request(self) -> Request:
         """The next request that this state allows; pings and forbidden ones are answered here."""
         while True:
             request = self._channel.receive()
             operation = request.get("op")
             if operation not in ALLOWED[self.state]:
-                self._error(request, protocol_error(self.state, operation))
+                self._send_error(request, protocol_error(self.state, operation))
             elif operation == "ping":
-                self._answer(request, {"state": self.state.value})
+                self._send_answer(request, {"state": self.state.value})
             else:
                 return request
 
-    def _reply(self, request: Request, work: Callable[[], Any]) -> None:
+    def _reply_with(self, request: Request, work: Callable[[], Any]) -> None:
         """Answer with what `work` gives, or with what it raised: a case that raises must not end the worker."""
         try:
-            answer = plain(work())
+            answer = to_plain(work())
         except NotProvenRightError as error:
-            self._error(request, {"kind": "not_proven", "message": str(error)})
+            self._send_error(request, {"kind": "not_proven", "message": str(error)})
         except Exception as error:
-            self._error(request, self._failure(error))
+            self._send_error(request, self._make_failure(error))
         else:
-            self._answer(request, answer)
+            self._send_answer(request, answer)
 
-    def _failure(self, error: Exception) -> dict[str, Any]:
-        flight_recorder.stop()  # what is launched to learn whether the device still answers is not to blame
+    def _make_failure(self, error: Exception) -> dict[str, Any]:
+        flight_recorder.stop_recording()  # what is launched to learn whether the device still answers is not to blame
         unsupported = isinstance(error, UnsupportedError)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
-        no_compiler = "" if unsupported else missing_compiler(error)
+        no_compiler = "" if unsupported else describe_missing_compiler(error)
         return {
             "kind": "case",
             "message": str(error) if unsupported else no_compiler or f"{type(error).__name__}: {error}",
@@ -215,14 +215,14 @@ class Server:
             if no_compiler or out_of_memory or isinstance(error, TOLD)
             else "".join(traceback.format_exception(error)[-12:]),
             "out_of_memory": out_of_memory,
-            "report": plain(getattr(error, "report", None)),
+            "report": to_plain(getattr(error, "report", None)),
             "poisoned": not self._device.healthy(),
         }
 
-    def _answer(self, request: Request, answer: dict[str, Any]) -> None:
+    def _send_answer(self, request: Request, answer: dict[str, Any]) -> None:
         self._channel.send({"id": request.get("id"), "ok": answer})
 
-    def _error(self, request: Request, error: dict[str, Any]) -> None:
+    def _send_error(self, request: Request, error: dict[str, Any]) -> None:
         self._channel.send({"id": request.get("id"), "error": error})
 
 
@@ -252,23 +252,23 @@ def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
         environment.update(before)
 
 
-def _pinned(backend: Backend, config: Mapping[str, str]) -> Backend:
+def _pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
     """The backend with a stored configuration, where one came with the request. Raises UsageError as `pin` does."""
     if not config:
         return backend
-    from pytest_attnperf.measure.pinned_backend import pin
+    from pytest_attnperf.measure.pinned_backend import pin_backend
 
-    return pin(backend, config)
+    return pin_backend(backend, config)
 
 
-def _opened(subject: Subject, workload: Workload) -> dict[str, Any]:
+def _prepare_and_answer(subject: Subject, workload: Workload) -> dict[str, Any]:
     """What `open` answers; builds and compiles the backend when it supports the workload."""
-    reasons = prepared_or_reasons(subject)
+    reasons = prepare_or_reasons(subject)
     return {
         "state": "open",
         "unsupported": reasons,
         "not_timed": "" if reasons else subject.not_timed_reason(),
-        "loaded": [] if reasons else plain(subject.loaded()),
+        "loaded": [] if reasons else to_plain(subject.list_kernel_objects()),
         "figures": {
             "flops": workload.flops,
             "bytes_min": workload.bytes_min,
@@ -284,10 +284,10 @@ def _check_arguments(request: Request) -> dict[str, Any]:
 
 
 def _block_arguments(request: Request) -> tuple[int, float, float, str]:
-    return int(request["max_blocks"]), float(request["block_us"]), float(request["budget_us"]), _timer(request)
+    return int(request["max_blocks"]), float(request["block_us"]), float(request["budget_us"]), _timer_argument(request)
 
 
-def _timer(request: Request) -> str:
+def _timer_argument(request: Request) -> str:
     return str(request.get("timer", "auto"))
 
 
@@ -300,17 +300,17 @@ TRITON_BUILD = "triton.runtime.build"
 ADVICE = "install gcc or clang (Debian: apt-get install gcc g++), or name yours in {variable}"
 
 
-def missing_compiler(error: BaseException, environ: Mapping[str, str] = os.environ) -> str:
+def describe_missing_compiler(error: BaseException, environ: Mapping[str, str] = os.environ) -> str:
     """One line about the missing compiler; '' where it is not what `error`, or what led to it, is about."""
-    for one in _chain(error):
+    for one in _list_causes(error):
         if type(one).__name__ == INDUCTOR_ERROR:
             return f"no C++ compiler was found, and torch.compile needs one on a CPU: {ADVICE.format(variable='CXX')}"
-        if _raised_in(one) == TRITON_BUILD and not _has_compiler(environ):
+        if _raising_module(one) == TRITON_BUILD and not _has_compiler(environ):
             return f"no C compiler was found, and Triton builds its driver with one: {ADVICE.format(variable='CC')}"
     return ""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _list_causes(error: BaseException) -> Iterator[BaseException]:
     """The error and those that led to it, each once."""
     seen: set[int] = set()
     left: list[object] = [error]
@@ -322,7 +322,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             yield one
 
 
-def _raised_in(error: BaseException) -> str:
+def _raising_module(error: BaseException) -> str:
     """The module whose line raised it."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:

@@ -49,27 +49,27 @@ class SharedGpuPool(WorkerPool):
             self._begun = True
             super().start(places)
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """What the process in that place runs on; from memory where its card's turn is another session's."""
-        if place not in self._answers or self._held == self._card(place):
-            with self._turn(place):
-                self._answers[place] = super().ready(place)
+        if place not in self._answers or self._held == self._card_number(place):
+            with self._take_turn(place):
+                self._answers[place] = super().wait_until_ready(place)
         return self._answers[place]
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """As of any pool, in its card's turn."""
-        with self._turn(place):
-            return super().canary(place)
+        with self._take_turn(place):
+            return super().measure_canary(place)
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """As of any pool, in its card's turn."""
-        with self._turn(place), super().case(place, request) as case:
+        with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
         """As of any pool, in its card's turn."""
-        with self._turn(EXAMINED_PLACE):
+        with self._take_turn(EXAMINED_PLACE):
             super().examine(request, environment)
 
     def by_turns(self, places: Iterable[int]) -> Generator[int, None, None]:
@@ -80,7 +80,7 @@ class SharedGpuPool(WorkerPool):
         """
         left, last = list(places), None
         while left:
-            card_of = {place: self._card(place) for place in left}
+            card_of = {place: self._card_number(place) for place in left}
             last = self._take_one(sorted(dict.fromkeys(card_of.values()), key=lambda card: card == last))
             try:
                 place = next(place for place in left if card_of[place] == last)
@@ -89,17 +89,17 @@ class SharedGpuPool(WorkerPool):
             finally:
                 self._give_back()
 
-    def _card(self, place: int) -> int:
+    def _card_number(self, place: int) -> int:
         """Which of the pool's GPUs that is. Raises WorkerError where all are lost."""
-        token = self._token(place)
+        token = self._gpu_token(place)
         return self.gpus.index(token) if token is not None else 0
 
     @contextlib.contextmanager
-    def _turn(self, place: int) -> Iterator[None]:
-        if self._held == self._card(place):
+    def _take_turn(self, place: int) -> Iterator[None]:
+        if self._held == self._card_number(place):
             yield
             return
-        self._take_one([self._card(place)])
+        self._take_one([self._card_number(place)])
         try:
             yield
         finally:

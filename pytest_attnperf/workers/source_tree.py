@@ -80,7 +80,7 @@ def source_id(root: Path, loaded: Mapping[str, str]) -> str:
     return f"{named}{BUILT_MARK}{digest_of(built)}" if built else named
 
 
-def of_sources(name: str) -> str:
+def strip_libraries(name: str) -> str:
     """The part of a name that a revision has, too: without loaded libraries."""
     return name.partition(BUILT_MARK)[0]
 
@@ -90,7 +90,7 @@ def top_folders(loaded: Iterable[str]) -> frozenset[str]:
     return frozenset(top for top, slash, _ in (path.partition("/") for path in loaded) if slash)
 
 
-def counts(path: str, folders: frozenset[str]) -> bool:
+def is_counted(path: str, folders: frozenset[str]) -> bool:
     """Whether a file of the tree, by its path relative to it, is part of the name."""
     *parents, name = path.split("/")
     if name.startswith(".") or Path(name).suffix in LEFT_OUT:
@@ -109,7 +109,7 @@ def digest_of(named: Iterable[tuple[str, str]]) -> str:
 @functools.lru_cache(maxsize=16)
 def _tree_id(root: Path, folders: frozenset[str]) -> str:
     """Read once in a process: what it has imported is what was there when it began."""
-    return digest_of(_contents(root, folders))
+    return digest_of(_list_contents(root, folders))
 
 
 @functools.lru_cache(maxsize=64)
@@ -123,14 +123,16 @@ def _revision_id(repository: Repository, root: Path, commit: str, folders: froze
     if listed.returncode != 0:
         return ""
     lines = [line.partition("\t") for line in listed.stdout.split("\0") if line]
-    blobs = [(path, head.split()[2]) for head, _, path in lines if head.split()[1] == "blob" and counts(path, folders)]
+    blobs = [
+        (path, head.split()[2]) for head, _, path in lines if head.split()[1] == "blob" and is_counted(path, folders)
+    ]
     return digest_of(blobs)
 
 
-def _contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _list_contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
     """(path, git's hash of its content) of every file that counts. Raises TooLargeError and OSError."""
     files, size = 0, 0
-    for path in _paths(root, folders):
+    for path in _list_paths(root, folders):
         file = root / path
         content = os.readlink(file).encode() if file.is_symlink() else _bytes_of(file, BYTES_MOST - size)
         files, size = files + 1, size + len(content)
@@ -145,9 +147,9 @@ def _bytes_of(file: Path, most: int) -> bytes:
     return file.read_bytes()
 
 
-def _paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
+def _list_paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
     """Regular files and links, relative to the root."""
-    yield from (entry.name for entry in os.scandir(root) if _is_content(entry) and counts(entry.name, folders))
+    yield from (entry.name for entry in os.scandir(root) if _is_content(entry) and is_counted(entry.name, folders))
     for top in sorted(folders):
         for folder, inner, names in os.walk(root / top):
             inner[:] = [name for name in inner if not name.startswith(".") and name not in FOLDERS_LEFT_OUT]
@@ -155,7 +157,7 @@ def _paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
             for name in (*names, *links):
                 path = Path(folder, name)
                 relative = path.relative_to(root).as_posix()
-                if counts(relative, folders) and (path.is_symlink() or path.is_file()):
+                if is_counted(relative, folders) and (path.is_symlink() or path.is_file()):
                     yield relative
 
 

@@ -52,36 +52,36 @@ def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) 
         file = getattr(module, "__file__", None)
         if top == HARNESS or not isinstance(file, str):
             continue
-        path = _resolved(file)
-        if _belongs(path, root):
-            hashes[path.relative_to(root).as_posix()] = _digest(path, path.stat().st_mtime_ns)
+        path = _resolve_file(file)
+        if _is_in_repository(path, root):
+            hashes[path.relative_to(root).as_posix()] = _hash_file(path, path.stat().st_mtime_ns)
         elif _is_repository_package(root, top) and not path.is_relative_to(root):
             foreign.setdefault(top, []).append(f"module {name} was loaded from {path}, not from {root}")
     for library in _mapped_libraries():
-        if _belongs(library, root):
-            hashes[library.relative_to(root).as_posix()] = _digest(library, library.stat().st_mtime_ns)
+        if _is_in_repository(library, root):
+            hashes[library.relative_to(root).as_posix()] = _hash_file(library, library.stat().st_mtime_ns)
     return hashes, [
         first + (f", and so were {len(more)} more of {top}" if more else "") for top, (first, *more) in foreign.items()
     ]
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _resolved(file: str) -> Path:
+def _resolve_file(file: str) -> Path:
     """A worker has thousands of modules and is asked after every case; following links each time took 0.1 s, and the
     first time as much for every folder on the way to each.
     """
     folder, name = os.path.split(file)
-    path = os.path.join(_resolved_folder(folder), name)
+    path = os.path.join(_resolve_folder(folder), name)
     return Path(os.path.realpath(path) if os.path.islink(path) else path)
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _resolved_folder(folder: str) -> str:
+def _resolve_folder(folder: str) -> str:
     return os.path.realpath(folder)
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _belongs(path: Path, root: Path) -> bool:
+def _is_in_repository(path: Path, root: Path) -> bool:
     if not path.is_relative_to(root) or not path.is_file():
         return False
     parts = path.relative_to(root).parts
@@ -97,7 +97,7 @@ def _is_repository_package(root: Path, top: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _digest(path: Path, _mtime_ns: int) -> str:
+def _hash_file(path: Path, _mtime_ns: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -117,50 +117,50 @@ class OwnCode:
     def __init__(self) -> None:
         self._seen: dict[str, list[Place]] = {}
 
-    def problem(self) -> str:
+    def find_problem(self) -> str:
         """Says what was replaced, and by which code; '' where nothing was."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
             places = self._seen.get(name)
-            found = self._first_look(name, module) if places is None else self._other_since(name, places)
+            found = self._check_first(name, module) if places is None else self._find_replaced(name, places)
             if found:
                 return found
         return ""
 
-    def _first_look(self, name: str, module: ModuleType) -> str:
+    def _check_first(self, name: str, module: ModuleType) -> str:
         file = str(getattr(module, "__file__", "") or "")
         if not _is_own(file):
-            return _text(name, file or "a module without a file")
-        places = list(self._places(module))
+            return _describe_replacement(name, file or "a module without a file")
+        places = list(self._list_places(module))
         for namespace, attribute, value in places:
-            if other := self._other_code(value):
-                return _text(f"{name}.{_described(namespace, attribute)}", other)
+            if other := self._find_other_code(value):
+                return _describe_replacement(f"{name}.{_qualified_name(namespace, attribute)}", other)
         self._seen[name] = places
         return ""
 
-    def _other_since(self, name: str, places: list[Place]) -> str:
+    def _find_replaced(self, name: str, places: list[Place]) -> str:
         for namespace, attribute, value in places:
             if (now := namespace.get(attribute)) is not value:
-                other = self._other_code(now) or repr(now)[:80]
-                return _text(f"{name}.{_described(namespace, attribute)}", other)
+                other = self._find_other_code(now) or repr(now)[:80]
+                return _describe_replacement(f"{name}.{_qualified_name(namespace, attribute)}", other)
         return ""
 
-    def _places(self, module: ModuleType) -> Iterator[Place]:
+    def _list_places(self, module: ModuleType) -> Iterator[Place]:
         for name, value in vars(module).items():
             if isinstance(value, (FunctionType, type, functools.partial)) or hasattr(value, "__wrapped__"):
                 yield vars(module), name, value
             if isinstance(value, type) and value.__module__ == module.__name__:
                 for attribute, member in vars(value).items():
-                    if _function(member) is not None:
+                    if _find_function(member) is not None:
                         yield vars(value), attribute, member
 
-    def _other_code(self, value: Any) -> str:
+    def _find_other_code(self, value: Any) -> str:
         """The file that a function or class comes from, where that is neither ours nor a library's."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
-        function = _function(value)
+        function = _find_function(value)
         if function is None:
             return ""
         file = function.__code__.co_filename
@@ -177,7 +177,7 @@ def _is_own(file: str) -> bool:
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
-def _function(value: Any) -> FunctionType | None:
+def _find_function(value: Any) -> FunctionType | None:
     """The Python function in a method, property, partial or decorated function."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
@@ -189,7 +189,7 @@ def _function(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def _described(namespace: Mapping[str, Any], attribute: str) -> str:
+def _qualified_name(namespace: Mapping[str, Any], attribute: str) -> str:
     """The name within its module; in a class with the name of it."""
     owner = next((str(value.__qualname__).rsplit(".", 1)[0] for value in namespace.values() if _is_method(value)), "")
     return f"{owner}.{attribute}" if owner and "__name__" not in namespace else attribute
@@ -199,7 +199,7 @@ def _is_method(value: Any) -> bool:
     return isinstance(value, FunctionType) and "." in value.__qualname__
 
 
-def _text(name: str, by: str) -> str:
+def _describe_replacement(name: str, by: str) -> str:
     return (
         f"{name} was replaced by {by}: what judges and measures must be the package's own code. Remove what replaces "
         "it; to add a workload, a backend or a reference, register your own"

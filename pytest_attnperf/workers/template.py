@@ -22,7 +22,7 @@ from typing import Any
 
 from pytest_attnperf.records import Role
 from pytest_attnperf.workers.command_plan import CommandPlan
-from pytest_attnperf.workers.forking import SWITCH, Obstacle, readable
+from pytest_attnperf.workers.forking import SWITCH, Obstacle, is_readable
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import Channel, open_pidfd
 
@@ -65,7 +65,7 @@ class ForkedProcess:
         self._pid = self._pidfd = -1
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether it is known which process it is, or will never be."""
         return self._popen is not None or self._pid > 0 or self.returncode is not None
 
@@ -76,8 +76,8 @@ class ForkedProcess:
 
     def settle(self, limit_seconds: float | None) -> None:
         """Wait until there is a process. The limit may pass without one; None waits for ever."""
-        if not self.settled and readable(self._answers.fileno(), limit_seconds):
-            self._hear()
+        if not self.is_settled and is_readable(self._answers.fileno(), limit_seconds):
+            self._receive_answer()
 
     def open_pidfd(self) -> int | None:
         """What becomes readable when the process ends, for the caller to close; None where nothing does."""
@@ -92,16 +92,16 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """The exit status, as soon as there is one. Raises subprocess.TimeoutExpired."""
         began = time.monotonic()
-        if not self.settled:
+        if not self.is_settled:
             self.settle(timeout)
         left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
         if self.returncode is None and self._popen is not None:
             self.returncode = self._popen.wait(left)
         elif self.returncode is None:
-            if self._pidfd < 0 or not readable(self._pidfd, left):
+            if self._pidfd < 0 or not is_readable(self._pidfd, left):
                 raise subprocess.TimeoutExpired(f"worker {self._pid}", timeout or 0.0)
-            self.returncode = self._status()
-            self._release()
+            self.returncode = self._receive_status()
+            self._close_all()
         return self.returncode
 
     def kill(self) -> None:
@@ -111,12 +111,12 @@ class ForkedProcess:
                 os.killpg(self.pid, signal.SIGKILL)
         elif self.returncode is None:
             self.returncode = -signal.SIGKILL
-            self._release()
+            self._close_all()
         if self._life >= 0:
             os.close(self._life)
             self._life = -1
 
-    def _hear(self) -> None:
+    def _receive_answer(self) -> None:
         """Take the template's first answer; without one it has ended, or forks nothing."""
         message, fds = b"", [-1]
         with contextlib.suppress(OSError):
@@ -132,15 +132,15 @@ class ForkedProcess:
         self._channel.close()
         if self._popen is not None:
             self._answers.close()
-        self._template.heard(self, gave_up=self._popen is not None)
+        self._template.handle_settled(self, gave_up=self._popen is not None)
 
-    def _status(self) -> int:
-        if readable(self._answers.fileno(), STATUS_SECONDS):
+    def _receive_status(self) -> int:
+        if is_readable(self._answers.fileno(), STATUS_SECONDS):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 return int(json.loads(self._answers.recv(ANSWER_BYTES))["status"])
         return LOST_STATUS
 
-    def _release(self) -> None:
+    def _close_all(self) -> None:
         self._answers.close()
         self._channel.close()
         if self._pidfd >= 0:
@@ -172,7 +172,7 @@ class Template:
             self.process, self._environment = start(theirs.fileno()), dict(environment)
 
     @property
-    def serves(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether it may be asked for workers."""
         return not self._gave_up
 
@@ -189,14 +189,14 @@ class Template:
         life, living = os.pipe()
         process = ForkedProcess(self, answers, living, theirs, start)
         self._waiting.append(process)
-        message = json.dumps(_changes(self._environment, environment)).encode()
+        message = json.dumps(_compare_environments(self._environment, environment)).encode()
         # Where the template has ended, the end of the answers says so.
         with contextlib.suppress(OSError), saying, log.open("ab") as output, os.fdopen(life, "rb") as ends:
             fds = [theirs.fileno(), output.fileno(), ends.fileno(), saying.fileno()]
             socket.send_fds(self._socket, [message], fds)
         return Channel(ours), process
 
-    def heard(self, process: ForkedProcess, *, gave_up: bool) -> None:
+    def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
         """Called by a process that is settled. Where it forks nothing, all that wait for it are started at once."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
@@ -217,7 +217,7 @@ class Template:
                 self.process.wait(END_SECONDS)
 
 
-def _changes(template: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+def _compare_environments(template: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
     """What an environment has otherwise than the template's: a value, or None for what it lacks."""
     changed: dict[str, Any] = {name: value for name, value in wanted.items() if template.get(name) != value}
     return changed | dict.fromkeys(template.keys() - wanted.keys())

@@ -75,7 +75,7 @@ def cache_folder(cache_root: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 @contextlib.contextmanager
-def opened_tree(repository: Repository, commit: str, cache: Path, *, variant: str = "") -> Iterator[Tree]:
+def open_tree(repository: Repository, commit: str, cache: Path, *, variant: str = "") -> Iterator[Tree]:
     """The tree of a commit, made when it is not there. While the context lasts nobody else makes or builds it.
 
     With a `variant` (a build command and its toolchain) the tree is one of its own, and is made again unless
@@ -83,12 +83,12 @@ def opened_tree(repository: Repository, commit: str, cache: Path, *, variant: st
     """
     trees = _trees_folder(repository, cache)
     folder = trees / (f"{commit}-{variant}" if variant else commit)
-    with exclusive(folder):
-        notes = _made(repository, commit, folder, needs_whole=bool(variant))
-        alone = not _users(folder)
+    with lock_folder(folder):
+        notes = _make_tree(repository, commit, folder, needs_whole=bool(variant))
+        alone = not _count_users(folder)
         held = _register_user(folder)
         (folder / "used").touch()
-        _tidy(trees, folder)
+        _remove_old_trees(trees, folder)
         top = folder / "tree"
         notes += _incomplete_parts(repository, commit, top)
         yield Tree(top, folder, (folder / "whole").exists(), alone, tuple(notes), held)
@@ -106,7 +106,7 @@ def _trees_folder(repository: Repository, cache: Path) -> Path:
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold `<folder>.lock`, so that no other run makes or builds the same tree. Raises UsageError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _made(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
+def _make_tree(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
     """Bring `folder`/tree about; what must be said of a tree that was reused."""
     top, index = folder / "tree", folder / "index"
     if top.is_dir() and index.is_file():
@@ -133,12 +133,12 @@ def _made(repository: Repository, commit: str, folder: Path, *, needs_whole: boo
             if (folder / "whole").is_file():
                 return []
         else:
-            changed = repository.changed_files(top, index)
+            changed = repository.list_changed_files(top, index)
             if not changed:
                 return []
-            if _users(folder):
-                return [f"the base tree {top}, which another run uses, was changed: {_some(changed)}"]
-    _clear(folder)
+            if _count_users(folder):
+                return [f"the base tree {top}, which another run uses, was changed: {_join_some(changed)}"]
+    _clear_folder(folder)
     partial, partial_index = folder / "tree.partial", folder / "index.partial"
     try:
         repository.check_out(commit, partial, partial_index)
@@ -149,7 +149,7 @@ def _made(repository: Repository, commit: str, folder: Path, *, needs_whole: boo
     return []
 
 
-def _clear(folder: Path) -> None:
+def _clear_folder(folder: Path) -> None:
     """Remove a folder so that a crash on the way never leaves a tree that looks whole."""
     (folder / "whole").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ def _register_user(folder: Path) -> FileLock:
     return lock
 
 
-def _users(folder: Path) -> int:
+def _count_users(folder: Path) -> int:
     """How many runs use a tree. What dead ones left is removed; call with the folder's lock held."""
     return sum(map(_is_held, (folder / "users").glob("*.lock")))
 
@@ -181,16 +181,16 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _tidy(trees: Path, own: Path) -> None:
+def _remove_old_trees(trees: Path, own: Path) -> None:
     """Keep the trees used last, and of no tree what a dead process left half-made. Never waits, never a tree in use."""
     others = [path for path in trees.iterdir() if path.is_dir() and path != own]
     others.sort(key=_last_used, reverse=True)
     for rank, folder in enumerate(others, start=1):
         with contextlib.suppress(Timeout), FileLock(f"{folder}.lock", timeout=0):
-            if rank >= KEEP and not _users(folder):
-                _clear(folder)
+            if rank >= KEEP and not _count_users(folder):
+                _clear_folder(folder)
             for partial in folder.glob("*.partial"):
-                _remove(partial)
+                _remove_path(partial)
             if not (folder / "tree").is_dir():
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -202,7 +202,7 @@ def _last_used(folder: Path) -> float:
         return 0.0
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -211,14 +211,14 @@ def _remove(path: Path) -> None:
 
 def _incomplete_parts(repository: Repository, commit: str, top: Path) -> list[str]:
     notes = []
-    if submodules := repository.submodules(commit):
+    if submodules := repository.list_submodules(commit):
         notes.append(
-            f"submodules are not checked out, their folders are empty in the base tree: {_some(submodules)}; "
+            f"submodules are not checked out, their folders are empty in the base tree: {_join_some(submodules)}; "
             f"where the suite needs them, {USE_A_COPY}"
         )
     if pointers := _lfs_pointers(top):
         notes.append(
-            f"files kept in git LFS are pointers in the base tree, git-lfs did not fetch them: {_some(pointers)}; "
+            f"files kept in git LFS are pointers in the base tree, git-lfs did not fetch them: {_join_some(pointers)}; "
             f"where the suite needs them, {USE_A_COPY}"
         )
     return notes
@@ -233,7 +233,7 @@ def _lfs_pointers(top: Path) -> list[str]:
     return sorted(p.relative_to(top).as_posix() for p in small if p.read_bytes().startswith(LFS_POINTER))
 
 
-def _some(names: list[str]) -> str:
+def _join_some(names: list[str]) -> str:
     more = len(names) - NAMED_FILES
     return ", ".join(names[:NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
 
@@ -318,7 +318,8 @@ def run_build(
             status = process.wait(limit_seconds)
         except subprocess.TimeoutExpired:
             raise UsageError(
-                f"base side {label}: the build command {command!r} did not end within {limit_seconds:.0f} s{_tail(log)}"
+                f"base side {label}: the build command {command!r} did not end within {limit_seconds:.0f} "
+                f"s{_read_log_tail(log)}"
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -326,9 +327,9 @@ def run_build(
             process.wait()
     if status != 0:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        raise UsageError(f"base side {label}: the build command {command!r} in {folder} {how}{_tail(log)}")
+        raise UsageError(f"base side {label}: the build command {command!r} in {folder} {how}{_read_log_tail(log)}")
 
 
-def _tail(log: Path) -> str:
+def _read_log_tail(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
     return "\n".join([f"\n--- end of {log} ---", *lines]) if lines else f"; it printed nothing ({log})"

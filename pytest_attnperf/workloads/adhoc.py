@@ -21,9 +21,9 @@ from pytest_attnperf.workloads.adhoc_planting import Planting, draw_incoming
 from pytest_attnperf.workloads.adhoc_reference import Reference, results_of
 from pytest_attnperf.workloads.defined import ADHOC, PLANTS, TENSORS
 from pytest_attnperf.workloads.gradients import Apart, Withheld
-from pytest_attnperf.workloads.input_memory import copied, guarded_copies
+from pytest_attnperf.workloads.input_memory import copy_guarded, copy_tensors
 from pytest_attnperf.workloads.input_notes import notes_on
-from pytest_attnperf.workloads.returned import named_outputs
+from pytest_attnperf.workloads.returned import name_outputs
 
 if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
@@ -111,7 +111,7 @@ class AdHoc:
     @property
     def input_notes(self) -> tuple[str, ...]:
         """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
-        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant, self.planting.one_signed)
+        return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant_names, self.planting.one_signed)
 
     @property
     def proven_with(self) -> AdHoc | None:
@@ -154,35 +154,35 @@ class AdHoc:
 
         Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
         """
-        own = self._made(seed, device, planted=planted)
+        own = self._make_own_inputs(seed, device, planted=planted)
         if not self.learned.count:
             self.learned.learn(own)
         tensors = (*own, *draw_incoming(self.learned.incoming, device, seed, planted=planted))
         self.planting.refuse_unchanged(own, seed)
         if planted and not _takes_planted(self.make_inputs_fn):
-            return self.planting.planted(tensors, seed)
+            return self.planting.plant_inputs(tensors, seed)
         if planted:
-            self.planting.look_at_own(own, lambda: self._made(seed, device, planted=False))
+            self.planting.look_at_own(own, lambda: self._make_own_inputs(seed, device, planted=False))
         return tensors
 
     def reference(self, inputs: Tensors) -> Outputs:
         """The truth for `inputs`. Raises WorkloadError when it is no tensors, or narrower than it can be."""
-        return self.planting.truth(inputs)
+        return self.planting.compute_truth(inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
-        return self.planting.plain(inputs)
+        return self.planting.compute_plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
         """`reference_fn` rounded at random in between, as the narrowest input is, a few times where it is quick."""
         return self.learned.in_low_precision(inputs)
 
-    def _made(self, seed: int, device: str, *, planted: bool) -> Tensors:
+    def _make_own_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         import torch
 
         with torch.random.fork_rng():
             (torch.default_generator if _only_cpu() else torch).manual_seed(seed)
-            made = _make(self.make_inputs_fn, seed, planted)
+            made = _call_with_seed(self.make_inputs_fn, seed, planted)
         tensors = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         for number, tensor in enumerate(tensors):
             if not isinstance(tensor, torch.Tensor):
@@ -216,14 +216,14 @@ class CallableBackend(Backend["Workload"]):
         """The function as it is, on copies of the inputs that lie as these do (see `input_memory`)."""
         device = inputs[0].device if inputs else None
         call, setup = self._call_and_setup(workload, inputs)
-        tensors, beside = guarded_copies(inputs)
+        tensors, beside = copy_guarded(inputs)
         return Prepared(
             call=call,
             setup=setup,
             tensors=tensors,
             beside=beside,
             convert=lambda inputs: inputs,
-            outputs=lambda raw: named_outputs(raw, device),
+            outputs=lambda raw: name_outputs(raw, device),
             declares=replace(self.declares, host_sync=bool(getattr(workload, "host_sync", False))),
             apart=Apart(self.fn, workload.learned, _own_copies(workload))
             if isinstance(workload, AdHoc) and workload.learned.has_gradients
@@ -237,41 +237,41 @@ class CallableBackend(Backend["Workload"]):
         if not isinstance(workload, AdHoc):
             return self.fn, None
         fn, known = self.fn, workload.learned
-        count, names, overwritten = known.count, known.names, known.overwritten
+        count, names, overwritten = known.count, known.names, known.overwritten_numbers
         own_copies = _own_copies(workload)
 
-        def alone(*tensors: Any) -> Any:
+        def call_alone(*tensors: Any) -> Any:
             return results_of(fn(*tensors), tensors, overwritten)
 
-        def forward(*tensors: Any) -> Any:
-            return gradients.forward(fn, tensors)[1]
+        def call_forward(*tensors: Any) -> Any:
+            return gradients.run_forward(fn, tensors)[1]
 
-        def graph(*tensors: Any) -> tuple[Any, ...]:
+        def make_graph(*tensors: Any) -> tuple[Any, ...]:
             own, incoming = tensors[:count], tensors[count:]
-            with withheld.of(incoming):  # nobody times this pass
-                passed = gradients.forward(fn, own_copies(*own))
-            return (gradients.ready(*passed, own_copies(*incoming, first=count)),)
+            with withheld.hide(incoming):  # nobody times this pass
+                passed = gradients.run_forward(fn, own_copies(*own))
+            return (gradients.make_graph(*passed, own_copies(*incoming, first=count)),)
 
-        def backward(made: gradients.Graph) -> Any:
-            return gradients.backward(made, names[:count])
+        def call_backward(made: gradients.Graph) -> Any:
+            return gradients.run_backward(made, names[:count])
 
-        def both(*tensors: Any) -> Any:
-            return gradients.backward(gradients.run(fn, tensors[:count], tensors[count:]), names[:count])
+        def call_both(*tensors: Any) -> Any:
+            return gradients.run_backward(gradients.record_graph(fn, tensors[:count], tensors[count:]), names[:count])
 
         if workload.times == gradients.BACKWARD:
             withheld = Withheld(inputs[count:])
-            return backward, graph
-        call = {gradients.BOTH: both, gradients.FORWARD: forward}.get(workload.times, alone)
+            return call_backward, make_graph
+        call = {gradients.BOTH: call_both, gradients.FORWARD: call_forward}.get(workload.times, call_alone)
         return call, own_copies if overwritten else None
 
 
 def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
     """Makes what a call may work on: copies of the inputs that it may overwrite, the others as they are."""
-    overwritten = workload.learned.overwritten
+    overwritten = workload.learned.overwritten_numbers
 
     def own_copies(*tensors: Any, first: int = 0) -> Tensors:
         numbered = enumerate(tensors, first)
-        return tuple(copied((tensor,))[0] if number in overwritten else tensor for number, tensor in numbered)
+        return tuple(copy_tensors((tensor,))[0] if number in overwritten else tensor for number, tensor in numbered)
 
     return own_copies
 
@@ -291,7 +291,7 @@ def _only_cpu() -> bool:
     return not any(device.is_available() for device in devices if hasattr(device, "is_available"))
 
 
-def _make(function: Callable[..., Any], seed: int, planted: bool) -> Any:
+def _call_with_seed(function: Callable[..., Any], seed: int, planted: bool) -> Any:
     """Call with the seed where a parameter is named so or must be given; `def make(rows=512)` gets no seed as rows."""
     parameters = inspect.signature(function).parameters.values()
     named = {"planted": planted} if _takes_planted(function) else {}

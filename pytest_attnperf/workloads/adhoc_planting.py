@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.edge_planting import AMPLITUDES, is_free, plant
+from pytest_attnperf.workloads.edge_planting import AMPLITUDES, is_free, plant_edges
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ class Once:
         """Keep the results of `inputs` until they are asked for, or others are."""
         self._inputs, self._outputs = inputs, outputs
 
-    def taken(self, inputs: Tensors) -> Outputs:
+    def take(self, inputs: Tensors) -> Outputs:
         """The results of these very tensors; empty where others are kept. Nothing is kept afterwards."""
         same = len(inputs) == len(self._inputs) and all(a is b for a, b in zip(inputs, self._inputs, strict=True))
         outputs = self._outputs if same else {}
@@ -94,7 +94,7 @@ class Planting:
             )
 
     @property
-    def constant(self) -> tuple[str, ...]:
+    def constant_names(self) -> tuple[str, ...]:
         """Names of the inputs of several elements that no seed has changed so far, and that are not planted."""
         planted = () if self.unplanted else self._free or ()
         return tuple(self.reference.names[number] for number in sorted(self._constant or ()) if number not in planted)
@@ -105,31 +105,31 @@ class Planting:
         numbers = (self._one_signed or set()) - (self._constant or set())
         return tuple(self.reference.names[number] for number in sorted(numbers))
 
-    def planted(self, inputs: Tensors, seed: int) -> Tensors:
+    def plant_inputs(self, inputs: Tensors, seed: int) -> Tensors:
         """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""
         if self._free is None:
-            self._free = self._look_at(inputs)
+            self._free = self._find_free(inputs)
         if not self._free:
             return inputs
         if seed not in self._amplitudes:
-            return self._tried(inputs, seed)
-        return self._with(inputs, seed, self._amplitudes[seed])
+            return self._plant_largest(inputs, seed)
+        return self._plant_at(inputs, seed, self._amplitudes[seed])
 
-    def _tried(self, inputs: Tensors, seed: int) -> Tensors:
+    def _plant_largest(self, inputs: Tensors, seed: int) -> Tensors:
         """The largest amplitude that the problem bears with this seed."""
         for amplitude in AMPLITUDES:
-            tensors = self._with(inputs, seed, amplitude)
+            tensors = self._plant_at(inputs, seed, amplitude)
             if self._is_borne(tensors):
                 self._amplitudes[seed] = amplitude
                 return tensors
         self._amplitudes[seed] = 0.0
-        return self._with(inputs, seed, 0.0)
+        return self._plant_at(inputs, seed, 0.0)
 
-    def _with(self, inputs: Tensors, seed: int, amplitude: float) -> Tensors:
+    def _plant_at(self, inputs: Tensors, seed: int, amplitude: float) -> Tensors:
         """`inputs` planted with this amplitude, or as they are where it is 0; `unplanted` says which."""
         assert self._free is not None
         self.unplanted = "" if amplitude else TOO_MUCH
-        return plant(inputs, self._free, seed, amplitude) if amplitude else inputs
+        return plant_edges(inputs, self._free, seed, amplitude) if amplitude else inputs
 
     def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
         """Say so where inputs() takes no notice of `planted`; once, because inputs may take long to make.
@@ -141,29 +141,29 @@ class Planting:
             alike = len(plain) == len(planted) and all(map(_is_same, planted, plain))
             self._heeded, self.unplanted = not alike, UNHEEDED if alike else ""
 
-    def truth(self, inputs: Tensors) -> Outputs:
+    def compute_truth(self, inputs: Tensors) -> Outputs:
         """The truth of `inputs`, which is there already if they were just planted."""
-        if found := self._truths.taken(inputs):
+        if found := self._truths.take(inputs):
             return found
         if self.reference.quantises is None:
-            self._plains.keep(inputs, self.reference.plain(inputs))
-        return self.reference.truth(inputs)
+            self._plains.keep(inputs, self.reference.compute_plain(inputs))
+        return self.reference.compute_truth(inputs)
 
-    def plain(self, inputs: Tensors) -> Outputs:
+    def compute_plain(self, inputs: Tensors) -> Outputs:
         """The plain result of `inputs`, likewise."""
-        return self._plains.taken(inputs) or self.reference.plain(inputs)
+        return self._plains.take(inputs) or self.reference.compute_plain(inputs)
 
-    def _look_at(self, inputs: Tensors) -> tuple[int, ...]:
+    def _find_free(self, inputs: Tensors) -> tuple[int, ...]:
         """Numbers of the inputs that may be planted; none where one does not count by itself."""
         free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
         if not free:
             self.unplanted = "no input holds free numbers of both signs"
             return ()
-        plain = self.reference.plain(inputs)
-        self._plain_error = _relative_errors(self.reference.truth(inputs), plain)
+        plain = self.reference.compute_plain(inputs)
+        self._plain_error = _relative_errors(self.reference.compute_truth(inputs), plain)
         names = self.reference.names
         for number in free:
-            if number not in self.reference.overwritten and self._is_ignored(inputs, number, plain):
+            if number not in self.reference.overwritten_numbers and self._is_ignored(inputs, number, plain):
                 self.unplanted = (
                     f"the reference does not read {names[number]!r}, which may follow from other inputs; give "
                     "inputs(seed, planted) to plant them yourself"
@@ -177,18 +177,18 @@ class Planting:
 
         other = [*inputs]
         other[number] = inputs[number].flip(-1) * -0.5
-        found = self.reference.plain(tuple(other))
-        pairs = ((_computable(found[name]), _computable(plain[name])) for name in plain)
+        found = self.reference.compute_plain(tuple(other))
+        pairs = ((_as_computable(found[name]), _as_computable(plain[name])) for name in plain)
         return all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
 
     def _is_borne(self, inputs: Tensors) -> bool:
-        plain = self.reference.plain(inputs)
-        truth = self.reference.truth(inputs)
-        results = (_computable(tensor) for outputs in (truth, plain) for tensor in outputs.values())
+        plain = self.reference.compute_plain(inputs)
+        truth = self.reference.compute_truth(inputs)
+        results = (_as_computable(tensor) for outputs in (truth, plain) for tensor in outputs.values())
         if not all(bool(tensor.isfinite().all()) for tensor in results):
             return False
         errors = _relative_errors(truth, plain)
-        steps = {name: _step(plain[name]) for name in errors}
+        steps = {name: _relative_step(plain[name]) for name in errors}
         borne = all(
             error <= CONDITIONED * max(self._plain_error.get(name, 0.0), steps[name]) for name, error in errors.items()
         )
@@ -216,7 +216,7 @@ def draw_incoming(
     )
 
 
-def _computable(tensor: torch.Tensor) -> torch.Tensor:
+def _as_computable(tensor: torch.Tensor) -> torch.Tensor:
     """fp8 as fp32: torch has hardly an operator for it."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
@@ -225,7 +225,7 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     import torch
 
     alike = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return alike and torch.equal(_computable(one), _computable(other))
+    return alike and torch.equal(_as_computable(one), _as_computable(other))
 
 
 def _has_one_sign(elements: torch.Tensor) -> bool:
@@ -249,7 +249,7 @@ def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:
     return errors
 
 
-def _step(tensor: torch.Tensor) -> float:
+def _relative_step(tensor: torch.Tensor) -> float:
     import torch
 
     return torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.1

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import gradients
-from pytest_attnperf.workloads.defined import described
-from pytest_attnperf.workloads.float_widths import Noise, rounded_in_between, widened, working_step
+from pytest_attnperf.workloads.defined import format_tensors
+from pytest_attnperf.workloads.float_widths import Noise, round_in_between, widen_floats, working_step
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype, without_autocast
-from pytest_attnperf.workloads.returned import named_outputs
+from pytest_attnperf.workloads.returned import name_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +65,11 @@ class Reference:
 
         Raises WorkloadError when `in_place` names an input that does not exist.
         """
-        self.count, self.tensors = len(inputs), described(inputs)
+        self.count, self.tensors = len(inputs), format_tensors(inputs)
         self.dtypes = tuple(tensor.dtype for tensor in inputs)
         if self.has_gradients:
             with without_autocast():
-                graph = gradients.run(self.fn, _copies(inputs, None), None)
+                graph = gradients.record_graph(self.fn, _copy_inputs(inputs, None), None)
             self.incoming = tuple((tuple(tensor.shape), tensor.dtype) for tensor in graph.incoming)
             self.outputs = tuple(graph.outputs)
             self.roots = tuple(gradients.differentiable_outputs(graph.outputs))
@@ -93,21 +93,21 @@ class Reference:
         return (*gradients.input_names(self.fn, self.count), *incoming_names(len(self.incoming)))
 
     @property
-    def overwritten(self) -> tuple[int, ...]:
+    def overwritten_numbers(self) -> tuple[int, ...]:
         """Numbers of the inputs that a call may overwrite."""
         return tuple(number for number, name in enumerate(self.names) if name in self.in_place)
 
-    def truth(self, inputs: Tensors) -> Outputs:
+    def compute_truth(self, inputs: Tensors) -> Outputs:
         """The result in `reference_dtype` of the floating-point inputs, whatever types the function names.
 
         Raises WorkloadError when the result is narrower all the same.
         """
         floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         if not floats:
-            return self._named(inputs, None)
+            return self._call_function(inputs, None)
         dtype = reference_dtype(floats)
-        with widened(dtype, unrounded=bool(self.quantises)):
-            outputs = self._named(inputs, dtype)
+        with widen_floats(dtype, unrounded=bool(self.quantises)):
+            outputs = self._call_function(inputs, dtype)
         for name, tensor in outputs.items():
             if tensor.is_floating_point() and tensor.dtype.itemsize < dtype.itemsize:
                 raise WorkloadError(
@@ -117,11 +117,11 @@ class Reference:
                 )
         return outputs
 
-    def plain(self, inputs: Tensors) -> Outputs:
+    def compute_plain(self, inputs: Tensors) -> Outputs:
         """The result as the function gives it for the inputs as they are; the first tells whether it quantises."""
         import torch
 
-        outputs = self._named(inputs, None)
+        outputs = self._call_function(inputs, None)
         if self.quantises is None:
             self.quantises = any(tensor.dtype in (torch.int8, torch.uint8) for tensor in outputs.values())
         return outputs
@@ -139,34 +139,34 @@ class Reference:
         with contextlib.suppress(Exception):
             for draw in range(NOISE_DRAWS if step else 0):
                 noise = Noise(step, draw, noise)
-                found.append(self._rounded_in_between(inputs, noise))
+                found.append(self._compute_rounded(inputs, noise))
                 if noise.operators > OPERATORS_MOST:
                     break
         return tuple(found)
 
-    def _rounded_in_between(self, inputs: Tensors, noise: Noise) -> Outputs:
+    def _compute_rounded(self, inputs: Tensors, noise: Noise) -> Outputs:
         """One such result."""
         dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
         moved = tuple(
-            noise.moved(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
+            noise.perturb(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
         )
-        with widened(dtype, unrounded=bool(self.quantises)), rounded_in_between(noise):
-            return self._named(moved, dtype)
+        with widen_floats(dtype, unrounded=bool(self.quantises)), round_in_between(noise):
+            return self._call_function(moved, dtype)
 
-    def _named(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
+    def _call_function(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
         """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""
         import torch
 
         with full_fp32_matmul(), without_autocast(), torch.inference_mode(False), torch.enable_grad():
-            copies = _copies(inputs, dtype)
+            copies = _copy_inputs(inputs, dtype)
             own = copies[: self.count] if self.count else copies
             if self.has_gradients:
-                graph = gradients.run(self.fn, own, copies[self.count :])
-                outputs = gradients.backward(graph, self.names[: self.count])
+                graph = gradients.record_graph(self.fn, own, copies[self.count :])
+                outputs = gradients.run_backward(graph, self.names[: self.count])
             else:
                 returned = self.fn(*own)
-                outputs = named_outputs(
-                    results_of(returned, copies, self.overwritten if self.count else ()), own[0].device
+                outputs = name_outputs(
+                    results_of(returned, copies, self.overwritten_numbers if self.count else ()), own[0].device
                 )
         for name, tensor in outputs.items():
             if not isinstance(tensor, torch.Tensor):
@@ -190,7 +190,7 @@ def incoming_names(count: int) -> tuple[str, ...]:
     return (GRAD_OUTPUT,) if count == 1 else tuple(f"{GRAD_OUTPUT}{number}" for number in range(count))
 
 
-def _copies(inputs: Tensors, dtype: torch.dtype | None) -> Tensors:
+def _copy_inputs(inputs: Tensors, dtype: torch.dtype | None) -> Tensors:
     """Ordinary copies, also of inference tensors, that gradients can be asked of."""
     return tuple(
         tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)

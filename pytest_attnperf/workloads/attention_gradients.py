@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.workloads.attention_math import chunks
+from pytest_attnperf.workloads.attention_math import iterate_chunk_slices
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ SCORE_BYTES_CPU = 64 << 20
 """Largest block of scores held at once, in the wide type; weights, their gradient and the mask need some times that."""
 
 
-def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool) -> Outputs:
+def compute_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, *, causal: bool
+) -> Outputs:
     """q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'dq' like q, 'dk' and 'dv' like k, in fp64 or fp32.
 
     dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
@@ -39,10 +41,10 @@ def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Ten
     are upcast as they are stored.
     """
     with full_fp32_matmul():
-        return _gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))
+        return _compute_gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))
 
 
-def plain(
+def compute_plain(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -73,10 +75,12 @@ def plain(
     delta = (dout.detach().float() * out.detach().float()).sum(dim=-1).permute(0, 2, 1)
     given_lse = lse if q.dtype == torch.float32 else None
     with full_fp32_matmul():
-        return _gradients(q, k, v, dout, causal=causal, dtype=q.dtype, lse=given_lse, delta=delta, wide_dp=wide_dp)
+        return _compute_gradients(
+            q, k, v, dout, causal=causal, dtype=q.dtype, lse=given_lse, delta=delta, wide_dp=wide_dp
+        )
 
 
-def _gradients(
+def _compute_gradients(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -92,34 +96,34 @@ def _gradients(
     import torch
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
-    wide, scale = _wide(dtype), 1.0 / math.sqrt(head_dim)
+    wide, scale = _wide_dtype(dtype), 1.0 / math.sqrt(head_dim)
     dq = torch.empty(q.shape, dtype=dtype, device=q.device)
     # By query head, in the wide type: the rows of a head are summed over chunks as one product would sum them.
     dk, dv = (torch.zeros((batch, heads, seq_kv, head_dim), dtype=wide, device=q.device) for _ in range(2))
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
     with torch.no_grad():
-        for batches, rows in chunks(batch, seq_q, max(1, limit // (heads * seq_kv * wide.itemsize))):
+        for batches, rows in iterate_chunk_slices(batch, seq_q, max(1, limit // (heads * seq_kv * wide.itemsize))):
             keys, values = (x[batches].to(dtype).permute(0, 2, 1, 3) for x in (k, v))
             queries, grads = (x[batches, rows].to(dtype).permute(0, 2, 1, 3) for x in (q, dout))
             own_lse, own_delta = (None if x is None else x[batches, :, rows, None] for x in (lse, delta))
-            hidden = _hidden(rows, seq_q, seq_kv, q.device) if causal else None
-            weights = _weights(_by_key_head(queries, keys.transpose(-1, -2)).mul_(scale), hidden, own_lse)
+            hidden = _hidden_keys(rows, seq_q, seq_kv, q.device) if causal else None
+            weights = _compute_weights(_by_key_head(queries, keys.transpose(-1, -2)).mul_(scale), hidden, own_lse)
             factors = (x.to(wide if wide_dp else dtype) for x in (grads, values.transpose(-1, -2)))
-            dscores = _dscores(weights, _by_key_head(*factors), own_delta).mul_(scale)
+            dscores = _compute_score_gradients(weights, _by_key_head(*factors), own_delta).mul_(scale)
             dq[batches, rows] = _by_key_head(dscores, keys).permute(0, 2, 1, 3)
             dk[batches] += torch.matmul(dscores.to(wide).transpose(-1, -2), queries.to(wide))
             dv[batches] += torch.matmul(weights.to(wide).transpose(-1, -2), grads.to(wide))
         return {"dq": dq, "dk": _sum_groups(dk, k.shape[2], dtype), "dv": _sum_groups(dv, k.shape[2], dtype)}
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """What sums are made in: fp64 for fp64, fp32 otherwise."""
     import torch
 
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _hidden(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
+def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
     """Bool (rows, Skv), True where a row does not see a key."""
     import torch
 
@@ -127,7 +131,7 @@ def _hidden(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch
     return torch.arange(seq_kv, device=device)[None, :] > last_key[:, None]
 
 
-def _weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
+def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
     """P of scaled scores (b, H, rows, Skv), which are overwritten; lse is (b, H, rows, 1). Zero where `hidden`."""
     import torch
 
@@ -139,10 +143,10 @@ def _weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tenso
     return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
 
 
-def _dscores(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
+def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
     """P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta (b, H, rows, 1),
     or rowsum(P * dP)."""
-    dweights = dweights.to(_wide(weights.dtype))
+    dweights = dweights.to(_wide_dtype(weights.dtype))
     if delta is None:
         delta = (weights * dweights).sum(dim=-1, keepdim=True)
     return dweights.sub_(delta).mul_(weights).to(weights.dtype)

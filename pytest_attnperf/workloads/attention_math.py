@@ -53,13 +53,13 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class _Mask:
+class _ChunkMask:
     """Row r of a chunk sees the keys up to `last` + r, and only the last `window` of these unless that is 0."""
 
     last: int
     window: int
 
-    def hidden(self, rows: int, keys: int, device: torch.device) -> torch.Tensor:
+    def hidden_keys(self, rows: int, keys: int, device: torch.device) -> torch.Tensor:
         """(rows, keys), True where a row does not see a key."""
         import torch
 
@@ -89,7 +89,7 @@ def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
     return Arithmetic(out, out, operand=round_to_tf32 if dtype == "tf32" else None)
 
 
-def reference(
+def compute_reference(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -111,10 +111,10 @@ def reference(
     dtype = torch.float64 if scales and lse else reference_dtype((q, k, v))
     with full_fp32_matmul():
         problem = _Problem(causal, lse, window, scales or {}, added or Added())
-        return _attention(q, k, v, problem, Arithmetic(dtype, dtype))
+        return _compute_attention(q, k, v, problem, Arithmetic(dtype, dtype))
 
 
-def plain(
+def compute_plain(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -132,7 +132,7 @@ def plain(
     """
     with full_fp32_matmul():
         problem = _Problem(causal, lse, window, scales or {}, added or Added())
-        return _attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
+        return _compute_attention(q, k, v, problem, how or Arithmetic(q.dtype, q.dtype))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,9 @@ class _Problem:
     added: Added
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: _Problem, how: Arithmetic) -> Outputs:
+def _compute_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: _Problem, how: Arithmetic
+) -> Outputs:
     import torch
 
     (batch, seq_q, heads, _), seq_kv = q.shape, k.shape[1]
@@ -155,20 +157,20 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: _Prob
     lse_out = torch.empty((batch, heads, seq_q), dtype=wide, device=q.device)
     limit = SCORE_BYTES_CPU if q.device.type == "cpu" else SCORE_BYTES_GPU
 
-    def load(name: str, stored: torch.Tensor) -> torch.Tensor:
-        return _load(stored, problem.scales.get(name), how.dtype, how.loads.get(name))
+    def load_operand(name: str, stored: torch.Tensor) -> torch.Tensor:
+        return _load_stored(stored, problem.scales.get(name), how.dtype, how.loads.get(name))
 
     with torch.no_grad():
-        for batches, rows in chunks(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
-            mask = _Mask(rows.start + seq_kv - seq_q, problem.window) if problem.causal else None
+        for batches, rows in iterate_chunk_slices(batch, seq_q, max(1, limit // (heads * seq_kv * how.dtype.itemsize))):
+            mask = _ChunkMask(rows.start + seq_kv - seq_q, problem.window) if problem.causal else None
             added = problem.added.of_rows(rows.start, rows.stop - rows.start, seq_q, seq_kv, how.dtype)
-            operands = load("q", q[batches, rows]), load("k", k[batches]), load("v", v[batches])
+            operands = load_operand("q", q[batches, rows]), load_operand("k", k[batches]), load_operand("v", v[batches])
             want = lse_out[batches, :, rows].copy_ if problem.lse else None
             out[batches, rows] = _attention_chunk(operands, mask, added, how, want).permute(0, 2, 1, 3)
     return {"out": out, "lse": lse_out} if problem.lse else {"out": out}
 
 
-def _load(
+def _load_stored(
     stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype, rounded: torch.dtype | None
 ) -> torch.Tensor:
     """(b, s, h, D) as stored -> (b, h, s, D) in `dtype`, holding what `rounded` holds."""
@@ -176,7 +178,7 @@ def _load(
     return (values if rounded is None else values.to(rounded).to(dtype)).permute(0, 2, 1, 3)
 
 
-def chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
+def iterate_chunk_slices(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
     """Slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
     batches = max(1, min(batch, rows_at_once // seq_q))
     rows = min(seq_q, rows_at_once)
@@ -187,7 +189,7 @@ def chunks(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, s
 
 def _attention_chunk(
     operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    mask: _Mask | None,
+    mask: _ChunkMask | None,
     added: torch.Tensor | None,
     how: Arithmetic,
     take_lse: Callable[[torch.Tensor], object] | None,
@@ -204,32 +206,36 @@ def _attention_chunk(
     group = heads // k.shape[1]
     # Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
     stacked = q.reshape(batch, k.shape[1], group * rows, head_dim)
-    scores = _product(stacked, k.transpose(-1, -2), how).view(batch, heads, rows, -1).mul_(1.0 / math.sqrt(head_dim))
+    scores = (
+        _multiply_matrices(stacked, k.transpose(-1, -2), how)
+        .view(batch, heads, rows, -1)
+        .mul_(1.0 / math.sqrt(head_dim))
+    )
     if added is not None:
         scores.add_(added)
     if mask is not None:
-        scores.masked_fill_(mask.hidden(rows, k.shape[2], q.device), float("-inf"))
+        scores.masked_fill_(mask.hidden_keys(rows, k.shape[2], q.device), float("-inf"))
     if take_lse is not None:
         take_lse(torch.logsumexp(scores if scores.dtype == torch.float64 else scores.float(), dim=-1))
-    weights, divisor = _weights(scores, how)
+    weights, divisor = _compute_weights(scores, how)
     unseeing = 0 if mask is None else max(0, -mask.last)
     # Rows that see no key, whose softmax is 0 / 0. Not later: oneDNN's bf16 product on a CPU with AMX multiplies what
     # lies behind a row of odd length with 0, which the NaN of the row behind it turns into NaN.
     weights[:, :, :unseeing] = 0.0
-    out = _product(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, -1)
+    out = _multiply_matrices(weights.view(batch, k.shape[1], group * rows, -1), v, how).view(batch, heads, rows, -1)
     if divisor is not None:
         out.div_(divisor)
     out[:, :, :unseeing] = 0.0
     return out
 
 
-def _product(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> torch.Tensor:
+def _multiply_matrices(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> torch.Tensor:
     import torch
 
     return torch.matmul(a, b) if how.operand is None else torch.matmul(how.operand(a), how.operand(b))
 
 
-def _weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _compute_weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Weights of the values (b, H, rows, Skv), and what their sum is still to be divided by, (b, H, rows, 1)."""
     import torch
 
@@ -260,13 +266,13 @@ def alibi_sum(slope: float, position: int, keys: range) -> float:
     `position` is i + Skv - Sq of a row and may lie before the keys, but not behind them.
     """
 
-    def nearest(count: int) -> float:
+    def sum_nearest(count: int) -> float:
         """The sum of exp(-slope d) over d = 0 ... count - 1."""
         return math.expm1(-slope * count) / math.expm1(-slope)
 
     if position < keys.start:
-        return math.exp(-slope * (keys.start - position)) * nearest(len(keys))
-    return nearest(position - keys.start + 1) + nearest(keys.stop - position) - 1.0
+        return math.exp(-slope * (keys.start - position)) * sum_nearest(len(keys))
+    return sum_nearest(position - keys.start + 1) + sum_nearest(keys.stop - position) - 1.0
 
 
 @dataclass(frozen=True)

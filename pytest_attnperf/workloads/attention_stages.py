@@ -26,7 +26,7 @@ SCORE_BYTES = 4
 _SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads"}
 
 
-def grammar(
+def make_grammar(
     family: str, *, product: bool = False, flags: tuple[str, ...] = (), dtypes: tuple[str, ...] = DTYPES
 ) -> Grammar:
     """Of a stage: b, s, kv, h, of a product hk and d too, a dtype and flags."""
@@ -75,7 +75,7 @@ class AttentionStage(FamilyWorkload):
         seen = self.seq_kv * (self.seq_kv + 1) // 2 - unseen_by_first * (unseen_by_first + 1) // 2
         return self.batch * self.heads * seen
 
-    def hidden(self, device: torch.device | str) -> torch.Tensor:
+    def hidden_keys(self, device: torch.device | str) -> torch.Tensor:
         """(Sq, Skv), True where a causal row does not see a key."""
         import torch
 
@@ -107,7 +107,7 @@ class ProductStage(AttentionStage):
         """Query heads that share a key head."""
         return self.heads // self.kv_heads
 
-    def lanes(self) -> Iterator[tuple[int, slice, int]]:
+    def iterate_lanes(self) -> Iterator[tuple[int, slice, int]]:
         """(batch index, query heads that share a key head, that key head): what is multiplied at once, so that no
         more than `group` heads are held in another precision."""
         for b in range(self.batch):

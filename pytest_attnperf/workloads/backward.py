@@ -119,23 +119,23 @@ class Backward(FamilyWorkload):
             for shape in (query_shape, key_shape, key_shape, query_shape)
         )
         if planted:
-            planted_keys.plant(q, k, causal=self.causal, seed=seed)
+            planted_keys.plant_keys(q, k, causal=self.causal, seed=seed)
         return self._with_forward(*(tensor.to(self.stored_as) for tensor in (q, k, v, dout)))
 
     def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
-        forward = attention_math.reference(q, k, v, causal=self.causal, lse=True)
+        forward = attention_math.compute_reference(q, k, v, causal=self.causal, lse=True)
         return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
 
     def reference(self, inputs: Tensors) -> Outputs:
         """From q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
-        return attention_gradients.reference(*inputs[:4], causal=self.causal)
+        return attention_gradients.compute_reference(*inputs[:4], causal=self.causal)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, rounded where autograd of eager attention rounds."""
-        return attention_gradients.plain(*inputs, causal=self.causal)
+        return attention_gradients.compute_plain(*inputs, causal=self.causal)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
         """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
         if self.dtype == "f32":
             return ()
-        return (attention_gradients.plain(*inputs, causal=self.causal, wide_dp=True),)
+        return (attention_gradients.compute_plain(*inputs, causal=self.causal, wide_dp=True),)

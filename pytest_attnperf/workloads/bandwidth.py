@@ -79,8 +79,8 @@ class Bandwidth(FamilyWorkload):
             )
         # Equal problems must be equal and hash equal, however they were written.
         if self.kib % _KIB_PER_MIB == 0:
-            self._set("mib", self.mib + self.kib // _KIB_PER_MIB)
-            self._set("kib", 0)
+            self._set_field("mib", self.mib + self.kib // _KIB_PER_MIB)
+            self._set_field("kib", 0)
 
     @property
     def cache_state(self) -> str:
@@ -145,13 +145,16 @@ class Bandwidth(FamilyWorkload):
 
         if self.kind == "triad":
             b, c = inputs
-            parts = (one.double() + SCALAR * two.double() for one, two in zip(_chunks(b), _chunks(c), strict=True))
+            parts = (
+                one.double() + SCALAR * two.double()
+                for one, two in zip(_split_chunks(b), _split_chunks(c), strict=True)
+            )
             return {"out": torch.cat(list(parts))}
         if self.kind == "read":
-            return {"sums": torch.cat([_sums(part) for part in _chunks(inputs[0].view(torch.int32))])}
-        return {"out": self._written(inputs[0]).view(torch.int32)}
+            return {"sums": torch.cat([_sum_words(part) for part in _split_chunks(inputs[0].view(torch.int32))])}
+        return {"out": self._compute_written(inputs[0]).view(torch.int32)}
 
-    def _written(self, array: torch.Tensor) -> torch.Tensor:
+    def _compute_written(self, array: torch.Tensor) -> torch.Tensor:
         return array.clone() if self.kind == "copy" else array.repeat(self.elements // PATTERN)
 
     def plain(self, inputs: Tensors) -> Outputs:
@@ -167,21 +170,21 @@ class Bandwidth(FamilyWorkload):
 def canonical_outputs(kind: str) -> Callable[[torch.Tensor], Outputs]:
     """What a backend's call returned, a (N,) or the sums -> the outputs of `Bandwidth`, without moving anything."""
 
-    def outputs(result: torch.Tensor) -> Outputs:
+    def view_outputs(result: torch.Tensor) -> Outputs:
         import torch
 
         if kind in ("copy", "write"):
             return {"out": result.view(torch.int32)}
         return {"sums" if kind == "read" else "out": result}
 
-    return outputs
+    return view_outputs
 
 
-def _chunks(array: torch.Tensor) -> list[torch.Tensor]:
+def _split_chunks(array: torch.Tensor) -> list[torch.Tensor]:
     return [array[first : first + CHUNK_ELEMENTS] for first in range(0, array.numel(), CHUNK_ELEMENTS)]
 
 
-def _sums(words: torch.Tensor) -> torch.Tensor:
+def _sum_words(words: torch.Tensor) -> torch.Tensor:
     """Sums modulo 2^32 of every WORDS of int32 words (n,), as int32 (n / WORDS,)."""
     import torch
 

@@ -22,7 +22,7 @@ _KILO = 1024
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """Sequences of one size: `count` of them, each of `q` query tokens and `kv` keys.
 
     Raises WorkloadError for a number below 1, and for fewer keys than query tokens.
@@ -46,37 +46,37 @@ class Part:
     def text(self) -> str:
         """The one way to write it: no count of 1, no `s` that equals `q`, and k wherever 1024 divides."""
         count = "" if self.count == 1 else str(self.count)
-        keys = "" if self.kv == self.q else f"s{_length(self.kv)}"
-        return f"{count}q{_length(self.q)}{keys}"
+        keys = "" if self.kv == self.q else f"s{_format_length(self.kv)}"
+        return f"{count}q{_format_length(self.q)}{keys}"
 
 
-def parse_batch(text: str) -> tuple[Part, ...]:
+def parse_batch(text: str) -> tuple[BatchPart, ...]:
     """Parts in order, equal neighbours joined: `q5_2q5` is one part, of three sequences.
 
     Raises WorkloadError naming the part that does not follow the grammar, or whose lengths cannot be.
     """
-    found: list[Part] = []
+    found: list[BatchPart] = []
     for word in re.split("[_,]", text):
-        part = _part(word.strip(), text)
+        part = _parse_part(word.strip(), text)
         if found and (found[-1].q, found[-1].kv) == (part.q, part.kv):
-            part = Part(found.pop().count + part.count, part.q, part.kv)
+            part = BatchPart(found.pop().count + part.count, part.q, part.kv)
         found.append(part)
     return tuple(found)
 
 
-def batch_text(parts: Iterable[Part]) -> str:
+def format_batch(parts: Iterable[BatchPart]) -> str:
     """The one text of a batch, e.g. '2q2k_8q1s1k'."""
     return "_".join(part.text for part in parts)
 
 
-def _part(word: str, text: str) -> Part:
+def _parse_part(word: str, text: str) -> BatchPart:
     match = _PART.fullmatch(word)
     if not match:
         raise WorkloadError(f"batch {text!r} has a part {word!r} that is none; write {GRAMMAR}")
     q = int(match["q"]) * (_KILO if match["q_unit"] else 1)
     kv = q if match["s"] is None else int(match["s"]) * (_KILO if match["s_unit"] else 1)
-    return Part(int(match["count"] or 1), q, kv)
+    return BatchPart(int(match["count"] or 1), q, kv)
 
 
-def _length(tokens: int) -> str:
+def _format_length(tokens: int) -> str:
     return f"{tokens // _KILO}k" if tokens and tokens % _KILO == 0 else str(tokens)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_math, block_inputs
-from pytest_attnperf.workloads.block_inputs import Parts
+from pytest_attnperf.workloads.block_inputs import BlockInputs
 from pytest_attnperf.workloads.decode import QUERIES_MAX, Decode
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_dtype, require_grouped_heads, require_positive
@@ -116,8 +116,8 @@ class Block(FamilyWorkload):
         block_inputs.require_regime(self.regime, self.dtype)
 
     def _fill_in(self) -> None:
-        self._set("room", self.room or self.past + self.seq)
-        self._set("hidden", self.hidden or self.heads * self.head_dim)
+        self._set_field("room", self.room or self.past + self.seq)
+        self._set_field("hidden", self.hidden or self.heads * self.head_dim)
         super()._fill_in()
 
     @property
@@ -135,12 +135,12 @@ class Block(FamilyWorkload):
         """'cold' for decode, whose weights and cache the other layers have pushed out of every cache, else 'hot'."""
         return "cold" if self.is_decode else "hot"
 
-    def _implied(self) -> dict[str, object]:
-        return {**super()._implied(), "room": self.length, "hidden": self.heads * self.head_dim}
+    def _implied_values(self) -> dict[str, object]:
+        return {**super()._implied_values(), "room": self.length, "hidden": self.heads * self.head_dim}
 
-    def _options(self) -> list[str]:
+    def _option_words(self) -> list[str]:
         """Flags, and the regime behind them."""
-        return sorted(super()._options(), key=lambda word: word == self.regime)
+        return sorted(super()._option_words(), key=lambda word: word == self.regime)
 
     @property
     def attention(self) -> Prefill | Decode:
@@ -193,11 +193,11 @@ class Block(FamilyWorkload):
         first = 3 + self.bias
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
-    def parts(self, inputs: Tensors) -> Parts:
+    def split_inputs(self, inputs: Tensors) -> BlockInputs:
         """The inputs by name."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
-        return Parts(x, w_qkv, w_out, b_qkv, *others)
+        return BlockInputs(x, w_qkv, w_out, b_qkv, *others)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """The inputs on `device`, see `block_inputs`.
@@ -205,15 +205,15 @@ class Block(FamilyWorkload):
         With `planted`, see `block_planting`, which changes rows of x; a regime has no plants, it is the same with and
         without.
         """
-        return block_inputs.make(self, seed, device, planted=planted)
+        return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, or with `hostref` fp64 on the CPU."""
-        return _reference(self, inputs)
+        return _compute_reference(self, inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same with the result of every step rounded to the dtype."""
-        return _plain(self, inputs)
+        return _compute_plain(self, inputs)
 
 
 def _new_rows(cache: torch.Tensor, *, start: int, stop: int) -> torch.Tensor:
@@ -232,49 +232,51 @@ TOKENS_AT_ONCE = 8192
 """Rows of one product: 8192 times (H + 2 Hk) D in fp32 are 200 MB in LLaMA-3 8B."""
 
 
-def _reference(block: Block, inputs: Tensors) -> Outputs:
+def _compute_reference(block: Block, inputs: Tensors) -> Outputs:
     """'out', 'k' and 'v' in `reference_dtype`; with `hostref` computed from copies on the CPU, and copied back."""
     device = inputs[0].device
     if block.hostref:
         inputs = tuple(tensor.cpu() for tensor in inputs)
     # Tables are fp32 in every dtype, and say nothing of the precision of the rest.
     dtype = reference_dtype(inputs[:-2])
-    return {name: output.to(device) for name, output in _layer(block, inputs, dtype).items()}
+    return {name: output.to(device) for name, output in _compute_layer(block, inputs, dtype).items()}
 
 
-def _plain(block: Block, inputs: Tensors) -> Outputs:
+def _compute_plain(block: Block, inputs: Tensors) -> Outputs:
     """'out', 'k' and 'v' in the workload's dtype: products are summed in fp32 and rounded once, rotation is fp32 and
-    rounded once, attention rounds as `attention_math.plain` does."""
-    return _layer(block, inputs, inputs[0].dtype)
+    rounded once, attention rounds as `attention_math.compute_plain` does."""
+    return _compute_layer(block, inputs, inputs[0].dtype)
 
 
-def _layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
     """Every step in fp32 or, if `dtype` is, in fp64, its result in `dtype`."""
     import torch
 
-    parts = block.parts(inputs)
+    parts = block.split_inputs(inputs)
     with full_fp32_matmul(), torch.no_grad():
-        qkv = _projected(parts.x, parts.w_qkv, parts.b_qkv, dtype)
+        qkv = _project_tokens(parts.x, parts.w_qkv, parts.b_qkv, dtype)
         heads = qkv.view(block.batch, block.seq, -1, block.head_dim)
         q, k, v = torch.split(heads, [block.heads, block.kv_heads, block.kv_heads], dim=2)
         cos, sin = (table[block.past : block.length] for table in (parts.cos, parts.sin))
-        q, k = (_rotated(part, cos, sin, dtype) for part in (q, k))
+        q, k = (_rotate_heads(part, cos, sin, dtype) for part in (q, k))
         attended = torch.empty_like(q)
         for b in range(block.batch):
             keys, values = (
                 torch.cat([cache[b : b + 1, : block.past].to(dtype), new[b : b + 1]], dim=1)
                 for cache, new in ((parts.k_cache, k), (parts.v_cache, v))
             )
-            attended[b] = attention_math.plain(q[b : b + 1], keys, values, causal=True, lse=False)["out"][0]
-        out = _projected(attended.flatten(2), parts.w_out, None, dtype)
+            attended[b] = attention_math.compute_plain(q[b : b + 1], keys, values, causal=True, lse=False)["out"][0]
+        out = _project_tokens(attended.flatten(2), parts.w_out, None, dtype)
         return {"out": out, "k": k.contiguous(), "v": v.contiguous()}
 
 
-def _projected(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+def _project_tokens(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
     """x (B, S, K) times weight (N, K) transposed, plus bias (N,) -> (B, S, N) in `dtype`."""
     import torch
 
-    wide = _wide(dtype)
+    wide = _wide_dtype(dtype)
     tokens, columns = x.flatten(0, 1), weight.to(wide).t()
     out = torch.empty((len(tokens), len(weight)), dtype=dtype, device=x.device)
     for start in range(0, len(tokens), TOKENS_AT_ONCE):
@@ -284,18 +286,18 @@ def _projected(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
     return out.view(*x.shape[:2], -1)
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _rotate_heads(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """x (B, S, H, D) rotated, a sequence at a time, in `dtype`."""
     import torch
 
-    wide = _wide(dtype)
+    wide = _wide_dtype(dtype)
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     for b, one in enumerate(x):
         out[b] = rotate(one.to(wide), cos.to(wide), sin.to(wide), interleaved=False)
     return out
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """What sums are in."""
     import torch
 

@@ -24,7 +24,7 @@ OVERFLOW_SPREAD = 2000.0
 _OVERFLOW_CHANNEL = 64.0
 
 
-class Parts(NamedTuple):
+class BlockInputs(NamedTuple):
     """The inputs of one `Block` by name; b_qkv is None without a bias. Shapes are those of `Block`."""
 
     x: torch.Tensor
@@ -100,7 +100,7 @@ def require_regime(name: str, dtype: str) -> None:
         )
 
 
-def make(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
+def make_inputs(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
     """Inputs of `block` on `device`, drawn there, or with `hostref` on the CPU, so that they are the same everywhere.
 
     x and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
@@ -111,35 +111,35 @@ def make(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
     drawn_on = "cpu" if block.hostref else device
     generator = torch.Generator(device=drawn_on).manual_seed(seed)
     dtype: torch.dtype = getattr(torch, TORCH_DTYPES[block.dtype])
-    parts = _draw(block, generator, dtype)
+    parts = _draw_inputs(block, generator, dtype)
     if planted and not block.regime:
-        block_planting.plant(block, parts, seed)
+        block_planting.plant_block(block, parts, seed)
     return tuple(tensor.to(device) for tensor in parts if tensor is not None)
 
 
-def _draw(block: Block, generator: torch.Generator, dtype: torch.dtype) -> Parts:
+def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -> BlockInputs:
     import torch
 
     regime = regime_of(block.regime, block.dtype)
 
-    def normal(*shape: int, std: float, mean: float = 0.0) -> torch.Tensor:
+    def draw_normal(*shape: int, std: float, mean: float = 0.0) -> torch.Tensor:
         drawn = torch.randn(shape, generator=generator, device=generator.device)
         return drawn.mul_(std).add_(mean).to(dtype)
 
-    x = normal(block.batch, block.seq, block.hidden, std=regime.x)
+    x = draw_normal(block.batch, block.seq, block.hidden, std=regime.x)
     rows = [("q", block.heads), ("k", block.kv_heads), ("v", block.kv_heads)]
     stds = [(count * block.head_dim, getattr(regime, name)) for name, count in rows]
     per_weight = 1.0 / (regime.x * math.sqrt(block.hidden))
-    w_qkv = torch.cat([normal(count, block.hidden, std=std * per_weight) for count, std in stds])
+    w_qkv = torch.cat([draw_normal(count, block.hidden, std=std * per_weight) for count, std in stds])
     flat = block.heads * block.head_dim
-    w_out = normal(block.hidden, flat, std=regime.out / math.sqrt(flat))
-    b_qkv = torch.cat([normal(count, std=std * BIAS_STD) for count, std in stds]) if block.bias else None
+    w_out = draw_normal(block.hidden, flat, std=regime.out / math.sqrt(flat))
+    b_qkv = torch.cat([draw_normal(count, std=std * BIAS_STD) for count, std in stds]) if block.bias else None
     if regime.offset:
         _offset_values(block, x, w_qkv, regime.offset)
     past = (block.batch, block.past, block.kv_heads, block.head_dim)
-    k_cache = _cache(block, normal(*past, std=regime.k))
-    v_cache = _cache(block, normal(*past, std=regime.v, mean=regime.offset))
-    return Parts(x, w_qkv, w_out, b_qkv, k_cache, v_cache, *_tables(block, x.device))
+    k_cache = _make_cache(block, draw_normal(*past, std=regime.k))
+    v_cache = _make_cache(block, draw_normal(*past, std=regime.v, mean=regime.offset))
+    return BlockInputs(x, w_qkv, w_out, b_qkv, k_cache, v_cache, *_make_tables(block, x.device))
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:
@@ -150,7 +150,7 @@ def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: f
     w_qkv[first:, 0] = offset / _OVERFLOW_CHANNEL
 
 
-def _cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
+def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
     """(B, room, Hk, D) that holds `filled` (B, past, Hk, D), and POISON behind it."""
     shape = (block.batch, block.room, block.kv_heads, block.head_dim)
     cache = filled.new_full(shape, paged_cache.POISON)
@@ -158,7 +158,7 @@ def _cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
     return cache
 
 
-def _tables(block: Block, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def _make_tables(block: Block, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin (room, D / 2) in fp32 of position * THETA^(-2 i / D)."""
     import torch
 

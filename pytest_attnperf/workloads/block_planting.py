@@ -8,11 +8,11 @@ holds most of the weight there. A row carries a plant in one head, or in several
     diagonal    the row's own key, so a mask short by one shows
     forbidden   the key of the next new token, so a mask long by one shows
 
-Edges are `planted_keys.edges` of all positions, and both sides of the first new one. The last filled key, the first
-key, the last row's own key and one more of each kind come before all others; where there is not even room for these,
-sequences and seeds rotate them, and half of the seeds start anywhere. The token of a key stays as it was drawn, so a
-row is either planted or the key of others, and seeds change which. Heads take plants in turn, several of them the same
-one where rows are many. One head of H moves 'out' by about 1 / sqrt(H) of a value, many times what is rounded.
+Edges are `planted_keys.list_edges` of all positions, and both sides of the first new one. The last filled key, the
+first key, the last row's own key and one more of each kind come before all others; where there is not even room for
+these, sequences and seeds rotate them, and half of the seeds start anywhere. The token of a key stays as it was drawn,
+so a row is either planted or the key of others, and seeds change which. Heads take plants in turn, several of them the
+same one where rows are many. One head of H moves 'out' by about 1 / sqrt(H) of a value, many times what is rounded.
 
 A filled key that is too short to dominate a row is made longer. Keys of new tokens are as long as they are: with a
 head_dim below 32 some hold less of the weight.
@@ -26,7 +26,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.workloads.planted_keys import MARGIN, edges
+from pytest_attnperf.workloads.planted_keys import MARGIN, list_edges
 from pytest_attnperf.workloads.precision import full_fp32_matmul
 from pytest_attnperf.workloads.rope import rotate
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_attnperf.workloads.block import Block
-    from pytest_attnperf.workloads.block_inputs import Parts
+    from pytest_attnperf.workloads.block_inputs import BlockInputs
 
 HEADS_PER_ROW = 8
 HIDDEN_PER_HEAD = 40
@@ -48,7 +48,7 @@ expected log-sum-exp of the other keys: half its variance, which is 1."""
 
 
 @dataclass(frozen=True)
-class Plant:
+class BlockPlant:
     """Row `row` of a sequence is aligned with key `key` in a head."""
 
     batch: int
@@ -61,19 +61,21 @@ Task = tuple[range, int]
 """(rows that may carry it, key)."""
 
 
-def plan(block: Block, seed: int) -> list[Plant]:
+def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
     """What is planted, fixed by the seed; no row has two plants in one head, or a plant and another row's key."""
     return [
-        Plant(batch, row, head, key) for batch in range(block.batch) for row, head, key in _placed(block, batch, seed)
+        BlockPlant(batch, row, head, key)
+        for batch in range(block.batch)
+        for row, head, key in _place_plants(block, batch, seed)
     ]
 
 
-def plant(block: Block, parts: Parts, seed: int) -> None:
+def plant_block(block: Block, parts: BlockInputs, seed: int) -> None:
     """Change rows of `parts.x`, and the length of some filled keys, in place, so that every planted key has the score
     that `_targets` gives it."""
     import torch
 
-    plants = plan(block, seed)
+    plants = choose_plants(block, seed)
     if not plants:
         return
     _stretch_filled(block, parts, plants)
@@ -87,13 +89,13 @@ def plant(block: Block, parts: Parts, seed: int) -> None:
         for head in sorted({item.head for item in plants}):
             own = [item for item in plants if item.head == head]
             rows = torch.tensor([number[item.batch, item.row] for item in own], device=device)
-            heads.append(_head(block, parts, own, rows))
+            heads.append(_make_head_plants(block, parts, own, rows))
         for _, head_plants in itertools.product(range(SWEEPS), heads):
             head_plants.align(tokens)
     parts.x[batch, row] = tokens.to(parts.x.dtype)
 
 
-def _stretch_filled(block: Block, parts: Parts, plants: list[Plant]) -> None:
+def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) -> None:
     """Make filled keys that are planted, and too short to dominate a row of the last position, longer, in place."""
     import torch
 
@@ -109,10 +111,10 @@ def _stretch_filled(block: Block, parts: Parts, plants: list[Plant]) -> None:
     parts.k_cache[places] = (keys * factor[:, None]).to(parts.k_cache.dtype)
 
 
-def _placed(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
+def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
     """(row, head, key) of one sequence."""
     rng = random.Random(f"block plants {seed} {batch}")
-    leading, others = _tasks(block, rng)
+    leading, others = _list_tasks(block, rng)
     rng.shuffle(others)
     capacity = max(1, min(block.hidden // HIDDEN_PER_HEAD, block.heads, HEADS_PER_ROW))
     tasks = leading + others
@@ -127,18 +129,18 @@ def _placed(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
     rounds = max(1, min(capacity, block.seq // max(1, len(tasks))))
     for task in tasks * rounds:
         head = (first + len(placed)) % block.heads
-        row = rows.take(task, head, rng)
+        row = rows.take_row(task, head, rng)
         if row is not None:
             placed.append((row, head, task[1]))
     return placed
 
 
-def _tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
+def _list_tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
     """Those that come first, and all others."""
     past, seq = block.past, block.seq
-    keys = {*edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
+    keys = {*list_edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
     seen = {key: (range(max(0, key - past + 1), seq), key) for key in sorted(keys) if key < block.length - 1}
-    limits = sorted({*edges(seq), *(key - past for key in keys if key >= past)})
+    limits = sorted({*list_edges(seq), *(key - past for key in keys if key >= past)})
     # The only key of the first row of all has all the weight without a plant.
     diagonal = [(range(row, row + 1), past + row) for row in limits if past + row > 0]
     forbidden = [(range(row, row + 1), past + row + 1) for row in limits if row + 1 < seq]
@@ -162,7 +164,7 @@ class _Rows:
     planted: dict[int, set[int]] = field(default_factory=dict)
     keys: set[int] = field(default_factory=set)
 
-    def take(self, task: Task, head: int, rng: random.Random) -> int | None:
+    def take_row(self, task: Task, head: int, rng: random.Random) -> int | None:
         """A row that carries the task in this head from now on, or None where there is none."""
         rows, key = task
         own = key - self.past
@@ -217,7 +219,7 @@ class _HeadPlants:
         tokens[self.rows] = chosen + gradient * (missing / gradient.square().sum(dim=1))[:, None]
 
 
-def _head(block: Block, parts: Parts, plants: list[Plant], rows: torch.Tensor) -> _HeadPlants:
+def _make_head_plants(block: Block, parts: BlockInputs, plants: list[BlockPlant], rows: torch.Tensor) -> _HeadPlants:
     """The plants of one head; `rows` are the numbers of their tokens."""
     import torch
 
@@ -232,19 +234,19 @@ def _head(block: Block, parts: Parts, plants: list[Plant], rows: torch.Tensor) -
     batch, key, position = torch.tensor(columns, device=device).t()
     filled = key < past
     keys = torch.addmm(b_k, parts.x[batch, (key - past).clamp(min=0)].float(), w_k.t())
-    keys = _rotated(keys, parts.cos[key], parts.sin[key])
+    keys = _rotate_rows(keys, parts.cos[key], parts.sin[key])
     if past:
         keys = torch.where(filled[:, None], parts.k_cache[batch, key.clamp(max=past - 1), kv].float(), keys)
     own = (key == position)[:, None] if any(item.key == item.row + past for item in plants) else None
-    turned_back = _rotated(keys, parts.cos[position], -parts.sin[position])
-    return _HeadPlants(rows, w_q, w_k, b_q, b_k, turned_back, own, _targets(keys, position + 1))
+    turned_back = _rotate_rows(keys, parts.cos[position], -parts.sin[position])
+    return _HeadPlants(rows, w_q, w_k, b_q, b_k, turned_back, own, _target_scores(keys, position + 1))
 
 
 def _of_head(stacked: torch.Tensor, head: int, head_dim: int) -> torch.Tensor:
     return stacked[head * head_dim : (head + 1) * head_dim].float()
 
 
-def _targets(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     """(P,) scores t of keys (P, D), of rows that see so many: t = ln n + t^2 / 2 |k|^2 + MARGIN, see `planted_keys`.
 
     Where the key is too short for a solution, t is |k|^2, where t - t^2 / 2 |k|^2 is largest.
@@ -254,6 +256,6 @@ def _targets(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
     return length - (length.square() - 2.0 * length * above).clamp(min=0.0).sqrt()
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _rotate_rows(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Rows of x (P, D), each rotated by its own cos and sin (P, D / 2)."""
     return rotate(x[:, None], cos, sin, interleaved=False)[:, 0]

@@ -28,7 +28,7 @@ class CausalMask(AttentionStage):
     is for a single query: the last row sees all keys.
     """
 
-    grammar = attention_stages.grammar("causal_mask", dtypes=("f32",))
+    grammar = attention_stages.make_grammar("causal_mask", dtypes=("f32",))
 
     dtype: str = "f32"
 
@@ -48,7 +48,7 @@ class CausalMask(AttentionStage):
     @property
     def in_place(self) -> InPlace:
         """The scores, all of them."""
-        return {0: _whole}
+        return {0: _view_whole}
 
     @property
     def hidden_pairs(self) -> int:
@@ -79,15 +79,15 @@ class CausalMask(AttentionStage):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """The same scores, exact, in fp64, and -inf."""
-        return {"scores": self._masked(inputs[0].to(reference_dtype(inputs)))}
+        return {"scores": self._mask_hidden(inputs[0].to(reference_dtype(inputs)))}
 
     def plain(self, inputs: Tensors) -> Outputs:
         """masked_fill of a copy."""
-        return {"scores": self._masked(inputs[0].clone())}
+        return {"scores": self._mask_hidden(inputs[0].clone())}
 
-    def _masked(self, scores: torch.Tensor) -> torch.Tensor:
-        return scores.masked_fill_(self.hidden(scores.device), float("-inf"))
+    def _mask_hidden(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill_(self.hidden_keys(scores.device), float("-inf"))
 
 
-def _whole(scores: torch.Tensor) -> torch.Tensor:
+def _view_whole(scores: torch.Tensor) -> torch.Tensor:
     return scores

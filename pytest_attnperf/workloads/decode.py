@@ -29,7 +29,7 @@ _FLAGS = ("sinks", "ragged", "lse")
 
 
 @dataclass(frozen=True)
-class Parts:
+class DecodeInputs:
     """The inputs of one problem by name; what a problem does not have is None.
 
     q           (B, Q, H, D)
@@ -115,26 +115,28 @@ class Decode(FamilyWorkload):
         require_dtype("decode", self.dtype, DTYPES)
         if self.page:
             paged_cache.require_page_size("decode", self.page)
-        self._require(not self.heads % self.kv_heads, f"heads must be a multiple of kv_heads={self.kv_heads}", "heads")
-        self._require(self.head_dim <= HEAD_DIM_MAX, f"head_dim must be at most {HEAD_DIM_MAX}", "head_dim")
-        self._require(self.queries <= QUERIES_MAX, f"queries (q) must be at most {QUERIES_MAX}", "queries")
-        self._require(
+        self._require_rule(
+            not self.heads % self.kv_heads, f"heads must be a multiple of kv_heads={self.kv_heads}", "heads"
+        )
+        self._require_rule(self.head_dim <= HEAD_DIM_MAX, f"head_dim must be at most {HEAD_DIM_MAX}", "head_dim")
+        self._require_rule(self.queries <= QUERIES_MAX, f"queries (q) must be at most {QUERIES_MAX}", "queries")
+        self._require_rule(
             self.seq_kv >= self.queries, f"seq_kv (kv) must be at least queries={self.queries}, whose keys it holds",
             "seq_kv",
         )  # fmt: skip
-        self._require(
+        self._require_rule(
             self.kv_dtype in ("", *CACHE_DTYPES),
             f"kv_dtype must be one of {', '.join(CACHE_DTYPES)}, or ''",
             "kv_dtype",
         )
-        self._require(not self.ragged or self.batch > 1, "ragged needs batch (b) of at least 2", "batch")
+        self._require_rule(not self.ragged or self.batch > 1, "ragged needs batch (b) of at least 2", "batch")
 
-    def _require(self, holds: bool, rule: str, field: str) -> None:
+    def _require_rule(self, holds: bool, rule: str, field: str) -> None:
         if not holds:
             raise WorkloadError(f"decode workload: {rule}, got {field}={getattr(self, field)!r}")
 
-    def _implied(self) -> dict[str, object]:
-        return {**super()._implied(), "queries": 1}
+    def _implied_values(self) -> dict[str, object]:
+        return {**super()._implied_values(), "queries": 1}
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -191,7 +193,7 @@ class Decode(FamilyWorkload):
             said["lengths"] = list(self.lengths)
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
-    def parts(self, inputs: Tensors) -> Parts:
+    def split_inputs(self, inputs: Tensors) -> DecodeInputs:
         """The inputs by name."""
         left = list(inputs)
         q, k, v = (left.pop(0) for _ in range(3))
@@ -199,7 +201,7 @@ class Decode(FamilyWorkload):
         seq_lens = left.pop(0)
         sinks = left.pop(0) if self.sinks else None
         k_scale, v_scale = left if self.kv_dtype else (None, None)
-        return Parts(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
+        return DecodeInputs(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """The inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1), where they weigh about as
@@ -219,8 +221,10 @@ class Decode(FamilyWorkload):
         if planted:
             for b, length in enumerate(self.lengths):
                 rows = slice(b, b + 1)
-                loud = b == seed % self.batch and not self.cap and loud_rows.bears(self.dtype, lse=self.lse)
-                planted_keys.plant(q[rows], k[rows, :length], causal=True, seed=seed + b, window=self.window, loud=loud)
+                loud = b == seed % self.batch and not self.cap and loud_rows.can_have_loud_row(self.dtype, lse=self.lse)
+                planted_keys.plant_keys(
+                    q[rows], k[rows, :length], causal=True, seed=seed + b, window=self.window, loud=loud
+                )
         (k, k_scale), (v, v_scale) = (paged_cache.store(tensor, self.cache_dtype) for tensor in (k, v))
         seq_lens = paged_cache.make_seq_lens(self.lengths, device)
         if self.page:
@@ -236,36 +240,36 @@ class Decode(FamilyWorkload):
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; a sequence at a time."""
-        return self._computed(self.parts(inputs), reference_dtype(inputs[:3]))
+        return self._compute_attention(self.split_inputs(inputs), reference_dtype(inputs[:3]))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the workload's dtype: dequantised keys, scores and weights are rounded to it."""
-        return self._computed(self.parts(inputs), inputs[0].dtype)
+        return self._compute_attention(self.split_inputs(inputs), inputs[0].dtype)
 
-    def _computed(self, parts: Parts, dtype: torch.dtype) -> Outputs:
+    def _compute_attention(self, parts: DecodeInputs, dtype: torch.dtype) -> Outputs:
         import torch
 
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         out = torch.empty(parts.q.shape, dtype=dtype, device=parts.q.device)
         lse = torch.empty(self.batch, self.heads, self.queries, dtype=wide, device=parts.q.device)
         sinks = None if parts.sinks is None else parts.sinks.to(dtype)
-        rules = Rules(self.cap, self.window)
+        rules = ScoreRules(self.cap, self.window)
         with full_fp32_matmul(), torch.no_grad():
             for b, length in enumerate(self.lengths):
                 k, v = (
-                    paged_cache.load(self._keys(tensor, parts.table, b, length), scale, dtype)
+                    paged_cache.load(self._read_keys(tensor, parts.table, b, length), scale, dtype)
                     for tensor, scale in ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
                 )
                 out[b], lse[b] = attend(parts.q[b].to(dtype), k, v, sinks, rules)
         return {"out": out, "lse": lse} if self.lse else {"out": out}
 
     @staticmethod
-    def _keys(cache: torch.Tensor, table: torch.Tensor | None, b: int, length: int) -> torch.Tensor:
+    def _read_keys(cache: torch.Tensor, table: torch.Tensor | None, b: int, length: int) -> torch.Tensor:
         return cache[b, :length] if table is None else paged_cache.gather_one(cache, table, b, length)
 
 
 @dataclass(frozen=True)
-class Rules:
+class ScoreRules:
     """What becomes of scores before the softmax.
 
     cap       0, or c: a scaled score s becomes c tanh(s / c), as in Gemma 2 (arXiv:2408.00118, section 2)
@@ -277,7 +281,7 @@ class Rules:
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, rules: Rules
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, rules: ScoreRules
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """q (Q, H, D), k and v (L, Hk, D), sinks (H,) or None, all of one dtype -> out (Q, H, D) in it, and lse (H, Q).
 
@@ -293,7 +297,7 @@ def attend(
     scores = scores.view(heads, queries, length)
     if rules.cap:
         scores = torch.tanh(scores / rules.cap) * rules.cap
-    scores = scores.masked_fill(~visible(queries, length, rules.window, q.device), float("-inf"))
+    scores = scores.masked_fill(~visible_keys(queries, length, rules.window, q.device), float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks[:, None, None].expand(heads, queries, 1)], dim=-1)
     lse = torch.logsumexp(scores if scores.dtype == torch.float64 else scores.float(), dim=-1)
@@ -302,7 +306,7 @@ def attend(
     return out.view(heads, queries, head_dim).permute(1, 0, 2), lse
 
 
-def visible(queries: int, length: int, window: int, device: torch.device) -> torch.Tensor:
+def visible_keys(queries: int, length: int, window: int, device: torch.device) -> torch.Tensor:
     """(Q, L), True where a query sees a key."""
     import torch
 

@@ -18,20 +18,20 @@ LEARNED = (TENSORS, PLANTS)
 """Fields that definitions of earlier versions lack: absent is not known."""
 
 
-def known_to(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+def drop_unrecorded(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
     """Our definition without what theirs was recorded too early to hold."""
     return {field: value for field, value in ours.items() if field not in LEARNED or field in theirs}
 
 
-def described(tensors: Tensors) -> str:
+def format_tensors(tensors: Tensors) -> str:
     """Shapes and dtypes, and strides where a tensor is not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
 
     The stride of a dimension of one element says nothing, and is 0.
     """
-    return ", ".join(map(_described, tensors))
+    return ", ".join(map(_format_tensor, tensors))
 
 
-def _described(tensor: Any) -> str:
+def _format_tensor(tensor: Any) -> str:
     text = f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
     if tensor.is_contiguous():
         return text

@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.workloads.input_memory import copied, each_once, span
+from pytest_attnperf.workloads.input_memory import copy_tensors, each_once, memory_span
 
 if TYPE_CHECKING:
     import torch
@@ -58,13 +58,13 @@ SAMPLE = 2**16
 Place = tuple[int, ...]
 
 
-def plant(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
+def plant_edges(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
     """Copies of the tensors, those of these numbers with planted elements; they share memory as the tensors do."""
-    copies = copied(tensors)
+    copies = copy_tensors(tensors)
     seen: set[tuple[int, int]] = set()
     for number in numbers:
         own = each_once(copies[number])
-        if (place := (own.data_ptr(), span(own))) not in seen:  # k and v may be one tensor
+        if (place := (own.data_ptr(), memory_span(own))) not in seen:  # k and v may be one tensor
             _plant_in_place(own, random.Random(f"{seed} {number}"), amplitude)
         seen.add(place)
     return copies
@@ -100,7 +100,7 @@ def _rows_are_normalised(tensor: torch.Tensor) -> bool:
     return float(norms.std()) < EQUAL_NORMS * float(norms.mean()) and float(norms.mean()) < 1.5
 
 
-def edges(size: int) -> list[int]:
+def list_edges(size: int) -> list[int]:
     """Places along an axis of `size` where kernels go wrong: its ends, powers of two, the last tile; and their
     neighbours. In order, without repetition."""
     marks = [0, size - 1, *(1 << power for power in range(size.bit_length())), *(size // t * t for t in TILES)]
@@ -122,8 +122,8 @@ def _plant_in_place(planted: torch.Tensor, draw: random.Random, amplitude: float
 def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:
     """Places in all axes but the last, each at an edge of `axis` and anywhere in the others; ends come first."""
     leading = shape[:-1]
-    allowed = max(1, min(ROWS_MOST, _product(leading) // PLANTED_SHARE // len(leading)))
-    places = edges(shape[axis])
+    allowed = max(1, min(ROWS_MOST, _multiply_sizes(leading) // PLANTED_SHARE // len(leading)))
+    places = list_edges(shape[axis])
     ends = [shape[axis] - 1, 0]
     rest = [place for place in places if place not in ends]
     chosen = [*ends, *draw.sample(rest, len(rest)), *ends * (ENDS_REPEATED - 1)][:allowed]
@@ -135,7 +135,7 @@ def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, a
     import torch
 
     factors = [amplitude, *(SMALLEST * (amplitude / SMALLEST) ** draw.random() for _ in rows[1:])]
-    index = _index(rows, planted)
+    index = _index_places(rows, planted)
     scale = torch.tensor(factors, dtype=torch.float64, device=planted.device).to(planted.dtype)
     planted[index] = planted[index] * scale.unsqueeze(-1)
 
@@ -149,49 +149,49 @@ def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Rando
 
     columns = planted.shape[-1]
     ends = [columns - 1, 0]
-    rest = [column for column in edges(columns) if column not in ends]
+    rest = [column for column in list_edges(columns) if column not in ends]
     both = [(column, sign * value) for _ in range(ENDS_REPEATED // 2) for sign in (1, -1) for column in ends]
     others = [(column, draw.choice((-value, value))) for column in draw.sample(rest, len(rest))]
-    allowed = max(1, min(ROWS_MOST, _product(planted.shape[:-1]) // PLANTED_SHARE)) if planted.dim() > 1 else 2
+    allowed = max(1, min(ROWS_MOST, _multiply_sizes(planted.shape[:-1]) // PLANTED_SHARE)) if planted.dim() > 1 else 2
     chosen: dict[Place, float] = {}
     for column, element in [*both, *others][:allowed]:
-        row = _anywhere(planted.shape, draw)
+        row = _draw_place(planted.shape, draw)
         for _ in range(TRIES):
             if row not in scaled and row not in {each[:-1] for each in chosen}:
                 break
-            row = _anywhere(planted.shape, draw)
+            row = _draw_place(planted.shape, draw)
         place = (*row, column)
         chosen[place] = element
     elements = torch.tensor(list(chosen.values()), dtype=torch.float64, device=planted.device).to(planted.dtype)
-    planted[_index(list(chosen), planted)] = elements
+    planted[_index_places(list(chosen), planted)] = elements
 
 
 def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
     """A constant row, one of alternating signs and a faint one, in tensors of enough rows. Powers of two are exact."""
     import torch
 
-    if planted.dim() < 2 or _product(planted.shape[:-1]) < 4 * PLANTED_SHARE:
+    if planted.dim() < 2 or _multiply_sizes(planted.shape[:-1]) < 4 * PLANTED_SHARE:
         return
     even = 2.0 ** round(torch.tensor(size).log2().item())
     signs = 1.0 - 2.0 * (torch.arange(planted.shape[-1], device=planted.device) % 2)
-    planted[_anywhere(planted.shape, draw)] *= FAINT
-    planted[_anywhere(planted.shape, draw)] = even
-    planted[_anywhere(planted.shape, draw)] = (signs * even).to(planted.dtype)
+    planted[_draw_place(planted.shape, draw)] *= FAINT
+    planted[_draw_place(planted.shape, draw)] = even
+    planted[_draw_place(planted.shape, draw)] = (signs * even).to(planted.dtype)
 
 
-def _anywhere(shape: Sequence[int], draw: random.Random) -> Place:
+def _draw_place(shape: Sequence[int], draw: random.Random) -> Place:
     """A row: a place in all axes but the last."""
     return tuple(draw.randrange(size) for size in shape[:-1])
 
 
-def _index(places: list[Place], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _index_places(places: list[Place], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Places as torch indexes with them: one tensor for each axis."""
     import torch
 
     return tuple(torch.tensor(axis, device=like.device) for axis in zip(*places, strict=True))
 
 
-def _product(sizes: Sequence[int]) -> int:
+def _multiply_sizes(sizes: Sequence[int]) -> int:
     product = 1
     for size in sizes:
         product *= size

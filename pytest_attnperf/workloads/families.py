@@ -21,7 +21,7 @@ from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.decode import Decode
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
-from pytest_attnperf.workloads.fields import shortened
+from pytest_attnperf.workloads.fields import quote_short
 from pytest_attnperf.workloads.gemm import Gemm
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.mixed import Mixed
@@ -121,7 +121,7 @@ class Families:
             )
         return family
 
-    def why_no_triton(self, name: str) -> str:
+    def reason_no_triton(self, name: str) -> str:
         """What a message adds where somebody asks for a family's Triton backend; empty unless it says why it has none.
 
         `name` may be of no family.
@@ -133,7 +133,7 @@ class Families:
     def parse_workload(self, text: str) -> Workload:
         """The workload of an id, whose first word names the family. Raises WorkloadError, and as `get` does."""
         if len(text) > TEXT_MAX:
-            raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {shortened(text)}")
+            raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {quote_short(text)}")
         return self.get(text.split("-")[0]).parse(text)
 
     def __iter__(self) -> Iterator[Family]:
@@ -160,10 +160,10 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
     """
     extension = os.path.splitext(text)[1].lower()
     if extension not in (".csv", ".jsonl"):
-        return [_workload(text, family)]
+        return [_parse_text(text, family)]
     if not os.path.exists(text):
         raise WorkloadError(f"the workload file {text} does not exist")
-    lines = _lines_of(text)
+    lines = _read_lines(text)
     lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
     to_line = _json_to_line
     if extension == ".csv":
@@ -171,10 +171,10 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
         to_line = partial(_csv_to_line, header)
     if not lines:
         raise WorkloadError(f"the workload file {text} holds no workload")
-    return [_at(text, number, line, to_line, family) for number, line in lines]
+    return [_parse_text_at(text, number, line, to_line, family) for number, line in lines]
 
 
-def _lines_of(path: str) -> list[tuple[int, str]]:
+def _read_lines(path: str) -> list[tuple[int, str]]:
     """(number, text) of each line. Raises WorkloadError for what is no text of a reasonable size."""
     content = read_regular(Path(path), FILE_BYTES_MAX, WorkloadError)
     try:
@@ -184,18 +184,18 @@ def _lines_of(path: str) -> list[tuple[int, str]]:
     return list(enumerate(lines, start=1))
 
 
-def _workload(text: str, family: Family) -> Workload:
+def _parse_text(text: str, family: Family) -> Workload:
     if len(text) > TEXT_MAX:
-        raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {shortened(text)}")
+        raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {quote_short(text)}")
     is_id = text.startswith(f"{family.name}-")
     return family.parse(text) if is_id else family.parse_line(text)
 
 
-def _at(path: str, number: int, line: str, to_line: Callable[[str], str], family: Family) -> Workload:
+def _parse_text_at(path: str, number: int, line: str, to_line: Callable[[str], str], family: Family) -> Workload:
     try:
         if len(line) > TEXT_MAX:
-            raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {shortened(line)}")
-        return _workload(to_line(line), family)
+            raise WorkloadError(f"a workload has at most {TEXT_MAX} characters: {quote_short(line)}")
+        return _parse_text(to_line(line), family)
     except WorkloadError as error:
         raise WorkloadError(f"{path}, line {number}: {error}") from error
 
@@ -204,23 +204,23 @@ def _split_header(lines: list[tuple[int, str]]) -> tuple[list[str], list[tuple[i
     """(field names, the other lines); no names where the first line is a workload itself."""
     if not lines or "=" in lines[0][1] or "-" in lines[0][1]:
         return [], lines
-    return [cell.strip() for cell in _cells(lines[0][1])], lines[1:]
+    return [cell.strip() for cell in _split_cells(lines[0][1])], lines[1:]
 
 
-def _cells(line: str) -> list[str]:
+def _split_cells(line: str) -> list[str]:
     try:
         return next(csv.reader([line]))
     except csv.Error as error:
-        raise WorkloadError(f"not CSV ({error}): {shortened(line)}") from error
+        raise WorkloadError(f"not CSV ({error}): {quote_short(line)}") from error
 
 
 def _csv_to_line(header: list[str], line: str) -> str:
-    cells = _cells(line)
+    cells = _split_cells(line)
     if not header:
         return ",".join(cells)
     if len(cells) != len(header):
         raise WorkloadError(
-            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {shortened(line)}"
+            f"{len(cells)} cells under a header of {len(header)} ({','.join(header)}): {quote_short(line)}"
         )
     return _fields_to_line(dict(zip(header, cells, strict=True)))
 
@@ -229,11 +229,11 @@ def _json_to_line(line: str) -> str:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
-        raise WorkloadError(f"not JSON ({error}): {shortened(line)}") from error
+        raise WorkloadError(f"not JSON ({error}): {quote_short(line)}") from error
     if isinstance(value, str):
         return value
     if not isinstance(value, dict):
-        raise WorkloadError(f"expected an object of fields or a string, got {shortened(line)}")
+        raise WorkloadError(f"expected an object of fields or a string, got {quote_short(line)}")
     return _fields_to_line(value)
 
 

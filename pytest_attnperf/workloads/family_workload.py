@@ -41,9 +41,9 @@ class FamilyWorkload(Workload):
         """Give fields that were left out the value they stand for: equal problems must be equal and hash equal."""
         for name, other in self.grammar.same.items():
             if getattr(self, name) == 0:
-                self._set(name, getattr(self, other))
+                self._set_field(name, getattr(self, other))
 
-    def _set(self, name: str, value: object) -> None:
+    def _set_field(self, name: str, value: object) -> None:
         """Set a field of this frozen dataclass, which nobody else has seen yet."""
         object.__setattr__(self, name, value)
 
@@ -89,12 +89,12 @@ class FamilyWorkload(Workload):
     @property
     def id(self) -> str:
         """Readable and parsed back by `parse`; words that say nothing new (kv = s, hk = h, a 0) are left out."""
-        implied = self._implied()
+        implied = self._implied_values()
         numbers = ((short, name, getattr(self, name)) for short, name in self.grammar.numbers.items())
         told = (f"{short}{value}" for short, name, value in numbers if value != implied.get(name, 0))
-        return "-".join([self.family, *self._first_words(), *told, self.dtype, *self._options()])
+        return "-".join([self.family, *self._first_words(), *told, self.dtype, *self._option_words()])
 
-    def _implied(self) -> dict[str, object]:
+    def _implied_values(self) -> dict[str, object]:
         """Attribute -> value that an id leaves out, where that is not 0."""
         return {name: getattr(self, other) for name, other in self.grammar.same.items()}
 
@@ -102,7 +102,7 @@ class FamilyWorkload(Workload):
         """Words of the id before its numbers."""
         return ()
 
-    def _options(self) -> list[str]:
+    def _option_words(self) -> list[str]:
         """Words of the id behind its dtype: choices that are not the default one, then flags."""
         chosen = {name: getattr(self, name) for name in self.grammar.choices}
         words = [word for name, word in chosen.items() if word and word != getattr(type(self), name, None)]

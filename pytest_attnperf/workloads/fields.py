@@ -57,14 +57,16 @@ class Grammar:
     def parse_line(self, text: str) -> dict[str, Any]:
         """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
         pairs = (_split_pair(token.strip(), text) for token in text.split(","))
-        return self._attributes(pairs, text, self.required)
+        return self._collect_attributes(pairs, text, self.required)
 
     def parse_id(self, text: str) -> dict[str, Any]:
         """`prefill-b1-s512-f16-causal` -> the same attributes; the order of words is the caller's to check."""
         first, *words = text.split("-")
         if first != self.family:
             raise WorkloadError(f"workload id {text!r} starts with {first!r}, not with {self.family!r}")
-        return self._attributes((self._split_word(word) for word in words), text, (*self.id_required, *self.required))
+        return self._collect_attributes(
+            (self._split_word(word) for word in words), text, (*self.id_required, *self.required)
+        )
 
     @property
     def usage(self) -> str:
@@ -85,25 +87,27 @@ class Grammar:
                 return short, word.removeprefix(short)
         return word, None
 
-    def _attributes(
+    def _collect_attributes(
         self, pairs: Iterable[tuple[str, str | None]], text: str, required: tuple[str, ...]
     ) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in pairs:
-            attribute, converted = self._convert(name, value, text)
+            attribute, converted = self._convert_value(name, value, text)
             if attribute in found:
-                raise WorkloadError(f"{self.family} workload {shortened(text)} gives {_said(attribute, name)} twice")
+                raise WorkloadError(
+                    f"{self.family} workload {quote_short(text)} gives {_format_attribute(attribute, name)} twice"
+                )
             found[attribute] = converted
-        missing = [short for short in required if self._attribute(short) not in found]
+        missing = [short for short in required if self._find_attribute(short) not in found]
         if missing:
             raise WorkloadError(
-                f"{self.family} workload {shortened(text)} does not give {', '.join(missing)}; "
+                f"{self.family} workload {quote_short(text)} does not give {', '.join(missing)}; "
                 f"required are {', '.join(required)}, allowed are {self.usage}"
             )
         return {name: self.read[name](value) if name in self.read else value for name, value in found.items()}
 
-    def _convert(self, name: str, value: str | None, text: str) -> tuple[str, Any]:
-        where = f"{self.family} workload {shortened(text)}"
+    def _convert_value(self, name: str, value: str | None, text: str) -> tuple[str, Any]:
+        where = f"{self.family} workload {quote_short(text)}"
         if name in DTYPE_BYTES and value is None:
             return "dtype", name
         if name == "dtype" and value is not None:
@@ -112,32 +116,32 @@ class Grammar:
             if (name in words and value is None) or (name == attribute and value in words):
                 return attribute, name if value is None else value
         if name in self.texts and name and value is not None:
-            return self._text(name, value, where)
+            return self._convert_text(name, value, where)
         if value is None and "" in self.texts and re.fullmatch(self.texts[""][1], name):
             return self.texts[""][0], name
         if name in self.flags:
-            return name, True if value is None else _boolean(name, value, where)
+            return name, True if value is None else _parse_boolean(name, value, where)
         if name not in self.numbers:
-            raise WorkloadError(f"{where} has an unknown field {shortened(name)}; allowed are {self.usage}")
+            raise WorkloadError(f"{where} has an unknown field {quote_short(name)}; allowed are {self.usage}")
         if value is None or not re.fullmatch(r"[0-9]{1,18}", value):
-            got = "nothing" if value is None else shortened(value)
+            got = "nothing" if value is None else quote_short(value)
             raise WorkloadError(f"{where}: {name} must be a positive integer of at most 18 digits, got {got}")
         return self.numbers[name], int(value)
 
-    def _text(self, short: str, value: str, where: str) -> tuple[str, str]:
+    def _convert_text(self, short: str, value: str, where: str) -> tuple[str, str]:
         attribute, pattern = self.texts[short]
         if not re.fullmatch(pattern, value):
-            raise WorkloadError(f"{where}: {short} must match {pattern}, got {shortened(value)}")
+            raise WorkloadError(f"{where}: {short} must match {pattern}, got {quote_short(value)}")
         return attribute, value
 
-    def _attribute(self, required: str) -> str:
+    def _find_attribute(self, required: str) -> str:
         """The attribute of a short name, or of a choice, which has no short name."""
         if required in self.choices:
             return required
         return self.texts[required][0] if required in self.texts else self.numbers[required]
 
 
-def shortened(text: str) -> str:
+def quote_short(text: str) -> str:
     """A text as Python quotes it, its end left out where it is long."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text)} characters)"
 
@@ -180,16 +184,16 @@ def _split_pair(token: str, text: str) -> tuple[str, str | None]:
     name, equals, value = (part.strip() for part in token.partition("="))
     if not name:
         raise WorkloadError(
-            f"workload {shortened(text)} has an empty field; write e.g. 'b=1,s=512,h=8,d=64,causal,f16'"
+            f"workload {quote_short(text)} has an empty field; write e.g. 'b=1,s=512,h=8,d=64,causal,f16'"
         )
     return name, value if equals else None
 
 
-def _boolean(name: str, value: str, where: str) -> bool:
+def _parse_boolean(name: str, value: str, where: str) -> bool:
     if value.lower() in _TRUE | _FALSE:
         return value.lower() in _TRUE
-    raise WorkloadError(f"{where}: {name} must be one of true, false, 1, 0, yes, no, got {shortened(value)}")
+    raise WorkloadError(f"{where}: {name} must be one of true, false, 1, 0, yes, no, got {quote_short(value)}")
 
 
-def _said(attribute: str, name: str) -> str:
+def _format_attribute(attribute: str, name: str) -> str:
     return attribute if attribute == name else f"{attribute} ({name})"

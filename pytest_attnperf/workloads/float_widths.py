@@ -37,7 +37,7 @@ _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
 
 
 @contextlib.contextmanager
-def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
+def widen_floats(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
     """Replace every floating-point type by the wider `dtype` (fp32 or fp64) meanwhile.
 
     unrounded   leave out rounding to integers, too: `torch.round` and casts to int8 and uint8. A quantising function
@@ -45,7 +45,7 @@ def widened(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
     """
     import torch
 
-    narrow = [*_fp8(), torch.float16, torch.bfloat16, torch.float32]
+    narrow = [*_list_fp8_dtypes(), torch.float16, torch.bfloat16, torch.float32]
     replaced = {each: dtype for each in narrow if each != dtype}
     if unrounded:
         replaced |= {torch.int8: dtype, torch.uint8: dtype}
@@ -69,7 +69,7 @@ class Noise:
         self._earlier = earlier
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def moved(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
+    def perturb(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
         """A tensor of fp32 or fp64, plus a random number within +-`step` times itself or the size of its terms."""
         import torch
 
@@ -81,26 +81,28 @@ class Noise:
         noise.uniform_(-step, step, generator=generator)
         return torch.addcmul(tensor, tensor if terms is None else terms, noise)
 
-    def of_product(self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float) -> torch.Tensor:
+    def perturb_product(
+        self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float
+    ) -> torch.Tensor:
         """A product of matrices whose factors were rounded: terms that cancel leave their errors.
 
         order   what the order of its sums may move it by
         """
-        moved = self.moved(product, self.step + order, (left.square() @ right.square()).sqrt())
-        return self.moved(moved, order)
+        moved = self.perturb(product, self.step + order, (left.square() @ right.square()).sqrt())
+        return self.perturb(moved, order)
 
-    def of_operator(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
+    def perturb_result(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
         """What an operator of torch gave, in the same structure."""
         order = _order_step(name, args, result)
         if name in _PRODUCTS and _is_wide(result):
-            return self.of_product(result, args[-2], args[-1], order)
+            return self.perturb_product(result, args[-2], args[-1], order)
         if isinstance(result, (tuple, list)):
-            return type(result)([self.moved(one, self.step + order) if _is_wide(one) else one for one in result])
+            return type(result)([self.perturb(one, self.step + order) if _is_wide(one) else one for one in result])
         if not _is_wide(result):
             return result
-        moved = self.moved(result, self.step + order)
+        moved = self.perturb(result, self.step + order)
         exponent = _exponent_error(name, args, result)
-        return moved if exponent is None else self.moved(moved, 1.0, exponent)
+        return moved if exponent is None else self.perturb(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
         """weights * (gradient - sum(weights * gradient)), with the sum of another draw.
@@ -116,7 +118,7 @@ class Noise:
 
 
 @contextlib.contextmanager
-def rounded_in_between(noise: Noise) -> Iterator[None]:
+def round_in_between(noise: Noise) -> Iterator[None]:
     """Move the result of every operator at random by what the noise's step allows meanwhile.
 
     That is what storing every intermediate result in a narrow type does, without its range. How far a result moves says
@@ -160,10 +162,10 @@ def _attention_in_steps() -> Any:
 def working_step(tensors: Tensors) -> float:
     """Half a rounding step of the narrowest floating-point input, two of fp32, whose fast instructions are off by more
     than half a step; 0 where no input is f16, bf16 or fp32, or one is narrower."""
-    return max(map(_step_of, narrowest(tensor.dtype for tensor in tensors)), default=0.0)
+    return max(map(_step_of, find_narrowest(tensor.dtype for tensor in tensors)), default=0.0)
 
 
-def narrowest(dtypes: Iterable[torch.dtype]) -> tuple[torch.dtype, ...]:
+def find_narrowest(dtypes: Iterable[torch.dtype]) -> tuple[torch.dtype, ...]:
     """Of several floating-point types the one that budgets are made for; none where one is narrower than 16 bits."""
     floats = tuple(dict.fromkeys(dtype for dtype in dtypes if dtype.is_floating_point))
     if not floats or any(dtype.itemsize < 2 for dtype in floats):
@@ -177,7 +179,7 @@ def _step_of(dtype: torch.dtype) -> float:
     return {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-22}.get(dtype, 0.0)
 
 
-def _fp8() -> list[torch.dtype]:
+def _list_fp8_dtypes() -> list[torch.dtype]:
     import torch
 
     names = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -214,7 +216,7 @@ def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool, usual
     }
     rounding = (torch.round, torch.Tensor.round) if unrounded else ()
 
-    def other(value: Any) -> Any:
+    def replace_dtype(value: Any) -> Any:
         return replaced.get(value, value) if isinstance(value, torch.dtype) else value
 
     class Mode(TorchFunctionMode):
@@ -222,14 +224,14 @@ def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool, usual
             self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
             if func in casts and args:
-                return args[0].to(other(casts[func]))
+                return args[0].to(replace_dtype(casts[func]))
             if func in rounding:
                 return args[0]
             if func in (torch.rand, torch.randn):
                 drawn = (kwargs or {}).get("dtype") or usual
-                return func(*args, **{**(kwargs or {}), "dtype": drawn}).to(other(drawn))
-            named = {name: other(value) for name, value in (kwargs or {}).items()}
-            return func(*map(other, args), **named)
+                return func(*args, **{**(kwargs or {}), "dtype": drawn}).to(replace_dtype(drawn))
+            named = {name: replace_dtype(value) for name, value in (kwargs or {}).items()}
+            return func(*map(replace_dtype, args), **named)
 
     return Mode()
 
@@ -270,14 +272,14 @@ def _noise_mode(noise: Noise) -> Any:
             if aliases or _EXACT.fullmatch(name):
                 return result
             noise.operators += 1
-            return noise.of_operator(name, args, result)
+            return noise.perturb_result(name, args, result)
 
     return Mode()  # type: ignore[no-untyped-call]
 
 
 def _order_step(name: str, args: tuple[Any, ...], result: Any) -> float:
     """What the order of summation may move a result of this operator of torch by, relative to its size."""
-    terms = _terms(name, args, result)
+    terms = _count_terms(name, args, result)
     return ORDER_STEP * math.sqrt(terms) if terms > 1 else 0.0
 
 
@@ -291,7 +293,7 @@ def _exponent_error(name: str, args: tuple[Any, ...], result: torch.Tensor) -> t
     return EXPONENT_STEP * largest * (1.0 if name == "_log_softmax" else result)
 
 
-def _terms(name: str, args: tuple[Any, ...], result: Any) -> int:
+def _count_terms(name: str, args: tuple[Any, ...], result: Any) -> int:
     """How many terms are added for one element of the result; 1 where none are, or nobody knows."""
     import torch
 

@@ -80,7 +80,7 @@ class Gemm(FamilyWorkload):
             )
 
     @property
-    def scaled(self) -> bool:
+    def is_scaled(self) -> bool:
         """Whether a and b come with scales."""
         return self.dtype in FP8
 
@@ -94,7 +94,7 @@ class Gemm(FamilyWorkload):
         """a and b (and two fp32 scales) read once, out written once."""
         read = (self.size_m + self.size_n) * self.size_k * self.element_bytes
         out_bytes = _INT32_BYTES if self.dtype == "i8" else DTYPE_BYTES[OUT_DTYPES[self.dtype]]
-        return float(read + self.size_m * self.size_n * out_bytes + (_SCALES_BYTES if self.scaled else 0))
+        return float(read + self.size_m * self.size_n * out_bytes + (_SCALES_BYTES if self.is_scaled else 0))
 
     @property
     def planted_positions(self) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class Gemm(FamilyWorkload):
         integer = self.dtype == "i8"
         said = {"formula": "out = a b", "sums": "int32" if integer else "fp32"}
         said["out_dtype"] = "i32" if integer else OUT_DTYPES[self.dtype]
-        return {**said, "quantisation": PER_TENSOR} if self.scaled else said
+        return {**said, "quantisation": PER_TENSOR} if self.is_scaled else said
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
         """(a, b) drawn from N(0, 1) on `device`, for fp8 quantised with their scales; for i8 integers from -127 to 127.
@@ -132,7 +132,7 @@ class Gemm(FamilyWorkload):
         a, b = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
         if planted:
             a[:, list(self.planted_positions)] *= PLANTED_FACTOR
-        if self.scaled:
+        if self.is_scaled:
             (a, a_scale), (b, b_scale) = quantise(a, self.dtype), quantise(b, self.dtype)
             return a, b, a_scale, b_scale
         return a.to(self.stored_as), b.to(self.stored_as)
@@ -146,9 +146,9 @@ class Gemm(FamilyWorkload):
 
         if self.dtype == "i8":
             # fp64 holds every integer up to 2^53, and torch multiplies no wide integers on a GPU.
-            return {"out": self._product(inputs, torch.float64, torch.int32)}
+            return {"out": self._multiply_matrices(inputs, torch.float64, torch.int32)}
         wide = reference_dtype(inputs[:2])
-        return {"out": self._product(inputs, wide, wide)}
+        return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The product summed in fp32 and rounded once to the output's dtype: all that a kernel needs to round."""
@@ -156,9 +156,11 @@ class Gemm(FamilyWorkload):
 
         if self.dtype == "i8":
             return self.reference(inputs)
-        return {"out": self._product(inputs, torch.float32, getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]]))}
+        return {
+            "out": self._multiply_matrices(inputs, torch.float32, getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]]))
+        }
 
-    def _product(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:
+    def _multiply_matrices(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:
         """a b, times the scales, computed in `wide` and rounded to `narrow`."""
         import torch
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.workloads.input_memory import as_integers
-from pytest_attnperf.workloads.returned import detached, named_outputs
+from pytest_attnperf.workloads.returned import detach_tensor, name_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ class Graph:
     incoming: Tensors
 
 
-def forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
+def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
     """The leaves that `fn` was called with, which read `tensors` where they lie, and its outputs with their graph.
 
     only   number of the one input that is to require a gradient; None for all that take one
@@ -59,18 +59,18 @@ def forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -
             tensor.detach().requires_grad_() if takes_gradient(tensor) and only in (None, number) else tensor.detach()
             for number, tensor in enumerate(tensors)
         )
-        return leaves, named_outputs(fn(*leaves), keep_graph=True)
+        return leaves, name_outputs(fn(*leaves), keep_graph=True)
 
 
-def without(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
+def run_without_gradients(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
     """The outputs of `fn` as they are computed where nobody asks for gradients."""
     import torch
 
     with torch.inference_mode(False), torch.no_grad():
-        return named_outputs(fn(*(tensor.detach() for tensor in tensors)))
+        return name_outputs(fn(*(tensor.detach() for tensor in tensors)))
 
 
-def of_one(
+def compute_one_gradient(
     fn: Callable[..., Any], tensors: Tensors, number: int, incoming: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
     """The gradient of one input where no other requires one; None where no output depends on it.
@@ -81,24 +81,24 @@ def of_one(
     """
     import torch
 
-    leaves, outputs = forward(fn, tensors, only=number)
+    leaves, outputs = run_forward(fn, tensors, only=number)
     roots = [name for name in differentiable_outputs(outputs) if name in incoming]
     if not roots:
         return None
-    given = [_fitting(name, outputs[name], incoming[name]) for name in roots]
+    given = [_fit_incoming(name, outputs[name], incoming[name]) for name in roots]
     (found,) = torch.autograd.grad([outputs[name] for name in roots], [leaves[number]], given, allow_unused=True)
     return None if found is None else found.detach()
 
 
-def run(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
+def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
     """Run the forward pass on `tensors`. Raises as `ready` does.
 
     incoming   one tensor for each output that has a gradient, in their order; None makes ones
     """
-    return ready(*forward(fn, tensors), incoming)
+    return make_graph(*run_forward(fn, tensors), incoming)
 
 
-def ready(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
+def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
     """What a forward pass gave, ready for its backward pass; `incoming` as `run` takes it.
 
     Raises CaseFailedError where no output has a gradient, or there are more or fewer of them than `incoming`.
@@ -119,10 +119,10 @@ def ready(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | 
             f"{len(incoming)} such outputs: both must return the same differentiable outputs"
         )
     given = zip(differentiable, incoming, strict=True)
-    return Graph(leaves, outputs, tuple(_fitting(name, outputs[name], tensor) for name, tensor in given))
+    return Graph(leaves, outputs, tuple(_fit_incoming(name, outputs[name], tensor) for name, tensor in given))
 
 
-def backward(graph: Graph, names: Sequence[str]) -> Outputs:
+def run_backward(graph: Graph, names: Sequence[str]) -> Outputs:
     """The outputs of a forward pass and the gradients of its inputs, as 'grad_' and the input's name; detached.
 
     An input that no output depends on has no gradient, and none is named.
@@ -133,7 +133,7 @@ def backward(graph: Graph, names: Sequence[str]) -> Outputs:
     wanted = [(name, leaf) for name, leaf in zip(names, graph.leaves, strict=True) if leaf.requires_grad]
     found = torch.autograd.grad(roots, [leaf for _, leaf in wanted], graph.incoming, allow_unused=True)
     gradients = {f"grad_{name}": gradient for (name, _), gradient in zip(wanted, found, strict=True)}
-    results = {name: detached(output) for name, output in graph.outputs.items()}
+    results = {name: detach_tensor(output) for name, output in graph.outputs.items()}
     return results | {name: gradient.detach() for name, gradient in gradients.items() if gradient is not None}
 
 
@@ -158,7 +158,7 @@ def input_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
     return (*named, *(f"input{number}" for number in range(len(named), count)))
 
 
-def _fitting(name: str, output: torch.Tensor, incoming: torch.Tensor) -> torch.Tensor:
+def _fit_incoming(name: str, output: torch.Tensor, incoming: torch.Tensor) -> torch.Tensor:
     if incoming.shape != output.shape:
         raise CaseFailedError(
             f"output {name!r} has shape {tuple(output.shape)}, that of the reference {tuple(incoming.shape)}: no "
@@ -174,10 +174,10 @@ class Withheld:
     """
 
     def __init__(self, like: Tensors) -> None:
-        self._others = tuple(map(_drawn, like))
+        self._others = tuple(map(_draw_like, like))
 
     @contextlib.contextmanager
-    def of(self, tensors: Tensors) -> Iterator[None]:
+    def hide(self, tensors: Tensors) -> Iterator[None]:
         """The memory of `tensors` holds the other values meanwhile, and every bit of its own afterwards.
 
         On a GPU all of it is work in the current stream, so that it may be captured.
@@ -187,7 +187,7 @@ class Withheld:
         with torch.no_grad():
             kept = tuple(tensor.clone() for tensor in tensors)
             for tensor, own, other in zip(tensors, kept, self._others, strict=True):
-                _bits(own).bitwise_not_()  # nor do the true values lie anywhere else
+                _as_bits(own).bitwise_not_()  # nor do the true values lie anywhere else
                 tensor.copy_(other)
         try:
             yield
@@ -203,11 +203,11 @@ def _put_back(tensors: Tensors, kept: Tensors) -> None:
 
     with torch.no_grad():
         for tensor, own in zip(tensors, kept, strict=True):
-            _bits(own).bitwise_not_()
+            _as_bits(own).bitwise_not_()
             tensor.copy_(own)
 
 
-def _drawn(like: torch.Tensor) -> torch.Tensor:
+def _draw_like(like: torch.Tensor) -> torch.Tensor:
     """Normal values with the root mean square of `like`; nobody's generator is drawn from."""
     import torch
 
@@ -218,7 +218,7 @@ def _drawn(like: torch.Tensor) -> torch.Tensor:
     return (normal * size).to(like.dtype)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def _as_bits(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     return as_integers(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
@@ -247,22 +247,22 @@ class Apart:
         """Outputs and gradients by name. Raises what an ordinary call raises, where one is needed."""
         self._said.clear()
         inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
-        with _nothing_compiled():
-            found = dict(self._outputs(inputs))
+        with _prevent_recompiling():
+            found = dict(self._compute_outputs(inputs))
             for number, name in enumerate(self._known.names[: self._known.count]):
                 if takes_gradient(inputs[number]):
                     self._add_gradient(found, name, number, inputs, incoming)
             if self._said:
-                graph = run(self._fn, self._own(*inputs), self._own(*incoming, first=len(inputs)))
-                found = backward(graph, self._known.names[: self._known.count]) | found
+                graph = record_graph(self._fn, self._own(*inputs), self._own(*incoming, first=len(inputs)))
+                found = run_backward(graph, self._known.names[: self._known.count]) | found
         return found
 
-    def _outputs(self, inputs: Tensors) -> Outputs:
+    def _compute_outputs(self, inputs: Tensors) -> Outputs:
         """Those without gradients; none where an honest kernel may have reasons for giving others."""
         try:
-            outputs = without(self._fn, self._own(*inputs))
+            outputs = run_without_gradients(self._fn, self._own(*inputs))
         except Exception as error:
-            self._said.append(f"not proven under no_grad, which raises {_shown(error)}")
+            self._said.append(f"not proven under no_grad, which raises {_format_error(error)}")
             return {}
         if missing := [name for name in self._known.outputs if name not in outputs]:
             named = ", ".join(map(repr, missing))
@@ -276,16 +276,18 @@ class Apart:
         given = self._own(*incoming, first=len(inputs))
         roots = dict(zip(self._known.roots, given, strict=True))
         try:
-            gradient = of_one(self._fn, self._own(*inputs), number, roots)
+            gradient = compute_one_gradient(self._fn, self._own(*inputs), number, roots)
         except Exception as error:
-            self._said.append(f"not proven where {name!r} alone requires a gradient, which raises {_shown(error)}")
+            self._said.append(
+                f"not proven where {name!r} alone requires a gradient, which raises {_format_error(error)}"
+            )
             return
         if gradient is not None:
             found[f"grad_{name}"] = gradient
 
 
 @contextlib.contextmanager
-def _nothing_compiled() -> Iterator[None]:
+def _prevent_recompiling() -> Iterator[None]:
     """What torch.compile would compile anew runs as it is written meanwhile: compiling takes seconds."""
     import torch
 
@@ -297,6 +299,6 @@ def _nothing_compiled() -> Iterator[None]:
         yield
 
 
-def _shown(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -26,17 +26,17 @@ GUARD_BYTES = 512
 """Memory behind guarded inputs that belongs to none: a few elements too many are written there."""
 
 
-def copied(tensors: Iterable[torch.Tensor]) -> Tensors:
+def copy_tensors(tensors: Iterable[torch.Tensor]) -> Tensors:
     """Copies at other addresses, in the same layout; those of tensors in one storage lie in one storage, too."""
-    return _copied(tuple(tensors), guarded=False)[0]
+    return _copy_tensors(tuple(tensors), guarded=False)[0]
 
 
-def guarded_copies(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
+def copy_guarded(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
     """Copies as `copied` makes them, and the memory before, between and behind them that nobody may write to.
 
     What lies behind them is filled with ones: no element that is read there goes unseen, and none is no valid index.
     """
-    return _copied(tuple(tensors), guarded=True)
+    return _copy_tensors(tuple(tensors), guarded=True)
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:
@@ -50,7 +50,7 @@ def each_once(tensor: torch.Tensor) -> torch.Tensor:
     reach = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1 and stride < reach:  # windows that overlap: all memory from the first element to the last
-            return tensor.as_strided((span(tensor),), (1,), tensor.storage_offset())
+            return tensor.as_strided((memory_span(tensor),), (1,), tensor.storage_offset())
         reach += (size - 1) * stride
     return tensor
 
@@ -62,24 +62,24 @@ def as_integers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
-def span(tensor: torch.Tensor) -> int:
+def memory_span(tensor: torch.Tensor) -> int:
     """Elements from the first to the last in memory, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
+def count_occupied_bytes(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of memory that tensors lie in; expanded ones, and those that share memory, count what they occupy."""
     given = tuple(tensors)
     total = 0
-    for numbers in _by_storage(given):
+    for numbers in _group_by_storage(given):
         members = [given[number] for number in numbers]
         shown = sum(tensor.numel() * tensor.element_size() for tensor in members)
-        low, high = _extent(members)
+        low, high = _find_extent(members)
         total += min(shown, high - low)
     return total
 
 
-def _by_storage(tensors: Tensors) -> list[list[int]]:
+def _group_by_storage(tensors: Tensors) -> list[list[int]]:
     """Numbers of the tensors that lie in one storage."""
     import torch
 
@@ -91,40 +91,40 @@ def _by_storage(tensors: Tensors) -> list[list[int]]:
     return list(groups.values())
 
 
-def _copied(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Beside, ...]]:
+def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Beside, ...]]:
     import torch
 
     copies: dict[int, torch.Tensor] = {}
     beside: list[Beside] = []
     with torch.no_grad():
-        for numbers in _by_storage(tensors):
+        for numbers in _group_by_storage(tensors):
             members = [tensors[number].detach() for number in numbers]
             if not all(map(_has_plain_bytes, members)) or (not guarded and len(members) == 1 and _is_dense(members[0])):
                 copies |= {number: tensor.clone() for number, tensor in zip(numbers, members, strict=True)}
                 continue
-            made, around = _region(members, GUARD_BYTES if guarded else 0)
+            made, around = _copy_region(members, GUARD_BYTES if guarded else 0)
             copies |= dict(zip(numbers, made, strict=True))
             which = f"tensor{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
             beside += [Beside(f"{place} {which}", memory, memory.clone()) for place, memory in around]
     return tuple(copies[number] for number in range(len(tensors))), tuple(beside)
 
 
-def _region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
+def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
     """Copies of the tensors of one storage, in one buffer; and what lies beside them where there is a guard."""
     import torch
 
-    first, (low, high) = tensors[0], _extent(tensors)
-    source = _bytes(first, low, high - low)
+    first, (low, high) = tensors[0], _find_extent(tensors)
+    source = _view_bytes(first, low, high - low)
     # Inputs that begin where their memory does go on doing so.
     before = guard if low else 0
     buffer = torch.empty(before + ALIGNMENT + high - low + guard, dtype=torch.uint8, device=first.device)
     start = before + (source.data_ptr() - buffer.data_ptr() - before) % ALIGNMENT
     end = start + high - low
     buffer[start:end].copy_(source)
-    made = tuple(_typed(buffer, tensor, start - low) for tensor in tensors)
+    made = tuple(_view_typed(buffer, tensor, start - low) for tensor in tensors)
     if not guard:
         return made, []
-    last = max(tensors, key=_end)
+    last = max(tensors, key=_find_end)
     buffer[:start].fill_(1)
     behind = torch.empty(0, dtype=last.dtype, device=last.device).set_(
         buffer.untyped_storage(), end // last.element_size(), (guard // last.element_size(),), (1,)
@@ -148,27 +148,27 @@ def _has_plain_bytes(tensor: torch.Tensor) -> bool:
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether an ordinary copy lies as the tensor does."""
     aligned = tensor.data_ptr() % ALIGNMENT == 0
-    return aligned and span(tensor) == tensor.numel() and each_once(tensor) is tensor
+    return aligned and memory_span(tensor) == tensor.numel() and each_once(tensor) is tensor
 
 
-def _extent(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
+def _find_extent(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
     """Where tensors of one storage begin and end in it, in bytes."""
-    return min(int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors), max(map(_end, tensors))
+    return min(int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors), max(map(_find_end, tensors))
 
 
-def _end(tensor: torch.Tensor) -> int:
-    elements = span(tensor) if tensor.numel() else 0
+def _find_end(tensor: torch.Tensor) -> int:
+    elements = memory_span(tensor) if tensor.numel() else 0
     return (int(tensor.storage_offset()) + elements) * tensor.element_size()
 
 
-def _bytes(tensor: torch.Tensor, first: int, count: int) -> torch.Tensor:
+def _view_bytes(tensor: torch.Tensor, first: int, count: int) -> torch.Tensor:
     """`count` bytes of a tensor's storage."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), first, (count,), (1,))
 
 
-def _typed(buffer: torch.Tensor, like: torch.Tensor, shift: int) -> torch.Tensor:
+def _view_typed(buffer: torch.Tensor, like: torch.Tensor, shift: int) -> torch.Tensor:
     """A tensor in the buffer, `shift` bytes further than another lies in its storage."""
     import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.workloads.float_widths import narrowest
+from pytest_attnperf.workloads.float_widths import find_narrowest
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +20,10 @@ def notes_on(
     constant        names of those that are the same for every seed
     one_signed      names of those that vary, but hold no element of the other sign
     """
-    return (*_on_constant(constant), *_on_signs(one_signed), *_on_widths(names, dtypes))
+    return (*_notes_on_constant(constant), *_notes_on_signs(one_signed), *_notes_on_widths(names, dtypes))
 
 
-def on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
+def notes_on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
     """What is said of inputs by these names whose change is no more than rounding in the result."""
     if not unseen:
         return ()
@@ -34,7 +34,7 @@ def on_unseen(unseen: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
+def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
     """torch.rand makes no negative number."""
     if not one_signed:
         return ()
@@ -45,7 +45,7 @@ def _on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _on_constant(constant: Sequence[str]) -> tuple[str, ...]:
+def _notes_on_constant(constant: Sequence[str]) -> tuple[str, ...]:
     """An integer that inputs never hold (a label of -100) is among what is not seen, as is a weight that is ignored."""
     if not constant:
         return ()
@@ -56,9 +56,9 @@ def _on_constant(constant: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _on_widths(names: Sequence[str], dtypes: Sequence[torch.dtype]) -> tuple[str, ...]:
+def _notes_on_widths(names: Sequence[str], dtypes: Sequence[torch.dtype]) -> tuple[str, ...]:
     floats = {dtype for dtype in dtypes if dtype.is_floating_point}
-    if len(floats) < 2 or not (found := narrowest(dtypes)):
+    if len(floats) < 2 or not (found := find_narrowest(dtypes)):
         return ()
     (narrow,) = found
     # zip: names go on with those of incoming gradients, which have no width of their own

@@ -35,7 +35,7 @@ class LayerNorm(RowProblem):
     with `residual` 'residual_out' (R, C), the sum. It is timed cold. A single column is refused.
     """
 
-    grammar = row_shape.grammar("layernorm", ("residual",))
+    grammar = row_shape.make_grammar("layernorm", ("residual",))
     columns_min = 2
     """One column less its mean is 0."""
 
@@ -68,16 +68,16 @@ class LayerNorm(RowProblem):
         weight = 1.0 + 0.2 * torch.randn(self.columns, generator=generator, device=device)
         bias = torch.randn(self.columns, generator=generator, device=device)
         if planted:
-            self._plant(x, residual, seed)
+            self._plant_rows(x, residual, seed)
         dtype = self.stored_as
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
 
-    def _plant(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
+    def _plant_rows(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
         """In place, in fp32."""
         import torch
 
         # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
-        row_shape.plant(x, 2.0 * math.sqrt(self.columns * (1 + len(residual))), seed)
+        row_shape.plant_columns(x, 2.0 * math.sqrt(self.columns * (1 + len(residual))), seed)
         numbers = row_shape.row_numbers(x, seed)
         small = numbers % 4 == 3
         for tensor in (x, *residual):
@@ -92,10 +92,10 @@ class LayerNorm(RowProblem):
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
             summed = x.to(dtype) + residual[0].to(dtype) if residual else x.to(dtype)
-            out = normalised(summed) * weight.to(dtype) + bias.to(dtype)
+            out = normalise_rows(summed) * weight.to(dtype) + bias.to(dtype)
             return {"out": out, "residual_out": summed} if residual else {"out": out}
 
-        return row_shape.chunked(of_rows, x, tuple(residual))
+        return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The sum rounded as it is stored, the norm of that in fp32 with weight and bias, rounded once."""
@@ -103,13 +103,13 @@ class LayerNorm(RowProblem):
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
             summed = x + residual[0] if residual else x
-            out = (normalised(summed.float()) * weight.float() + bias.float()).to(summed.dtype)
+            out = (normalise_rows(summed.float()) * weight.float() + bias.float()).to(summed.dtype)
             return {"out": out, "residual_out": summed} if residual else {"out": out}
 
-        return row_shape.chunked(of_rows, inputs[0], inputs[1:-2])
+        return row_shape.compute_in_chunks(of_rows, inputs[0], inputs[1:-2])
 
 
-def normalised(x: torch.Tensor) -> torch.Tensor:
+def normalise_rows(x: torch.Tensor) -> torch.Tensor:
     """Rows of x (R, C) less their mean, over the root of their variance plus eps, in the dtype of x."""
     import torch
 

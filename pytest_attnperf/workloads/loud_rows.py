@@ -30,23 +30,23 @@ DTYPES = ("f16", "bf16", "f32", "tf32")
 """Per-tensor scales of 8-bit queries would make all other rows coarser."""
 
 
-def bears(dtype: str, *, lse: bool = False) -> bool:
+def can_have_loud_row(dtype: str, *, lse: bool = False) -> bool:
     """Whether a problem may have a loud row: a log-sum-exp of 105 has the rounding of a score of 105, which in 16
     bits would excuse what is wrong with the others."""
     return dtype in DTYPES and not (lse and dtype in ("f16", "bf16"))
 
 
-def chosen(seed: int, rows: int) -> bool:
+def has_loud_row(seed: int, rows: int) -> bool:
     """Whether this seed makes one of `rows` rows loud."""
     return rows >= FEW_ROWS or random.Random(f"loud {seed}").random() < 0.5
 
 
-def beside(key: int, seen: range) -> int | None:
+def find_neighbour(key: int, seen: range) -> int | None:
     """A neighbour of a key among those that a row sees; None where it sees no other."""
     return next((other for other in (key - 1, key + 1) if other in seen), None)
 
 
-def query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
+def make_query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
     """(D,) whose scores with the keys (S, D) of `pair` are LOUD and LOUD - APART; None where a third comes near.
 
     pair    numbers of the loud key and of the second one, or of the loud one alone

@@ -14,7 +14,7 @@ from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, paged_cache, planted_keys
 from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU
 from pytest_attnperf.workloads.base import DTYPE_BYTES
-from pytest_attnperf.workloads.batch_spec import Part, batch_text, parse_batch
+from pytest_attnperf.workloads.batch_spec import BatchPart, format_batch, parse_batch
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar, require_grouped_heads, require_head_dim, require_positive_or_none
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
@@ -99,20 +99,20 @@ class Mixed(FamilyWorkload):
             raise WorkloadError(f"mixed workload: cache must be '' or one of {', '.join(CACHES)}, got {self.cache!r}")
 
     def _fill_in(self) -> None:
-        self._set("batch", batch_text(parse_batch(self.batch)))
+        self._set_field("batch", format_batch(parse_batch(self.batch)))
         super()._fill_in()
 
     @classmethod
     def parse_line(cls, text: str) -> Self:
         """The workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in
         order; page is 16 and dtype f16 unless given. Raises WorkloadError."""
-        return super().parse_line(_joined(text))
+        return super().parse_line(_join_batch_words(text))
 
     def _first_words(self) -> list[str]:
         return [self.batch]
 
     @functools.cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BatchPart, ...]:
         """The batch, parsed."""
         return parse_batch(self.batch)
 
@@ -188,11 +188,11 @@ class Mixed(FamilyWorkload):
         k, v = (torch.randn(dense_shape, generator=generator, device=device) for _ in range(2))
         sinks = torch.randn(self.heads, generator=generator, device=device) if self.sinks else None
         if planted:
-            for number, (part, tokens, sequences) in enumerate(self.slices()):
+            for number, (part, tokens, sequences) in enumerate(self.iterate_slices()):
                 queries = q[tokens].view(part.count, part.q, self.heads, self.head_dim)
                 keys = k[sequences, : part.kv]
-                loud = number == seed % len(self.parts) and not self.cap and loud_rows.bears(self.dtype)
-                planted_keys.plant(queries, keys, causal=True, seed=seed + number, window=self.window, loud=loud)
+                loud = number == seed % len(self.parts) and not self.cap and loud_rows.can_have_loud_row(self.dtype)
+                planted_keys.plant_keys(queries, keys, causal=True, seed=seed + number, window=self.window, loud=loud)
             if sinks is not None:
                 sinks[::2] += math.log(max(lengths))
         table = paged_cache.make_block_table(lengths, self.page, seed, device)
@@ -207,13 +207,13 @@ class Mixed(FamilyWorkload):
 
         One size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
         """
-        return self._computed(inputs, reference_dtype(inputs[:1]))
+        return self._compute_attention(inputs, reference_dtype(inputs[:1]))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same with everything stored in the dtype of q, dequantised keys and values too."""
-        return self._computed(inputs, inputs[0].dtype)
+        return self._compute_attention(inputs, inputs[0].dtype)
 
-    def slices(self) -> Iterator[tuple[Part, slice, slice]]:
+    def iterate_slices(self) -> Iterator[tuple[BatchPart, slice, slice]]:
         """(part, its tokens among T, its sequences among B) in order."""
         token = sequence = 0
         for part in self.parts:
@@ -221,7 +221,7 @@ class Mixed(FamilyWorkload):
             yield part, slice(token, token + tokens), slice(sequence, sequence + sequences)
             token, sequence = token + tokens, sequence + sequences
 
-    def _computed(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+    def _compute_attention(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
         import torch
 
         q, k_cache, v_cache, table, _, _, *extras = inputs
@@ -230,7 +230,7 @@ class Mixed(FamilyWorkload):
         out = torch.empty(q.shape, dtype=dtype, device=q.device)
         key_bytes = self.kv_heads * self.head_dim * dtype.itemsize
         with torch.no_grad(), full_fp32_matmul():
-            for part, tokens, sequences in self.slices():
+            for part, tokens, sequences in self.iterate_slices():
                 shape = (part.count, part.q, self.heads, self.head_dim)
                 queries, results = q[tokens].view(shape), out[tokens].view(shape)
                 pages = table[sequences, : -(-part.kv // self.page)]
@@ -240,20 +240,20 @@ class Mixed(FamilyWorkload):
                         paged_cache.load(paged_cache.gather(cache, pages[some])[:, : part.kv], scale, dtype)
                         for cache, scale in zip((k_cache, v_cache), scales, strict=True)
                     )
-                    results[some] = attention(
+                    results[some] = compute_attention(
                         queries[some].to(dtype), k, v, window=self.window, cap=self.cap, sinks=sinks
                     )
         return {"out": out}
 
 
-def _joined(line: str) -> str:
+def _join_batch_words(line: str) -> str:
     """The line with its bare batch words joined by '_' in order, before its other words."""
     words = [word.strip() for word in line.split(",")]
     parts = [word for word in words if re.fullmatch(_BATCH, word)]
     return ",".join([*(["_".join(parts)] if parts else []), *(word for word in words if word not in parts)])
 
 
-def attention(
+def compute_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,

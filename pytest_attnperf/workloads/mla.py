@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import loud_rows, planted_keys
-from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, chunks
+from pytest_attnperf.workloads.attention_math import SCORE_BYTES_CPU, SCORE_BYTES_GPU, iterate_chunk_slices
 from pytest_attnperf.workloads.family_workload import FamilyWorkload
 from pytest_attnperf.workloads.fields import Grammar
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
@@ -100,14 +100,14 @@ class Mla(FamilyWorkload):
             )
 
     @property
-    def decodes(self) -> bool:
+    def is_decode(self) -> bool:
         """Whether there are so few queries per sequence that reading the latents takes the time."""
         return self.seq_q <= DECODE_QUERIES_MAX
 
     @property
     def cache_state(self) -> str:
         """'cold' when it decodes, for other layers have used the cache since the last token; 'hot' otherwise."""
-        return "cold" if self.decodes else "hot"
+        return "cold" if self.is_decode else "hot"
 
     @property
     def visible_pairs(self) -> int:
@@ -169,20 +169,20 @@ class Mla(FamilyWorkload):
         )
         wkv_b *= self.latent_dim**-0.5
         if planted:
-            loud = loud_rows.bears(self.dtype, lse=self.lse)
-            _plant(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
+            loud = loud_rows.can_have_loud_row(self.dtype, lse=self.lse)
+            _plant_queries(q_nope, q_pe, kv_latent, k_pe, wkv_b, causal=self.causal, seed=seed, loud=loud)
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
         """The absorbed form in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16. Chunked."""
-        return _reference(*inputs, causal=self.causal, lse=self.lse)
+        return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The absorbed form in the working dtype, rounded where DeepSeek-V3's einsums round."""
-        return _plain(*inputs, causal=self.causal, lse=self.lse)
+        return _compute_plain(*inputs, causal=self.causal, lse=self.lse)
 
 
-def _reference(
+def _compute_reference(
     q_nope: torch.Tensor,
     q_pe: torch.Tensor,
     kv_latent: torch.Tensor,
@@ -195,10 +195,10 @@ def _reference(
     """q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b (H, D + Dv, C) -> 'out'
     (B, S, H, Dv) [, 'lse' (B, H, S)] in `reference_dtype`; inputs are upcast as they are stored."""
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
-    return _attention(inputs, reference_dtype(inputs), causal=causal, lse=lse)
+    return _compute_attention(inputs, reference_dtype(inputs), causal=causal, lse=lse)
 
 
-def _plain(
+def _compute_plain(
     q_nope: torch.Tensor,
     q_pe: torch.Tensor,
     kv_latent: torch.Tensor,
@@ -214,10 +214,10 @@ def _plain(
     latents, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
     """
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
-    return _attention(inputs, q_nope.dtype, causal=causal, lse=lse)
+    return _compute_attention(inputs, q_nope.dtype, causal=causal, lse=lse)
 
 
-def _attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: bool, lse: bool) -> Outputs:
+def _compute_attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: bool, lse: bool) -> Outputs:
     import torch
 
     q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
@@ -230,11 +230,11 @@ def _attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: 
     limit = SCORE_BYTES_CPU if q_nope.device.type == "cpu" else SCORE_BYTES_GPU
     rows_at_once = max(1, limit // (heads * (seq_kv + latent_dim) * dtype.itemsize))
     with torch.no_grad(), full_fp32_matmul():
-        for batches, rows in chunks(batch, seq_q, rows_at_once):
+        for batches, rows in iterate_chunk_slices(batch, seq_q, rows_at_once):
             last_key = rows.start + seq_kv - seq_q if causal else None
             queries = (q_nope[batches, rows].to(dtype), q_pe[batches, rows].to(dtype))
             keys = (kv_latent[batches].to(dtype), k_pe[batches].to(dtype))
-            scores = _scores(queries, keys, w_uk, last_key)
+            scores = _compute_scores(queries, keys, w_uk, last_key)
             if lse:
                 lse_out[batches, :, rows] = torch.logsumexp(scores.to(wide), dim=-1)
             weights = torch.softmax(scores, dim=-1)
@@ -243,7 +243,7 @@ def _attention(inputs: tuple[torch.Tensor, ...], dtype: torch.dtype, *, causal: 
     return {"out": out, "lse": lse_out} if lse else {"out": out}
 
 
-def _scores(
+def _compute_scores(
     queries: tuple[torch.Tensor, torch.Tensor],
     keys: tuple[torch.Tensor, torch.Tensor],
     w_uk: torch.Tensor,
@@ -264,7 +264,7 @@ def _scores(
     return scores
 
 
-def _plant(
+def _plant_queries(
     q_nope: torch.Tensor,
     q_pe: torch.Tensor,
     kv_latent: torch.Tensor,
@@ -287,7 +287,7 @@ def _plant(
 
     batch, seq_q, heads, nope_dim = q_nope.shape
     (seq_kv, rope_dim), latent_dim = k_pe.shape[1:], kv_latent.shape[2]
-    chosen = planted_keys.plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=batch * heads)
+    chosen = planted_keys.make_plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=batch * heads)
     key_dim = nope_dim + rope_dim
     spread = nope_dim * (1 + nope_dim / latent_dim) + rope_dim
     target, stretch = planted_keys.target_score(seq_kv, max(1, round(key_dim * key_dim / spread)))
@@ -306,7 +306,7 @@ def _plant(
         factor = (target * math.sqrt(key_dim) / squared)[:, None]
         q_nope[b, row, head] = k_nope * factor
         q_pe[b, row, head] = k_pe[b, key] * factor
-    if loud and loud_rows.chosen(seed, batch * heads * seq_q):
+    if loud and loud_rows.has_loud_row(seed, batch * heads * seq_q):
         _make_loud((q_nope, q_pe), (kv_latent, k_pe, wkv_b), chosen, causal=causal, seed=seed)
 
 
@@ -333,8 +333,8 @@ def _make_loud(
         item = draw.choice(items)
         with full_fp32_matmul():
             whole = torch.cat((kv_latent[b] @ wkv_b[head, :nope_dim].T, k_pe[b]), dim=-1)
-        second = loud_rows.beside(item.key, seen[item])
+        second = loud_rows.find_neighbour(item.key, seen[item])
         pair = [item.key] if second is None else [item.key, second]
-        if (row := loud_rows.query(whole, pair, whole.shape[-1] ** -0.5)) is not None:
+        if (row := loud_rows.make_query(whole, pair, whole.shape[-1] ** -0.5)) is not None:
             q_nope[b, item.row, head], q_pe[b, item.row, head] = row[:nope_dim], row[nope_dim:]
             return

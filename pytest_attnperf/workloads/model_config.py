@@ -116,31 +116,31 @@ class ModelConfig:
         a way that no workload can say.
         """
         read = model_fields.read_fields(path, ignore)
-        model_type = read.word("model_type")
+        model_type = read.read_word("model_type")
         model_fields.refuse_what_no_family_says(read)
-        unsaid = _unsaid(read, model_type)
+        unsaid = _find_unsaid(read, model_type)
         fields = Fields(read.file, {**read.values, **unsaid})
-        latent = _latent(fields)
-        hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+        latent = _read_latent(fields)
+        hidden, heads = fields.read_integer("hidden_size"), fields.read_integer("num_attention_heads")
         config = cls(
             file=Path(path).name,
             model_type=model_type,
             hidden=hidden,
             heads=heads,
-            kv_heads=heads if latent else _kv_heads(fields, heads),
-            head_dim=latent.nope_dim + latent.rope_dim if latent else _head_dim(fields, hidden, heads),
-            dtype=_dtype(fields),
-            bias=_bias(fields, model_type),
-            windows=_windows(fields, model_type),
-            positions=fields.whole("max_position_embeddings", UNBOUNDED, most=POSITIONS_MAX),
-            cap=_cap(fields),
+            kv_heads=heads if latent else _read_kv_heads(fields, heads),
+            head_dim=latent.nope_dim + latent.rope_dim if latent else _read_head_dim(fields, hidden, heads),
+            dtype=_read_dtype(fields),
+            bias=_read_bias(fields, model_type),
+            windows=_read_windows(fields, model_type),
+            positions=fields.read_integer("max_position_embeddings", UNBOUNDED, most=POSITIONS_MAX),
+            cap=_read_cap(fields),
             sinks=model_type == "gpt_oss",
             latent=latent,
             notes=(),
         )
-        return replace(config, notes=tuple(_notes(fields, config, unsaid, ignore)))
+        return replace(config, notes=tuple(_list_notes(fields, config, unsaid, ignore)))
 
-    def rank(self, tp: int) -> Rank:
+    def make_rank(self, tp: int) -> Rank:
         """What one of `tp` ranks has; with more ranks than K/V heads, each of these is held by several, as in vLLM.
 
         Raises WorkloadError listing the numbers of ranks that heads can be shared out to.
@@ -159,9 +159,9 @@ class ModelConfig:
             return False
         return self.latent is not None or self.kv_heads % tp == 0 or tp % self.kv_heads == 0
 
-    def described(self, tp: int) -> str:
+    def describe(self, tp: int) -> str:
         """One line: what of which model is measured."""
-        rank = self.rank(tp)
+        rank = self.make_rank(tp)
         if self.latent:
             dims = f"{self.latent.nope_dim}+{self.latent.rope_dim}, values of {self.latent.value_dim}"
             heads = f"heads {rank.heads} of {dims}, latents of {self.latent.kv_rank}"
@@ -170,19 +170,19 @@ class ModelConfig:
         return f"model {self.model_type} ({self.file}), tp {tp}: {heads}, hidden {self.hidden}, {self.dtype}"
 
 
-def _latent(fields: Fields) -> Latent | None:
+def _read_latent(fields: Fields) -> Latent | None:
     if not fields.has("kv_lora_rank"):
         said = [name for name in model_fields.LATENT if fields.has(name)]
         if said:
-            fields.missing("kv_lora_rank", f"; {said[0]} says that the model has latent attention")
+            fields.refuse_missing("kv_lora_rank", f"; {said[0]} says that the model has latent attention")
         return None
     latent = Latent(
-        kv_rank=fields.whole("kv_lora_rank"),
-        q_rank=fields.whole("q_lora_rank", 0),
-        nope_dim=fields.whole("qk_nope_head_dim"),
-        rope_dim=fields.whole("qk_rope_head_dim"),
-        value_dim=fields.whole("v_head_dim", most=HEAD_DIM_MAX),
-        interleaved=fields.flag("rope_interleave", default=True),
+        kv_rank=fields.read_integer("kv_lora_rank"),
+        q_rank=fields.read_integer("q_lora_rank", 0),
+        nope_dim=fields.read_integer("qk_nope_head_dim"),
+        rope_dim=fields.read_integer("qk_rope_head_dim"),
+        value_dim=fields.read_integer("v_head_dim", most=HEAD_DIM_MAX),
+        interleaved=fields.read_flag("rope_interleave", default=True),
     )
     if latent.nope_dim + latent.rope_dim > HEAD_DIM_MAX:
         fields.refuse("qk_nope_head_dim", f"and qk_rope_head_dim={latent.rope_dim} may be {HEAD_DIM_MAX} together")
@@ -191,7 +191,7 @@ def _latent(fields: Fields) -> Latent | None:
     return latent
 
 
-def _unsaid(fields: Fields, model_type: str) -> dict[str, object]:
+def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
     """The fields that the file leaves out, as the model type's class has them; null is not leaving out."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
@@ -199,17 +199,17 @@ def _unsaid(fields: Fields, model_type: str) -> dict[str, object]:
     return unsaid
 
 
-def _kv_heads(fields: Fields, heads: int) -> int:
-    kv_heads = fields.whole("num_key_value_heads", heads)
+def _read_kv_heads(fields: Fields, heads: int) -> int:
+    kv_heads = fields.read_integer("num_key_value_heads", heads)
     if heads % kv_heads:
         fields.refuse("num_attention_heads", f"must be a multiple of num_key_value_heads={kv_heads}")
     return kv_heads
 
 
-def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
+def _read_head_dim(fields: Fields, hidden: int, heads: int) -> int:
     if not fields.has("head_dim") and hidden % heads:
         fields.refuse("hidden_size", f"is no multiple of num_attention_heads={heads}, and head_dim is missing")
-    head_dim = fields.whole("head_dim", hidden // heads)
+    head_dim = fields.read_integer("head_dim", hidden // heads)
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
             f"{fields.file}: head_dim={head_dim}{'' if fields.has('head_dim') else ' (hidden_size / heads)'} must be "
@@ -218,23 +218,23 @@ def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
     return head_dim
 
 
-def _dtype(fields: Fields) -> str:
+def _read_dtype(fields: Fields) -> str:
     name = "dtype" if fields.has("dtype") or not fields.has("torch_dtype") else "torch_dtype"
     if not fields.has(name):
-        fields.missing("torch_dtype", f" (or dtype); allowed are {', '.join(DTYPES)}")
-    dtype = fields.word(name).removeprefix("torch.")
+        fields.refuse_missing("torch_dtype", f" (or dtype); allowed are {', '.join(DTYPES)}")
+    dtype = fields.read_word(name).removeprefix("torch.")
     if dtype not in DTYPES:
         fields.refuse(name, f"must be one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
-def _bias(fields: Fields, model_type: str) -> bool:
+def _read_bias(fields: Fields, model_type: str) -> bool:
     """Qwen 2 has a bias on queries, keys and values, and says so in no file."""
-    attention = fields.flag("attention_bias", default=False)
-    return fields.flag("qkv_bias", default=model_type.startswith("qwen2")) or attention
+    attention = fields.read_flag("attention_bias", default=False)
+    return fields.read_flag("qkv_bias", default=model_type.startswith("qwen2")) or attention
 
 
-def _cap(fields: Fields) -> int:
+def _read_cap(fields: Fields) -> int:
     value = fields.values.get("attn_logit_softcapping")
     if value is None:
         return 0
@@ -243,13 +243,13 @@ def _cap(fields: Fields) -> int:
     return int(value)
 
 
-def _windows(fields: Fields, model_type: str) -> tuple[int, ...]:
+def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
     """Of each kind of layer, full attention first."""
-    window = fields.whole("sliding_window", 0, least=0, most=POSITIONS_MAX)
-    slides = fields.flag("use_sliding_window", default=not model_type.startswith("qwen"))
-    kinds = _layer_types(fields)
+    window = fields.read_integer("sliding_window", 0, least=0, most=POSITIONS_MAX)
+    slides = fields.read_flag("use_sliding_window", default=not model_type.startswith("qwen"))
+    kinds = _read_layer_types(fields)
     if "sliding_attention" in kinds and slides and not window:
-        fields.missing("sliding_window", "; layer_types has 'sliding_attention'")
+        fields.refuse_missing("sliding_window", "; layer_types has 'sliding_attention'")
     if not window or not slides:
         return (0,)
     if kinds:
@@ -261,16 +261,16 @@ def _windows(fields: Fields, model_type: str) -> tuple[int, ...]:
 
 def _unlisted_kinds(fields: Fields, model_type: str) -> tuple[bool, bool]:
     """Whether there are layers of full attention, and layers with a window, where the file lists none of them."""
-    layers = fields.whole("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
+    layers = fields.read_integer("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
     if model_type in ("qwen2", "qwen3") and fields.has("max_window_layers"):
-        full = fields.whole("max_window_layers", least=0, most=POSITIONS_MAX)
+        full = fields.read_integer("max_window_layers", least=0, most=POSITIONS_MAX)
         return full > 0, full < layers
     patterns = ("sliding_window_pattern", "_sliding_window_pattern")
     both = model_type in BOTH_KINDS or any(fields.has(name) for name in patterns) or model_type == "qwen2_moe"
     return both, True
 
 
-def _layer_types(fields: Fields) -> frozenset[str]:
+def _read_layer_types(fields: Fields) -> frozenset[str]:
     value = fields.values.get("layer_types")
     if value is None:
         return frozenset()
@@ -285,7 +285,9 @@ def _layer_types(fields: Fields) -> frozenset[str]:
     return frozenset(value)
 
 
-def _notes(fields: Fields, config: ModelConfig, unsaid: Mapping[str, object], ignore: Collection[str]) -> Iterator[str]:
+def _list_notes(
+    fields: Fields, config: ModelConfig, unsaid: Mapping[str, object], ignore: Collection[str]
+) -> Iterator[str]:
     if ignore:
         yield f"ignored, as asked for: {', '.join(ignore)}"
     if config.model_type not in MODEL_TYPES:
@@ -295,26 +297,26 @@ def _notes(fields: Fields, config: ModelConfig, unsaid: Mapping[str, object], ig
         yield f"not in the file, and taken as {config.model_type} has it: {said}"
     if fields.has("quantization_config"):
         yield f"quantization_config is left out: weights and caches are {config.dtype}"
-    if config.latent is None and fields.flag("attention_bias", default=False):
+    if config.latent is None and fields.read_flag("attention_bias", default=False):
         yield "the output projection's bias is left out of block"
-    if config.model_type in NORMED or fields.flag("use_qk_norm", default=config.model_type == "llama4_text"):
+    if config.model_type in NORMED or fields.read_flag("use_qk_norm", default=config.model_type == "llama4_text"):
         yield "norms of queries and keys are left out of block"
     if config.sinks:
         yield "sinks are in decode and mixed, and left out of other families"
-    yield from _notes_of_scores(fields, config)
+    yield from _list_score_notes(fields, config)
     unknown = model_fields.note_of_unknown(fields)
     if unknown:
         yield unknown
 
 
-def _notes_of_scores(fields: Fields, config: ModelConfig) -> Iterator[str]:
+def _list_score_notes(fields: Fields, config: ModelConfig) -> Iterator[str]:
     """On factors, which change no work, and on layers that differ from those that are measured."""
     scalar = fields.values.get("query_pre_attn_scalar")
     if scalar is not None and scalar != config.head_dim:
         yield f"scores are scaled by 1/sqrt({config.head_dim}), not by query_pre_attn_scalar"
     if fields.values.get("attn_temperature_tuning"):  # a number in Llama 4's files, a truth value in its class
         yield "attn_temperature_tuning, a factor of queries, is left out"
-    chunk = fields.whole("attention_chunk_size", UNBOUNDED, most=POSITIONS_MAX)
+    chunk = fields.read_integer("attention_chunk_size", UNBOUNDED, most=POSITIONS_MAX)
     if chunk < config.positions:
         yield f"beyond {chunk} tokens (attention_chunk_size) only the layers of full attention are as measured"
     if fields.has("no_rope_layers") or fields.has("no_rope_layer_interval"):

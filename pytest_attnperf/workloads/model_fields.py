@@ -31,11 +31,11 @@ SHOWN = 80
 _NAMES_SHOWN = 8
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-USED = _names(
+USED = _split_names(
     "model_type hidden_size num_attention_heads num_key_value_heads head_dim torch_dtype dtype attention_bias qkv_bias "
     "sliding_window use_sliding_window max_window_layers num_hidden_layers layer_types sliding_window_pattern "
     "_sliding_window_pattern max_position_embeddings attn_logit_softcapping query_pre_attn_scalar kv_lora_rank "
@@ -47,7 +47,7 @@ USED = _names(
 LATENT = ("q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
 """What says more of latent attention, which `kv_lora_rank` says that it is."""
 
-WITHOUT_BEARING = _names(
+WITHOUT_BEARING = _split_names(
     # of every configuration
     "_name_or_path name_or_path _commit_hash architectures auto_map transformers_version torchscript use_bfloat16 "
     "tf_legacy_loss tie_word_embeddings tie_encoder_decoder chunk_size_feed_forward is_decoder return_dict use_cache "
@@ -97,7 +97,7 @@ REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
 }
 """Fields that change attention, the values that do not (beside null), and what others mean."""
 
-_ATTENTION = _names(
+_ATTENTION = _split_names(
     "attn attention head rope rotary pos_emb position window qk kv query key value lora sink softcap alibi mla causal "
     "bidirectional mask"
 )
@@ -117,9 +117,9 @@ class Fields:
 
     def refuse(self, name: str, rule: str) -> NoReturn:
         """Raise WorkloadError: the field's value, and the rule it breaks."""
-        raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_shown(self.values.get(name))} {rule}")
+        raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_format_value(self.values.get(name))} {rule}")
 
-    def missing(self, name: str, way_out: str = "") -> NoReturn:
+    def refuse_missing(self, name: str, way_out: str = "") -> NoReturn:
         """Raise WorkloadError: the field is not there, and the name that is there instead."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
         hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
@@ -127,18 +127,18 @@ class Fields:
             f"{self.file}: {name} is missing{hint}{way_out or '; fields are named as in configurations of Llama'}"
         )
 
-    def whole(self, name: str, default: int | None = None, *, least: int = 1, most: int = SIZE_MAX) -> int:
+    def read_integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = SIZE_MAX) -> int:
         """A whole number. Raises WorkloadError for another value, and where it is missing without a default."""
         if not self.has(name):
             if default is None:
-                self.missing(name)
+                self.refuse_missing(name)
             return default
         value = self.values[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             self.refuse(name, f"must be a whole number from {least} to {most}")
         return value
 
-    def flag(self, name: str, *, default: bool) -> bool:
+    def read_flag(self, name: str, *, default: bool) -> bool:
         """True or false. Raises WorkloadError for another value."""
         value = self.values.get(name)
         if value is None:
@@ -147,10 +147,10 @@ class Fields:
             self.refuse(name, "must be true or false")
         return value
 
-    def word(self, name: str) -> str:
+    def read_word(self, name: str) -> str:
         """A text that is not empty. Raises WorkloadError for another value, and where it is missing."""
         if not self.has(name):
-            self.missing(name)
+            self.refuse_missing(name)
         value = self.values[name]
         if not isinstance(value, str) or not value.strip():
             self.refuse(name, "must be a text")
@@ -163,12 +163,12 @@ def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
     Raises WorkloadError for a file that cannot be read, is larger than 1 MB or holds no JSON object, for a field given
     twice, for NaN and infinities, and for a name in `ignore` that the file does not have.
     """
-    outer = _object(Path(path))
+    outer = _read_object(Path(path))
     values, nested = dict(outer), outer.get(NESTED)
     if "hidden_size" not in outer and isinstance(nested, dict):
         values = {**{name: outer[name] for name in INHERITED if name in outer}, **nested}
     for name in ignore:
-        held = [fields for fields in (values, *_tables(values)) if name in fields]
+        held = [fields for fields in (values, *_list_tables(values)) if name in fields]
         if not held:
             close = difflib.get_close_matches(name, values, n=1)
             hint = f"; it has {close[0][:SHOWN]!r}" if close else ""
@@ -178,7 +178,7 @@ def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
     return Fields(str(path), values)
 
 
-def _object(path: Path) -> dict[str, object]:
+def _read_object(path: Path) -> dict[str, object]:
     if path.is_dir():
         raise WorkloadError(f"{path} is a folder; give the configuration in it, e.g. {path / 'config.json'}")
     try:
@@ -186,19 +186,21 @@ def _object(path: Path) -> dict[str, object]:
     except (OSError, ValueError) as error:
         raise WorkloadError(f"the model's configuration {path} cannot be read: {error}") from error
     try:
-        loaded = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number, object_pairs_hook=_once)
+        loaded = json.loads(
+            content.decode("utf-8-sig"), parse_constant=_refuse_number, object_pairs_hook=_refuse_repeated
+        )
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path} is no JSON that can be read: {error}") from error
     if not isinstance(loaded, dict):
-        raise WorkloadError(f"{path} must hold a JSON object of fields, got {_shown(loaded)}")
+        raise WorkloadError(f"{path} must hold a JSON object of fields, got {_format_value(loaded)}")
     return loaded
 
 
-def _no_number(word: str) -> NoReturn:
+def _refuse_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number of JSON")
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object; a field that stands twice would otherwise silently be the later one."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
@@ -207,7 +209,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(pairs)
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """A value as JSON writes it, shortened."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -217,30 +219,30 @@ def refuse_what_no_family_says(fields: Fields) -> None:
     """Raise WorkloadError for a field that changes attention in a way that no workload can, and for one whose name says
     that it may and that is not known here."""
     for name, (harmless, meaning) in REFUSED.items():
-        for held in (fields, *(Fields(fields.file, table) for table in _tables(fields.values))):
-            if held.has(name) and not any(_same(held.values[name], value) for value in harmless):
-                allowed = " or ".join(_shown(value) for value in (*harmless, None))
+        for held in (fields, *(Fields(fields.file, table) for table in _list_tables(fields.values))):
+            if held.has(name) and not any(_is_same(held.values[name], value) for value in harmless):
+                allowed = " or ".join(_format_value(value) for value in (*harmless, None))
                 held.refuse(name, f"cannot be said ({meaning}); allowed: {allowed}. {_way_out(name)}")
-    for name in _unknown(fields):
+    for name in _list_unknown(fields):
         if any(word in name.lower() for word in _ATTENTION):
             fields.refuse(name, f"is not known here, and by its name it may change attention. {_way_out(name)}")
 
 
 def note_of_unknown(fields: Fields) -> str:
     """A note that names the fields which are not known here; empty where there are none."""
-    names = sorted(_unknown(fields))
+    names = sorted(_list_unknown(fields))
     if not names:
         return ""
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return f"not known here, and left out: {', '.join(name[:SHOWN] for name in names[:_NAMES_SHOWN])}{more}"
 
 
-def _unknown(fields: Fields) -> list[str]:
+def _list_unknown(fields: Fields) -> list[str]:
     known = USED | WITHOUT_BEARING | REFUSED.keys() | (_OF_LATENT if fields.has("kv_lora_rank") else frozenset())
     return [name for name in fields.values if fields.has(name) and name not in known]
 
 
-def _tables(values: Mapping[str, object]) -> list[dict[str, object]]:
+def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
     """The tables of rotary positions, and those in them: there may be one for each kind of layer."""
     tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
     return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
@@ -250,6 +252,6 @@ def _way_out(name: str) -> str:
     return f"To measure without it: {IGNORE_FLAG}={name[:SHOWN]}"
 
 
-def _same(left: object, right: object) -> bool:
+def _is_same(left: object, right: object) -> bool:
     """Equal, and true is not 1."""
     return isinstance(left, bool) == isinstance(right, bool) and left == right

@@ -57,10 +57,10 @@ class Sizes:
     lengths: Sequence[int]
 
     @classmethod
-    def of(cls, config: ModelConfig, tp: int, batches: Sequence[int], lengths: Sequence[int]) -> Sizes:
+    def from_config(cls, config: ModelConfig, tp: int, batches: Sequence[int], lengths: Sequence[int]) -> Sizes:
         """Raises WorkloadError for a number of ranks, a batch or a length that cannot be, and where the model's
         positions hold none of the lengths; those that they do not hold are left out."""
-        rank = config.rank(tp)
+        rank = config.make_rank(tp)
         for what, values, most in (("batch", batches, BATCH_MAX), ("sequence length", lengths, UNBOUNDED)):
             wrong = [value for value in values if not 1 <= value <= most]
             if wrong or not values:
@@ -75,7 +75,7 @@ class Sizes:
         return cls(config, rank, tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(held)))
 
     @property
-    def shared(self) -> dict[str, Any]:
+    def shared_fields(self) -> dict[str, Any]:
         """What the workloads of attention over heads have in common."""
         heads = {"heads": self.rank.heads, "kv_heads": self.rank.kv_heads, "head_dim": self.config.head_dim}
         return {**heads, "dtype": self.config.dtype}
@@ -92,28 +92,28 @@ class Sizes:
         windows = self.config.windows
         return tuple(length for length in self.lengths if 0 in windows or length <= max(windows))
 
-    def windows(self, keys: int) -> tuple[int, ...]:
+    def list_windows(self, keys: int) -> tuple[int, ...]:
         """The windows of the kinds of layers over so many keys, 0 where a window is as long as they are."""
         return tuple(dict.fromkeys(window if window < keys else 0 for window in self.config.windows))
 
 
-def _prefill(sizes: Sizes) -> Iterator[Workload]:
+def _make_prefill(sizes: Sizes) -> Iterator[Workload]:
     value_dim = sizes.config.latent.value_dim if sizes.config.latent else 0
     for length in sizes.lengths:
-        for window in sizes.windows(length):
-            yield Prefill(1, length, causal=True, window=window, head_dim_v=value_dim, **sizes.shared)
+        for window in sizes.list_windows(length):
+            yield Prefill(1, length, causal=True, window=window, head_dim_v=value_dim, **sizes.shared_fields)
 
 
-def _decode(sizes: Sizes) -> Iterator[Workload]:
+def _make_decode(sizes: Sizes) -> Iterator[Workload]:
     config = sizes.config
     for length in sizes.lengths:
         for batch in sizes.batches:
-            for window in sizes.windows(length):
-                yield Decode(batch, length, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared)
+            for window in sizes.list_windows(length):
+                yield Decode(batch, length, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared_fields)
 
 
-def _block(sizes: Sizes) -> Iterator[Workload]:
-    layer = {"hidden": sizes.config.hidden, "bias": sizes.config.bias, **sizes.shared}
+def _make_block(sizes: Sizes) -> Iterator[Workload]:
+    layer = {"hidden": sizes.config.hidden, "bias": sizes.config.bias, **sizes.shared_fields}
     for length in sizes.full_lengths:
         yield Block(1, length, **layer)
     for length in sizes.full_lengths:
@@ -121,7 +121,7 @@ def _block(sizes: Sizes) -> Iterator[Workload]:
             yield Block(batch, 1, past=length - 1, **layer)
 
 
-def _rope(sizes: Sizes) -> Iterator[Workload]:
+def _make_rope(sizes: Sizes) -> Iterator[Workload]:
     config, rank, latent = sizes.config, sizes.rank, sizes.config.latent
     kv_heads, dim = (1, latent.rope_dim) if latent else (rank.kv_heads, config.head_dim)
     shapes = [*((1, length) for length in sizes.lengths), *((batch, 1) for batch in sizes.batches)]
@@ -137,13 +137,13 @@ def _rope(sizes: Sizes) -> Iterator[Workload]:
         )
 
 
-def _gemm(sizes: Sizes) -> Iterator[Workload]:
+def _make_gemm(sizes: Sizes) -> Iterator[Workload]:
     for rows, cold in sizes.tokens:
-        for columns, depth in _projections(sizes.config, sizes.rank, decoded=cold):
+        for columns, depth in _list_projections(sizes.config, sizes.rank, decoded=cold):
             yield Gemm(rows, columns, depth, sizes.config.dtype, "nt", cold)
 
 
-def _projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
+def _list_projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
     """(outputs, inputs) of the projections around attention on one rank.
 
     Latents of queries and of keys are projected to in one product, as vLLM does (fused_qkv_a_proj in its deepseek_v2).
@@ -163,55 +163,55 @@ def _projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tupl
     return [*first, *up, (config.hidden, rank.heads * latent.value_dim)]
 
 
-def _rmsnorm(sizes: Sizes) -> Iterator[Workload]:
+def _make_rmsnorm(sizes: Sizes) -> Iterator[Workload]:
     for rows, _ in sizes.tokens:
         yield RmsNorm(rows, sizes.config.hidden, sizes.config.dtype, residual=True)
 
 
-def _packed(lengths: Sequence[int]) -> tuple[int, ...]:
+def _pack_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
     """Sequences packed end to end: one of each length, or two where there is one length."""
     return tuple(lengths) if len(lengths) > 1 else tuple(lengths) * 2
 
 
-def _varlen(sizes: Sizes) -> Iterator[Workload]:
-    for window in sizes.windows(max(sizes.lengths)):
-        yield Varlen(_packed(sizes.lengths), causal=True, window=window, **sizes.shared)
+def _make_varlen(sizes: Sizes) -> Iterator[Workload]:
+    for window in sizes.list_windows(max(sizes.lengths)):
+        yield Varlen(_pack_lengths(sizes.lengths), causal=True, window=window, **sizes.shared_fields)
 
 
-def _mixed(sizes: Sizes) -> Iterator[Workload]:
+def _make_mixed(sizes: Sizes) -> Iterator[Workload]:
     """The shortest prompt in one step with the largest batch that is decoded at the greatest length."""
     config = sizes.config
     if config.dtype not in MIXED_DTYPES:
         return
     keys = max(sizes.lengths)
     step = f"q{min(sizes.lengths)}_{max(sizes.batches)}q1s{keys}"
-    for window in sizes.windows(keys):
-        yield Mixed(step, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared)
+    for window in sizes.list_windows(keys):
+        yield Mixed(step, window=window, cap=config.cap, sinks=config.sinks, **sizes.shared_fields)
 
 
-def _backward(sizes: Sizes) -> Iterator[Workload]:
+def _make_backward(sizes: Sizes) -> Iterator[Workload]:
     length = max(sizes.full_lengths, default=1)
     if length > 1:
-        yield Backward(1, length, causal=True, **sizes.shared)
+        yield Backward(1, length, causal=True, **sizes.shared_fields)
 
 
-def _varlen_backward(sizes: Sizes) -> Iterator[Workload]:
+def _make_varlen_backward(sizes: Sizes) -> Iterator[Workload]:
     if max(sizes.full_lengths, default=1) > 1:
-        yield VarlenBackward(_packed(sizes.full_lengths), causal=True, **sizes.shared)
+        yield VarlenBackward(_pack_lengths(sizes.full_lengths), causal=True, **sizes.shared_fields)
 
 
-def _mla(sizes: Sizes) -> Iterator[Workload]:
+def _make_mla(sizes: Sizes) -> Iterator[Workload]:
     latent = sizes.config.latent
     if latent is None:
         return
     for length in sizes.lengths:
-        yield _over_latents(sizes, latent, batch=1, seq=length, keys=length)
+        yield _make_latent_attention(sizes, latent, batch=1, seq=length, keys=length)
     for length in sizes.lengths:
         for batch in sizes.batches:
-            yield _over_latents(sizes, latent, batch=batch, seq=1, keys=length)
+            yield _make_latent_attention(sizes, latent, batch=batch, seq=1, keys=length)
 
 
-def _over_latents(sizes: Sizes, latent: Latent, *, batch: int, seq: int, keys: int) -> Mla:
+def _make_latent_attention(sizes: Sizes, latent: Latent, *, batch: int, seq: int, keys: int) -> Mla:
     return Mla(
         batch,
         seq,
@@ -226,8 +226,8 @@ def _over_latents(sizes: Sizes, latent: Latent, *, batch: int, seq: int, keys: i
     )
 
 
-def _stage(family: str) -> Callable[[Sizes], Iterator[Workload]]:
-    def built(sizes: Sizes) -> Iterator[Workload]:
+def _make_stage_builder(family: str) -> Callable[[Sizes], Iterator[Workload]]:
+    def build_stage(sizes: Sizes) -> Iterator[Workload]:
         config, rank = sizes.config, sizes.rank
         length = min(STAGED_PROMPT, config.positions)
         if length < 2 or not any(window == 0 or length <= window for window in config.windows):
@@ -238,27 +238,27 @@ def _stage(family: str) -> Callable[[Sizes], Iterator[Workload]]:
         elif family == "row_softmax":
             yield RowSoftmax(**rows, dtype=config.dtype, causal=True)
         elif family == "qk_scores":
-            yield QkScores(batch=1, seq_q=length, **sizes.shared)
+            yield QkScores(batch=1, seq_q=length, **sizes.shared_fields)
         else:
             dim = config.latent.value_dim if config.latent else config.head_dim
-            yield WeightedValues(batch=1, seq_q=length, causal=True, **{**sizes.shared, "head_dim": dim})
+            yield WeightedValues(batch=1, seq_q=length, causal=True, **{**sizes.shared_fields, "head_dim": dim})
 
-    return built
+    return build_stage
 
 
 BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
-    "prefill": _prefill,
-    "decode": _decode,
-    "block": _block,
-    "rope": _rope,
-    "gemm": _gemm,
-    "rmsnorm": _rmsnorm,
-    "varlen": _varlen,
-    "mixed": _mixed,
-    "backward": _backward,
-    "varlen_backward": _varlen_backward,
-    "mla": _mla,
-    **{family: _stage(family) for family in STAGES},
+    "prefill": _make_prefill,
+    "decode": _make_decode,
+    "block": _make_block,
+    "rope": _make_rope,
+    "gemm": _make_gemm,
+    "rmsnorm": _make_rmsnorm,
+    "varlen": _make_varlen,
+    "mixed": _make_mixed,
+    "backward": _make_backward,
+    "varlen_backward": _make_varlen_backward,
+    "mla": _make_mla,
+    **{family: _make_stage_builder(family) for family in STAGES},
 }
 """Family -> its workloads; a family that is not here is no part of an attention layer, or a project's own."""
 
@@ -266,17 +266,17 @@ BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
 def workloads_of(
     config: ModelConfig, family: str, tp: int, batches: Sequence[int], lengths: Sequence[int]
 ) -> list[Workload]:
-    """The workloads of a family on one of `tp` ranks, each once; empty where `why_none` gives the reason.
+    """The workloads of a family on one of `tp` ranks, each once; empty where `reason_no_workload` gives the reason.
 
-    Raises WorkloadError as `Sizes.of`.
+    Raises WorkloadError as `Sizes.from_config`.
     """
-    sizes = Sizes.of(config, tp, batches, lengths)
-    return [] if _refused(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
+    sizes = Sizes.from_config(config, tp, batches, lengths)
+    return [] if _reason_impossible(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
 
 
-def why_none(config: ModelConfig, family: str) -> str:
+def reason_no_workload(config: ModelConfig, family: str) -> str:
     """Why a family has no workload of this model, for a family that `workloads_of` gives none of."""
-    if reason := _refused(config, family):
+    if reason := _reason_impossible(config, family):
         return reason
     if family == "mla":
         return f"{config.model_type} has no latent attention"
@@ -287,7 +287,7 @@ def why_none(config: ModelConfig, family: str) -> str:
     return f"every layer has a window of {max(config.windows)} keys, shorter than the sequences, or these are too short"
 
 
-def _refused(config: ModelConfig, family: str) -> str:
+def _reason_impossible(config: ModelConfig, family: str) -> str:
     """Why the family cannot be of this model, whatever the lengths; empty where it can."""
     if family not in BUILDERS:
         return f"{family} is none of the families that a model's attention layers are measured by"

@@ -37,7 +37,7 @@ def page_counts(lengths: Sequence[int], page_size: int) -> list[int]:
     return [-(-length // page_size) for length in lengths]
 
 
-def pages_of(lengths: Sequence[int], page_size: int) -> int:
+def count_pages(lengths: Sequence[int], page_size: int) -> int:
     """Pages of the cache: those that sequences own, and one that none does."""
     return sum(page_counts(lengths, page_size)) + 1
 
@@ -50,7 +50,7 @@ def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: 
     import torch
 
     counts = page_counts(lengths, page_size)
-    order = list(range(pages_of(lengths, page_size)))
+    order = list(range(count_pages(lengths, page_size)))
     random.Random(seed).shuffle(order)
     spare = order.pop()
     rows, first = [], 0
@@ -85,7 +85,7 @@ def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -
     return dequantise(stored, scale, torch.promote_types(dtype, torch.float32)).to(dtype)
 
 
-def poison(dtype: torch.dtype) -> float:
+def poison_value(dtype: torch.dtype) -> float:
     """What unowned slots hold: POISON, or the largest value of an 8-bit format."""
     names = [name for name, torch_name in TORCH_DTYPES.items() if str(dtype) == f"torch.{torch_name}"]
     return FORMATS[names[0]].largest_finite if names and names[0] in FORMATS else POISON
@@ -97,21 +97,21 @@ def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
 
     slots = torch.arange(dense.shape[1], device=dense.device)
     ends = torch.tensor(lengths, device=dense.device)
-    filled = torch.full((), poison(dense.dtype), device=dense.device).to(dense.dtype)
-    _bits(dense)[slots[None, :] >= ends[:, None]] = _bits(filled)
+    filled = torch.full((), poison_value(dense.dtype), device=dense.device).to(dense.dtype)
+    _as_bytes(dense)[slots[None, :] >= ends[:, None]] = _as_bytes(filled)
 
 
 def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, page_size: int) -> torch.Tensor:
-    """Keys or values (B, S, Hk, D), as stored, S at least the longest -> a cache of `pages_of` pages."""
+    """Keys or values (B, S, Hk, D), as stored, S at least the longest -> a cache of `count_pages` pages."""
     import torch
 
-    pages = pages_of(lengths, page_size)
-    filled = torch.full((), poison(dense.dtype), device=dense.device).to(dense.dtype)
+    pages = count_pages(lengths, page_size)
+    filled = torch.full((), poison_value(dense.dtype), device=dense.device).to(dense.dtype)
     cache = filled.expand(pages, page_size, *dense.shape[2:]).contiguous()
     for b, count in enumerate(page_counts(lengths, page_size)):
         owned = filled.expand(count * page_size, *dense.shape[2:]).contiguous()
         owned[: lengths[b]] = dense[b, : lengths[b]]
-        _bits(cache)[table[b, :count].long()] = _bits(owned).view(count, page_size, *dense.shape[2:])
+        _as_bytes(cache)[table[b, :count].long()] = _as_bytes(owned).view(count, page_size, *dense.shape[2:])
     return cache
 
 
@@ -121,7 +121,7 @@ def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     One torch operator, without reading the device from the host, so that it can be part of a timed call.
     """
     batch, per_sequence = table.shape
-    taken = _bits(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
+    taken = _as_bytes(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
     return taken.view(cache.dtype)
 
 
@@ -142,10 +142,10 @@ def require_block_table(block_table: torch.Tensor, seq_lens: torch.Tensor, pages
     import torch
 
     if block_table.dim() != 2 or block_table.dtype != torch.int32:
-        raise UsageError(f"block_table must be int32 (B, pages_per_sequence), got {_described(block_table)}")
+        raise UsageError(f"block_table must be int32 (B, pages_per_sequence), got {_format_tensor(block_table)}")
     batch, per_sequence = block_table.shape
     if seq_lens.shape != (batch,) or seq_lens.dtype != torch.int32:
-        raise UsageError(f"seq_lens must be int32 ({batch},) as block_table has rows, got {_described(seq_lens)}")
+        raise UsageError(f"seq_lens must be int32 ({batch},) as block_table has rows, got {_format_tensor(seq_lens)}")
     lengths = seq_lens.cpu()
     room = per_sequence * page_size
     _require_range("seq_lens", lengths, (lengths < 1) | (lengths > room), f"1 to {room}, {per_sequence} pages")
@@ -161,11 +161,11 @@ def _require_range(name: str, values: torch.Tensor, wrong: torch.Tensor, allowed
         raise UsageError(f"{name}[{entry}] is {int(values[index])}, allowed is {allowed}")
 
 
-def _described(tensor: torch.Tensor) -> str:
+def _format_tensor(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as bytes for 8-bit formats, which torch does not index on every device."""
     import torch
 

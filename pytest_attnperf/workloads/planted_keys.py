@@ -63,7 +63,7 @@ Task = tuple[range, int]
 """(rows that may carry it, key)."""
 
 
-def edges(length: int) -> list[int]:
+def list_edges(length: int) -> list[int]:
     """Positions at edges of a sequence, at most 26, ordered: 0, the last, both sides of tile edges."""
     found = {0, length - 1}
     for tile in TILES:
@@ -72,7 +72,7 @@ def edges(length: int) -> list[int]:
     return sorted(found)
 
 
-def plans(
+def make_plans(
     seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0, reach: int = 0
 ) -> list[list[Plant]]:
     """Sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
@@ -84,8 +84,8 @@ def plans(
     """
     rng = random.Random(seed)
     mask = _Mask(seq_q, seq_kv, causal, window, reach or seq_q + seq_kv)
-    seen = _seen(mask)
-    limits, beyond = ([_pinned(mask, step) for step in (0, 1)]) if causal else ([], [])
+    seen = _list_seen_tasks(mask)
+    limits, beyond = ([_list_pinned_tasks(mask, step) for step in (0, 1)]) if causal else ([], [])
     sides = [(limits, []), (beyond, beyond)] if causal and lanes > 1 else [(limits + beyond, beyond)]
     count = math.ceil((len(seen) + max(sum(map(len, side)) for side, _ in sides)) / len(mask.rows))
     made = [_plans_of_side(mask, seen, side, first, count, lanes, rng) for side, first in sides]
@@ -93,7 +93,7 @@ def plans(
     return [plan for together in zip(*made, strict=True) for plan in together]
 
 
-def plant(
+def plant_keys(
     q: torch.Tensor,
     k: torch.Tensor,
     *,
@@ -120,7 +120,7 @@ def plant(
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
     group = heads // k.shape[2]
-    made = _by_lane(seq_q, seq_kv, batch, heads, causal=causal, seed=seed, window=window, slopes=slopes)
+    made = _group_by_lane(seq_q, seq_kv, batch, heads, causal=causal, seed=seed, window=window, slopes=slopes)
     chosen = [(lanes, plan) for lanes, plan in made if lanes and plan]
     shift = 0.0 if bias is None else 0.5 - PLANTED_BIAS
     ordinary = math.log(min(seq_kv, window or seq_kv)) + MARGIN + shift
@@ -130,12 +130,12 @@ def plant(
         for lanes, plan in chosen
     ]
     highest = max(itertools.chain(*above))
-    stretch = _stretch(highest, head_dim)
+    stretch = _compute_stretch(highest, head_dim)
     keys = sorted({item.key for _, plan in made for item in plan})
     k[:, keys] *= stretch * math.sqrt(head_dim) / k[:, keys].norm(dim=-1, keepdim=True)
     unit = stretch * stretch * math.sqrt(head_dim)
     planted = [
-        (lane, item.row, item.key, _target(level, highest, head_dim) / unit)
+        (lane, item.row, item.key, _compute_target(level, highest, head_dim) / unit)
         for (lanes, plan), levels in zip(chosen, above, strict=True)
         for item, level in zip(plan, levels, strict=True)
         for lane in lanes
@@ -146,7 +146,7 @@ def plant(
     q[b, row, h] = k[b, key, h // group] * torch.tensor(targets).to(q.device)[:, None]
     if bias is not None:
         bias[h, row, key] = PLANTED_BIAS
-    if loud and loud_rows.chosen(seed, batch * heads * seq_q):
+    if loud and loud_rows.has_loud_row(seed, batch * heads * seq_q):
         _make_loud(q, k, chosen, mask, seed=seed, above=REACH_NATS if slopes else 0.0)
 
 
@@ -162,19 +162,23 @@ def _make_loud(
     """Make the first of a few planted rows loud that can be: one that sees its planted key, and is near to no third."""
     rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
     seen = [
-        (lane, item) for lanes, plan in chosen for item in plan if item.key in mask.seen(item.row) for lane in lanes
+        (lane, item)
+        for lanes, plan in chosen
+        for item in plan
+        if item.key in mask.keys_seen(item.row)
+        for lane in lanes
     ]
     for lane, item in rng.sample(seen, min(len(seen), LOUD_TRIES)):
         b, h = divmod(lane, heads)
-        second = loud_rows.beside(item.key, mask.seen(item.row))
+        second = loud_rows.find_neighbour(item.key, mask.keys_seen(item.row))
         pair = [item.key] if second is None else [item.key, second]
         keys = k[b, :, h // (heads // k.shape[2])]
-        if (row := loud_rows.query(keys, pair, head_dim**-0.5, above)) is not None:
+        if (row := loud_rows.make_query(keys, pair, head_dim**-0.5, above)) is not None:
             q[b, item.row, h] = row
             return
 
 
-def _by_lane(
+def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
     """(lanes, their plan), also of plans for which there is no lane; lane = batch index * heads + head.
@@ -187,7 +191,7 @@ def _by_lane(
         kinds = [(seed + head, max(1, int(REACH_NATS / slopes[head])), lanes[head::heads]) for head in range(heads)]
     found = []
     for own_seed, reach, lanes in kinds:
-        made = plans(seq_q, seq_kv, causal=causal, seed=own_seed, lanes=len(lanes), window=window, reach=reach)
+        made = make_plans(seq_q, seq_kv, causal=causal, seed=own_seed, lanes=len(lanes), window=window, reach=reach)
         found += [(list(lanes[number :: len(made)]), plan) for number, plan in enumerate(made)]
     return found
 
@@ -218,7 +222,7 @@ def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[sli
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
     """(t, c) of `plant` without ALiBi or bias: the score of a planted key, and its length in units of sqrt(D)."""
     above = math.log(keys_seen) + MARGIN
-    return _target(above, above, head_dim), _stretch(above, head_dim)
+    return _compute_target(above, above, head_dim), _compute_stretch(above, head_dim)
 
 
 def _effective_dim(highest: float, head_dim: int) -> float:
@@ -226,12 +230,12 @@ def _effective_dim(highest: float, head_dim: int) -> float:
     return max(float(head_dim), 2.5 * highest)
 
 
-def _stretch(highest: float, head_dim: int) -> float:
+def _compute_stretch(highest: float, head_dim: int) -> float:
     """The length of a planted key in units of sqrt(D), for the highest of all scores to come."""
     return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
 
 
-def _target(above: float, highest: float, head_dim: int) -> float:
+def _compute_target(above: float, highest: float, head_dim: int) -> float:
     """The score t of a planted key that lies `above` + t^2 / 2 c^2 D."""
     effective = _effective_dim(highest, head_dim)
     return effective - math.sqrt(effective * effective - 2.0 * effective * above)
@@ -268,7 +272,7 @@ class _Mask:
         first = max(0, own if self.causal else own - self.reach)
         return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
 
-    def seen(self, row: int) -> range:
+    def keys_seen(self, row: int) -> range:
         """Keys that a row sees."""
         last = min(row + self.offset, self.seq_kv - 1) if self.causal else self.seq_kv - 1
         return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
@@ -276,7 +280,7 @@ class _Mask:
     def alibi_logsum(self, item: Plant, slope: float) -> float:
         """How far ALiBi takes a planted key down, and the logarithm of the sum of what it leaves of all seen keys."""
         position = item.row + self.offset
-        return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.seen(item.row)))
+        return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.keys_seen(item.row)))
 
 
 def _plans_of_side(
@@ -305,7 +309,7 @@ def _plans_of_side(
         rng.shuffle(tasks)
     reserved = {rows.start for rows, _ in pinned}
     starts = [number * len(tasks) // count for number in range(count)]
-    return [_place(tasks[start:] + tasks[:start], len(mask.rows), reserved, rng) for start in starts]
+    return [_place_tasks(tasks[start:] + tasks[:start], len(mask.rows), reserved, rng) for start in starts]
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
@@ -318,14 +322,14 @@ def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> li
     return chosen
 
 
-def _seen(mask: _Mask) -> list[Task]:
+def _list_seen_tasks(mask: _Mask) -> list[Task]:
     """(rows that see the key, key) for every edge of the keys, in order."""
     first = mask.first_key
-    keys = set(edges(mask.seq_kv)) | {first + key for key in edges(mask.seq_kv - first)}
+    keys = set(list_edges(mask.seq_kv)) | {first + key for key in list_edges(mask.seq_kv - first)}
     return [(rows, key) for key in sorted(keys) if (rows := mask.rows_seeing(key))]
 
 
-def _pinned(mask: _Mask, beyond: int) -> list[list[Task]]:
+def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
     """(the one row, key) at edges of the rows and of the keys: the last key seen and, with a window, the first one.
 
     They are listed by kind. With `beyond` 1 the keys are their neighbours, which the row does not see.
@@ -333,13 +337,13 @@ def _pinned(mask: _Mask, beyond: int) -> list[list[Task]]:
     kinds = []
     limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
     for limit, outwards in [(limit, outwards) for limit, outwards in limits if -limit < mask.reach]:
-        rows = set(edges(mask.seq_q)) | {key - mask.offset - limit for key in edges(mask.seq_kv)}
+        rows = set(list_edges(mask.seq_q)) | {key - mask.offset - limit for key in list_edges(mask.seq_kv)}
         keys = ((row, row + mask.offset + limit + beyond * outwards) for row in sorted(rows) if row in mask.rows)
         kinds.append([(range(row, row + 1), key) for row, key in keys if 0 <= key < mask.seq_kv])
     return kinds
 
 
-def _place(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
+def _place_tasks(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
     """Give each task a free row of its range, in order, until the rows are used up; tasks without one are left out.
 
     room       rows there are

@@ -57,7 +57,7 @@ class SplitInputs:
     bias: torch.Tensor | None
 
     @property
-    def added(self) -> attention_math.Added:
+    def added_terms(self) -> attention_math.Added:
         """What is added to the scaled scores."""
         return attention_math.Added(self.slopes, self.bias)
 
@@ -215,13 +215,13 @@ class Prefill(FamilyWorkload):
         keys = self.batch * self.keys_seen * self.kv_heads
         narrow, wide = DTYPE_BYTES[self.dtype], DTYPE_BYTES[OUT_DTYPES[self.dtype]]
         read = q_rows * self.head_dim * (wide if self.int8 == "kv8" else narrow)
-        read += keys * (self.head_dim + self.head_dim_v) * narrow + len(self.scaled) * _SCALE_BYTES
+        read += keys * (self.head_dim + self.head_dim_v) * narrow + len(self.scaled_names) * _SCALE_BYTES
         read += self.heads * (self.visible_pairs * wide * self.bias + _SLOPE_BYTES * self.alibi)
         written = out_rows * (self.head_dim_v * wide + _LSE_BYTES * self.lse)
         return float(read + written)
 
     @property
-    def scaled(self) -> tuple[str, ...]:
+    def scaled_names(self) -> tuple[str, ...]:
         """Which of q, k and v have a scale, in the order of the inputs."""
         if self.dtype not in QUANTISED:
             return ()
@@ -262,7 +262,7 @@ class Prefill(FamilyWorkload):
         q, k, v, *bias = (torch.randn(shape, generator=generator, device=device) for shape in shapes)
         slopes = attention_math.alibi_slopes(self.heads) if self.alibi else ()
         if planted:
-            planted_keys.plant(
+            planted_keys.plant_keys(
                 q,
                 k,
                 causal=self.causal,
@@ -270,19 +270,19 @@ class Prefill(FamilyWorkload):
                 window=self.window,
                 slopes=slopes,
                 bias=bias[0] if bias else None,
-                loud=loud_rows.bears(self.dtype, lse=self.lse),
+                loud=loud_rows.can_have_loud_row(self.dtype, lse=self.lse),
             )
         wide: torch.dtype = getattr(torch, TORCH_DTYPES[OUT_DTYPES[self.dtype]])
         further = [torch.tensor(slopes, device=device)] if slopes else [matrix.to(wide) for matrix in bias]
-        return (*_stored(q, k, v, self.dtype, self.scaled), *further)
+        return (*_store_inputs(q, k, v, self.dtype, self.scaled_names), *further)
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
         """The same tensors by what they are."""
-        count = 3 + len(self.scaled)
+        count = 3 + len(self.scaled_names)
         further = inputs[count:]
         return SplitInputs(
             qkv=(inputs[0], inputs[1], inputs[2]),
-            scales=dict(zip(self.scaled, inputs[3:count], strict=True)),
+            scales=dict(zip(self.scaled_names, inputs[3:count], strict=True)),
             slopes=further[0] if self.alibi else None,
             bias=further[0] if self.bias else None,
         )
@@ -293,26 +293,31 @@ class Prefill(FamilyWorkload):
         Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
         """
         split = self.split_inputs(inputs)
-        return attention_math.reference(
-            *split.qkv, causal=self.causal, lse=self.lse, window=self.window, scales=split.scales, added=split.added
+        return attention_math.compute_reference(
+            *split.qkv,
+            causal=self.causal,
+            lse=self.lse,
+            window=self.window,
+            scales=split.scales,
+            added=split.added_terms,
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
         split = self.split_inputs(inputs)
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
-        return attention_math.plain(
+        return attention_math.compute_plain(
             *split.qkv,
             causal=self.causal,
             lse=self.lse,
             window=self.window,
             scales=split.scales,
-            added=split.added,
+            added=split.added_terms,
             how=how,
         )
 
 
-def _stored(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
+def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
     """q, k and v in a workload's dtype, and the scales (1,) of those named in `scaled`, in this order.
 
     What is not scaled is stored in OUT_DTYPES of an 8-bit dtype.

@@ -11,7 +11,7 @@ from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_stages
 from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, ProductStage
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
-from pytest_attnperf.workloads.row_shape import edges
+from pytest_attnperf.workloads.row_shape import list_edges
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ class QkScores(ProductStage):
     Raises WorkloadError also for a single dimension.
     """
 
-    grammar = attention_stages.grammar("qk_scores", product=True)
+    grammar = attention_stages.make_grammar("qk_scores", product=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,39 +75,39 @@ class QkScores(ProductStage):
             for seq, heads in ((self.seq_q, self.heads), (self.seq_kv, self.kv_heads))
         )
         if planted:
-            _plant(q, seed)
-            _plant(k, seed)
+            _plant_dimensions(q, seed)
+            _plant_dimensions(k, seed)
         return q.to(self.stored_as), k.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
-        return self._scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
+        return self._compute_scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """Multiplied and scaled in the dtype, f32 without TF32, then fp32."""
         import torch
 
-        return self._scores(inputs, self.stored_as, torch.float32)
+        return self._compute_scores(inputs, self.stored_as, torch.float32)
 
-    def _scores(self, inputs: Tensors, dtype: torch.dtype, out: torch.dtype) -> Outputs:
+    def _compute_scores(self, inputs: Tensors, dtype: torch.dtype, out: torch.dtype) -> Outputs:
         import torch
 
         q, k = inputs
         scores = torch.empty((self.batch, self.heads, self.seq_q, self.seq_kv), dtype=out, device=q.device)
         with torch.no_grad(), full_fp32_matmul():
-            for b, heads, kv_head in self.lanes():
+            for b, heads, kv_head in self.iterate_lanes():
                 queries = q[b, :, heads].transpose(0, 1).to(dtype)  # (group, Sq, D)
                 product = torch.matmul(queries, k[b, :, kv_head].to(dtype).T)
                 scores[b, heads] = product.mul_(1.0 / math.sqrt(self.head_dim))
         return {"scores": scores}
 
 
-def _plant(x: torch.Tensor, seed: int) -> None:
+def _plant_dimensions(x: torch.Tensor, seed: int) -> None:
     """Set one dimension of every row of x (B, S, heads, D) so that two such make up PLANTED_SCORE, in place."""
     import torch
 
     seq, head_dim = x.shape[1], x.shape[3]
-    *others, last = edges(head_dim)
+    *others, last = list_edges(head_dim)
     random.Random(seed).shuffle(others)
     # The first token plants the last dimension for odd seeds, so that a short sequence has it too.
     order = [last, *others] if seed % 2 else [*others, last]

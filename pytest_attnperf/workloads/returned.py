@@ -16,7 +16,7 @@ OUT = "out"
 """Name of a single result, and what the names of several without names of their own begin with."""
 
 
-def named_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
+def name_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
     """Name the results of a call; None is left out, wherever it stands.
 
     A tensor is 'out'; those of a tuple, list or other sequence are 'out0', 'out1' ... by their place; those of a dict,
@@ -26,11 +26,11 @@ def named_outputs(returned: Any, device: torch.device | str | None = None, *, ke
     Python numbers become tensors of their own on `device`, in torch's default type. Anything else is given as it is,
     for the caller to refuse.
     """
-    named = dict(_named(OUT, "", returned, device))
-    return named if keep_graph else {name: detached(value) for name, value in named.items()}
+    named = dict(_name_tensors(OUT, "", returned, device))
+    return named if keep_graph else {name: detach_tensor(value) for name, value in named.items()}
 
 
-def detached(value: Any) -> Any:
+def detach_tensor(value: Any) -> Any:
     """A tensor or parameter without its autograd graph, in the same memory; anything else as it is.
 
     What a custom autograd function returned as a view may not even be read once its memory has been written to by
@@ -65,7 +65,7 @@ def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
     return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
-def _named(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
+def _name_tensors(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
     """Pairs of name and tensor. `within` is the name of what holds `value`, '' at the top."""
     import torch
 
@@ -75,11 +75,11 @@ def _named(name: str, within: str, value: Any, device: torch.device | str | None
     if parts is not None:
         for key, part in parts.items():
             path = f"{within}.{key}" if within else str(key)
-            yield from _named(path, path, part, device)
+            yield from _name_tensors(path, path, part, device)
     elif isinstance(value, (tuple, list)):
         for number, part in enumerate(elements_of(value)):
             path = f"{name}{number}"
-            yield from _named(path, path, part, device)
+            yield from _name_tensors(path, path, part, device)
     elif isinstance(value, (bool, int, float)):
         yield name, torch.tensor(value, dtype=_dtype_of(value), device=device)
     else:

@@ -29,7 +29,7 @@ class RmsNorm(RowProblem):
     Outputs are 'out' (R, C) and with `residual` 'residual_out' (R, C), the sum. It is timed cold.
     """
 
-    grammar = row_shape.grammar("rmsnorm", ("residual",))
+    grammar = row_shape.make_grammar("rmsnorm", ("residual",))
 
     residual: bool = False
 
@@ -60,7 +60,7 @@ class RmsNorm(RowProblem):
         weight = 1.0 + 0.2 * torch.randn(self.columns, generator=generator, device=device)
         if planted:
             # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
-            row_shape.plant(x, 2.0 * math.sqrt(self.columns * len(shapes)), seed)
+            row_shape.plant_columns(x, 2.0 * math.sqrt(self.columns * len(shapes)), seed)
             small = row_shape.row_numbers(x, seed) % 4 == 3
             for tensor in (x, *residual):
                 tensor *= torch.where(small, math.sqrt(EPS), 1.0)
@@ -74,10 +74,10 @@ class RmsNorm(RowProblem):
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
             summed = x.to(dtype) + residual[0].to(dtype) if residual else x.to(dtype)
-            out = normalised(summed) * weight.to(dtype)
+            out = normalise_rows(summed) * weight.to(dtype)
             return {"out": out, "residual_out": summed} if residual else {"out": out}
 
-        return row_shape.chunked(of_rows, x, tuple(residual))
+        return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """As models write it: the sum rounded as it is stored, the norm of that in fp32, rounded, times weight."""
@@ -85,13 +85,13 @@ class RmsNorm(RowProblem):
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
             summed = x + residual[0] if residual else x
-            out = normalised(summed.float()).to(summed.dtype) * weight
+            out = normalise_rows(summed.float()).to(summed.dtype) * weight
             return {"out": out, "residual_out": summed} if residual else {"out": out}
 
-        return row_shape.chunked(of_rows, inputs[0], inputs[1:-1])
+        return row_shape.compute_in_chunks(of_rows, inputs[0], inputs[1:-1])
 
 
-def normalised(x: torch.Tensor) -> torch.Tensor:
+def normalise_rows(x: torch.Tensor) -> torch.Tensor:
     """Rows of x (R, C) over the root of their mean square plus eps, in the dtype of x."""
     import torch
 

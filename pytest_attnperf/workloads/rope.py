@@ -109,11 +109,11 @@ class Rope(FamilyWorkload):
         q, k, cos, sin = inputs
         dtype = reference_dtype((q, k))
 
-        def whole(x: torch.Tensor) -> torch.Tensor:
+        def rotate_all(x: torch.Tensor) -> torch.Tensor:
             rotated = (rotate(one.to(dtype), cos.to(dtype), sin.to(dtype), self.interleaved) for one in x)
             return torch.stack(list(rotated))
 
-        return {"q": whole(q), "k": whole(k)}
+        return {"q": rotate_all(q), "k": rotate_all(k)}
 
     def plain(self, inputs: Tensors) -> Outputs:
         """With the tables in fp32, as they are given, so products and sums are fp32, and rounded once."""
@@ -121,10 +121,10 @@ class Rope(FamilyWorkload):
 
         q, k, cos, sin = inputs
 
-        def whole(x: torch.Tensor) -> torch.Tensor:
+        def rotate_all(x: torch.Tensor) -> torch.Tensor:
             return torch.stack([rotate(one.float(), cos, sin, self.interleaved).to(x.dtype) for one in x])
 
-        return {"q": whole(q), "k": whole(k)}
+        return {"q": rotate_all(q), "k": rotate_all(k)}
 
 
 def require_pairs(family: str, head_dim: int) -> None:

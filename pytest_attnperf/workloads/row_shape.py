@@ -28,7 +28,7 @@ CHUNK_ELEMENTS = 2**24
 SMALLEST_TILE = 16
 
 
-def grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
+def make_grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
     """Of a family over rows: r rows, c columns, a dtype and flags."""
     return Grammar(
         family=family,
@@ -75,7 +75,7 @@ class RowProblem(FamilyWorkload):
         return self.rows * self.columns
 
 
-def edges(columns: int) -> list[int]:
+def list_edges(columns: int) -> list[int]:
     """Columns at edges of tiles, ordered: 0, the last, both sides of the first and last multiple of 16, 32, 64 ..."""
     found = {0, columns - 1}
     tile = SMALLEST_TILE
@@ -88,14 +88,14 @@ def edges(columns: int) -> list[int]:
 
 def planted_columns(rows: int, columns: int, seed: int) -> list[int]:
     """The column that each row's plant is in: the last one and then the edges in an order that the seed decides."""
-    *others, last = edges(columns)
+    *others, last = list_edges(columns)
     random.Random(seed).shuffle(others)
     order = [last, *others]
     first = 0 if seed % 2 else len(order) // 2  # of a single row too, seeds plant different columns
     return [order[(first + row) % len(order)] for row in range(rows)]
 
 
-def plant(x: torch.Tensor, value: float, seed: int) -> None:
+def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
     """Set the planted column of every row of x (R, C) to `value`, in place."""
     import torch
 
@@ -111,15 +111,15 @@ def row_numbers(x: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.arange(x.shape[0], device=x.device)[:, None] + seed
 
 
-def chunked(compute: Callable[..., Outputs], x: torch.Tensor, others: Tensors) -> Outputs:
+def compute_in_chunks(compute: Callable[..., Outputs], x: torch.Tensor, others: Tensors) -> Outputs:
     """`compute(rows of x, rows of each of others)` over stretches of rows, joined, so that memory is bounded."""
     import torch
 
-    parts = [compute(*held) for held in _stretches((x, *others))]
+    parts = [compute(*held) for held in _iterate_chunks((x, *others))]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _stretches(tensors: Tensors) -> Iterator[Tensors]:
+def _iterate_chunks(tensors: Tensors) -> Iterator[Tensors]:
     rows, columns = tensors[0].shape
     length = max(1, CHUNK_ELEMENTS // columns)
     for first in range(0, rows, length):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import attention_stages
 from pytest_attnperf.workloads.attention_stages import SCORE_BYTES, AttentionStage
-from pytest_attnperf.workloads.row_shape import edges
+from pytest_attnperf.workloads.row_shape import list_edges
 from pytest_attnperf.workloads.softmax import FLOPS_PER_ELEMENT, MARGIN, SHIFT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RowSoftmax(AttentionStage):
     them. A single key, whose weight is 1 whatever its score, is refused.
     """
 
-    grammar = attention_stages.grammar("row_softmax", flags=("causal",))
+    grammar = attention_stages.make_grammar("row_softmax", flags=("causal",))
 
     causal: bool = False
 
@@ -68,7 +68,7 @@ class RowSoftmax(AttentionStage):
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        return (drawn_scores(self, generator, seed, causal=self.causal, planted=planted),)
+        return (draw_scores(self, generator, seed, causal=self.causal, planted=planted),)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, on a GPU fp32 for weights of 16 bits; a sequence at a time."""
@@ -76,15 +76,17 @@ class RowSoftmax(AttentionStage):
 
         wide = inputs[0].device.type == "cpu" or self.dtype == "f32"
         dtype = torch.float64 if wide else torch.float32
-        weights = _by_sequence(self, inputs[0], dtype, self.causal, lambda part: torch.softmax(part.to(dtype), dim=-1))
+        weights = _compute_by_sequence(
+            self, inputs[0], dtype, self.causal, lambda part: torch.softmax(part.to(dtype), dim=-1)
+        )
         return {"weights": weights}
 
     def plain(self, inputs: Tensors) -> Outputs:
         """torch.softmax in fp32, which scores are, rounded once."""
-        return {"weights": plain_weights(self, inputs[0], causal=self.causal)}
+        return {"weights": compute_plain_weights(self, inputs[0], causal=self.causal)}
 
 
-def drawn_scores(
+def draw_scores(
     stage: AttentionStage, generator: torch.Generator, seed: int, *, causal: bool, planted: bool
 ) -> torch.Tensor:
     """Scores (B, H, Sq, Skv) in fp32, as `RowSoftmax.make_inputs` states them, for any stage of that shape."""
@@ -93,20 +95,20 @@ def drawn_scores(
     shape = (stage.batch, stage.heads, stage.seq_q, stage.seq_kv)
     scores = torch.randn(shape, generator=generator, device=generator.device)
     if planted:
-        _plant(stage, scores, seed, causal)
+        _plant_scores(stage, scores, seed, causal)
     if causal:
-        scores.masked_fill_(stage.hidden(scores.device), float("-inf"))
+        scores.masked_fill_(stage.hidden_keys(scores.device), float("-inf"))
     return scores
 
 
-def plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
+def compute_plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
     """torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; 0 for rows that see no key."""
     import torch
 
-    return _by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))
+    return _compute_by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))
 
 
-def _by_sequence(
+def _compute_by_sequence(
     stage: AttentionStage,
     scores: torch.Tensor,
     dtype: torch.dtype,
@@ -123,7 +125,7 @@ def _by_sequence(
     return weights
 
 
-def _plant(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
+def _plant_scores(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
     """In place: rows take the last key they see and the edges before it in turn, from one that the seed decides.
 
     Under a causal mask every other row takes the last key it sees: few rows see the last keys of all.
@@ -134,7 +136,7 @@ def _plant(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool)
     seen = torch.full_like(rows, stage.seq_kv)
     if causal:
         seen = rows % stage.seq_q + 1 + (stage.seq_kv - stage.seq_q)
-    places = torch.tensor(edges(stage.seq_kv), device=scores.device)
+    places = torch.tensor(list_edges(stage.seq_kv), device=scores.device)
     before = torch.searchsorted(places, (seen - 1).clamp(min=0))  # how many edges are before the last key seen
     turn = (rows + random.Random(seed).randrange(len(places))) % (before + 1)
     if causal:

@@ -49,13 +49,13 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     return tuple(length for count, length in runs for _ in range(count))
 
 
-def lengths_text(lengths: Sequence[int]) -> str:
+def format_lengths(lengths: Sequence[int]) -> str:
     """The one word that `parse_lengths` reads these lengths from; equal lengths in a row are written with a count."""
     runs = ((length, len(list(run))) for length, run in itertools.groupby(lengths))
     return "_".join(f"{count}x{length}" if count > 1 else str(length) for length, count in runs)
 
 
-def grammar(
+def make_grammar(
     family: str,
     *,
     flags: tuple[str, ...],
@@ -103,8 +103,8 @@ class PackedSequences(FamilyWorkload):
     causal: bool = False
 
     def _fill_in(self) -> None:
-        self._set("seqs_q", tuple(self.seqs_q))
-        self._set("seqs_kv", tuple(self.seqs_kv) or self.seqs_q)
+        self._set_field("seqs_q", tuple(self.seqs_q))
+        self._set_field("seqs_kv", tuple(self.seqs_kv) or self.seqs_q)
         super()._fill_in()
 
     def _require_lengths(self) -> None:
@@ -117,8 +117,8 @@ class PackedSequences(FamilyWorkload):
             )
 
     def _first_words(self) -> list[str]:
-        keys = [f"kv{lengths_text(self.seqs_kv)}"] if self.seqs_kv != self.seqs_q else []
-        return [f"q{lengths_text(self.seqs_q)}", *keys]
+        keys = [f"kv{format_lengths(self.seqs_kv)}"] if self.seqs_kv != self.seqs_q else []
+        return [f"q{format_lengths(self.seqs_q)}", *keys]
 
     @property
     def batch(self) -> int:
@@ -137,23 +137,23 @@ class PackedSequences(FamilyWorkload):
 
     def definition(self) -> dict[str, Any]:
         """Every field but those that go unsaid while they are off (lengths as text), and the conventions."""
-        texts = {name: lengths_text(getattr(self, name)) for name in _LENGTHS.values()}
+        texts = {name: format_lengths(getattr(self, name)) for name in _LENGTHS.values()}
         return super().definition() | texts
 
-    def slices(self) -> Iterator[tuple[slice, slice]]:
+    def iterate_slices(self) -> Iterator[tuple[slice, slice]]:
         """(rows of q, rows of k) of every sequence."""
-        ends = (itertools.pairwise(offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
+        ends = (itertools.pairwise(list_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
         for rows, keys in zip(*ends, strict=True):
             yield slice(*rows), slice(*keys)
 
-    def _offsets(self, device: str) -> Iterator[torch.Tensor]:
+    def _make_offsets(self, device: str) -> Iterator[torch.Tensor]:
         """cu_seqlens_q and cu_seqlens_k."""
         import torch
 
         for lengths in (self.seqs_q, self.seqs_kv):
-            yield torch.tensor(offsets(lengths), dtype=torch.int32, device=device)
+            yield torch.tensor(list_offsets(lengths), dtype=torch.int32, device=device)
 
 
-def offsets(lengths: Sequence[int]) -> list[int]:
+def list_offsets(lengths: Sequence[int]) -> list[int]:
     """Where every sequence begins, and where the last one ends."""
     return [0, *itertools.accumulate(lengths)]

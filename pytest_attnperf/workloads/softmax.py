@@ -28,7 +28,7 @@ class Softmax(RowProblem):
     Input is (x,), (R, C), contiguous; output is 'out' (R, C). It is timed cold. A single column is refused.
     """
 
-    grammar = row_shape.grammar("softmax")
+    grammar = row_shape.make_grammar("softmax")
     columns_min = 2
     """The softmax of one column is 1."""
 
@@ -51,7 +51,7 @@ class Softmax(RowProblem):
         x = torch.randn((self.rows, self.columns), generator=generator, device=device)
         if planted:
             # The expected sum of the others' exponentials is C exp(1/2).
-            row_shape.plant(x, math.log(self.columns) + 0.5 + MARGIN, seed)
+            row_shape.plant_columns(x, math.log(self.columns) + 0.5 + MARGIN, seed)
             x += (row_shape.row_numbers(x, seed) % 3 - 1) * SHIFT
         return (x.to(self.stored_as),)
 
@@ -60,7 +60,7 @@ class Softmax(RowProblem):
         import torch
 
         dtype = reference_dtype(inputs)
-        return row_shape.chunked(lambda x: {"out": torch.softmax(x.to(dtype), dim=-1)}, inputs[0], ())
+        return row_shape.compute_in_chunks(lambda x: {"out": torch.softmax(x.to(dtype), dim=-1)}, inputs[0], ())
 
     def plain(self, inputs: Tensors) -> Outputs:
         """torch.softmax in the working dtype, which sums in fp32 and rounds once."""

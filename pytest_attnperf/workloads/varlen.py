@@ -37,7 +37,7 @@ class Varlen(PackedSequences):
     allowed), other numbers of sequences in seqs_q and seqs_kv, another dtype, and whatever `Prefill` refuses.
     """
 
-    grammar = sequence_lengths.grammar(
+    grammar = sequence_lengths.make_grammar(
         "varlen",
         flags=("causal", "lse", "alibi", "cold"),
         dtypes=DTYPES,
@@ -55,7 +55,7 @@ class Varlen(PackedSequences):
         require_dtype("varlen", self.dtype, DTYPES)
         self._require_lengths()
         try:
-            self.sequence(0)
+            self.make_sequence(0)
         except WorkloadError as error:
             raise WorkloadError(str(error).replace("prefill workload", "varlen workload")) from error
 
@@ -64,7 +64,7 @@ class Varlen(PackedSequences):
         """'lse' where some rows see no key."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
 
-    def sequence(self, number: int) -> Prefill:
+    def make_sequence(self, number: int) -> Prefill:
         """One sequence as a dense problem of batch 1."""
         names = ("heads", "head_dim", "kv_heads", "dtype", "causal", "lse", "window", "alibi")
         fields = {name: getattr(self, name) for name in names}
@@ -73,7 +73,7 @@ class Varlen(PackedSequences):
     @property
     def sequences(self) -> tuple[Prefill, ...]:
         """Every sequence as a dense problem of batch 1."""
-        return tuple(self.sequence(number) for number in range(self.batch))
+        return tuple(self.make_sequence(number) for number in range(self.batch))
 
     @property
     def rows_without_keys(self) -> int:
@@ -121,28 +121,28 @@ class Varlen(PackedSequences):
         if planted:
             loudest = seed % len(self.seqs_q)
             how: Any = {"causal": self.causal, "window": self.window, "slopes": slopes}
-            for number, (rows, keys) in enumerate(self.slices()):
-                loud = number == loudest and loud_rows.bears(self.dtype, lse=self.lse)
-                planted_keys.plant(q[None, rows], k[None, keys], seed=seed + number, loud=loud, **how)
-            planted_keys.plant_strangers(q, k, list(self.slices()), seed=seed)
+            for number, (rows, keys) in enumerate(self.iterate_slices()):
+                loud = number == loudest and loud_rows.can_have_loud_row(self.dtype, lse=self.lse)
+                planted_keys.plant_keys(q[None, rows], k[None, keys], seed=seed + number, loud=loud, **how)
+            planted_keys.plant_strangers(q, k, list(self.iterate_slices()), seed=seed)
         further = [torch.tensor(slopes, device=device)] if slopes else []
-        return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._offsets(device), *further)
+        return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._make_offsets(device), *further)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """Of every sequence by itself as `Prefill.reference`: fp64 on a CPU and for f32 and tf32, else fp32."""
-        return self._joined(inputs, Prefill.reference)
+        return self._compute_by_sequence(inputs, Prefill.reference)
 
     def plain(self, inputs: Tensors) -> Outputs:
         """Of every sequence by itself as `Prefill.plain`, in the working dtype."""
-        return self._joined(inputs, Prefill.plain)
+        return self._compute_by_sequence(inputs, Prefill.plain)
 
-    def _joined(self, inputs: Tensors, compute: Callable[[Prefill, Tensors], Outputs]) -> Outputs:
+    def _compute_by_sequence(self, inputs: Tensors, compute: Callable[[Prefill, Tensors], Outputs]) -> Outputs:
         import torch
 
         q, k, v, _, _, *slopes = inputs
         found = [
             compute(one, (q[None, rows], k[None, keys], v[None, keys], *slopes))
-            for one, (rows, keys) in zip(self.sequences, self.slices(), strict=True)
+            for one, (rows, keys) in zip(self.sequences, self.iterate_slices(), strict=True)
         ]
         outputs = {"out": torch.cat([one["out"][0] for one in found])}
         return outputs | {"lse": torch.cat([one["lse"][0] for one in found], dim=1)} if self.lse else outputs

@@ -39,7 +39,9 @@ class VarlenBackward(PackedSequences):
     at least two keys, for dq and dk would then be zero everywhere.
     """
 
-    grammar = sequence_lengths.grammar("varlen_backward", flags=("causal", "cold"), dtypes=DTYPES, unsaid=("cold",))
+    grammar = sequence_lengths.make_grammar(
+        "varlen_backward", flags=("causal", "cold"), dtypes=DTYPES, unsaid=("cold",)
+    )
 
     cold: bool = False
 
@@ -101,17 +103,17 @@ class VarlenBackward(PackedSequences):
             for shape in (query_shape, key_shape, key_shape, query_shape)
         )
         if planted:
-            for number, (rows, keys) in enumerate(self.slices()):
-                planted_keys.plant(q[None, rows], k[None, keys], causal=self.causal, seed=seed + number)
+            for number, (rows, keys) in enumerate(self.iterate_slices()):
+                planted_keys.plant_keys(q[None, rows], k[None, keys], causal=self.causal, seed=seed + number)
         stored = (tensor.to(self.stored_as) for tensor in (q, k, v, dout))
-        return (*self._with_forward(*stored), *self._offsets(device))
+        return (*self._with_forward(*stored), *self._make_offsets(device))
 
     def _with_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Tensors:
         import torch
 
         out, lse = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0], device=q.device)
-        for rows, keys in self.slices():
-            forward = attention_math.reference(
+        for rows, keys in self.iterate_slices():
+            forward = attention_math.compute_reference(
                 q[None, rows], k[None, keys], v[None, keys], causal=self.causal, lse=True
             )
             out[rows], lse[:, rows] = forward["out"][0].to(q.dtype), forward["lse"][0].float()
@@ -120,34 +122,34 @@ class VarlenBackward(PackedSequences):
     def reference(self, inputs: Tensors) -> Outputs:
         """From q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
         q, k, v, dout, *_ = inputs
-        return self._joined(
-            attention_gradients.reference(
+        return self._join_gradients(
+            attention_gradients.compute_reference(
                 q[None, rows], k[None, keys], v[None, keys], dout[None, rows], causal=self.causal
             )
-            for rows, keys in self.slices()
+            for rows, keys in self.iterate_slices()
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
         """The same in the working dtype, rounded where autograd of eager attention rounds."""
-        return self._plain(inputs, wide_dp=False)
+        return self._compute_plain(inputs, wide_dp=False)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
         """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
-        return () if self.dtype == "f32" else (self._plain(inputs, wide_dp=True),)
+        return () if self.dtype == "f32" else (self._compute_plain(inputs, wide_dp=True),)
 
-    def _plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:
+    def _compute_plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:
         q, k, v, dout, out, lse, *_ = inputs
-        return self._joined(
-            attention_gradients.plain(
+        return self._join_gradients(
+            attention_gradients.compute_plain(
                 *(q[None, rows], k[None, keys], v[None, keys], dout[None, rows], out[None, rows], lse[None, :, rows]),
                 causal=self.causal,
                 wide_dp=wide_dp,
             )
-            for rows, keys in self.slices()
+            for rows, keys in self.iterate_slices()
         )
 
     @staticmethod
-    def _joined(of_sequences: Iterator[Outputs]) -> Outputs:
+    def _join_gradients(of_sequences: Iterator[Outputs]) -> Outputs:
         """Gradients of batches of one, end to end."""
         import torch
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_attnperf.workloads import attention_stages
 from pytest_attnperf.workloads.attention_stages import ProductStage
 from pytest_attnperf.workloads.precision import full_fp32_matmul, reference_dtype
-from pytest_attnperf.workloads.row_softmax import drawn_scores, plain_weights
+from pytest_attnperf.workloads.row_softmax import compute_plain_weights, draw_scores
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ class WeightedValues(ProductStage):
     Inputs are (weights, v), contiguous: weights (B, H, Sq, Skv), v (B, Skv, Hk, D). Output is 'out' (B, Sq, H, D).
     """
 
-    grammar = attention_stages.grammar("weighted_values", product=True, flags=("causal",))
+    grammar = attention_stages.make_grammar("weighted_values", product=True, flags=("causal",))
 
     causal: bool = False
 
@@ -55,26 +55,26 @@ class WeightedValues(ProductStage):
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        scores = drawn_scores(self, generator, seed, causal=self.causal, planted=planted)
-        weights = plain_weights(self, scores, causal=self.causal)
+        scores = draw_scores(self, generator, seed, causal=self.causal, planted=planted)
+        weights = compute_plain_weights(self, scores, causal=self.causal)
         v = torch.randn((self.batch, self.seq_kv, self.kv_heads, self.head_dim), generator=generator, device=device)
         return weights, v.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
         """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
-        return self._out(inputs, reference_dtype(inputs))
+        return self._compute_out(inputs, reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
         """Multiplied in the dtype, f32 without TF32."""
-        return self._out(inputs, self.stored_as)
+        return self._compute_out(inputs, self.stored_as)
 
-    def _out(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
+    def _compute_out(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:
         import torch
 
         weights, v = inputs
         out = torch.empty((self.batch, self.seq_q, self.heads, self.head_dim), dtype=dtype, device=v.device)
         with torch.no_grad(), full_fp32_matmul():
-            for b, heads, kv_head in self.lanes():
+            for b, heads, kv_head in self.iterate_lanes():
                 product = torch.matmul(weights[b, heads].to(dtype), v[b, :, kv_head].to(dtype))  # (group, Sq, D)
                 out[b, :, heads] = product.transpose(0, 1)
         return {"out": out}

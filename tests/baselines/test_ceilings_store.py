@@ -15,26 +15,26 @@ from pytest_attnperf.baselines.ceilings_store import (
     StoredCeilings,
     ceilings_for,
     ceilings_path,
+    compute_median_ceilings,
+    drop_figures,
     figures_of,
-    over_processes,
-    without,
 )
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, Figure
+from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
 from pytest_attnperf.records import DeviceInfo, Fingerprint
 
 DEVICE = DeviceInfo("cuda", "sm_90", "h200", "NVIDIA H200", compute_units=132)
 
 
-def process(f16: float = 7e14, device: DeviceInfo = DEVICE, **others: Figure | str) -> ProcessCeilings:
+def process(f16: float = 7e14, device: DeviceInfo = DEVICE, **others: CeilingFigure | str) -> ProcessCeilings:
     """One process's figures; a text in place of one is the reason why it is left out."""
     figures: dict[str, Any] = {
-        "f16": Figure(f16, FLOPS, f"size of {f16:.3g}", 1500.0),
-        "f16 oblong": Figure(6e14, FLOPS, "8192 x 2048 x 8192"),
-        "copy": Figure(4.2e12, BYTES, "2048 MiB, Tensor.copy_", note="a note"),
-        "launch": Figure(1.5, US, "torch.add of 1 element, graph of 400"),
+        "f16": CeilingFigure(f16, FLOPS, f"size of {f16:.3g}", 1500.0),
+        "f16 oblong": CeilingFigure(6e14, FLOPS, "8192 x 2048 x 8192"),
+        "copy": CeilingFigure(4.2e12, BYTES, "2048 MiB, Tensor.copy_", note="a note"),
+        "launch": CeilingFigure(1.5, US, "torch.add of 1 element, graph of 400"),
         **others,
     }
     reasons = {name: figure for name, figure in figures.items() if isinstance(figure, str)}
@@ -44,7 +44,7 @@ def process(f16: float = 7e14, device: DeviceInfo = DEVICE, **others: Figure | s
 
 def stored(**changes: Any) -> StoredCeilings:
     """What three processes found, its ceilings changed as given."""
-    found = over_processes([process(7e14), process(7.2e14), process(6.9e14)], "2026-01-02")
+    found = compute_median_ceilings([process(7e14), process(7.2e14), process(6.9e14)], "2026-01-02")
     return replace(found, ceilings=replace(found.ceilings, **changes))
 
 
@@ -60,12 +60,14 @@ def test_medians_over_processes() -> None:
     assert (ceilings.processes, ceilings.measured, ceilings.software) == (3, "2026-01-02", {"torch": "2.11"})
     assert (found.clock_mhz, found.environment) == ({"f16": 1500.0}, {"power_cap_w": "700"})
     assert found.notes == ("copy: a note",)
-    assert over_processes([process()], "2026-01-02").ceilings.spread == {}, "one process says nothing of the next"
+    assert compute_median_ceilings([process()], "2026-01-02").ceilings.spread == {}, (
+        "one process says nothing of the next"
+    )
 
 
 def test_a_figure_that_one_process_lacks_is_left_out() -> None:
     """Every figure has the same number of processes behind it; the reason of the one that lacks it is kept."""
-    found = over_processes([process(), process(launch="no graph"), process()], "2026-01-02")
+    found = compute_median_ceilings([process(), process(launch="no graph"), process()], "2026-01-02")
     assert found.ceilings.launch_us is None
     assert "launch" not in found.values
     assert found.left_out == {"launch": "no graph"}
@@ -76,12 +78,12 @@ def test_processes_of_two_devices_are_no_calibration() -> None:
     with pytest.raises(
         BaselineError, match=r"ran on sm_90 h200 with 132 .* and on sm_90 h100 with 132 .* make one GPU"
     ):
-        over_processes([process(), process(device=replace(DEVICE, product="h100"))], "2026-01-02")
+        compute_median_ceilings([process(), process(device=replace(DEVICE, product="h100"))], "2026-01-02")
 
 
 def test_what_is_refused_is_gone_everywhere() -> None:
     """A refused figure leaves values, sizes, spreads, clocks and notes, and its reason stays."""
-    found = without(stored(), {"copy": "impossible", "f16": "impossible, too"})
+    found = drop_figures(stored(), {"copy": "impossible", "f16": "impossible, too"})
     assert figures_of(found) == {"f16 oblong": 6e14, "launch": 1.5}
     assert (
         found.values.keys() == found.ceilings.sizes.keys() == found.ceilings.spread.keys() == figures_of(found).keys()
@@ -137,7 +139,7 @@ def test_no_suite_is_seen_in_it(tmp_path: Path) -> None:
     CeilingsStore(tmp_path).write(tmp_path, stored())
     timings = BaselineStore(tmp_path)
     for suite in ("ceilings", "132"):
-        assert timings.products("sm_90", suite) == []
+        assert timings.list_products("sm_90", suite) == []
         assert timings.load("sm_90", "h200", suite) == {}
 
 

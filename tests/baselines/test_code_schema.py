@@ -10,12 +10,12 @@ from pytest_attnperf.baselines.code_schema import (
     CodeFile,
     StoredKernel,
     as_stored,
-    decode,
-    encode,
+    decode_code_file,
+    encode_code_file,
     entry_of,
 )
 from pytest_attnperf.baselines.schema import content_id
-from pytest_attnperf.baselines.writing import fields_lost
+from pytest_attnperf.baselines.writing import list_lost_fields
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import KernelCode, SourceLine
@@ -44,7 +44,7 @@ def sample() -> CodeFile:
 
 def edited(*path: str | int, value: Any) -> bytes:
     """The sample's text with one field replaced."""
-    raw = msgspec.json.decode(encode(sample()))
+    raw = msgspec.json.decode(encode_code_file(sample()))
     place = raw
     for step in path[:-1]:
         place = place[step]
@@ -54,14 +54,14 @@ def edited(*path: str | int, value: Any) -> bytes:
 
 def test_a_file_reads_back_as_written() -> None:
     """Decoding an encoded file gives an equal one, and encoding that the same bytes."""
-    data = encode(sample())
-    assert decode(data, "x.json") == sample()
-    assert encode(decode(data, "x.json")) == data
+    data = encode_code_file(sample())
+    assert decode_code_file(data, "x.json") == sample()
+    assert encode_code_file(decode_code_file(data, "x.json")) == data
 
 
 def test_the_text_is_made_for_diffs() -> None:
     """A register, a size, a setting and a source line each have a line; counts by class share one, sorted."""
-    text = encode(sample()).decode()
+    text = encode_code_file(sample()).decode()
     lines = text.splitlines()
     assert text.endswith("}\n")
     assert '        "vgprs": 96,' in lines
@@ -76,7 +76,9 @@ def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
     """Two files of the same content in another order have the same bytes."""
     one = {KEY: sample().entries[KEY], "hip.copy/small": sample().entries[KEY]}
     other = dict(reversed(one.items()))
-    assert encode(dataclasses.replace(sample(), entries=one)) == encode(dataclasses.replace(sample(), entries=other))
+    assert encode_code_file(dataclasses.replace(sample(), entries=one)) == encode_code_file(
+        dataclasses.replace(sample(), entries=other)
+    )
 
 
 def test_line_numbers_are_not_stored() -> None:
@@ -129,54 +131,61 @@ NAMED = f"x.json: entry '{KEY}': "
 def test_an_unsound_field_is_named(path: tuple[str | int, ...], value: object, text: str) -> None:
     """Every wrong type or impossible value is an error naming file, entry and field."""
     with pytest.raises(BaselineError) as caught:
-        decode(edited(*path, value=value), "x.json")
+        decode_code_file(edited(*path, value=value), "x.json")
     assert str(caught.value).startswith(text)
 
 
 def test_spills_may_be_unknown() -> None:
     """An object that does not say how many registers it spills is stored so, and read back; so is a count of 0."""
-    none = decode(edited(*CODE, "in_loops", value={"matrix": 0}), "x.json")
+    none = decode_code_file(edited(*CODE, "in_loops", value={"matrix": 0}), "x.json")
     assert none.entries[KEY].code.in_loops == {"matrix": 0}
-    file = decode(edited(*CODE, "vgpr_spills", value=None), "x.json")
+    file = decode_code_file(edited(*CODE, "vgpr_spills", value=None), "x.json")
     assert file.entries[KEY].code.vgpr_spills is None
 
 
 @pytest.mark.parametrize("key", ["prefill", "a/b/c", "/b", "a/"])
 def test_a_key_names_kernel_and_configuration(key: str) -> None:
     """Anything but '<kernel>/<config>' is no key of a file."""
-    data = edited("entries", value={key: msgspec.json.decode(encode(sample()))["entries"][KEY]})
+    data = edited("entries", value={key: msgspec.json.decode(encode_code_file(sample()))["entries"][KEY]})
     with pytest.raises(BaselineError, match="the key is not '<kernel>/<config>'"):
-        decode(data, "x.json")
+        decode_code_file(data, "x.json")
 
 
 def test_an_edited_policy_is_found() -> None:
     """A policy that no longer hashes to its id was edited by hand, and is not trusted."""
     data = edited("policies", content_id(POLICY), "growth_percent", value=500.0)
     with pytest.raises(BaselineError, match=r"field `policies` has .*, whose content hashes to .* by hand"):
-        decode(data, "x.json")
+        decode_code_file(data, "x.json")
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"\xff", encode(sample())[:-80], b"[" * 100_000, encode(sample()).replace(b"9000", b"NaN")],
+    [
+        b"",
+        b"{",
+        b"\xff",
+        encode_code_file(sample())[:-80],
+        b"[" * 100_000,
+        encode_code_file(sample()).replace(b"9000", b"NaN"),
+    ],
     ids=["empty", "brace", "binary", "truncated", "nested", "NaN"],
 )
 def test_what_is_no_json_is_a_clean_error(data: bytes) -> None:
     """Empty, truncated, binary, absurdly nested and NaN-holding files are BaselineErrors naming the file."""
     with pytest.raises(BaselineError, match=r"^x\.json: "):
-        decode(data, "x.json")
+        decode_code_file(data, "x.json")
 
 
 def test_a_count_of_thousands_of_digits_is_refused() -> None:
     """A number that arithmetic cannot take is named by its field, not printed."""
-    data = encode(sample()).replace(b'"code_bytes": 9000', b'"code_bytes": ' + b"9" * 4000)
+    data = encode_code_file(sample()).replace(b'"code_bytes": 9000', b'"code_bytes": ' + b"9" * 4000)
     with pytest.raises(BaselineError, match=r"^x\.json: ") as caught:
-        decode(data, "x.json")
+        decode_code_file(data, "x.json")
     assert len(str(caught.value)) < 300
 
 
 def test_unknown_fields_are_counted_as_lost() -> None:
     """A field this version does not know is readable but named, so that a rewrite can refuse to drop it."""
     data = edited(*CODE, "cluster_size", value=4)
-    assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.code.cluster_size"]
-    assert fields_lost(encode(sample()), sample(), "x.json") == []
+    assert list_lost_fields(data, decode_code_file(data, "x.json"), "x.json") == [f"$.entries.{KEY}.code.cluster_size"]
+    assert list_lost_fields(encode_code_file(sample()), sample(), "x.json") == []

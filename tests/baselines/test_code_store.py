@@ -11,10 +11,10 @@ import filelock
 import pytest
 
 from pytest_attnperf.baselines import code_store, writing
-from pytest_attnperf.baselines.code_schema import decode
+from pytest_attnperf.baselines.code_schema import decode_code_file
 from pytest_attnperf.baselines.code_store import CodeStore, NewKernel, code_path
 from pytest_attnperf.baselines.schema import content_id
-from pytest_attnperf.baselines.store import content_of
+from pytest_attnperf.baselines.store import read_content
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records.code import KernelCode, SourceLine
 
@@ -68,7 +68,7 @@ def test_a_merge_never_drops_others(tmp_path: Path) -> None:
     assert {key: one.kernel.code.vgprs for key, one in found.items()} == {"k/a": 80, "k/b": 104}
     assert (found["k/a"].policy, found["k/b"].policy) == (POLICY, looser)
     store.merge(tmp_path, "gfx942", {"k/a": new_kernel(80, policy=looser)})
-    assert list(decode(path.read_bytes(), "x").policies) == [content_id(looser)]
+    assert list(decode_code_file(path.read_bytes(), "x").policies) == [content_id(looser)]
 
 
 def test_an_edit_above_a_line_changes_no_byte(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_file_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: 
 
     def counted(path: Path) -> bytes:
         reads.append(path.name)
-        return content_of(path)
+        return read_content(path)
 
-    monkeypatch.setattr(code_store, "content_of", counted)
+    monkeypatch.setattr(code_store, "read_content", counted)
     for _ in range(3):
         assert reader.find("gfx942", "k/a") is not None
     assert reads == ["code_objects.json"]

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_attnperf.baselines import store as opened_module
-from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode, encode
-from pytest_attnperf.baselines.store import OpenedFile, opened
+from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode_baseline, encode_baseline
+from pytest_attnperf.baselines.store import OpenedFile, open_baseline
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 
@@ -41,13 +41,13 @@ def sample() -> BaselineFile:
     return BaselineFile(1, "prefill", "sm_90", "h200", *tables)
 
 
-TEXT = encode(sample()).decode()
+TEXT = encode_baseline(sample()).decode()
 
 
 def read_whole(data: bytes) -> BaselineFile:
     """The opened file with all its entries."""
-    file = opened(data, "x.json")
-    return dataclasses.replace(file.tables, entries={key: file.entry(key) for key in file})
+    file = open_baseline(data, "x.json")
+    return dataclasses.replace(file.tables, entries={key: file.read_entry(key) for key in file})
 
 
 def outcome(read: Callable[[bytes], BaselineFile], data: bytes) -> BaselineFile | str:
@@ -60,19 +60,19 @@ def outcome(read: Callable[[bytes], BaselineFile], data: bytes) -> BaselineFile 
 
 def decoded(data: bytes) -> BaselineFile:
     """The whole file at once."""
-    return decode(data, "x.json")
+    return decode_baseline(data, "x.json")
 
 
 def is_lazy(file: OpenedFile, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether reading an entry decodes it."""
     with monkeypatch.context() as patch:
-        patch.setattr(opened_module, "_decoded", lambda *_: "decoded now")
-        return file.entry(KEYS[0]) == "decoded now"
+        patch.setattr(opened_module, "_decode_entry", lambda *_: "decoded now")
+        return file.read_entry(KEYS[0]) == "decoded now"
 
 
 def test_entries_are_decoded_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file as we write it is opened without reading its entries, and gives each of them as the whole file does."""
-    file = opened(TEXT.encode(), "x.json")
+    file = open_baseline(TEXT.encode(), "x.json")
     assert is_lazy(file, monkeypatch)
     assert [*file] == sorted(KEYS)
     assert KEYS[1] in file
@@ -82,15 +82,15 @@ def test_entries_are_decoded_when_they_are_asked_for(monkeypatch: pytest.MonkeyP
 
 def test_stored_baselines_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every baseline file of this repository has the layout that is opened without reading its entries."""
-    monkeypatch.setattr(opened_module, "decode", lambda data, source: pytest.fail(f"{source} was read whole"))
+    monkeypatch.setattr(opened_module, "decode_baseline", lambda data, source: pytest.fail(f"{source} was read whole"))
     paths = sorted((Path(__file__).parents[2] / "baselines" / "sm_90" / "h200").glob("*.json"))
-    assert len([key for path in paths for key in opened(path.read_bytes(), path.name)]) > 400
+    assert len([key for path in paths for key in open_baseline(path.read_bytes(), path.name)]) > 400
 
 
 def test_a_file_that_was_laid_out_anew_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other white space is no error: such a file costs the time of reading all of it, and says the same."""
     data = TEXT.replace('    "ck/b": {', '    "ck/b":\t{').encode()
-    assert not is_lazy(opened(data, "x.json"), monkeypatch)
+    assert not is_lazy(open_baseline(data, "x.json"), monkeypatch)
     assert read_whole(data) == sample()
 
 
@@ -106,10 +106,10 @@ def test_a_file_that_was_laid_out_anew_is_read_whole(monkeypatch: pytest.MonkeyP
 )
 def test_what_is_wrong_in_an_entry_is_said_when_it_is_read(old: str, new: str, says: str) -> None:
     """An unsound entry is refused with its name and field by who reads it; its neighbours can be read."""
-    file = opened(TEXT.replace(old, new).encode(errors="surrogateescape"), "x.json")
-    assert file.entry("ck/a").note == "ck/a"
+    file = open_baseline(TEXT.replace(old, new).encode(errors="surrogateescape"), "x.json")
+    assert file.read_entry("ck/a").note == "ck/a"
     with pytest.raises(BaselineError, match=rf"^x.json: {says}"):
-        file.entry("ck/b")
+        file.read_entry("ck/b")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_wrong_outside_entries_is_said_on_opening(old: str, new: str) ->
     with pytest.raises(BaselineError) as whole:
         decoded(data)
     with pytest.raises(BaselineError) as said:
-        opened(data, "x.json")
+        open_baseline(data, "x.json")
     assert str(said.value) == str(whole.value)
 
 
@@ -156,7 +156,7 @@ def test_a_key_cannot_hide_another(text: str) -> None:
     """An entry, a table or a field that stands twice is refused on opening, however it was put in."""
     assert text != TEXT
     with pytest.raises(BaselineError, match=r"^x.json: the key '.*' stands twice in one object"):
-        opened(text.encode(), "x.json")
+        open_baseline(text.encode(), "x.json")
 
 
 def test_a_hidden_entry_is_found_by_its_text() -> None:
@@ -168,7 +168,7 @@ def test_a_hidden_entry_is_found_by_its_text() -> None:
     hiding = f'\n  "entries": {{\n    "a": {{}},{others},"a":{real}     \n  }}'
     assert msgspec.json.decode("{" + hiding + "}")["entries"]["a"]["z"]
     with pytest.raises(BaselineError):
-        opened(TEXT.replace(ENTRIES, hiding, 1).encode(), "x.json")
+        open_baseline(TEXT.replace(ENTRIES, hiding, 1).encode(), "x.json")
 
 
 def test_a_decoy_of_the_entries_is_not_taken_for_them() -> None:

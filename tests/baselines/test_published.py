@@ -8,7 +8,7 @@ import pytest
 
 from pytest_attnperf.baselines.published import PublishedReport, PublishedRow, figures_for, load_published
 from pytest_attnperf.errors import BaselineError
-from pytest_attnperf.stats.comparison import compare
+from pytest_attnperf.stats.comparison import compare_processes
 from pytest_attnperf.workloads.prefill import Prefill
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_nothing_that_judges_can_see_published_figures() -> None:
         assert not [node for node in imported if "published" in ast.unparse(node)], path
     rows: Any = report("mi300x").rows
     with pytest.raises(TypeError, match="holds a PublishedRow, not a ProcessSummary"):
-        compare(rows, rows, 0.01, 3.0)
+        compare_processes(rows, rows, 0.01, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from pytest_attnperf.baselines.schema import (
     Check,
     Entry,
     content_id,
-    decode,
-    digits,
-    encode,
+    decode_baseline,
+    encode_baseline,
+    format_digits,
+    format_summary,
     json_text,
-    plain,
-    summary_of,
+    to_plain,
 )
-from pytest_attnperf.baselines.writing import fields_lost
+from pytest_attnperf.baselines.writing import list_lost_fields
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary, Tolerance
 from pytest_attnperf.records.notes import Note, NoteKind
@@ -53,7 +53,7 @@ def sample() -> BaselineFile:
 
 def edited(*path: str | int, value: Any) -> bytes:
     """The sample's text with one field replaced."""
-    raw = msgspec.json.decode(encode(sample()))
+    raw = msgspec.json.decode(encode_baseline(sample()))
     place = raw
     for step in path[:-1]:
         place = place[step]
@@ -63,14 +63,14 @@ def edited(*path: str | int, value: Any) -> bytes:
 
 def test_a_file_reads_back_as_written() -> None:
     """Decoding an encoded file gives an equal one, and encoding that the same bytes."""
-    data = encode(sample())
-    assert decode(data, "x.json") == sample()
-    assert encode(decode(data, "x.json")) == data
+    data = encode_baseline(sample())
+    assert decode_baseline(data, "x.json") == sample()
+    assert encode_baseline(decode_baseline(data, "x.json")) == data
 
 
 def test_the_text_is_made_for_diffs() -> None:
     """Keys are sorted, each process and each small field has a line of its own, and the last line ends."""
-    text = encode(sample()).decode()
+    text = encode_baseline(sample()).decode()
     lines = text.splitlines()
     assert text.endswith("}\n")
     assert sum('"median_us"' in line for line in lines) == 2
@@ -81,26 +81,26 @@ def test_the_text_is_made_for_diffs() -> None:
 
 def test_a_summary_that_lies_is_found() -> None:
     """A reviewer reads one line of an entry: where it says another time than the processes do, the file is refused."""
-    honest = encode(sample()).decode()
+    honest = encode_baseline(sample()).decode()
     line = "100.8 us, 2 processes within 1.5 %, error 0.43 of budget, recorded 2026-01-02"
     assert f'      "summary": "{line}",' in honest.splitlines()
     for lie in (honest.replace("100.8 us", "90.75 us"), honest.replace('"median_us":101.5', '"median_us":151.5')):
         with pytest.raises(
             BaselineError, match=rf"entry '{KEY}': field `summary` is '.*', but its content makes '.*by hand"
         ):
-            decode(lie.encode(), "x.json")
+            decode_baseline(lie.encode(), "x.json")
     unsaid = edited(*ENTRY, "summary", value="")
-    assert decode(unsaid, "x.json") == sample()
+    assert decode_baseline(unsaid, "x.json") == sample()
 
 
 def test_acceptances_are_stored_only_where_there_are_any() -> None:
     """An entry that nobody accepted keeps its text; one that was reads back with the whole history."""
-    assert b"accepted" not in encode(sample())
+    assert b"accepted" not in encode_baseline(sample())
     told = Acceptance("exact softmax", "Ada", "2026-12-01", "7 processes", 101.0, 99.0, changes=("runs a, which",))
     entry = dataclasses.replace(sample().entries[KEY], accepted=(told, told))
     file = dataclasses.replace(sample(), entries={KEY: entry})
-    assert decode(encode(file), "x.json").entries[KEY].accepted == (told, told)
-    assert fields_lost(encode(file), file, "x.json") == []
+    assert decode_baseline(encode_baseline(file), "x.json").entries[KEY].accepted == (told, told)
+    assert list_lost_fields(encode_baseline(file), file, "x.json") == []
 
 
 def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
@@ -109,7 +109,7 @@ def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
     one = {KEY: file.entries[KEY], "ck/x": file.entries[KEY]}
     other = dict(reversed(one.items()))
     texts = {
-        encode(BaselineFile(1, "prefill", "sm_90", "h200", file.environments, file.policies, entries))
+        encode_baseline(BaselineFile(1, "prefill", "sm_90", "h200", file.environments, file.policies, entries))
         for entries in (one, other)
     }
     assert len(texts) == 1
@@ -117,7 +117,7 @@ def test_the_order_of_entries_does_not_depend_on_who_came_first() -> None:
 
 def test_the_stored_check_is_the_measurements_proof() -> None:
     """An entry gives back a measurement of all its processes, proven right by the stored errors and tolerance."""
-    measurement = sample().entries[KEY].measurement()
+    measurement = sample().entries[KEY].to_measurement()
     assert measurement.medians_us == (100.0, 101.5)
     assert measurement.peak_memory_bytes == 4096
     figure = measurement.proof[0].figures[0]
@@ -134,7 +134,7 @@ def test_an_id_is_of_the_content_not_of_its_order() -> None:
 def test_plain_is_what_json_gives_back() -> None:
     """Dataclasses, tuples and mappings become exactly what decoding their JSON would give."""
     value = {"process": sample().entries[KEY].processes[0], "shape": (4, (5, None)), "flag": True}
-    assert plain(value) == msgspec.json.decode(msgspec.json.encode(plain(value)))
+    assert to_plain(value) == msgspec.json.decode(msgspec.json.encode(to_plain(value)))
 
 
 def anchor(median_us: float) -> dict[str, Any]:
@@ -182,18 +182,18 @@ NAMED = f"x.json: entry '{KEY}': "
 def test_an_unsound_field_is_named(path: tuple[str | int, ...], value: object, text: str) -> None:
     """Every wrong type or impossible value is an error naming file, entry and field."""
     with pytest.raises(BaselineError) as caught:
-        decode(edited(*path, value=value), "x.json")
+        decode_baseline(edited(*path, value=value), "x.json")
     assert str(caught.value).startswith(text)
 
 
 @pytest.mark.parametrize("kind", ["environments", "policies", "canaries"])
 def test_edited_content_is_found(kind: str) -> None:
     """Content that no longer hashes to its id was edited by hand, and is not trusted."""
-    raw = msgspec.json.decode(encode(sample()))
+    raw = msgspec.json.decode(encode_baseline(sample()))
     identity = next(iter(raw[kind]), "0123")
     raw[kind][identity] = {"must_match": {}, "named": {}, "threshold_percent": 50} if kind != "canaries" else {}
     with pytest.raises(BaselineError, match=f"field `{kind}` has '{identity}', whose content hashes to .* by hand"):
-        decode(msgspec.json.encode(raw), "x.json")
+        decode_baseline(msgspec.json.encode(raw), "x.json")
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_edited_content_is_found(kind: str) -> None:
         b"",
         b"{",
         b"\xff",
-        encode(sample())[:-200],
+        encode_baseline(sample())[:-200],
         b"[" * 100_000,
-        encode(sample()).replace(b"100.0,", b"NaN,"),
+        encode_baseline(sample()).replace(b"100.0,", b"NaN,"),
         b'{"schema": 1, "a": "\xff"}',
     ],
     ids=["empty", "brace", "binary", "truncated", "nested", "NaN", "no UTF-8"],
@@ -212,21 +212,23 @@ def test_edited_content_is_found(kind: str) -> None:
 def test_what_is_no_json_is_a_clean_error(data: bytes) -> None:
     """Empty, truncated, binary, absurdly nested and NaN-holding files are BaselineErrors naming the file."""
     with pytest.raises(BaselineError, match=r"^x\.json: "):
-        decode(data, "x.json")
+        decode_baseline(data, "x.json")
 
 
 def test_a_number_beyond_floats_is_refused() -> None:
     """A time too large for a float is named by its field rather than becoming infinite."""
-    data = encode(sample()).replace(b'"median_us":100.0', b'"median_us":1e999')
+    data = encode_baseline(sample()).replace(b'"median_us":100.0', b'"median_us":1e999')
     with pytest.raises(BaselineError, match="Number out of range"):
-        decode(data, "x.json")
+        decode_baseline(data, "x.json")
 
 
 def test_unknown_fields_are_counted_as_lost() -> None:
     """A field this version does not know is readable but named, so that a rewrite can refuse to drop it."""
     data = edited(*PROCESS, "fan_rpm", value=1980)
-    assert fields_lost(data, decode(data, "x.json"), "x.json") == [f"$.entries.{KEY}.processes[0].fan_rpm"]
-    assert fields_lost(encode(sample()), sample(), "x.json") == []
+    assert list_lost_fields(data, decode_baseline(data, "x.json"), "x.json") == [
+        f"$.entries.{KEY}.processes[0].fan_rpm"
+    ]
+    assert list_lost_fields(encode_baseline(sample()), sample(), "x.json") == []
 
 
 def test_a_value_that_is_nested_too_deep_is_a_baseline_error() -> None:
@@ -235,7 +237,7 @@ def test_a_value_that_is_nested_too_deep_is_a_baseline_error() -> None:
     for _ in range(100_000):
         value = [value]
     with pytest.raises(BaselineError, match="nested too deep"):
-        plain(value)
+        to_plain(value)
 
 
 def entry(*medians_us: float) -> Entry:
@@ -249,17 +251,17 @@ def entry(*medians_us: float) -> Entry:
 def test_it_says_what_a_reviewer_must_know() -> None:
     """Time, how many processes and how far apart, the worse error, when and from what; then the last acceptance."""
     line = "154.4 us, 3 processes within 0.39 %, error 0.41 of budget, recorded 2026-11-20 from 0123abcdef12"
-    assert summary_of(entry(154.4, 154.9, 154.3)) == line
+    assert format_summary(entry(154.4, 154.9, 154.3)) == line
     accepted = tuple(Acceptance(reason, "Ada", "2026-12-01", "7 processes", 1.0) for reason in ("first", "last"))
     one = dataclasses.replace(entry(18.0), commit="", accepted=accepted)
     expected = "18.00 us, 1 process, error 0.41 of budget, recorded 2026-11-20, accepted 2026-12-01 (7 processes): last"
-    assert summary_of(one) == expected
+    assert format_summary(one) == expected
 
 
 @pytest.mark.parametrize("medians_us", [(), (0.0, 0.0), (math.nan, 1.0)])
 def test_an_unsound_entry_has_a_line_too(medians_us: tuple[float, ...]) -> None:
     """What is no time is refused when the text is read, by name, and not by a crash here."""
-    assert "us, " in summary_of(entry(*medians_us))
+    assert "us, " in format_summary(entry(*medians_us))
 
 
 @pytest.mark.parametrize(
@@ -268,11 +270,11 @@ def test_an_unsound_entry_has_a_line_too(medians_us: tuple[float, ...]) -> None:
 )
 def test_numbers_have_no_exponent(value: float, text: str) -> None:
     """Four significant digits, as many decimals as they need."""
-    assert digits(value) == text
+    assert format_digits(value) == text
 
 
 def test_a_note_is_stored_as_its_text() -> None:
     """A kind is nothing that a baseline holds, and JSON of a stored value knows texts only."""
-    value = plain({"changes": (Note(NoteKind.MACHINE, "power cap: 700 W here, 350 W stored"),)})
+    value = to_plain({"changes": (Note(NoteKind.MACHINE, "power cap: 700 W here, 350 W stored"),)})
     assert type(value["changes"][0]) is str
     assert b'"power cap: 700 W here, 350 W stored"' in json_text(value, open_levels=1)

@@ -15,8 +15,8 @@ import pytest
 
 from pytest_attnperf.baselines import store as store_module
 from pytest_attnperf.baselines import writing
-from pytest_attnperf.baselines.schema import Anchor, content_id, decode
-from pytest_attnperf.baselines.store import BaselineStore, content_of
+from pytest_attnperf.baselines.schema import Anchor, content_id, decode_baseline
+from pytest_attnperf.baselines.store import BaselineStore, read_content
 from pytest_attnperf.baselines.writing import NewEntry, merge_entries
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import CheckReport, ErrorFigures, Fingerprint, Measurement, ProcessSummary
@@ -48,7 +48,7 @@ def test_what_was_merged_is_found(tmp_path: Path) -> None:
     assert path == tmp_path / "sm_90" / "h200" / "prefill.json"
     assert found is not None
     assert (found.fingerprint, found.policy, found.path) == (HERE, {"threshold_percent": 2.0}, path)
-    assert found.entry.measurement().medians_us == (100.0,) * 7
+    assert found.entry.to_measurement().medians_us == (100.0,) * 7
     assert (found.entry.check.max_error_over_budget, found.entry.check.rms_error_over_budget) == (0.5, 0.1)
     assert (found.entry.workload, found.entry.config) == ({"shape": [1, 2]}, {"BLOCK_M": "64"})
     assert (found.entry.commit, found.entry.note, found.entry.peak_memory_bytes) == ("abc", "first", 4096)
@@ -103,7 +103,7 @@ def test_a_canary_is_stored_once(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path)
     records = {key: new_entry(canary=canary(200.0)) for key in "abc"} | {"d": new_entry()}
     path = merge_entries(store, tmp_path, *PLACE, records)
-    assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(200.0))]
+    assert list(decode_baseline(path.read_bytes(), "x").canaries) == [content_id(canary(200.0))]
     found = store.load(*PLACE)
     assert [found[key].canary for key in "abc"] == [canary(200.0)] * 3
     assert found["d"].canary == {}
@@ -114,9 +114,9 @@ def test_a_canary_nobody_uses_is_dropped(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path)
     merge_entries(store, tmp_path, *PLACE, {key: new_entry(canary=canary(200.0)) for key in "ab"})
     path = merge_entries(store, tmp_path, *PLACE, {"b": new_entry(canary=canary(210.0))})
-    assert set(decode(path.read_bytes(), "x").canaries) == {content_id(canary(us)) for us in (200.0, 210.0)}
+    assert set(decode_baseline(path.read_bytes(), "x").canaries) == {content_id(canary(us)) for us in (200.0, 210.0)}
     merge_entries(store, tmp_path, *PLACE, {"a": new_entry()})
-    assert list(decode(path.read_bytes(), "x").canaries) == [content_id(canary(210.0))]
+    assert list(decode_baseline(path.read_bytes(), "x").canaries) == [content_id(canary(210.0))]
 
 
 def test_the_anchors_environment_is_kept(tmp_path: Path) -> None:
@@ -125,13 +125,13 @@ def test_the_anchors_environment_is_kept(tmp_path: Path) -> None:
     merge_entries(store, tmp_path, *PLACE, {"a": new_entry(100.0)})
     later = Fingerprint(HERE.must_match, {"torch": "2.12"})
     path = merge_entries(store, tmp_path, *PLACE, {"a": new_entry(103.0, fingerprint=later)})
-    file = decode(path.read_bytes(), "x")
+    file = decode_baseline(path.read_bytes(), "x")
     assert set(file.environments) == {content_id(HERE), content_id(later)}
     assert file.entries["a"].anchor == Anchor(100.0, "2026-01-02", content_id(HERE))
     merge_entries(store, tmp_path, *PLACE, {"b": new_entry(1.0, fingerprint=later)})
-    assert content_id(HERE) in decode(path.read_bytes(), "x").environments
+    assert content_id(HERE) in decode_baseline(path.read_bytes(), "x").environments
     merge_entries(store, tmp_path, *PLACE, {"a": new_entry(99.0, fingerprint=later)})
-    assert set(decode(path.read_bytes(), "x").environments) == {content_id(later)}
+    assert set(decode_baseline(path.read_bytes(), "x").environments) == {content_id(later)}
 
 
 def test_an_acknowledged_slowdown_is_stored_with_its_reason(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_products_of_an_arch_are_listed(tmp_path: Path) -> None:
     store = BaselineStore(tmp_path)
     for product, suite in (("h200", "prefill"), ("h100", "prefill"), ("h100_pcie", "decode")):
         merge_entries(store, tmp_path, "sm_90", product, suite, {"a": new_entry()})
-    assert store.products("sm_90", "prefill") == ["h100", "h200"]
-    assert store.products("gfx942", "prefill") == []
+    assert store.list_products("sm_90", "prefill") == ["h100", "h200"]
+    assert store.list_products("gfx942", "prefill") == []
 
 
 def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +174,9 @@ def test_a_file_is_opened_once_until_it_changes(tmp_path: Path, monkeypatch: pyt
 
     def counted(path: Path) -> bytes:
         reads.append(path.name)
-        return content_of(path)
+        return read_content(path)
 
-    monkeypatch.setattr(store_module, "content_of", counted)
+    monkeypatch.setattr(store_module, "read_content", counted)
     for _ in range(3):
         assert reader.find(*PLACE, "a") is not None
     assert reads == ["prefill.json"]
@@ -307,14 +307,14 @@ def test_noise_is_pooled_once_per_file(tmp_path: Path, monkeypatch: pytest.Monke
     merge_entries(store, tmp_path, *PLACE, {"a": new_entry(1.0), "b": new_entry(2.0, bound="memory")})
     whole = NoiseModel.from_processes
     monkeypatch.setattr(NoiseModel, "from_processes", lambda *a, **k: built.append(1) or whole(*a, **k))
-    first = [store.noise(*PLACE).sd("a", 1.0, "graph") for _ in range(3)][-1]
+    first = [store.noise_model(*PLACE).estimate_noise("a", 1.0, "graph") for _ in range(3)][-1]
     assert first is not None
     assert (first.how, len(built)) == (
         "pooled over 2 cases of less than 15 us, timer graph, moved by its own 7 processes",
         1,
     )
     merge_entries(store, tmp_path / "own", *PLACE, {"c": new_entry(3.0)})
-    again = store.noise(*PLACE).sd("a", 1.0, "graph")
+    again = store.noise_model(*PLACE).estimate_noise("a", 1.0, "graph")
     assert again is not None
     assert (again.how[:19], len(built)) == ("pooled over 3 cases", 2)
 
@@ -330,10 +330,10 @@ def test_other_suites_say_how_far_cards_lie_apart(tmp_path: Path) -> None:
     wide = dataclasses.replace(one, measurement=dataclasses.replace(one.measurement, processes=cards))
     merge_entries(BaselineStore(tmp_path), tmp_path, *PLACE, {"a": one})
     merge_entries(BaselineStore(tmp_path), tmp_path, "sm_90", "h100", "decode", {"a": wide})
-    assert not BaselineStore(tmp_path).noise(*PLACE).knows_cards
+    assert not BaselineStore(tmp_path).noise_model(*PLACE).has_cards
     merge_entries(BaselineStore(tmp_path), tmp_path, "sm_90", "h200", "decode", {"a": wide})
     (tmp_path / "sm_90/h200/damaged.json").write_text("{")
-    estimate = BaselineStore(tmp_path).noise(*PLACE).sd("a", 100.0, "graph")
+    estimate = BaselineStore(tmp_path).noise_model(*PLACE).estimate_noise("a", 100.0, "graph")
     assert estimate is not None
     assert estimate.card_sd > 0
     assert "between 2 cards in 1 case" in estimate.card_how
@@ -348,7 +348,7 @@ def test_an_unsound_entry_stops_only_who_reads_it(tmp_path: Path) -> None:
     for read in (
         lambda: store.find(*PLACE, "b"),
         lambda: store.load(*PLACE),
-        lambda: store.noise(*PLACE),
+        lambda: store.noise_model(*PLACE),
         lambda: merge_entries(store, tmp_path, *PLACE, {"a": new_entry()}),
     ):
         with pytest.raises(BaselineError, match=r"prefill.json: entry 'b': Expected `str`, got `int` - at `\$.note`"):
@@ -363,7 +363,7 @@ def test_who_waits_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def busy() -> None:
         for count in range(6):
-            with writing.locked(path):
+            with writing.lock_file(path):
                 turns.append("busy")
                 time.sleep(0.04)
                 path.write_bytes(b" " * count)
@@ -372,7 +372,7 @@ def test_who_waits_gets_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first.start()
     while not turns:
         time.sleep(0.001)
-    with writing.locked(path):
+    with writing.lock_file(path):
         turns.append("waited")
     first.join()
     assert turns.index("waited") < 6, turns

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_attnperf.baselines.schema import decode
-from pytest_attnperf.baselines.writing import rewritten
+from pytest_attnperf.baselines.schema import decode_baseline
+from pytest_attnperf.baselines.writing import rewrite_file
 from pytest_attnperf.errors import BaselineError
 
 ROOT = Path(__file__).parents[2]
@@ -23,19 +23,19 @@ def test_a_file_without_summaries_gains_them_and_nothing_else(tmp_path: Path) ->
         del entry["summary"]
     path = tmp_path / SMALLEST.name
     path.write_bytes(msgspec.json.encode(before))
-    assert rewritten(path)
+    assert rewrite_file(path)
     after = path.read_bytes()
-    assert decode(after, "after") == decode(msgspec.json.encode(before), "before")
+    assert decode_baseline(after, "after") == decode_baseline(msgspec.json.encode(before), "before")
     assert after == SMALLEST.read_bytes()
     assert all(next(iter(entry)) == "summary" for entry in msgspec.json.decode(after)["entries"].values())
-    assert not rewritten(path)
+    assert not rewrite_file(path)
 
 
 def test_every_shipped_baseline_has_summaries() -> None:
     """No entry of this repository lacks its line: a diff of any can be read."""
     assert len(SHIPPED) > 10
     for path in SHIPPED:
-        assert all(entry.summary for entry in decode(path.read_bytes(), path.name).entries.values()), path.name
+        assert all(entry.summary for entry in decode_baseline(path.read_bytes(), path.name).entries.values()), path.name
 
 
 def test_other_files_are_left_and_damaged_ones_named(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_other_files_are_left_and_damaged_ones_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for text in ('{"schema": 1, "entries": {}}', "[]"):
         path.write_text(text)
-        assert not rewritten(path)
+        assert not rewrite_file(path)
     text = SMALLEST.read_text()
     damaged = {
         text.replace(" us, 7 proc", " us, 8 proc"): "was edited by hand",
@@ -53,5 +53,5 @@ def test_other_files_are_left_and_damaged_ones_named(tmp_path: Path) -> None:
     for broken, expected in damaged.items():
         path.write_text(broken)
         with pytest.raises(BaselineError, match=expected):
-            rewritten(path)
+            rewrite_file(path)
         assert path.read_text() == broken

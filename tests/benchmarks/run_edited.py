@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.backends import Registry
-from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.codeobject.objects import read_object
 from pytest_attnperf.kernel_builds import KernelRegistry
@@ -41,7 +41,7 @@ def code(tree: str, names: list[str], cache: Path) -> dict[str, str]:
     for name in names:
         kernel, config = name.split("/")
         (declared,) = (one for one in registry.get(kernel).builds("sm_90") if one.config == config)
-        built = build(declared, cache)
+        built = build_object(declared, cache)
         (inside,) = read_object(object_bytes(built), name, arch="sm_90").kernels
         found[name] = inside.code.isa_hash
     return found

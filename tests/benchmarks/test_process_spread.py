@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.schema import BASELINE_SCHEMA, BaselineFile, Check, Entry, content_id, encode
+from pytest_attnperf.baselines.schema import BASELINE_SCHEMA, BaselineFile, Check, Entry, content_id, encode_baseline
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 
@@ -45,7 +45,7 @@ def written(folder: Path, **entries: Entry) -> Path:
         BASELINE_SCHEMA, "prefill", "sm_90", "h200", {content_id(MACHINE): MACHINE}, {content_id({}): {}}, entries
     )
     path = folder / "prefill.json"
-    path.write_bytes(encode(file))
+    path.write_bytes(encode_baseline(file))
     return path
 
 

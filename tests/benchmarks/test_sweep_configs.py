@@ -68,7 +68,7 @@ def test_sweeps_name_what_exists(program: ModuleType, name: str) -> None:
     backend = registry.get(sweep.backend)
     assert isinstance(backend, Configured)
     (space,) = [space for space in backend.spaces if space.kernel == sweep.kernel]
-    assert space.path("default").is_file()
+    assert space.config_path("default").is_file()
     for size in sweep.classes:
         assert size.candidates
         assert {parse_workload(text).family for text in size.workloads} <= set(backend.families)

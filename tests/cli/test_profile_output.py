@@ -5,7 +5,7 @@ import math
 
 from pytest_attnperf.cli.profile_output import PROFILE_FORMAT, profile_json
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.records.profiles import Gain, Passes, Spread, StatsRow
+from pytest_attnperf.records.profiles import ForwardPasses, Gain, Spread, StatsRow
 
 
 def test_records_field_by_field_under_a_format() -> None:
@@ -32,5 +32,5 @@ def test_a_name_repaints_nothing() -> None:
 def test_a_note_is_its_text() -> None:
     """This form has no kinds: what is told of copies stands beside what is told of kernels."""
     odd = (Note(NoteKind.COPIES, "copies: 3 calls do not divide by 2 passes"), "a: 3 calls do not divide by 2 passes")
-    content = json.loads(profile_json({"passes": Passes(2, "how", odd=odd)}))
+    content = json.loads(profile_json({"passes": ForwardPasses(2, "how", odd=odd)}))
     assert content["passes"]["odd"] == [str(line) for line in odd]

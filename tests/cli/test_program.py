@@ -14,7 +14,7 @@ import pytest
 from docs import make_commands
 from pytest_attnperf import __version__
 from pytest_attnperf.cli import commands
-from pytest_attnperf.cli.program import listing, main, parser_of, read_commands
+from pytest_attnperf.cli.program import build_parser, main, read_commands, render_command_list
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -128,7 +128,7 @@ def test_nothing_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """`attnperf` alone lists the commands on standard error, and exits 2."""
     assert main([]) == 2
     printed = capsys.readouterr()
-    assert (printed.out, listing() in printed.err) == ("", True)
+    assert (printed.out, render_command_list() in printed.err) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_a_command_that_does_not_say_where_it_stands(folder: Path) -> None:
     """Its file is named, and other commands are not kept from their work."""
     (folder / "throw_away.py").write_text('SUMMARY = "count to three"\n')
     with pytest.raises(UsageError, match=rf"{folder}/throw_away\.py:1: a command has GROUP = .* and SUMMARY = "):
-        listing()
-    assert parser_of(["report"]).parse_args(["report", "r.json"]).command == "report"
+        render_command_list()
+    assert build_parser(["report"]).parse_args(["report", "r.json"]).command == "report"
 
 
 def test_help_loads_no_command() -> None:
@@ -246,7 +246,7 @@ def test_a_worker_needs_none_of_our_dependencies() -> None:
     program = (
         "import sys\n"
         "sys.modules.update(dict.fromkeys(['msgspec', 'filelock', 'torch', 'shtab']))\n"
-        "from pytest_attnperf.cli.program import main, whole_parser\n"
+        "from pytest_attnperf.cli.program import main, build_whole_parser\n"
         "whole_parser()\n"
         "sys.exit(main(['worker']))\n"
     )

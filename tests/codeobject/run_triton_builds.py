@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_attnperf.codeobject.building import build, unsupported_reasons
+from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.codeobject.built import assembly_text
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
@@ -32,7 +32,7 @@ def declared(arch: str = "gfx942", function: str = "scale", **source: Any) -> Ke
 def said(build_of: KernelBuild, cache: Path) -> dict[str, Any]:
     """What a build gives; its error and the kind of it."""
     try:
-        built = build(build_of, cache)
+        built = build_object(build_of, cache)
     except CodeObjectError as error:
         return {"error": str(error), "kind": type(error).__name__}
     return {**asdict(built), "assembly": assembly_text(built)}

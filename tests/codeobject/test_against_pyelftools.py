@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pytest_attnperf.codeobject.elf import read_elf
-from pytest_attnperf.codeobject.line_table import line_table
+from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import read_object
 
 elffile = pytest.importorskip("elftools.elf.elffile")
@@ -66,7 +66,7 @@ def test_metadata_agrees(path: Path) -> None:
 def test_line_tables_agree(name: str) -> None:
     """Every row of the line number program that pyelftools decodes has our line, where the compiler gave one."""
     path = OBJECTS / name
-    ours, dwarf = line_table(path.read_bytes()), independently(path).get_dwarf_info()
+    ours, dwarf = read_line_table(path.read_bytes()), independently(path).get_dwarf_info()
     rows = {
         entry.state.address: entry.state.line
         for unit in dwarf.iter_CUs()
@@ -75,5 +75,5 @@ def test_line_tables_agree(name: str) -> None:
     }
     assert rows
     for address, line in rows.items():
-        place = ours.place(address)
+        place = ours.find_place(address)
         assert (place[1] if place else 0) == line, hex(address)

@@ -197,7 +197,7 @@ def test_deeply_nested_metadata() -> None:
     """A note of ten thousand nested arrays is an error, not a crash."""
     elf = opened("saxpy.gfx942.co")
     content = struct.pack("<III", 7, 10_000, 32) + b"AMDGPU\0\0" + b"\x81\xa1x" + b"\x91" * 9_997
-    note = elf.section(".note")
+    note = elf.find_section(".note")
     assert note is not None
     moved = bytearray(elf.data + content)
     header = struct.unpack_from("<Q", moved, 0x28)[0] + 64 * elf.sections.index(note)
@@ -209,7 +209,7 @@ def test_deeply_nested_metadata() -> None:
 def test_metadata_is_read_whatever_else_it_holds() -> None:
     """Keys that are not known here, such as those of the arguments, are passed over."""
     elf = opened("saxpy.gfx942.co")
-    assert b".value_kind" in next(elf.notes()).content
+    assert b".value_kind" in next(elf.read_notes()).content
     assert [kernel.symbol for kernel in read_metadata(elf).kernels] == ["saxpy.kd"]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pytest_attnperf.codeobject import analysis, decoding
 from pytest_attnperf.codeobject.analysis import Analyser
-from pytest_attnperf.codeobject.built import Built, packed
+from pytest_attnperf.codeobject.built import Built, pack_bytes
 from pytest_attnperf.codeobject.decoding import Decoded
 from pytest_attnperf.codeobject.elf import read_elf
-from pytest_attnperf.codeobject.tools import objdump
+from pytest_attnperf.codeobject.tools import find_objdump
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile
 from pytest_attnperf.records.code import KernelCode, SourceLine
@@ -37,7 +37,7 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         symbols.append(symbol)
         return DECODED
 
-    monkeypatch.setattr(analysis, "decode", decode)
+    monkeypatch.setattr(analysis, "decode_machine_code", decode)
     monkeypatch.setattr(analysis, "disassembler_version", lambda _arch, assembly: f"llvm-objdump 22, {assembly}")
     return symbols
 
@@ -46,7 +46,7 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def _objdump() -> None:
     """Skips where nothing disassembles gfx942."""
     try:
-        objdump("gfx942")
+        find_objdump("gfx942")
     except ToolMissingError as error:
         pytest.skip(str(error))
 
@@ -88,7 +88,7 @@ def test_real_instructions_of_a_real_object() -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_build_is_analysed_as_it_was_declared(arch: str, decodings: list[str]) -> None:
     """Of a bundle the declared architecture is taken; kernel, threads and LDS are the build's."""
-    built = Built(packed((DATA / "saxpy.bundle").read_bytes()), "", "saxpy", 64, 512, "clang 22.1.8")
+    built = Built(pack_bytes((DATA / "saxpy.bundle").read_bytes()), "", "saxpy", 64, 512, "clang 22.1.8")
     code = Analyser()(built, replace(DECLARED, arch=arch))
     assert (code.arch, code.threads, code.lds_dynamic_bytes) == (arch, 64, 512)
     assert code == saxpy(None, (DATA / f"saxpy.{arch}.co").read_bytes(), threads=64, lds_dynamic_bytes=512)
@@ -231,7 +231,7 @@ def test_the_oldest_are_forgotten(tmp_path: Path, decodings: list[str], monkeypa
 @pytest.mark.usefixtures("_objdump")
 def test_source_lines_are_quoted_from_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative path of the line table is one below the build's `source_root`, wherever the tests are run from."""
-    built = Built(packed(LINES), "", "first", 64, 0, "clang 22.1.8", source_root=str(DATA))
+    built = Built(pack_bytes(LINES), "", "first", 64, 0, "clang 22.1.8", source_root=str(DATA))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two_kernels.hip").write_text("another file of that name\n" * 40)
     code = Analyser()(built, DECLARED)
@@ -284,30 +284,30 @@ def test_what_cannot_be_read_is_an_error_each_time(
 def test_a_build_is_named_in_errors() -> None:
     """A build whose object or transport is damaged is known by its id, or its kernel."""
     with pytest.raises(CodeObjectError, match=r"hip\.saxpy-plain-gfx942: "):
-        Analyser()(Built(packed(b"no object"), "", "", 64, 0, "clang"), DECLARED)
+        Analyser()(Built(pack_bytes(b"no object"), "", "", 64, 0, "clang"), DECLARED)
     with pytest.raises(CodeObjectError, match="the object of saxpy came back damaged"):
         Analyser()(Built("?", "", "saxpy", 64, 0, "clang"), DECLARED)
     with pytest.raises(CodeObjectError, match="the assembler text of saxpy came back damaged"):
-        Analyser()(Built(packed(SAXPY), "?", "saxpy", 64, 0, "clang"), DECLARED)
+        Analyser()(Built(pack_bytes(SAXPY), "?", "saxpy", 64, 0, "clang"), DECLARED)
 
 
 def test_a_line_table_that_cannot_be_read_costs_the_lines_only() -> None:
     """Debug information of another version, or damaged, leaves the kernel readable: its lines are not known."""
-    section = read_elf(LINES, "lines4.co").section(".debug_line")
+    section = read_elf(LINES, "lines4.co").find_section(".debug_line")
     assert section is not None
     version = section.offset + 4
     damaged = LINES[:version] + b"\x63\x00" + LINES[version + 2 :]
-    whole = Analyser()(Built(packed(LINES), "", "first", 64, 0, "clang"), DECLARED)
-    found = Analyser()(Built(packed(damaged), "", "first", 64, 0, "clang"), DECLARED)
+    whole = Analyser()(Built(pack_bytes(LINES), "", "first", 64, 0, "clang"), DECLARED)
+    found = Analyser()(Built(pack_bytes(damaged), "", "first", 64, 0, "clang"), DECLARED)
     assert whole.lines
     assert found == replace(whole, lines=())
 
 
 def test_the_assembler_text_reaches_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing disassembles the object, the text that came with it is read, and scratch is known to it."""
-    monkeypatch.setattr(decoding, "objdumps", lambda _arch: ())
+    monkeypatch.setattr(decoding, "find_objdumps", lambda _arch: ())
     built = Built(
-        packed(SAXPY), packed(b"saxpy:\n\tglobal_store_dword v0, v1, s[0:1]\n\ts_endpgm\n"), "saxpy", 64, 0, ""
+        pack_bytes(SAXPY), pack_bytes(b"saxpy:\n\tglobal_store_dword v0, v1, s[0:1]\n\ts_endpgm\n"), "saxpy", 64, 0, ""
     )
     assert Analyser()(built, DECLARED).instructions["global_store_4B"] == 1
 

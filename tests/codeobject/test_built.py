@@ -13,14 +13,14 @@ from pytest_attnperf.codeobject.built import (
     Built,
     assembly_text,
     object_bytes,
-    packed,
+    pack_bytes,
     project_root,
     source_hashes,
     through_cache,
 )
 from pytest_attnperf.errors import CodeObjectError
 
-BUILT = Built(packed(b"\x7fELF"), packed(b"s_endpgm"), "copy", 64, 0, "clang 22.1.8", {"flags": "-O3"})
+BUILT = Built(pack_bytes(b"\x7fELF"), pack_bytes(b"s_endpgm"), "copy", 64, 0, "clang 22.1.8", {"flags": "-O3"})
 
 
 def test_object_and_text_survive_the_way() -> None:
@@ -32,11 +32,11 @@ def test_object_and_text_survive_the_way() -> None:
     "text",
     [
         "no base64!",
-        packed(b"x")[:8] + "!" + packed(b"x")[8:],
+        pack_bytes(b"x")[:8] + "!" + pack_bytes(b"x")[8:],
         base64.b64encode(b"no zlib").decode(),
-        packed(b"x" * 1000)[:12],
+        pack_bytes(b"x" * 1000)[:12],
         "ä",
-        packed(b"x")[:-1],
+        pack_bytes(b"x")[:-1],
     ],
 )
 def test_damaged_text_is_named(text: str) -> None:
@@ -67,7 +67,7 @@ def test_a_broken_cache_file_is_compiled_again(tmp_path: Path) -> None:
     through_cache(tmp_path, "key", lambda: BUILT)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:50])
-    again = replace(BUILT, object_base64=packed(b"again"))
+    again = replace(BUILT, object_base64=pack_bytes(b"again"))
     assert through_cache(tmp_path, "key", lambda: again) == again
     assert through_cache(tmp_path, "key", lambda: BUILT) == replace(again, cached=True)
 
@@ -117,5 +117,5 @@ def test_sources_are_named_relative_to_their_project(tmp_path: Path) -> None:
 def test_packing_makes_text_smaller() -> None:
     """Assembler text, which repeats itself, travels compressed."""
     text = b"v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]\n" * 100
-    assert len(packed(text)) < len(text) / 10
-    assert zlib.decompress(base64.b64decode(packed(text))) == text
+    assert len(pack_bytes(text)) < len(text) / 10
+    assert zlib.decompress(base64.b64decode(pack_bytes(text))) == text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.building import build, unsupported_reasons
+from pytest_attnperf.codeobject.building import build_object, unsupported_reasons
 from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.codeobject.hip_toolchain import CLANG, find_linker, find_toolchain, hip_reasons
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
@@ -49,7 +49,7 @@ def cache(tmp_path: Path) -> Path:
 def test_a_kernel_is_compiled(tmp_path: Path, cache: Path, arch: str) -> None:
     """An ELF for AMD GPUs with the kernel in it, and everything that went into it; no path of this machine."""
     root = checkout(tmp_path / "project")
-    built = build(declared(root, arch, dynamic_lds_bytes=512), cache)
+    built = build_object(declared(root, arch, dynamic_lds_bytes=512), cache)
     data = object_bytes(built)
     assert (data[:4], int.from_bytes(data[18:20], "little")) == (b"\x7fELF", 224)  # EM_AMDGPU
     assert b"scale_add.kd" in data
@@ -69,10 +69,10 @@ def test_two_checkouts_give_equal_objects(tmp_path: Path) -> None:
     for each in folders:  # an absolute include path of the checkout must not tell where it is either
         source = each / "kernels/hip/scale.hip"
         source.write_text(source.read_text().replace('"scale.h"', "<scale.h>"))
-    ones = [build(declared(each, flags=[f"-I{each}/kernels/hip"]), each / "cache") for each in folders]
+    ones = [build_object(declared(each, flags=[f"-I{each}/kernels/hip"]), each / "cache") for each in folders]
     assert ones[0].object_base64 == ones[1].object_base64
     assert ones[0].sources == ones[1].sources
-    shared = build(declared(folders[1], flags=[f"-I{folders[1]}/kernels/hip"]), folders[0] / "cache")
+    shared = build_object(declared(folders[1], flags=[f"-I{folders[1]}/kernels/hip"]), folders[0] / "cache")
     assert (shared.cached, shared.source_root) == (True, str(folders[1]))
 
 
@@ -80,20 +80,20 @@ def test_two_checkouts_give_equal_objects(tmp_path: Path) -> None:
 def test_the_cache_answers_to_what_is_compiled(tmp_path: Path, cache: Path) -> None:
     """The same text is compiled once, also after a comment changed; a macro, a flag, an include or a target is new."""
     root = checkout(tmp_path / "project")
-    first = build(declared(root), cache)
-    assert build(declared(root), cache).cached
+    first = build_object(declared(root), cache)
+    assert build_object(declared(root), cache).cached
     source, header = root / "kernels/hip/scale.hip", root / "kernels/hip/scale.h"
     source.write_text(source.read_text().replace("y = a x + y.", "Adds."))
-    commented = build(declared(root, threads=32), cache)
+    commented = build_object(declared(root, threads=32), cache)
     assert (commented.cached, commented.threads) == (True, 32)
     assert commented.sources != first.sources
     others = [
-        build(declared(root, defines={"LANES": "128"}), cache),
-        build(declared(root, flags=["-ffp-contract=off"]), cache),
-        build(declared(root, "gfx90a"), cache),
+        build_object(declared(root, defines={"LANES": "128"}), cache),
+        build_object(declared(root, flags=["-ffp-contract=off"]), cache),
+        build_object(declared(root, "gfx90a"), cache),
     ]
     header.write_text(header.read_text().replace("a * x", "a / x"))
-    others.append(build(declared(root), cache))
+    others.append(build_object(declared(root), cache))
     assert not any(other.cached for other in others)
     assert len({first.object_base64, *(other.object_base64 for other in others)}) == 5
 
@@ -114,7 +114,7 @@ def test_the_first_error_is_shown(tmp_path: Path, cache: Path, old: str, new: st
     for file in (root / "kernels/hip").glob("scale.*"):
         file.write_text(file.read_text().replace(old, new))
     with pytest.raises(CodeObjectError) as caught:
-        build(declared(root), cache)
+        build_object(declared(root), cache)
     text = str(caught.value)
     assert text.startswith("hip.scale_add, configuration 'l64', for gfx942: ")
     assert said in text
@@ -131,14 +131,14 @@ def test_a_function_of_the_device_library_is_named(tmp_path: Path, cache: Path) 
     declaration = 'extern "C" __attribute__((device)) float __ocml_exp_f32(float);'
     header.write_text(f"{declaration}\n{header.read_text().replace('a * x', '__ocml_exp_f32(x)')}")
     with pytest.raises(CodeObjectError, match=r"error: undefined (hidden |protected )?symbol: __ocml_exp_f32"):
-        build(declared(root), cache)
+        build_object(declared(root), cache)
 
 
 @needs_clang
 def test_a_clang_that_cannot_link_is_helped(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where compiler and linker are separate commands of one program (ziglang), the same machine code comes out."""
     root = checkout(tmp_path / "project")
-    expected = object_bytes(build(declared(root), cache))
+    expected = object_bytes(build_object(declared(root), cache))
     (tmp_path / "ziglang").mkdir()
     (tmp_path / "ziglang/__init__.py").touch()
     clang, linker = find_toolchain("gfx942").clang[0], find_linker()
@@ -149,7 +149,7 @@ def test_a_clang_that_cannot_link_is_helped(tmp_path: Path, cache: Path, monkeyp
     for name in (CLANG, "ROCM_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pytest_attnperf.codeobject.hip_toolchain._ROCM", tmp_path / "no-rocm")
-    built = build(declared(root), cache)
+    built = build_object(declared(root), cache)
     assert (built.compiler.endswith("(ziglang)"), built.cached) == (True, False)
     assert machine_code(object_bytes(built)) == machine_code(expected)
 
@@ -173,7 +173,7 @@ def test_a_missing_file_is_named(tmp_path: Path, cache: Path, monkeypatch: pytes
     with pytest.raises(
         CodeObjectError, match=r"configuration 'l64', for gfx942: there is no file .*scale.hip; correct"
     ):
-        build(declared(tmp_path), cache)
+        build_object(declared(tmp_path), cache)
 
 
 def test_a_silent_failure_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_silent_failure_is_named(tmp_path: Path, cache: Path, monkeypatch: pyt
 esac"""
     monkeypatch.setenv(CLANG, str(program(tmp_path / "clang", answers)))
     with pytest.raises(CodeObjectError, match=r"for gfx942: exit status 70, no message\n\(compiled by clang 22.1.8 in"):
-        build(declared(checkout(tmp_path / "project")), cache)
+        build_object(declared(checkout(tmp_path / "project")), cache)
 
 
 def test_without_clang_the_build_is_unsupported(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,4 +195,4 @@ def test_without_clang_the_build_is_unsupported(tmp_path: Path, cache: Path, mon
     with pytest.raises(
         ToolMissingError, match=r"hip.scale_add, configuration 'l64', for gfx942: no clang here compiles"
     ):
-        build(build_of, cache)
+        build_object(build_of, cache)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.compile_triton import TEXT_LIMIT, StandardError, explained
+from pytest_attnperf.codeobject.compile_triton import TEXT_LIMIT, StandardError, make_compile_error
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 
 HERE = Path(__file__).parent
@@ -218,7 +218,7 @@ def test_an_interpreting_process_compiles_nothing(tmp_path: Path) -> None:
 
 def why(error: Exception, said: str = "") -> str:
     """What is said of a failure."""
-    return str(explained(error, said, "triton.copy, for gfx942", [], "triton 3.9.0"))
+    return str(make_compile_error(error, said, "triton.copy, for gfx942", [], "triton 3.9.0"))
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def test_what_was_printed_is_read_from_the_log(tmp_path: Path) -> None:
     log.write_text("before\n")
     with log.open("ab") as stream, standard_error(stream.fileno()), StandardError() as said:
         os.write(2, b"kernel.py:3:1: error: no\n")
-        assert said.text() == "kernel.py:3:1: error: no\n"
+        assert said.read_text() == "kernel.py:3:1: error: no\n"
     assert log.read_text() == "before\nkernel.py:3:1: error: no\n"
 
 
@@ -247,8 +247,8 @@ def test_of_a_long_text_the_beginning_is_read(tmp_path: Path) -> None:
     """Megabytes of IR are not read; the error stands before them."""
     with (tmp_path / "log").open("wb") as stream, standard_error(stream.fileno()), StandardError() as said:
         os.write(2, b"first" + b"x" * 1_000_000)
-        assert said.text().startswith("firstxxx")
-        assert len(said.text()) < 300_000
+        assert said.read_text().startswith("firstxxx")
+        assert len(said.read_text()) < 300_000
 
 
 def test_of_a_pipe_nothing_is_known() -> None:
@@ -256,7 +256,7 @@ def test_of_a_pipe_nothing_is_known() -> None:
     reader, writer = os.pipe()
     with standard_error(writer), StandardError() as said:
         os.write(2, b"kernel.py:3:1: error: no\n")
-        assert said.text() == ""
+        assert said.read_text() == ""
     assert os.read(reader, 100) == b"kernel.py:3:1: error: no\n"
     os.close(writer)
     os.close(reader)
@@ -286,10 +286,10 @@ def test_without_a_diagnostic_the_exception_is_shown() -> None:
 def test_an_unsupported_target_is_a_missing_tool() -> None:
     """A kernel that this Triton cannot compile for the target is no fault of the kernel."""
     said = "copy.py:3:1: error: unsupported target: 'gfx1250'\n"
-    error = explained(RuntimeError("PassManager::run failed"), said, "who", [], "triton 3.5.0")
+    error = make_compile_error(RuntimeError("PassManager::run failed"), said, "who", [], "triton 3.5.0")
     assert isinstance(error, ToolMissingError)
     assert str(error).startswith("who: copy.py:3: unsupported target: 'gfx1250'\ntriton 3.5.0 has no code generator")
-    assert not isinstance(explained(RuntimeError("no"), "", "who", [], "triton"), ToolMissingError)
+    assert not isinstance(make_compile_error(RuntimeError("no"), "", "who", [], "triton"), ToolMissingError)
 
 
 def called() -> None:
@@ -305,13 +305,13 @@ def test_the_innermost_error_is_shown() -> None:
     inner = CompilationError(text, ast.parse(text).body[0].body[1], "dtype mismatch")  # type: ignore[attr-defined]
     outer = CompilationError("def kernel():\n    called()", ast.parse("called()").body[0], None)
     outer.__cause__ = inner
-    error = explained(outer, PRINTED, "who", [SimpleNamespace(fn=called, src=text)], "triton 3.9.0")
+    error = make_compile_error(outer, PRINTED, "who", [SimpleNamespace(fn=called, src=text)], "triton 3.9.0")
     line = inspect.getsourcelines(called)[1] + 2
     assert isinstance(error, CodeObjectError)
     assert str(error) == (
         f'who: {__file__}:{line}: dtype mismatch\n    raise AssertionError("never run")\n(compiled by triton 3.9.0)'
     )
-    elsewhere = str(explained(outer, "", "who", [], "triton 3.9.0"))
+    elsewhere = str(make_compile_error(outer, "", "who", [], "triton 3.9.0"))
     assert elsewhere.startswith("who: line 3 of a function: dtype mismatch\n    raise AssertionError")
 
 

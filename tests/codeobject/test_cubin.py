@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.codeobject.cubin import attributes, cubin_arch, cubin_kernels
+from pytest_attnperf.codeobject.cubin import cubin_arch, cubin_kernels, read_attributes
 from pytest_attnperf.codeobject.elf import Elf, read_elf
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import KernelCode
@@ -110,7 +110,7 @@ def test_launch_limits() -> None:
     """A required block size counts before a largest one; the parameters' size is told twice."""
     name = "kernels.sm_90.cubin"
     both = opened(name, (PARAMETER, MAX_THREADS))
-    assert [each.number for each in attributes(both, ".nv.info.reversed")].count(0x05) == 1
+    assert [each.number for each in read_attributes(both, ".nv.info.reversed")].count(0x05) == 1
     assert kernels(both)["reversed"].max_threads == 256
     assert kernels(opened(name, (REQNTID, MAX_THREADS)))["reversed"].max_threads == 256
     assert kernels(opened(name, (CBANK_PARAM_SIZE, b"\x03\x7e")))["saxpy"].kernarg_bytes == 24
@@ -139,7 +139,7 @@ def test_reserved_shared_memory_is_not_the_kernels() -> None:
 def test_functions_are_no_kernels() -> None:
     """A function whose symbol is not marked as an entry is left out; its code counts for the kernels' hash."""
     elf = opened("kernels.sm_90.cubin")
-    table = elf.section(".symtab")
+    table = elf.find_section(".symtab")
     assert table is not None
     data = bytearray(elf.data)
     data[table.offset + 24 * index_of(elf, "stacked") + 5] = 0
@@ -158,4 +158,4 @@ def test_a_truncated_attribute_is_named() -> None:
 
 def test_attributes_of_no_section() -> None:
     """Where there is no such section there are none."""
-    assert list(attributes(opened("kernels.sm_90.cubin"), ".nv.info.absent")) == []
+    assert list(read_attributes(opened("kernels.sm_90.cubin"), ".nv.info.absent")) == []

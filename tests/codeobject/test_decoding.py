@@ -8,10 +8,16 @@ import pytest
 
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.amdgcn import classify
-from pytest_attnperf.codeobject.decoding import Decoded, decode, disassembler_version, find_loops, read_assembly
-from pytest_attnperf.codeobject.disassembly import cubin_listing_of, disassemble, listing_of
+from pytest_attnperf.codeobject.decoding import (
+    Decoded,
+    decode_machine_code,
+    disassembler_version,
+    find_loops,
+    read_assembly,
+)
+from pytest_attnperf.codeobject.disassembly import disassemble, parse_cubin_listing, parse_listing
 from pytest_attnperf.codeobject.instructions import CLASSES, Instruction, Listing
-from pytest_attnperf.codeobject.tools import cuda_tools, objdump
+from pytest_attnperf.codeobject.tools import cuda_tools, find_objdump
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.records.code import SourceLine
 
@@ -59,7 +65,7 @@ kernel:                                 ; @kernel
 def objdump_here(arch: str) -> None:
     """Skips where no disassembler knows `arch`."""
     try:
-        objdump(arch)
+        find_objdump(arch)
     except ToolMissingError as error:
         pytest.skip(str(error))
 
@@ -73,7 +79,7 @@ def _no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def tile(arch: str = "gfx942", *, assembly: str = "", size: int = 284) -> Decoded:
     """The stored kernel."""
-    return decode((DATA / f"tile-{arch}.co").read_bytes(), arch, "tile", 0x1900, size, assembly=assembly)
+    return decode_machine_code((DATA / f"tile-{arch}.co").read_bytes(), arch, "tile", 0x1900, size, assembly=assembly)
 
 
 def chosen(counts: dict[str, int], names: dict[str, int]) -> dict[str, int]:
@@ -98,7 +104,7 @@ def test_places_become_source_lines() -> None:
     objdump_here("gfx942")
     elf = (DATA / "tile-gfx942.co").read_bytes()
     places = {0x1A08: ("/src/tile.hip", 27), 0x19C4: ("/src/tile.hip", 24), 0x1900: ("/src/tile.hip", 19)}
-    found = decode(elf, "gfx942", "tile", 0x1900, 284, place=places.get)
+    found = decode_machine_code(elf, "gfx942", "tile", 0x1900, 284, place=places.get)
     assert found.lines == (
         SourceLine("tile.hip", 24, "", {"global_load_8B": 1}),
         SourceLine("tile.hip", 27, "", {"matrix": 1}),
@@ -109,7 +115,7 @@ def test_spills_of_gfx90a_are_scratch_and_no_stores() -> None:
     """The compiler noted 32 spills and 33 reloads, all of them buffer accesses; it stores 64 results."""
     objdump_here("gfx90a")
     elf = (DATA / "tile-gfx90a.co").read_bytes()
-    found = decode(elf, "gfx90a", "spill", 0x1B00, 2448, scratch_bytes=132)
+    found = decode_machine_code(elf, "gfx90a", "spill", 0x1B00, 2448, scratch_bytes=132)
     counts = {name: found.instructions.get(name, 0) for name in ("scratch_store", "scratch_load", "global_store_4B")}
     assert counts == {"scratch_store": 32, "scratch_load": 33, "global_store_4B": 64}
 
@@ -139,7 +145,7 @@ def test_without_either_the_reason_is_given() -> None:
     assert "apt-get install llvm-22" in found.undecoded
     wrong = tile(assembly="other:\n\ts_endpgm\n")
     assert wrong.undecoded.endswith("; the assembler text holds no function 'tile'")
-    nvidia = decode((DATA / "tile-sm_90.cubin").read_bytes(), "sm_90", "tile", 0, 0x700)
+    nvidia = decode_machine_code((DATA / "tile-sm_90.cubin").read_bytes(), "sm_90", "tile", 0, 0x700)
     assert nvidia.undecoded.startswith("no nvdisasm: ")
 
 
@@ -162,7 +168,7 @@ def test_the_next_disassembler_is_tried(tmp_path: Path, monkeypatch: pytest.Monk
     )
     crashing.chmod(0o755)
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
-    assert objdump("gfx942").path == crashing
+    assert find_objdump("gfx942").path == crashing
     assert chosen(tile().instructions, TILE) == TILE
 
 
@@ -170,7 +176,7 @@ def test_the_next_disassembler_is_tried(tmp_path: Path, monkeypatch: pytest.Monk
 def test_calls_leave_loops_unknown_and_everything_counted() -> None:
     """A kernel that calls through a register: instructions are known, loops are not, and that is said."""
     text = "kernel:\n.LBB0_1:\n\ts_swappc_b64 s[30:31], s[2:3]\n\ts_cbranch_scc1 .LBB0_1\n\ts_endpgm\n"
-    found = decode(b"", "gfx942", "kernel", 0, 12, assembly=text)
+    found = decode_machine_code(b"", "gfx942", "kernel", 0, 12, assembly=text)
     assert found.instructions == {"branch": 1, "call": 1, "end": 1}
     assert (found.in_loops, found.undecoded) == ({}, "loops: calls or indirect branches")
 
@@ -181,7 +187,7 @@ def test_a_cubin_is_counted_as_well() -> None:
         cuda_tools("nvdisasm")[0]
     except ToolMissingError as error:
         pytest.skip(str(error))
-    found = decode((DATA / "tile-sm_90.cubin").read_bytes(), "sm_90", "tile", 0, 0x700)
+    found = decode_machine_code((DATA / "tile-sm_90.cubin").read_bytes(), "sm_90", "tile", 0, 0x700)
     assert found.undecoded == ""
     assert (found.instructions["matrix"], found.in_loops["matrix"]) == (7, 4)
     assert [(line.file, line.line) for line in found.lines] == [("tile.py", line) for line in (20, 21, 22, 30)]
@@ -190,7 +196,7 @@ def test_a_cubin_is_counted_as_well() -> None:
 def test_rubbish_is_a_reason() -> None:
     """Neither disassembler's complaint stops the run."""
     for arch in ("gfx942", "sm_90"):
-        found = decode(b"rubbish", arch, "tile", 0x1900, 284)
+        found = decode_machine_code(b"rubbish", arch, "tile", 0x1900, 284)
         assert found.instructions == {}
         assert found.undecoded != ""
 
@@ -215,9 +221,9 @@ def test_damaged_text_never_raises(name: str) -> None:
 def listed(name: str, text: str) -> tuple[ModuleType, Listing]:
     """The text read by the reader of its kind, and who classifies it."""
     if "objdump" in name:
-        return amdgcn, listing_of(text, start=0x1900, size=284, place=lambda _address: None)
+        return amdgcn, parse_listing(text, start=0x1900, size=284, place=lambda _address: None)
     if "nvdisasm" in name:
-        return sass, cubin_listing_of(text, symbol="tile", size=0x700)
+        return sass, parse_cubin_listing(text, symbol="tile", size=0x700)
     return amdgcn, read_assembly(text, "tile")
 
 
@@ -271,7 +277,7 @@ def test_a_text_without_the_function_says_so(text: str) -> None:
 def test_it_is_what_the_object_holds(arch: str, symbol: str, start: int, size: int) -> None:
     """Text and object of one compilation hold the same instructions, jumps included, in the same order."""
     try:
-        tool = objdump(arch)
+        tool = find_objdump(arch)
     except ToolMissingError as error:
         pytest.skip(str(error))
     elf = (DATA / f"tile-{arch}.co").read_bytes()

@@ -9,9 +9,9 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from pytest_attnperf.codeobject import amdgcn, sass
-from pytest_attnperf.codeobject.disassembly import cubin_listing_of, disassemble, disassemble_cubin, listing_of
+from pytest_attnperf.codeobject.disassembly import disassemble, disassemble_cubin, parse_cubin_listing, parse_listing
 from pytest_attnperf.codeobject.instructions import Instruction, Listing
-from pytest_attnperf.codeobject.tools import Tool, cuda_tools, objdump
+from pytest_attnperf.codeobject.tools import Tool, cuda_tools, find_objdump
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
@@ -28,7 +28,7 @@ def nowhere(_address: int) -> None:
 def needed(arch: str) -> Tool:
     """The disassembler of `arch`; skips without one."""
     try:
-        return objdump(arch)
+        return find_objdump(arch)
     except ToolMissingError as error:
         pytest.skip(str(error))
 
@@ -46,7 +46,7 @@ def counts(listing: Listing) -> Counter[str]:
 def test_every_line_of_the_kernel_is_an_instruction() -> None:
     """What llvm-objdump 22 printed of a kernel for gfx942: 54 instructions in 0x11c bytes, headings left out."""
     text = (DATA / "tile-gfx942.objdump.txt").read_text()
-    listing = listing_of(text, start=START, size=SIZE, place=nowhere)
+    listing = parse_listing(text, start=START, size=SIZE, place=nowhere)
     assert listing.undecoded == ""
     assert len(listing.instructions) == 54
     assert listing.instructions[0] == Instruction("s_load_dwordx2", "s[2:3], s[0:1], 0x18", 0x1900)
@@ -68,7 +68,7 @@ def test_branches_lead_forwards_and_backwards() -> None:
     text = (DATA / "tile-gfx942.objdump.txt").read_text()
     jumps = {
         one.address: one.target
-        for one in listing_of(text, start=START, size=SIZE, place=nowhere).instructions
+        for one in parse_listing(text, start=START, size=SIZE, place=nowhere).instructions
         if amdgcn.classify(one.mnemonic) == "branch"
     }
     assert jumps == {
@@ -79,14 +79,14 @@ def test_branches_lead_forwards_and_backwards() -> None:
         0x1A10: 0x19C4,
         0x1A14: 0x1978,
     }
-    cut = listing_of(text, start=START, size=0x20, place=nowhere)
+    cut = parse_listing(text, start=START, size=0x20, place=nowhere)
     assert cut.instructions[3].target is None
 
 
 def test_places_come_from_the_caller() -> None:
     """The line table is another part's to read."""
     text = line(0x100, "s_nop 0", "BF800000") + "\n" + line(0x104, "s_endpgm", "BF810000")
-    listing = listing_of(text, start=0x100, size=8, place={0x104: ("/src/a.py", 7)}.get)
+    listing = parse_listing(text, start=0x100, size=8, place={0x104: ("/src/a.py", 7)}.get)
     assert [one.place for one in listing.instructions] == [None, ("/src/a.py", 7)]
 
 
@@ -103,7 +103,7 @@ def test_places_come_from_the_caller() -> None:
 )
 def test_what_is_not_decoded_is_said(lines: list[tuple[int, str, str]], size: int, reason: str) -> None:
     """Data among the code, a gap, a missing end and no output at all: never a shorter kernel."""
-    listing = listing_of("\n".join(line(*one) for one in lines), start=0x100, size=size, place=nowhere)
+    listing = parse_listing("\n".join(line(*one) for one in lines), start=0x100, size=size, place=nowhere)
     assert listing.undecoded == reason
 
 
@@ -167,7 +167,7 @@ def nvdisasm() -> Tool:
 
 def test_every_line_of_the_kernel_is_an_instruction_of_nvdisasm() -> None:
     """What nvdisasm 13.1 printed of a kernel for sm_90: 112 instructions of 16 bytes, seven of them HMMA."""
-    listing = cubin_listing_of(PRINTED, symbol="tile", size=CUBIN_SIZE)
+    listing = parse_cubin_listing(PRINTED, symbol="tile", size=CUBIN_SIZE)
     assert listing.undecoded == ""
     assert [one.address for one in listing.instructions] == list(range(0, CUBIN_SIZE, 16))
     assert listing.instructions[0] == Instruction("LDC", "R1, c[0x0][0x28]", 0, place=("/src/tile.py", 10))
@@ -179,7 +179,7 @@ def test_every_line_of_the_kernel_is_an_instruction_of_nvdisasm() -> None:
 
 def test_labels_are_targets_and_predicates_conditions() -> None:
     """Backwards, forwards, to itself; a conditional branch runs on, the last one does not."""
-    listing = cubin_listing_of(PRINTED, symbol="tile", size=CUBIN_SIZE)
+    listing = parse_cubin_listing(PRINTED, symbol="tile", size=CUBIN_SIZE)
     jumps = {
         one.address: (one.target, one.falls_through)
         for one in listing.instructions
@@ -212,7 +212,7 @@ $second$divide:
 
 def test_a_kernel_is_its_own_section() -> None:
     """Neither instructions nor places of another kernel are taken over; a return leads nowhere that is known."""
-    listing = cubin_listing_of(SECTIONS, symbol="second", size=0x30)
+    listing = parse_cubin_listing(SECTIONS, symbol="second", size=0x30)
     assert listing.undecoded == ""
     assert [(one.mnemonic, one.target, one.place) for one in listing.instructions] == [
         ("CALL.REL.NOINC", 0x20, None),
@@ -232,20 +232,20 @@ def test_a_kernel_is_its_own_section() -> None:
 )
 def test_what_is_missing_is_said(symbol: str, size: int, reason: str) -> None:
     """A kernel that is not there, or shorter than its section."""
-    assert cubin_listing_of(SECTIONS, symbol=symbol, size=size).undecoded == reason
+    assert parse_cubin_listing(SECTIONS, symbol=symbol, size=size).undecoded == reason
 
 
 def test_a_gap_is_said() -> None:
     """A line that was not understood is a gap, and no shorter kernel."""
     text = SECTIONS.replace("        /*0010*/                   EXIT ;\n$", "        /*0010*/ ???\n$")
-    assert cubin_listing_of(text, symbol="second", size=0x30).undecoded == "nvdisasm shows no instruction at 0x10"
+    assert parse_cubin_listing(text, symbol="second", size=0x30).undecoded == "nvdisasm shows no instruction at 0x10"
 
 
 def test_the_real_disassembler_says_the_same() -> None:
     """A stored cubin through nvdisasm is the listing of what was printed once."""
     elf = (DATA / "tile-sm_90.cubin").read_bytes()
     listing = disassemble_cubin(elf, symbol="tile", size=CUBIN_SIZE, tool=nvdisasm())
-    assert listing == cubin_listing_of(PRINTED, symbol="tile", size=CUBIN_SIZE)
+    assert listing == parse_cubin_listing(PRINTED, symbol="tile", size=CUBIN_SIZE)
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100", "sm_120"])

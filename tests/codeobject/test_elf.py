@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.codeobject.elf import EM_AMDGPU, EM_CUDA, Cursor, Elf, Section, Symbol, read_elf
+from pytest_attnperf.codeobject.elf import EM_AMDGPU, EM_CUDA, Cursor, Elf, ElfSection, Symbol, read_elf
 from pytest_attnperf.errors import CodeObjectError
 
 DATA = Path(__file__).parents[1] / "data/code_objects"
@@ -40,12 +40,12 @@ def test_header_and_sections() -> None:
     elf = opened("saxpy.gfx942.co")
     assert (elf.machine, elf.flags, elf.abi_version, elf.relocatable) == (EM_AMDGPU, 0x54C, 4, False)
     assert len(elf.sections) == 16
-    text = elf.section(".text")
+    text = elf.find_section(".text")
     assert text is not None
     assert (text.kind, text.flags, text.address, text.offset, text.size) == (1, 6, 0x1600, 0x600, 0x480)
-    assert text.holds(0x1600)
-    assert not text.holds(0x1A80)
-    assert elf.section(".absent") is None
+    assert text.has_address(0x1600)
+    assert not text.has_address(0x1A80)
+    assert elf.find_section(".absent") is None
     assert opened("kernels.sm_90.cubin").machine == EM_CUDA
 
 
@@ -64,9 +64,9 @@ def test_symbols_and_their_bytes() -> None:
         "_ZL10differencefi",
     }
     descriptor = found["second.kd"]
-    assert len(elf.code(descriptor.section, descriptor.address, 64)) == 64
+    assert len(elf.read_code(descriptor.section, descriptor.address, 64)) == 64
     table = found["_ZL5table"]
-    assert struct.unpack("<5f", elf.code(table.section, table.address, 20)) == (1, 2, 3, 4, 5)
+    assert struct.unpack("<5f", elf.read_code(table.section, table.address, 20)) == (1, 2, 3, 4, 5)
 
 
 def test_a_stripped_object_has_its_dynamic_symbols() -> None:
@@ -85,8 +85,8 @@ def test_an_object_without_symbols_has_none() -> None:
 
 def test_a_function_without_a_size_reaches_to_the_next() -> None:
     """The size of a hand-written function ends at the next one of its section, or where the section does."""
-    text = Section(".text", 1, 6, 0x100, 0, 0x80, 0, 0, 0)
-    other = Section(".more", 1, 6, 0x100, 0x200, 0x40, 0, 0, 0)
+    text = ElfSection(".text", 1, 6, 0x100, 0, 0x80, 0, 0, 0)
+    other = ElfSection(".more", 1, 6, 0x100, 0x200, 0x40, 0, 0, 0)
     functions = [
         Symbol(name, address, size, 2, 0, section, 0)
         for name, address, size, section in [
@@ -103,7 +103,7 @@ def test_a_function_without_a_size_reaches_to_the_next() -> None:
 
 def test_notes() -> None:
     """Notes have an owner, a kind and their content."""
-    (note,) = opened("saxpy.gfx942.co").notes()
+    (note,) = opened("saxpy.gfx942.co").read_notes()
     assert (note.owner, note.kind) == ("AMDGPU", 32)
     assert b"amdhsa.kernels" in note.content
 
@@ -111,11 +111,11 @@ def test_notes() -> None:
 def test_a_section_without_room_in_the_file_is_empty() -> None:
     """Of an uninitialised section nothing is read, whatever its size; nothing is allocated for it."""
     elf = opened("kernels.sm_90.cubin")
-    shared = elf.section(".nv.shared.reversed")
+    shared = elf.find_section(".nv.shared.reversed")
     assert shared is not None
-    assert (shared.size, elf.content(shared)) == (2048, b"")
+    assert (shared.size, elf.read_content(shared)) == (2048, b"")
     with pytest.raises(CodeObjectError, match=r"at address 0x0 ends at byte"):
-        elf.code(shared, 0, 4)
+        elf.read_code(shared, 0, 4)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +172,19 @@ def test_a_damaged_section_is_named(section: str, field: int, value: int, expect
     elf = read_elf(changed(name, header_of(name, section) + field, struct.pack(layout, value)), "k.co")
     with pytest.raises(CodeObjectError, match=expected):
         for each in elf.sections:
-            elf.content(each)
-        len(elf.symbols), list(elf.notes())
+            elf.read_content(each)
+        len(elf.symbols), list(elf.read_notes())
 
 
 @pytest.mark.parametrize("field", [0, 4])
 def test_a_note_of_hostile_size_is_named(field: int) -> None:
     """A note whose owner or content is larger than its section is an error, and nothing is allocated for it."""
     name = "saxpy.gfx942.co"
-    note = opened(name).section(".note")
+    note = opened(name).find_section(".note")
     assert note is not None
     elf = read_elf(changed(name, note.offset + field, b"\xf0\xff\xff\xff"), "k.co")
     with pytest.raises(CodeObjectError, match=r"note section '.note' ends at byte 612, but 4294967280 bytes"):
-        list(elf.notes())
+        list(elf.read_notes())
 
 
 def test_every_truncation_is_an_error() -> None:
@@ -198,12 +198,12 @@ def test_every_truncation_is_an_error() -> None:
 def test_it_reads_from_front_to_back() -> None:
     """Every reading begins where the last one ended, and at the end the cursor is false."""
     cursor = Cursor(b"\x01\x02\x03\x04\x05\x06name\0\xff", "k.co: a part", 1)
-    assert cursor.unsigned(1) == 2
-    assert cursor.fields(struct.Struct("<BH")) == (3, 0x0504)
+    assert cursor.read_unsigned(1) == 2
+    assert cursor.read_fields(struct.Struct("<BH")) == (3, 0x0504)
     assert cursor.take(1) == b"\x06"
-    assert cursor.string() == "name"
+    assert cursor.read_string() == "name"
     assert cursor
-    assert cursor.unsigned(1) == 255
+    assert cursor.read_unsigned(1) == 255
     assert not cursor
 
 
@@ -220,8 +220,8 @@ def test_it_reads_from_front_to_back() -> None:
 )
 def test_leb128(encoded: bytes, unsigned: int, signed: int) -> None:
     """The examples of DWARF 5, section 7.6, and the borders between their bytes."""
-    assert Cursor(encoded, "").uleb128() == unsigned
-    assert Cursor(encoded, "").sleb128() == signed
+    assert Cursor(encoded, "").read_uleb128() == unsigned
+    assert Cursor(encoded, "").read_sleb128() == signed
 
 
 @pytest.mark.parametrize("read", ["take", "unsigned", "skip"])
@@ -251,13 +251,13 @@ def test_a_begin_outside_is_an_error(position: int) -> None:
 def test_numbers_and_texts_without_an_end() -> None:
     """A LEB128 number of more than ten bytes and a text without a zero are errors that say where."""
     with pytest.raises(CodeObjectError, match=r"the number before byte 10 has no end"):
-        Cursor(b"\x80" * 20, "k.co").uleb128()
+        Cursor(b"\x80" * 20, "k.co").read_uleb128()
     with pytest.raises(CodeObjectError, match=r"the text at byte 1 has no end"):
-        Cursor(b"\0abc", "k.co", 1).string()
+        Cursor(b"\0abc", "k.co", 1).read_string()
     with pytest.raises(CodeObjectError, match=r"has no end"):
-        Cursor(b"a" * 70_000 + b"\0", "k.co").string()
+        Cursor(b"a" * 70_000 + b"\0", "k.co").read_string()
 
 
 def test_a_text_that_is_no_utf8_is_escaped() -> None:
     """Bytes that are no UTF-8 stay readable in messages."""
-    assert Cursor(b"a\xff\0", "k.co").string() == "a\\xff"
+    assert Cursor(b"a\xff\0", "k.co").read_string() == "a\\xff"

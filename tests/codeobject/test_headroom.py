@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_attnperf.codeobject.arch import ARCHS, AgprRule, limits_of
-from pytest_attnperf.codeobject.headroom import Raise, Saving, Stair, apply, headroom, staircase
+from pytest_attnperf.codeobject.headroom import (
+    OccupancyStair,
+    Raise,
+    ResourceSaving,
+    apply_savings,
+    compute_headroom,
+    compute_staircase,
+)
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import Occupancy
@@ -40,19 +47,19 @@ def ways(needed: Raise | None) -> list[dict[str, int]]:
 )
 def test_what_one_more_wave_takes(arch: str, asked: Resources, expected: list[dict[str, int]]) -> None:
     """Each way says how much less is needed: of one resource, of all that bind together, of VGPRs or of AGPRs."""
-    assert ways(headroom(arch, asked).wave) == expected
+    assert ways(compute_headroom(arch, asked).wave) == expected
 
 
 def test_nothing_is_left_at_full_occupancy() -> None:
     """Where every wave slot is taken, neither a wave nor a workgroup can be gained."""
-    full = headroom("gfx1151", Resources(8, 0, 128, 1536, 256))
+    full = compute_headroom("gfx1151", Resources(8, 0, 128, 1536, 256))
     assert full.wave is None
     assert full.workgroup is None
 
 
 def test_a_wave_is_not_always_a_workgroup() -> None:
     """Less LDS lets a compiler count a wave more, while the next workgroup of 8 waves needs fewer VGPRs as well."""
-    room = headroom(MI300, Resources(136, 0, 40, 65536, 512))
+    room = compute_headroom(MI300, Resources(136, 0, 40, 65536, 512))
     assert ways(room.wave) == [{"lds_bytes": 32768}]
     assert room.wave is not None
     assert room.wave.after is not None
@@ -72,7 +79,7 @@ def test_another_workgroup_where_no_saving_would_do(
     arch: str, asked: Resources, threads: tuple[int, ...], waves: float
 ) -> None:
     """Where slots or barriers bind, the nearest sizes with the most waves are named, and no saving."""
-    room = headroom(arch, asked).workgroup
+    room = compute_headroom(arch, asked).workgroup
     assert room is not None
     assert room.ways == ()
     assert room.threads == threads
@@ -81,14 +88,14 @@ def test_another_workgroup_where_no_saving_would_do(
 
 def test_nothing_helps_where_size_and_registers_bind() -> None:
     """2 x 14 waves leave no slots for a third workgroup, and with 72 VGPRs no size has more than these 28 waves."""
-    assert headroom(MI300, Resources(72, 0, 40, 0, 896)).workgroup == Raise((), (), None)
+    assert compute_headroom(MI300, Resources(72, 0, 40, 0, 896)).workgroup == Raise((), (), None)
 
 
 def test_a_workgroup_that_does_not_fit_is_told_what_would() -> None:
     """For 16 waves with every register and too much LDS, all that must go for the first workgroup is said."""
     asked = Resources(256, 256, 106, 165536, 1024)
     expected = {"vgprs": 128, "agprs": 256, "lds_bytes": 100000}
-    room = headroom(MI300, asked).workgroup
+    room = compute_headroom(MI300, asked).workgroup
     assert ways(room) == [expected]
     assert room is not None
     assert room.after is not None
@@ -98,14 +105,16 @@ def test_a_workgroup_that_does_not_fit_is_told_what_would() -> None:
 def test_apply() -> None:
     """Savings set what they name and leave the rest."""
     asked = Resources(72, 4, 90, 9000, 256)
-    saved = apply(asked, (Saving("sgprs", 10, 80), Saving("agprs", 4, 0), Saving("lds_bytes", 808, 8192)))
+    saved = apply_savings(
+        asked, (ResourceSaving("sgprs", 10, 80), ResourceSaving("agprs", 4, 0), ResourceSaving("lds_bytes", 808, 8192))
+    )
     assert saved == Resources(72, 0, 80, 8192, 256)
 
 
 def test_an_impossible_kernel() -> None:
     """Nothing is said of a kernel that cannot be."""
     with pytest.raises(CodeObjectError, match="threads 0"):
-        headroom(MI300, Resources(64, 0, 40, 0, 0))
+        compute_headroom(MI300, Resources(64, 0, 40, 0, 0))
 
 
 @st.composite
@@ -129,7 +138,7 @@ def verify(arch: str, asked: Resources, needed: Raise, reaches: Callable[[Occupa
     for way in needed.ways:
         assert way
         assert all(saving.fewer == getattr(asked, saving.resource) - saving.value > 0 for saving in way)
-        saved = apply(asked, way)
+        saved = apply_savings(asked, way)
         assert reaches(occupancy_with(arch, saved))
         for saving in way:
             short = replace(saved, **{saving.resource: saving.value + 1})
@@ -146,7 +155,7 @@ def verify(arch: str, asked: Resources, needed: Raise, reaches: Callable[[Occupa
 def test_every_suggestion_holds_and_none_is_too_much(kernel: tuple[str, Resources]) -> None:
     """At the suggested value there is a wave or a workgroup more, and one unit short of it there is not."""
     arch, asked = kernel
-    now, room = occupancy_with(arch, asked), headroom(arch, asked)
+    now, room = occupancy_with(arch, asked), compute_headroom(arch, asked)
     assert (room.wave is None) == (now.waves_per_simd == now.max_waves_per_simd)
     assert (room.workgroup is None) == (now.whole_waves_per_simd == now.max_waves_per_simd)
     if room.wave:
@@ -162,10 +171,10 @@ def test_a_wrong_suggestion_is_noticed() -> None:
     def reaches(new: Occupancy) -> bool:
         return new.waves_per_simd > 5
 
-    verify(MI300, asked, Raise(((Saving("vgprs", 16, 80),),), (), None), reaches)
+    verify(MI300, asked, Raise(((ResourceSaving("vgprs", 16, 80),),), (), None), reaches)
     for fewer in (15, 17):
         with pytest.raises(AssertionError):
-            verify(MI300, asked, Raise(((Saving("vgprs", fewer, 96 - fewer),),), (), None), reaches)
+            verify(MI300, asked, Raise(((ResourceSaving("vgprs", fewer, 96 - fewer),),), (), None), reaches)
     with pytest.raises(AssertionError):
         verify(MI300, asked, Raise((), (), None), reaches)
 
@@ -175,7 +184,7 @@ def test_a_wrong_suggestion_is_noticed() -> None:
 def test_stairs_are_the_occupancy(arch: str, resource: str) -> None:
     """Stairs cover the whole range without gap or repetition, and hold at both ends and in the middle of each."""
     asked = Resources(100, 0, 90, 10000, 512)
-    stairs = staircase(arch, asked, resource)
+    stairs = compute_staircase(arch, asked, resource)
     limits = limits_of(arch)
     first, last = {"vgprs": (1, 256), "lds_bytes": (0, limits.lds_per_workgroup_bytes)}[resource]
     assert [stairs[0].first, *(stair.last + 1 for stair in stairs)] == [*(stair.first for stair in stairs), last + 1]
@@ -193,7 +202,7 @@ def test_stairs_are_the_occupancy(arch: str, resource: str) -> None:
 
 def test_stairs_of_gfx942() -> None:
     """256 threads on gfx942: 8 waves up to 64 VGPRs, 5 up to 96, 2 from 169 on."""
-    stairs = staircase(MI300, Resources(96, 0, 40, 8192, 256), "vgprs")
+    stairs = compute_staircase(MI300, Resources(96, 0, 40, 8192, 256), "vgprs")
     assert [(stair.last, stair.waves_per_simd) for stair in stairs] == [
         *((64, 8), (72, 7), (80, 6), (96, 5)),
         *((128, 4), (168, 3), (256, 2)),
@@ -202,5 +211,5 @@ def test_stairs_of_gfx942() -> None:
 
 def test_stairs_reach_to_the_kernel() -> None:
     """LDS over the limit is on the last stair, which runs nothing."""
-    stairs = staircase(MI300, Resources(64, 0, 40, 131072, 256), "lds_bytes")
-    assert stairs[-1] == Stair(65537, 131072, 0, 0.0)
+    stairs = compute_staircase(MI300, Resources(64, 0, 40, 131072, 256), "lds_bytes")
+    assert stairs[-1] == OccupancyStair(65537, 131072, 0, 0.0)

@@ -251,7 +251,7 @@ def test_real_code() -> None:
     """The stored kernel refers to two functions, a table and a variable; each address is that of its symbol."""
     elf = read_elf((DATA / "two_kernels.gfx90a.co").read_bytes(), "")
     first = next(symbol for symbol in elf.symbols if symbol.name == "first")
-    found = far_references(elf.code(first.section, first.address, first.size), "gfx90a")
+    found = far_references(elf.read_code(first.section, first.address, first.size), "gfx90a")
     by_address = {symbol.address: symbol.name for symbol in elf.symbols}
     names = {by_address[first.address + each.target] for each in found}
     assert names == {"_ZL7look_upfi", "_ZL10differencefi", "_ZL5table", "scale"}

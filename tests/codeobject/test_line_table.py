@@ -8,7 +8,13 @@ import pytest
 
 from pytest_attnperf.codeobject.elf import read_elf
 from pytest_attnperf.codeobject.instructions import Instruction
-from pytest_attnperf.codeobject.line_table import TEXT_CHARACTERS, LineTable, line_table, source_lines, without_numbers
+from pytest_attnperf.codeobject.line_table import (
+    TEXT_CHARACTERS,
+    LineTable,
+    read_line_table,
+    source_lines,
+    without_numbers,
+)
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import SourceLine
 
@@ -29,7 +35,7 @@ def with_table(table: bytes, strings: bytes = b"") -> bytes:
         (".debug_line", len(VERSION_5), len(table)),
         (".debug_line_str", len(VERSION_5) + len(table), len(strings)),
     ]:
-        section = elf.section(name)
+        section = elf.find_section(name)
         assert section is not None
         struct.pack_into("<QQ", data, headers + 64 * elf.sections.index(section) + 24, offset, size)
     return bytes(data)
@@ -56,33 +62,33 @@ COPY = b"\x01"
 
 def places(program: bytes, *addresses: int, files: bytes = OLD_FILES) -> list[tuple[str, int] | None]:
     """Where a program says these addresses come from."""
-    table = line_table(with_table(unit(program, files=files)))
-    return [table.place(address) for address in addresses]
+    table = read_line_table(with_table(unit(program, files=files)))
+    return [table.find_place(address) for address in addresses]
 
 
 @pytest.mark.parametrize(("data", "file"), [(VERSION_5, "/src/two_kernels.hip"), (VERSION_4, "two_kernels.hip")])
 def test_stored_objects(data: bytes, file: str) -> None:
     """Lines are those that llvm-dwarfdump prints, between its rows, too; version 4 has no folder."""
-    table = line_table(data)
+    table = read_line_table(data)
     for address, line in ROWS:
-        assert table.place(address) == table.place(address + 3) == ((file, line) if line else None)
+        assert table.find_place(address) == table.find_place(address + 3) == ((file, line) if line else None)
 
 
 def test_outside_of_the_code_there_is_no_line() -> None:
     """Before the first row, between two functions and behind the last row nothing is known."""
-    table = line_table(VERSION_5)
-    assert table.place(0) is None
-    assert table.place(0x18FF) is None
-    assert table.place(max(table.addresses)) is None
-    assert table.place(2**63) is None
+    table = read_line_table(VERSION_5)
+    assert table.find_place(0) is None
+    assert table.find_place(0x18FF) is None
+    assert table.find_place(max(table.addresses)) is None
+    assert table.find_place(2**63) is None
 
 
 @pytest.mark.parametrize("name", ["saxpy.gfx942.co", "by_hand.gfx942.co", "kernels.sm_90.cubin"])
 def test_without_debug_information_it_is_empty(name: str) -> None:
     """An object compiled without -g has no lines; a cubin's are not read."""
-    table = line_table((DATA / name).read_bytes())
+    table = read_line_table((DATA / name).read_bytes())
     assert table == LineTable((), ())
-    assert table.place(0x1600) is None
+    assert table.find_place(0x1600) is None
 
 
 def test_every_instruction_of_a_program() -> None:
@@ -150,8 +156,8 @@ def test_files_of_version_5() -> None:
     rows = [struct.pack("<IH", offset, index) + bytes(16) for offset, index in [(0, 0), (2, 1), (4, 2)]]
     program = at(0x1900) + b"".join(bytes([4, number]) + COPY + b"\x02\x01" for number in (0, 1, 2)) + END
     table = unit(program, version=5, files=directories + names + b"".join(rows))
-    found = line_table(with_table(table, b"a\0b\0c\0"))
-    assert [found.place(address) for address in (0x1900, 0x1904, 0x1908)] == [
+    found = read_line_table(with_table(table, b"a\0b\0c\0"))
+    assert [found.find_place(address) for address in (0x1900, 0x1904, 0x1908)] == [
         ("/src/a", 1),
         ("/src/inner/b", 1),
         ("/abs/c", 1),
@@ -174,7 +180,7 @@ def test_hostile_files_of_version_5(case: str) -> None:
     """A header that claims billions of files, or forms that take no byte, is an error at once."""
     files, expected = HOSTILE_FILES[case]
     with pytest.raises(CodeObjectError, match=expected):
-        line_table(with_table(unit(END, version=5, files=files)))
+        read_line_table(with_table(unit(END, version=5, files=files)))
 
 
 @pytest.mark.parametrize(
@@ -195,19 +201,19 @@ def test_hostile_files_of_version_5(case: str) -> None:
 def test_a_damaged_table(table: bytes, expected: str) -> None:
     """Whatever is cut short, or is no line table, is an error that says what and where."""
     with pytest.raises(CodeObjectError, match=expected) as raised:
-        line_table(with_table(table), "k.co")
+        read_line_table(with_table(table), "k.co")
     assert str(raised.value).startswith("k.co: ")
 
 
 def test_compressed_debug_information() -> None:
     """It is not unpacked; the error says how to compile without it."""
     elf = read_elf(VERSION_5, "k")
-    section = elf.section(".debug_line")
+    section = elf.find_section(".debug_line")
     assert section is not None
     data = bytearray(VERSION_5)
     struct.pack_into("<Q", data, struct.unpack_from("<Q", data, 0x28)[0] + 64 * elf.sections.index(section) + 8, 0x800)
     with pytest.raises(CodeObjectError, match=r"is compressed; compile it without -gz"):
-        line_table(bytes(data))
+        read_line_table(bytes(data))
 
 
 def placed(*rows: tuple[str, str, int] | tuple[str]) -> tuple[list[Instruction], list[str]]:

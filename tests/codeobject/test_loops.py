@@ -8,7 +8,7 @@ import pytest
 
 from pytest_attnperf.codeobject import amdgcn, sass
 from pytest_attnperf.codeobject.decoding import INDIRECT, Loop, Loops, find_loops, read_assembly
-from pytest_attnperf.codeobject.disassembly import cubin_listing_of
+from pytest_attnperf.codeobject.disassembly import parse_cubin_listing
 from pytest_attnperf.codeobject.instructions import Instruction, Listing
 
 DATA = Path(__file__).parents[1] / "data" / "assembly"
@@ -112,7 +112,7 @@ def test_the_key_tile_loops_of_the_prefill_kernel_are_found() -> None:
 
 def test_the_unrolled_remainder_of_a_loop_is_not_in_it() -> None:
     """ptxas unrolled four times and handles up to three rounds behind the loop: four of seven HMMA repeat."""
-    listing = cubin_listing_of((DATA / "tile-sm_90.nvdisasm.txt").read_text(), symbol="tile", size=0x700)
+    listing = parse_cubin_listing((DATA / "tile-sm_90.nvdisasm.txt").read_text(), symbol="tile", size=0x700)
     classes = [sass.classify(one.mnemonic, one.operands) for one in listing.instructions]
     found = find_loops(listing.instructions, classes)
     assert [loop.header for loop in found.loops] == [0x160]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.codeobject.line_table import line_table
+from pytest_attnperf.codeobject.line_table import read_line_table
 from pytest_attnperf.codeobject.objects import ObjectContents, read_object, select_kernel
 from pytest_attnperf.errors import CodeObjectError
 
@@ -159,7 +159,7 @@ def errors_of(count: int, seed: int) -> int:
         data = mutated(STORED[name], random_)
         try:
             contents = read_object(data, name, arch=random_.choice(("", KERNELS[name][0])))
-            line_table(contents.elf)
+            read_line_table(contents.elf)
             select_kernel(contents, contents.kernels[0].code.name, name)
         except CodeObjectError as error:
             messages.append(str(error))

@@ -15,8 +15,8 @@ from pytest_attnperf.codeobject.occupancy import (
     Allocation,
     CompilerRules,
     Resources,
-    allocation,
-    occupancy,
+    compute_allocation,
+    compute_occupancy,
     occupancy_of,
     occupancy_with,
 )
@@ -104,7 +104,7 @@ SGPRS = [
 def test_sgpr_steps(sgprs: int, by_steps: int, by_granules: int) -> None:
     """On gfx906 LLVM 19 to 22 step at 80, 88 and 100 SGPRs; newer ones and the hardware divide 800 by granules."""
     for rules, expected in ((CompilerRules.LLVM_22, by_steps), (CompilerRules.LLVM_24, by_granules)):
-        found = occupancy("gfx906", vgprs=2, sgprs=sgprs, lds_bytes=0, threads=256, rules=rules)
+        found = compute_occupancy("gfx906", vgprs=2, sgprs=sgprs, lds_bytes=0, threads=256, rules=rules)
         assert found.limits["sgprs"] == found.waves_per_simd == expected
         assert found.whole_waves_per_simd == by_granules
 
@@ -112,13 +112,13 @@ def test_sgpr_steps(sgprs: int, by_steps: int, by_granules: int) -> None:
 @pytest.mark.parametrize("arch", ["gfx1030", "gfx1201"])
 def test_sgprs_limit_nothing_on_rdna(arch: str) -> None:
     """From gfx10 on every wave has its own SGPRs."""
-    assert occupancy(arch, vgprs=24, sgprs=128, lds_bytes=0, threads=256).waves_per_simd == 16
+    assert compute_occupancy(arch, vgprs=24, sgprs=128, lds_bytes=0, threads=256).waves_per_simd == 16
 
 
 def test_compilers_differ_in_the_granule_of_lds() -> None:
     """32,768 bytes on gfx950 are 5 waves to clang 22, which does not round them, and 4 to newer ones and in truth."""
     old, new = (
-        occupancy("gfx950", vgprs=24, sgprs=10, lds_bytes=32768, threads=256, rules=rules)
+        compute_occupancy("gfx950", vgprs=24, sgprs=10, lds_bytes=32768, threads=256, rules=rules)
         for rules in (CompilerRules.LLVM_22, CompilerRules.LLVM_24)
     )
     assert (old.waves_per_simd, new.waves_per_simd) == (5, 4)
@@ -128,37 +128,38 @@ def test_compilers_differ_in_the_granule_of_lds() -> None:
 def test_cu_mode_halves_the_block() -> None:
     """In CU mode a block is a CU of 2 SIMDs with half the LDS; on CDNA it always is one of 4."""
     wgp, cu = (
-        occupancy("gfx1100", vgprs=24, sgprs=10, lds_bytes=65536, threads=256, wgp_mode=mode) for mode in (True, False)
+        compute_occupancy("gfx1100", vgprs=24, sgprs=10, lds_bytes=65536, threads=256, wgp_mode=mode)
+        for mode in (True, False)
     )
     assert (wgp.block, wgp.workgroups, wgp.waves_per_simd) == ("WGP", 2, 4)
     assert (cu.block, cu.workgroups, cu.waves_per_simd) == ("CU", 1, 4)
-    assert occupancy("gfx942", vgprs=24, sgprs=10, lds_bytes=0, threads=256).block == "CU"
+    assert compute_occupancy("gfx942", vgprs=24, sgprs=10, lds_bytes=0, threads=256).block == "CU"
 
 
 def test_the_hardware_launches_whole_workgroups() -> None:
     """136 VGPRs on gfx942 are 3 waves per SIMD to a compiler; of workgroups of 8 waves one fits these 12, so 2 run."""
-    found = occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=512)
+    found = compute_occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=512)
     assert (found.waves_per_simd, found.whole_waves_per_simd, found.workgroups) == (3, 2.0, 1)
     assert found.limiters == ("vgprs",)
-    smaller = occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=256)
+    smaller = compute_occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=256)
     assert (smaller.waves_per_simd, smaller.whole_waves_per_simd, smaller.workgroups) == (3, 3.0, 3)
 
 
 def test_the_hardware_rounds_lds_further_on_rdna() -> None:
     """10,752 bytes are 12 workgroups per WGP in the compiler's granules of 512, and 11 in the hardware's of 1,024."""
-    found = occupancy("gfx1100", vgprs=24, sgprs=10, lds_bytes=10752, threads=128)
+    found = compute_occupancy("gfx1100", vgprs=24, sgprs=10, lds_bytes=10752, threads=128)
     assert (found.waves_per_simd, found.workgroups, found.whole_waves_per_simd) == (12, 11, 11.0)
 
 
 def test_what_binds_is_named() -> None:
     """Limiters are the resources that allow no more than the result; there is none at full occupancy."""
-    two = occupancy("gfx942", vgprs=128, sgprs=40, lds_bytes=16384, threads=256)
+    two = compute_occupancy("gfx942", vgprs=128, sgprs=40, lds_bytes=16384, threads=256)
     assert two.limits == {"vgprs": 4, "lds": 4, "sgprs": 8, "workgroups": 8, "slots": 8}
     assert two.limiters == ("vgprs", "lds")
-    assert occupancy("gfx942", vgprs=64, sgprs=96, lds_bytes=0, threads=256).limiters == ("sgprs",)
-    assert occupancy("gfx906", vgprs=24, sgprs=40, lds_bytes=0, threads=128).limiters == ("workgroups",)
-    assert occupancy("gfx942", vgprs=24, sgprs=40, lds_bytes=0, threads=768).limiters == ("slots",)
-    assert occupancy("gfx942", vgprs=24, sgprs=40, lds_bytes=0, threads=256).limiters == ()
+    assert compute_occupancy("gfx942", vgprs=64, sgprs=96, lds_bytes=0, threads=256).limiters == ("sgprs",)
+    assert compute_occupancy("gfx906", vgprs=24, sgprs=40, lds_bytes=0, threads=128).limiters == ("workgroups",)
+    assert compute_occupancy("gfx942", vgprs=24, sgprs=40, lds_bytes=0, threads=768).limiters == ("slots",)
+    assert compute_occupancy("gfx942", vgprs=24, sgprs=40, lds_bytes=0, threads=256).limiters == ()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_what_binds_is_named() -> None:
 def test_lds_over_the_limit_does_not_fit(arch: str, limit: int, wgp_mode: bool) -> None:
     """A workgroup that asks for a byte more than the limit runs 0 waves, one that asks for the limit fits."""
     at, over = (
-        occupancy(arch, vgprs=24, sgprs=10, lds_bytes=size, threads=256, wgp_mode=wgp_mode)
+        compute_occupancy(arch, vgprs=24, sgprs=10, lds_bytes=size, threads=256, wgp_mode=wgp_mode)
         for size in (limit, limit + 1)
     )
     assert (at.fits, at.workgroups) == (True, 2 if arch in ("gfx1030", "gfx1201") and wgp_mode else 1)
@@ -179,7 +180,7 @@ def test_lds_over_the_limit_does_not_fit(arch: str, limit: int, wgp_mode: bool) 
 
 def test_registers_over_what_a_workgroup_can_have_do_not_fit() -> None:
     """16 waves need 4 per SIMD at once: with 136 VGPRs on gfx942, where 3 fit, no launch succeeds."""
-    found = occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=1024)
+    found = compute_occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=0, threads=1024)
     assert (found.fits, found.workgroups, found.waves_per_simd, found.limiters) == (False, 0, 3, ("vgprs",))
 
 
@@ -225,7 +226,7 @@ def test_what_no_kernel_can_have(arch: str, changed: dict[str, int], message: st
 )
 def test_allocation(arch: str, asked: Resources, expected: Allocation) -> None:
     """What is handed out is in granules; AGPRs count by the architecture's rule, SGPRs with the trap handler's."""
-    assert allocation(limits_of(arch), asked) == expected
+    assert compute_allocation(limits_of(arch), asked) == expected
 
 
 @st.composite
@@ -293,7 +294,7 @@ def kernel(**changed: object) -> KernelCode:
 
 def test_occupancy_of_a_compiled_kernel() -> None:
     """A record's registers, its whole LDS, and the launch's threads count."""
-    expected = occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=16384, threads=512)
+    expected = compute_occupancy("gfx942", vgprs=136, sgprs=40, lds_bytes=16384, threads=512)
     assert occupancy_of(kernel()) == expected
     assert occupancy_of(kernel(arch="gfx942:sramecc+:xnack-")) == expected
 

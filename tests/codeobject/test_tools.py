@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.codeobject import tools
-from pytest_attnperf.codeobject.tools import cuda_tools, objdump, objdumps, run
+from pytest_attnperf.codeobject.tools import cuda_tools, find_objdump, find_objdumps, run
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 
 
@@ -46,9 +46,9 @@ def test_the_newest_that_knows_the_architecture_is_preferred(tmp_path: Path) -> 
     newest = fake_objdump(tmp_path / "bin/llvm-objdump-22", "22.1.8", "gfx942", "gfx950")
     fake_objdump(tmp_path / "bin/llvm-objdump-23", "23.0.0", "gfx950")
     plain = fake_objdump(tmp_path / "bin/llvm-objdump", "14.0.6", "gfx942")
-    assert objdump("gfx942").path == newest
-    assert [tool.version for tool in objdumps("gfx942")] == ["22.1.8", "9.0.1", "14.0.6"]
-    assert objdumps("gfx942")[-1].path == plain
+    assert find_objdump("gfx942").path == newest
+    assert [tool.version for tool in find_objdumps("gfx942")] == ["22.1.8", "9.0.1", "14.0.6"]
+    assert find_objdumps("gfx942")[-1].path == plain
 
 
 def test_rocm_comes_before_what_is_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_rocm_comes_before_what_is_on_path(tmp_path: Path, monkeypatch: pytest.M
     fake_objdump(tmp_path / "rocm/llvm/bin/llvm-objdump", "19.0.0git", "gfx942")
     fake_objdump(tmp_path / "rocm-7/llvm/bin/llvm-objdump", "20.0.0git", "gfx942")
     fake_objdump(tmp_path / "bin/llvm-objdump-22", "22.1.8", "gfx942")
-    assert [tool.version for tool in objdumps("gfx942")] == ["20.0.0git", "19.0.0git", "22.1.8"]
+    assert [tool.version for tool in find_objdumps("gfx942")] == ["20.0.0git", "19.0.0git", "22.1.8"]
 
 
 def test_a_tool_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,16 +66,16 @@ def test_a_tool_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytes
     named = fake_objdump(tmp_path / "mine", "21.1.0", "gfx942")
     fake_objdump(tmp_path / "bin/llvm-objdump-22", "22.1.8", "gfx942", "gfx950")
     monkeypatch.setenv("ATTNPERF_LLVM_OBJDUMP", str(named))
-    assert [tool.path for tool in objdumps("gfx942")] == [named]
+    assert [tool.path for tool in find_objdumps("gfx942")] == [named]
     with pytest.raises(ToolMissingError, match=r"mine 21\.1\.0 does not know gfx950"):
-        objdump("gfx950")
+        find_objdump("gfx950")
 
 
 def test_one_file_under_two_names_is_one_tool(tmp_path: Path) -> None:
     """`llvm-objdump` is often a link to a numbered one."""
     numbered = fake_objdump(tmp_path / "bin/llvm-objdump-22", "22.1.8", "gfx942")
     (tmp_path / "bin/llvm-objdump").symlink_to(numbered)
-    assert [tool.path for tool in objdumps("gfx942")] == [numbered]
+    assert [tool.path for tool in find_objdumps("gfx942")] == [numbered]
 
 
 def test_an_absent_tool_is_an_error_with_what_was_found_and_what_to_install(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_an_absent_tool_is_an_error_with_what_was_found_and_what_to_install(tmp_
     fake_objdump(tmp_path / "bin/llvm-objdump-18", "18.1.0")
     program(tmp_path / "bin/llvm-objdump-17", "echo 'libLLVM.so: not found' >&2; exit 127")
     with pytest.raises(ToolMissingError) as caught:
-        objdump("gfx950")
+        find_objdump("gfx950")
     text = str(caught.value)
     assert "disassembles gfx950 (LLVM 20 or newer)" in text
     assert "llvm-objdump-19 19.1.7 does not know gfx950" in text
@@ -97,14 +97,14 @@ def test_an_absent_tool_is_an_error_with_what_was_found_and_what_to_install(tmp_
 def test_without_any_tool_the_error_says_so() -> None:
     """An empty machine gets the same advice; an architecture without a known minimum gets no number."""
     with pytest.raises(ToolMissingError, match=r"disassembles gfx9999: none is installed\. Install one"):
-        objdump("gfx9999")
+        find_objdump("gfx9999")
 
 
 def test_a_named_tool_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A typing mistake in the variable is not answered by another tool."""
     monkeypatch.setenv("ATTNPERF_LLVM_OBJDUMP", str(tmp_path / "nowhere"))
     with pytest.raises(ToolMissingError, match="nowhere cannot be started: No such file"):
-        objdump("gfx942")
+        find_objdump("gfx942")
 
 
 def test_cuda_tools_are_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,5 +171,5 @@ def test_a_tool_is_asked_once(tmp_path: Path) -> None:
     tool = fake_objdump(tmp_path / "bin/llvm-objdump-22", "22.1.8", "gfx942", "gfx950")
     tool.write_text(tool.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\necho >> {counted}\n"))
     for arch in ("gfx942", "gfx950", "gfx942"):
-        objdump(arch)
+        find_objdump(arch)
     assert len(counted.read_text().splitlines()) == 2

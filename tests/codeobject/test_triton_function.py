@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.codeobject.triton_function import reachable_functions, specialisation
+from pytest_attnperf.codeobject.triton_function import reachable_functions, specialise_arguments
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import TritonSource
 
@@ -100,7 +100,7 @@ def source(**changed: Any) -> TritonSource:
 def test_arguments_stand_in_the_functions_order() -> None:
     """Every argument has a type, constants by position; a default stands in for what is not declared."""
     declared = source(signature={"scale": "fp32", "n": "i32", "x_ptr": "*fp16"})
-    known = specialisation(declared, FUNCTION, plain(), "who")
+    known = specialise_arguments(declared, FUNCTION, plain(), "who")
     assert list(known.signature.items()) == [
         ("x_ptr", "*fp16"),
         ("n", "i32"),
@@ -123,13 +123,13 @@ def test_arguments_stand_in_the_functions_order() -> None:
 def test_the_backend_says_what_a_pointer_is_marked_with(backend: Any, pointer: list[list[Any]]) -> None:
     """Alignment always; a small tensor where this backend would be told, in either form of the question."""
     before = methods(backend)
-    assert specialisation(source(), FUNCTION, backend, "who").attributes == {(0,): pointer, (1,): ALIGNED}
+    assert specialise_arguments(source(), FUNCTION, backend, "who").attributes == {(0,): pointer, (1,): ALIGNED}
     assert methods(backend) == before
 
 
 def test_what_is_not_aligned_is_not_marked_so() -> None:
     """Without divisible_by_16 an integer has no mark, and a pointer only that of its range."""
-    known = specialisation(source(divisible_by_16=()), FUNCTION, with_buffers(), "who")
+    known = specialise_arguments(source(divisible_by_16=()), FUNCTION, with_buffers(), "who")
     assert known.attributes == {(0,): SMALL}
 
 
@@ -138,7 +138,7 @@ def test_a_parameter_may_refuse_specialisation(kept: str, pointer: list[list[Any
     """What the kernel's author switched off is off, as in a launch."""
     first, *others = FUNCTION.params
     changed = SimpleNamespace(arg_names=FUNCTION.arg_names, params=[parameter(first.name, **{kept: True}), *others])
-    known = specialisation(source(), changed, with_buffers(), "who")
+    known = specialise_arguments(source(), changed, with_buffers(), "who")
     assert known.attributes.get((0,)) == pointer
     assert known.attributes[1,] == ALIGNED
 
@@ -150,7 +150,7 @@ def test_a_backend_that_fails_is_left_as_it_was() -> None:
     type(backend).get_tensor_specialization = staticmethod(lambda tensor: "")
     before = methods(backend)
     with pytest.raises(TypeError):
-        specialisation(source(), FUNCTION, backend, "who")
+        specialise_arguments(source(), FUNCTION, backend, "who")
     assert methods(backend) == before
 
 
@@ -171,7 +171,7 @@ def test_a_backend_that_fails_is_left_as_it_was() -> None:
 def test_a_declaration_that_does_not_fit_is_explained(changed: dict[str, Any], said: str) -> None:
     """Each mismatch is named with the argument, and with what the function takes."""
     with pytest.raises(CodeObjectError) as caught:
-        specialisation(source(**changed), FUNCTION, plain(), "triton.copy, for gfx942")
+        specialise_arguments(source(**changed), FUNCTION, plain(), "triton.copy, for gfx942")
     assert str(caught.value).startswith("triton.copy, for gfx942: kernel: ")
     assert said in str(caught.value)
 

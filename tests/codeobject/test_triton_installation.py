@@ -102,7 +102,7 @@ def test_a_missing_linker_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "3.4.0")
     use(monkeypatch, None)
     monkeypatch.setattr(triton_installation, "backend_for", lambda _arch: NeedsLinker())
-    monkeypatch.setattr(triton_installation, "_knows", lambda _backend, _arch: True)
+    monkeypatch.setattr(triton_installation, "_has_arch", lambda _backend, _arch: True)
     (reason,) = triton_reasons("gfx942")
     assert reason.startswith(
         "triton 3.4.0 links AMD kernels with ld.lld, and there is none: set TRITON_HIP_LLD_PATH or"

@@ -79,7 +79,7 @@ def test_plots_searches_and_code_objects_name_what_they_lack(monkeypatch: pytest
     take_away(monkeypatch, "matplotlib", "optuna", "triton")
     with (
         pytest.raises(UsageError, match=r"a plot needs matplotlib .*pytest-attnperf\[plots\]"),
-        plotting._matplotlib(),
+        plotting._lend_matplotlib(),
     ):
         pass
     with pytest.raises(UsageError, match=r"needs Optuna.*pytest-attnperf\[tune\]"):

@@ -8,37 +8,37 @@ import pytest
 import torch
 
 from pytest_attnperf.correctness import scan
-from pytest_attnperf.correctness.digest import ROW, digest, digests_of_inputs
+from pytest_attnperf.correctness.digest import ROW, compute_digest, compute_input_digests
 
 
 @pytest.mark.parametrize("size", [1, 7, ROW, ROW + 1, 3 * ROW - 1])
 def test_what_changes_an_element_changes_a_figure_and_rounding_does_not(size: int) -> None:
     """One of many, by the root of their number."""
     x = torch.randn(size, generator=torch.Generator().manual_seed(size))
-    size_of, projection = digest(x) or (0.0, 0.0)
+    size_of, projection = compute_digest(x) or (0.0, 0.0)
     assert size_of == pytest.approx(float(x.double().square().mean().sqrt()), rel=1e-5)
-    assert digest(x + 1e-6) == pytest.approx((size_of, projection), abs=1e-4)
+    assert compute_digest(x + 1e-6) == pytest.approx((size_of, projection), abs=1e-4)
     other = x.clone()
     other[-1] += 2 * math.sqrt(size)
-    assert abs((digest(other) or (0.0, 0.0))[1] - projection) == pytest.approx(2, rel=1e-3)
+    assert abs((compute_digest(other) or (0.0, 0.0))[1] - projection) == pytest.approx(2, rel=1e-3)
 
 
 def test_stretches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does the layout in memory; figures are those of this text for ever, because files hold them."""
     x = torch.arange(2.0 * ROW + 5).sin()
-    whole = digest(x)
+    whole = compute_digest(x)
     assert whole == pytest.approx((0.707081, -0.149233), abs=2e-6)
     monkeypatch.setattr(scan, "CHUNK", ROW)
-    assert digest(x) == pytest.approx(whole, rel=1e-5)
+    assert compute_digest(x) == pytest.approx(whole, rel=1e-5)
     square = torch.randn(64, 64)
-    assert digest(square.t().contiguous().t()) == digest(square)
+    assert compute_digest(square.t().contiguous().t()) == compute_digest(square)
 
 
 def test_what_has_no_size_has_no_figures() -> None:
     """Nothing, zeros, NaN and complex numbers; of the rest finite elements count, of any real type."""
     for none in (torch.zeros(3), torch.empty(0), torch.full((2,), math.nan), torch.ones(2, dtype=torch.complex64)):
-        assert digest(none) is None
-    assert digest(torch.tensor([math.inf, 3.0, math.nan, 3.0])) == pytest.approx((3.0, 3 * 2**0.5), rel=1e-5)
-    named = digests_of_inputs(("a", "b"), (torch.ones(2, dtype=torch.bool), torch.zeros(2)))
+        assert compute_digest(none) is None
+    assert compute_digest(torch.tensor([math.inf, 3.0, math.nan, 3.0])) == pytest.approx((3.0, 3 * 2**0.5), rel=1e-5)
+    named = compute_input_digests(("a", "b"), (torch.ones(2, dtype=torch.bool), torch.zeros(2)))
     assert named.keys() == {"inputs(): a"}
-    assert digest(torch.ones(8).to(torch.float8_e4m3fn)) == digest(torch.ones(8))
+    assert compute_digest(torch.ones(8).to(torch.float8_e4m3fn)) == compute_digest(torch.ones(8))

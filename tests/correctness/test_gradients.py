@@ -191,7 +191,7 @@ def test_a_multiplier_of_one_output_widens_no_other() -> None:
     usual = figures_by_output(Tolerance(), honest)
     wider = figures_by_output(Tolerance(outputs=(("dq", 3.0),), source="a test"), honest)
     inputs = SQUARE.make_inputs(4, "cpu", planted=True)
-    expected = References().get(SQUARE, inputs, seed=4, planted=True)
+    expected = References().compute_expected(SQUARE, inputs, seed=4, planted=True)
     for name in ("dk", "dv"):
         assert (wider[name].max_budget, wider[name].rms_budget) == (usual[name].max_budget, usual[name].rms_budget)
     rms_error = expected.yardsticks["dq"].rms_error
@@ -202,7 +202,7 @@ def test_a_multiplier_of_one_output_widens_no_other() -> None:
 def test_a_multiplier_excuses_the_named_output_alone(references: References) -> None:
     """A dq that is 2.5 times plain's error off passes with 3 for dq, and fails with 3 for dk."""
     inputs = SQUARE.make_inputs(0, "cpu", planted=False)
-    expected = references.get(SQUARE, SQUARE.make_inputs(4, "cpu", planted=False), seed=4, planted=False)
+    expected = references.compute_expected(SQUARE, SQUARE.make_inputs(4, "cpu", planted=False), seed=4, planted=False)
     reference, yardstick = expected.reference["dq"], expected.yardsticks["dq"]
 
     def off(*given: torch.Tensor) -> Gradients:

@@ -105,7 +105,7 @@ def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, references: R
 
     def thief(*qkv: torch.Tensor) -> torch.Tensor:
         inputs = workload.make_inputs(1, "cpu", planted=False)
-        return references.get(workload, inputs, seed=1, planted=False).sealed["out"]
+        return references.compute_expected(workload, inputs, seed=1, planted=False).sealed["out"]
 
     judge, prepared = make_judge(workload, thief)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_the_judges_own_memory_is_no_result(make_judge: MakeJudge, references: R
         assert "check: output 'out' is the judge's own memory, not a result" in problems
     inputs = workload.make_inputs(1, "cpu", planted=False)
     assert not torch.allclose(prepared.run(), workload.reference(inputs)["out"], rtol=0.5)
-    kept = references.get(workload, inputs, seed=1, planted=False).reference["out"]
+    kept = references.compute_expected(workload, inputs, seed=1, planted=False).reference["out"]
     torch.testing.assert_close(kept, workload.reference(inputs)["out"], rtol=0, atol=0)
 
 
@@ -263,7 +263,7 @@ def test_old_results_may_be_left_where_they_are(make_judge: MakeJudge, honest: K
 def test_bits_are_compared_over_repeats(make_judge: MakeJudge, honest: Kernel) -> None:
     """The same inputs give the same bits, or not; a last bit is enough."""
     judge, prepared = make_judge(WORKLOAD, lambda q, k, v: honest(q, k, v, causal=True)[0])
-    assert judge.bit_equal(prepared.run, 4)
+    assert judge.is_reproducible(prepared.run, 4)
     calls: list[int] = []
 
     def wavering() -> torch.Tensor:
@@ -272,7 +272,7 @@ def test_bits_are_compared_over_repeats(make_judge: MakeJudge, honest: Kernel) -
         out.view(torch.int16)[0, 0, 0, 0] ^= len(calls) // 4
         return out
 
-    assert not judge.bit_equal(wavering, 4)
+    assert not judge.is_reproducible(wavering, 4)
     assert len(calls) == 4
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_attnperf.correctness.left_behind import LeftBehind, settings_of, watching
+from pytest_attnperf.correctness.left_behind import LeftBehind, list_settings, watch_settings
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
@@ -54,14 +54,14 @@ SPOILING = ("default dtype", "default device", "threads")
 def as_before(tmp_path: Path) -> Any:
     """Whatever a test leaves is no other test's."""
     left: list[LeftBehind] = []
-    with watching(left, "cpu"):
+    with watch_settings(left, "cpu"):
         os.chdir(tmp_path)
         yield
 
 
 def values() -> list[Any]:
     """All settings."""
-    return [setting.read() for setting in settings_of()]
+    return [setting.read() for setting in list_settings()]
 
 
 def checked(call: Callable[[torch.Tensor], Any]) -> tuple[TorchSubject, CheckReport]:
@@ -80,7 +80,7 @@ def accused(call: Callable[[torch.Tensor], Any]) -> tuple[str, ...]:
         return (str(error),)
     assert not report.right
     with pytest.raises(NotProvenRightError):
-        subject.blocks(3, 500.0, 1e5)
+        subject.measure_blocks(3, 500.0, 1e5)
     subject.finish()
     return report.problems
 
@@ -89,12 +89,12 @@ def accused(call: Callable[[torch.Tensor], Any]) -> tuple[str, ...]:
 def test_what_is_left_changed_is_named_and_put_back(leave: Callable[[], object], name: str) -> None:
     """With what it was and what it is; afterwards everything is as before."""
     before, left = values(), list[LeftBehind]()
-    with watching(left, "cpu"):
+    with watch_settings(left, "cpu"):
         leave()
     assert values() == before
     assert any(one.name.startswith(name) and one.before != one.after for one in left)
     again: list[LeftBehind] = []
-    with watching(again, "cpu"):
+    with watch_settings(again, "cpu"):
         pass
     assert again == []
 
@@ -125,7 +125,7 @@ def test_a_backend_that_puts_it_back_is_right() -> None:
     def careful(x: torch.Tensor) -> torch.Tensor:
         result = x * 2
         left: list[LeftBehind] = []
-        with watching(left, "cpu"):
+        with watch_settings(left, "cpu"):
             for leave, _ in LEAVING.values():
                 leave()
         return result
@@ -156,13 +156,13 @@ def test_an_error_after_a_change_names_it() -> None:
     """The change may be why; what the plugin raises itself keeps its type."""
     left: list[LeftBehind] = []
     named = r"ValueError: broken\. Before that, torch's default dtype was"
-    with pytest.raises(CaseFailedError, match=named), watching(left, "cpu"):
+    with pytest.raises(CaseFailedError, match=named), watch_settings(left, "cpu"):
         torch.set_default_dtype(torch.float64)
         raise ValueError("broken")
-    with pytest.raises(UnsupportedError), watching(left, "cpu"):
+    with pytest.raises(UnsupportedError), watch_settings(left, "cpu"):
         torch.set_default_dtype(torch.float64)
         raise UnsupportedError("no")
-    with pytest.raises(ValueError, match=r"^broken$"), watching(left, "cpu"):
+    with pytest.raises(ValueError, match=r"^broken$"), watch_settings(left, "cpu"):
         raise ValueError("broken")
     assert torch.get_default_dtype() == torch.float32
 
@@ -182,7 +182,7 @@ def test_what_is_changed_while_it_is_timed_is_a_problem_of_the_last_check() -> N
     subject, report = checked(later)
     assert report.right
     timing = True
-    subject.blocks(3, 200.0, 1e5)
+    subject.measure_blocks(3, 200.0, 1e5)
     timing = False
     (problem,) = subject.finish().check.problems
     assert problem.startswith("torch's number of threads was")

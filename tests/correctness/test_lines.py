@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_attnperf.correctness.lines import measure_lines, worst_line
-from pytest_attnperf.correctness.metrics import compare, measure
+from pytest_attnperf.correctness.lines import find_worst_line, measure_lines
+from pytest_attnperf.correctness.metrics import compare_output, measure_yardstick
 from pytest_attnperf.records import Tolerance
 
 EPS = 2.0**-7
@@ -22,7 +22,7 @@ def normal(*shape: int) -> torch.Tensor:
 
 def named(truth: torch.Tensor, got: torch.Tensor) -> tuple[str, bool]:
     """The worst line of `got`, and whether it is beyond its budget."""
-    line = worst_line(got, truth, measure_lines(rounded(truth), truth), 2.0, EPS)
+    line = find_worst_line(got, truth, measure_lines(rounded(truth), truth), 2.0, EPS)
     assert line is not None
     return line.name, line.error > line.allowed
 
@@ -55,7 +55,7 @@ def test_large_rows_do_not_excuse_a_lost_ordinary_one() -> None:
     truth[5] *= 0.25
     got = rounded(truth)
     got[3] = 0
-    figures = compare("check", "out", got, truth, measure("out", truth, rounded(truth)), Tolerance())
+    figures = compare_output("check", "out", got, truth, measure_yardstick("out", truth, rounded(truth)), Tolerance())
     assert figures.max_error <= figures.max_budget
     assert (figures.line, figures.line_error > figures.line_budget) == ("index 3 of axis 0", True)
 
@@ -64,7 +64,7 @@ def test_of_few_short_lines_none_is_judged() -> None:
     """Among three lines of three elements none is typical; among none, none is the worst."""
     assert not measure_lines(rounded(normal(3, 3)), normal(3, 3))
     assert not measure_lines(rounded(normal(3)), normal(3))
-    assert worst_line(rounded(normal(4, 4)), normal(4, 4), {}, 2.0, EPS) is None
+    assert find_worst_line(rounded(normal(4, 4)), normal(4, 4), {}, 2.0, EPS) is None
 
 
 @pytest.mark.parametrize("shape", [(9,), (9, 3), (9, 8), (9, 31), (9, 200), (2, 5, 7)])
@@ -87,6 +87,6 @@ def test_a_lucky_plain_computation_accuses_nobody() -> None:
     truth[5] = plain[5].double()
     got = plain.clone()
     got[5] = (truth[5] * (1 + EPS)).bfloat16()
-    line = worst_line(got, truth, measure_lines(plain, truth), 2.0, EPS)
+    line = find_worst_line(got, truth, measure_lines(plain, truth), 2.0, EPS)
     assert line is not None
     assert line.error < line.allowed

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.metrics import (
     MismatchError,
     Yardstick,
-    compare,
-    constant_value,
-    measure,
+    compare_output,
+    find_constant_value,
+    measure_yardstick,
     rounding_step,
 )
 from pytest_attnperf.records import ErrorFigures, Tolerance
@@ -33,15 +33,15 @@ def figures(
 ) -> ErrorFigures:
     """Compare under a yardstick of the given errors."""
     yardstick = Yardstick(got.dtype, max_error, rms_error)
-    return compare("check", "out", got, reference, yardstick, tolerance or Tolerance())
+    return compare_output("check", "out", got, reference, yardstick, tolerance or Tolerance())
 
 
 def test_the_yardstick_is_the_plain_error() -> None:
     """Largest and root-mean-square error of the plain computation, and its dtype."""
     reference = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     plain = torch.tensor([1.0, 2.0, 3.0, 4.5], dtype=torch.float16)
-    assert replace(measure("out", reference, plain), lines={}) == Yardstick(torch.float16, 0.5, 0.25)
-    joined = Yardstick(torch.float16, 0.5, 0.1).joined(Yardstick(torch.float16, 0.1, 0.3))
+    assert replace(measure_yardstick("out", reference, plain), lines={}) == Yardstick(torch.float16, 0.5, 0.25)
+    joined = Yardstick(torch.float16, 0.5, 0.1).merge(Yardstick(torch.float16, 0.1, 0.3))
     assert joined == Yardstick(torch.float16, 0.5, 0.3)
 
 
@@ -97,38 +97,38 @@ def test_what_is_not_finite_is_counted_and_placed(value: float, nan_count: int, 
     result = figures(got, reference)
     assert (result.nan_count, result.inf_count, result.worst_index) == (nan_count, inf_count, (2, 1))
     json.dumps(vars(result), allow_nan=False)
-    assert len(problems([result])) == 1
+    assert len(list_problems([result])) == 1
 
 
 def test_integers_are_compared_exactly() -> None:
     """An index off by one is wrong; equal ones are right."""
     reference = torch.arange(10)
-    assert problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
-    assert len(problems([figures(reference + 1, reference, 0.0, 0.0)])) == 2
+    assert list_problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
+    assert len(list_problems([figures(reference + 1, reference, 0.0, 0.0)])) == 2
 
 
 def test_booleans_are_compared_exactly() -> None:
     """One wrong boolean among many is found."""
     reference = torch.arange(12).reshape(3, 4) % 3 == 0
-    assert problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
+    assert list_problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
     got = reference.clone()
     got[1, 2] ^= True
     result = figures(got, reference, 0.0, 0.0)
     assert (result.worst_index, result.worst_got, result.worst_expected) == ((1, 2), 0.0, 1.0)
-    assert problems([result])
+    assert list_problems([result])
 
 
 def test_quantised_integers_are_held_against_real_values() -> None:
     """Rounding to int8 is off by up to half a step, which is the yardstick; no rounding step is added to it."""
     reference = torch.linspace(-100, 100, 4001, dtype=torch.float64)
     plain = reference.round().to(torch.int8)
-    yardstick = measure("q", reference, plain)
+    yardstick = measure_yardstick("q", reference, plain)
     assert yardstick.max_error == pytest.approx(0.5)
-    result = compare("check", "q", reference.floor().to(torch.int8), reference, yardstick, Tolerance())
+    result = compare_output("check", "q", reference.floor().to(torch.int8), reference, yardstick, Tolerance())
     assert result.max_budget == 2 * yardstick.max_error
     assert result.rms_error <= result.rms_budget  # truncation is within twice the error of rounding
     for wrong in (plain + 2, torch.zeros_like(plain)):
-        assert problems([compare("check", "q", wrong, reference, yardstick, Tolerance())])
+        assert list_problems([compare_output("check", "q", wrong, reference, yardstick, Tolerance())])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -136,15 +136,15 @@ def test_every_floating_type_is_judged(dtype: torch.dtype) -> None:
     """Rounding to a type is right in it; one element off by three of its steps, or NaN, is not."""
     reference = torch.linspace(1.0, 1.75, 64, dtype=torch.float64).reshape(4, 16)
     plain = reference.to(dtype)
-    yardstick = measure("out", reference, plain)
-    assert problems([compare("check", "out", plain.clone(), reference, yardstick, Tolerance())]) == ()
+    yardstick = measure_yardstick("out", reference, plain)
+    assert list_problems([compare_output("check", "out", plain.clone(), reference, yardstick, Tolerance())]) == ()
     off = reference.clone()
     off[2, 5] += 3 * max(rounding_step(dtype), 1e-6) + 2 * yardstick.max_error
-    result = compare("check", "out", off.to(dtype), reference, yardstick, Tolerance())
+    result = compare_output("check", "out", off.to(dtype), reference, yardstick, Tolerance())
     assert (result.worst_index, result.beyond_count) == ((2, 5), 1)
-    assert problems([result])
+    assert list_problems([result])
     off[2, 5] = math.nan
-    result = compare("check", "out", off.to(dtype), reference, yardstick, Tolerance())
+    result = compare_output("check", "out", off.to(dtype), reference, yardstick, Tolerance())
     assert (result.nan_count, result.worst_index) == (1, (2, 5))
 
 
@@ -166,14 +166,14 @@ def test_the_same_pattern_of_nan_and_inf_is_right() -> None:
     """NaN for NaN and Inf for the same Inf are exactly right, and errors are those of the finite elements."""
     plain = LSE.float()
     plain[0, 1] += 0.5
-    yardstick = measure("lse", LSE, plain, non_finite=True)
+    yardstick = measure_yardstick("lse", LSE, plain, non_finite=True)
     assert yardstick == Yardstick(torch.float32, 0.5, pytest.approx(0.5 / math.sqrt(3)))
-    result = compare("check", "lse", plain, LSE, yardstick, Tolerance())
+    result = compare_output("check", "lse", plain, LSE, yardstick, Tolerance())
     assert (result.nan_count, result.inf_count, result.finite_count, result.beyond_count) == (0, 0, 0, 0)
     assert result.rms_error == pytest.approx(yardstick.rms_error)
     assert result.rms_budget == pytest.approx(2 * yardstick.rms_error + 2**-24 * math.sqrt(14 / 3))
     assert (result.worst_index, result.max_error) == ((0, 1), 0.5)
-    assert problems([result]) == ()
+    assert list_problems([result]) == ()
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_another_pattern_of_nan_and_inf_is_wrong(
     assert (result.nan_count, result.inf_count, result.finite_count) == counts
     assert (result.worst_index, result.beyond_count, result.beyond_first) == (place, 1, place)
     assert result.max_error > result.max_budget
-    assert len(problems([result])) == 1
+    assert len(list_problems([result])) == 1
     json.dumps(vars(result), allow_nan=False)
 
 
@@ -209,10 +209,10 @@ def test_an_output_that_is_exactly_right_has_no_error(place: int) -> None:
     for value in (float("-inf"), float("nan")):
         reference = torch.linspace(1, 2, 8)
         reference[place] = value
-        yardstick = measure("out", reference, reference.clone(), non_finite=True)
-        figures = compare("check", "out", reference.clone(), reference, yardstick, Tolerance())
+        yardstick = measure_yardstick("out", reference, reference.clone(), non_finite=True)
+        figures = compare_output("check", "out", reference.clone(), reference, yardstick, Tolerance())
         assert (figures.max_error, figures.rms_error, figures.beyond_count) == (0.0, 0.0, 0)
-        assert problems([figures]) == ()
+        assert list_problems([figures]) == ()
 
 
 def test_a_violation_comes_before_a_larger_error() -> None:
@@ -239,7 +239,7 @@ def test_each_output_has_its_own_multiplier() -> None:
     tolerance = Tolerance(2.0, source="a paper", outputs=(("dq", 4.0),))
     yardstick = Yardstick(torch.float16, 0.5, 0.25)
     for name, multiplier in (("dq", 4.0), ("dk", 2.0)):
-        result = compare("check", name, ones.half(), ones, yardstick, tolerance)
+        result = compare_output("check", name, ones.half(), ones, yardstick, tolerance)
         assert result.max_budget == multiplier * 0.5 + F16_EPS
         assert result.rms_budget == multiplier * 0.25 + F16_EPS / 2
 
@@ -259,18 +259,18 @@ def test_a_reference_beyond_fp64_is_refused() -> None:
     """A typical magnitude that overflows would allow any error."""
     reference = torch.full((4,), 1e200, dtype=torch.float64)
     with pytest.raises(MismatchError, match="too large to be judged: its squares overflow fp64"):
-        compare("check", "out", reference * 2, reference, Yardstick(torch.float64, 0.1, 0.1), Tolerance())
+        compare_output("check", "out", reference * 2, reference, Yardstick(torch.float64, 0.1, 0.1), Tolerance())
 
 
 def test_only_finite_elements_decide_whether_a_reference_is_constant() -> None:
     """Inf beside one value hides no constant; two values, or one element, are none."""
     inf = math.inf
-    assert constant_value(torch.tensor([2.5, 2.5])) == 2.5
-    assert constant_value(torch.tensor([-inf, 2.5, math.nan, 2.5])) == 2.5
-    assert constant_value(torch.tensor([True, True])) == 1.0
-    assert constant_value(torch.tensor([2**53, 2**53 + 1])) is None
+    assert find_constant_value(torch.tensor([2.5, 2.5])) == 2.5
+    assert find_constant_value(torch.tensor([-inf, 2.5, math.nan, 2.5])) == 2.5
+    assert find_constant_value(torch.tensor([True, True])) == 1.0
+    assert find_constant_value(torch.tensor([2**53, 2**53 + 1])) is None
     for values in ([1.0, 2.0], [-inf, 1.0, 2.0], [2.5], [-inf, 2.5]):
-        assert constant_value(torch.tensor(values)) is None
+        assert find_constant_value(torch.tensor(values)) is None
 
 
 ONES = torch.ones(2, 3)
@@ -291,7 +291,7 @@ ONES = torch.ones(2, 3)
 def test_another_kind_of_tensor_is_no_result(got: torch.Tensor, message: str) -> None:
     """Nothing is broadcast, cast or moved to make a comparison possible; what was seen, expected and to do is said."""
     with pytest.raises(MismatchError, match=re.escape(f"output 'out' {message}")):
-        compare("check", "out", got, ONES.double(), Yardstick(torch.float32, 0.1, 0.1), Tolerance())
+        compare_output("check", "out", got, ONES.double(), Yardstick(torch.float32, 0.1, 0.1), Tolerance())
 
 
 def test_the_order_of_transposed_dimensions_is_said() -> None:
@@ -335,7 +335,7 @@ COMPLEX = ONES.to(torch.complex64)
 def test_a_yardstick_that_allows_anything_is_refused(reference: object, plain: torch.Tensor, message: str) -> None:
     """A plain error that is infinite, missing or meaningless would make wrong results right."""
     with pytest.raises(MismatchError, match=re.escape(message)):
-        measure("out", reference, plain)  # type: ignore[arg-type]
+        measure_yardstick("out", reference, plain)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -352,4 +352,4 @@ def test_a_pattern_the_plain_computation_does_not_share_is_refused(
 ) -> None:
     """Where NaN and Inf are announced, both must hold the same ones, and leave something to measure."""
     with pytest.raises(MismatchError, match=re.escape(message)):
-        measure("lse", reference, plain, non_finite=True)
+        measure_yardstick("lse", reference, plain, non_finite=True)

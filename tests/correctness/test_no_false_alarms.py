@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from pytest_attnperf.backends import Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import DRAWS_MAX, References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
@@ -127,14 +127,14 @@ def false_alarms(line: str, seeds: range) -> list[str]:
     for seed in seeds:
         planted = bool(seed % 2)
         inputs = workload.make_inputs(seed, "cpu", planted=planted)
-        expected = references.get(workload, inputs, seed=seed, planted=planted)
+        expected = references.compute_expected(workload, inputs, seed=seed, planted=planted)
         truth = expected.reference
         for kernel, call in KERNELS.items():
             outputs = call(workload, inputs)
             for name in truth.keys() & outputs.keys():
                 output, reference, yardstick = outputs[name], truth[name], expected.yardsticks[name]
-                figures = compare(f"{kernel} seed {seed}", name, output, reference, yardstick, Tolerance())
-                found += problems([figures])
+                figures = compare_output(f"{kernel} seed {seed}", name, output, reference, yardstick, Tolerance())
+                found += list_problems([figures])
     return found
 
 

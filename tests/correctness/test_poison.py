@@ -131,24 +131,24 @@ def test_a_strided_view_is_destroyed_without_its_neighbours() -> None:
 def test_overlap_is_about_addresses() -> None:
     """Views of the same memory overlap, disjoint parts of one storage do not."""
     base = torch.zeros(8, 4)
-    assert poison.overlap(base, base.view(4, 8))
-    assert poison.overlap(base[:5], base[4:])
-    assert not poison.overlap(base[:4], base[4:])
-    assert not poison.overlap(base, base.clone())
-    assert not poison.overlap(base, base[:0])
+    assert poison.has_overlap(base, base.view(4, 8))
+    assert poison.has_overlap(base[:5], base[4:])
+    assert not poison.has_overlap(base[:4], base[4:])
+    assert not poison.has_overlap(base, base.clone())
+    assert not poison.has_overlap(base, base[:0])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.int64, torch.complex128])
 def test_bit_equality_is_exact(dtype: torch.dtype) -> None:
     """Equal bits are equal, also in a strided view; one changed element is not."""
     tensor = torch.arange(12).reshape(3, 4).to(dtype)
-    assert poison.bit_equal(tensor.T, tensor.T.contiguous())
+    assert poison.is_bit_equal(tensor.T, tensor.T.contiguous())
     assert not poison.any_bit_differs([tensor.T], [tensor.T.contiguous()])
     other = tensor.clone()
     other[2, 3] += 1
-    assert not poison.bit_equal(tensor, other)
+    assert not poison.is_bit_equal(tensor, other)
     assert poison.any_bit_differs([tensor, tensor], [tensor, other])
-    assert not poison.bit_equal(tensor, tensor[:2])
+    assert not poison.is_bit_equal(tensor, tensor[:2])
     assert poison.any_bit_differs([tensor], [tensor[:2]]) is True
 
 
@@ -162,5 +162,5 @@ def test_bits_of_results_on_several_devices_are_compared() -> None:
 
 def test_bit_equality_knows_nan_and_signed_zero() -> None:
     """NaN equals itself bit by bit, 0.0 and -0.0 do not."""
-    assert poison.bit_equal(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
-    assert not poison.bit_equal(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert poison.is_bit_equal(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    assert not poison.is_bit_equal(torch.tensor([0.0]), torch.tensor([-0.0]))

@@ -8,7 +8,14 @@ import torch
 
 from pytest_attnperf.correctness import metrics
 from pytest_attnperf.correctness.lines import Lines, measure_lines
-from pytest_attnperf.correctness.references import HELD_MAX, BadReferenceError, Expected, References, draws, spread
+from pytest_attnperf.correctness.references import (
+    HELD_MAX,
+    BadReferenceError,
+    Expected,
+    References,
+    count_draws,
+    estimate_spread,
+)
 from pytest_attnperf.workloads.adhoc import AdHoc
 
 
@@ -31,7 +38,9 @@ class Counting:
 
 def expected(references: References, workload: AdHoc, seed: int, planted: bool = False) -> Expected:
     """What the store answers for inputs of this seed."""
-    return references.get(workload, workload.make_inputs(seed, "cpu", planted=planted), seed=seed, planted=planted)
+    return references.compute_expected(
+        workload, workload.make_inputs(seed, "cpu", planted=planted), seed=seed, planted=planted
+    )
 
 
 def test_a_reference_is_computed_once_per_workload_seed_and_planting() -> None:
@@ -68,7 +77,7 @@ def test_only_the_last_few_of_one_workload_are_held() -> None:
 )
 def test_small_problems_are_drawn_more_often(elements: int, flops: float | None, expected_draws: int) -> None:
     """A yardstick over few elements is measured over more draws, as far as their work allows."""
-    assert draws(elements, flops) == expected_draws
+    assert count_draws(elements, flops) == expected_draws
 
 
 def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
@@ -80,7 +89,7 @@ def test_a_small_problems_yardstick_is_the_largest_of_its_draws() -> None:
         inputs = workload.make_inputs(seed, "cpu", planted=False)
         difference = workload.plain(inputs)["out"].double() - workload.reference(inputs)["out"]
         singles.append(float(difference.abs().max()))
-    assert joined.max_error >= max(singles) * spread(4 * 64) > singles[0]
+    assert joined.max_error >= max(singles) * estimate_spread(4 * 64) > singles[0]
 
 
 def test_lines_are_measured_in_the_first_draw(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +200,7 @@ def test_a_reference_is_unreadable_while_nobody_compares() -> None:
     truth = workload.reference((make_inputs(1),))["out"]
     (sealed,) = found.sealed.values()
     assert not bool((sealed == truth).any())
-    with found.opened() as readable:
+    with found.reveal() as readable:
         assert torch.equal(readable["out"], truth)
         assert readable["out"] is sealed
     assert not bool((sealed == truth).any())
@@ -202,8 +211,8 @@ def test_memory_of_a_held_reference_is_recognised() -> None:
     """A view into it is the store's memory, a copy is not."""
     references = References()
     found = expected(references, AdHoc("a", make_inputs, lambda x: torch.softmax(x, -1)), 1)
-    assert references.hold(found.sealed["out"][3:5])
-    assert not references.hold(found.reference["out"])
+    assert references.has_memory_of(found.sealed["out"][3:5])
+    assert not references.has_memory_of(found.reference["out"])
 
 
 def test_a_reference_that_lives_elsewhere_is_left_alone() -> None:

@@ -10,14 +10,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_attnperf.correctness import scan
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, compare, measure
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import MismatchError, Yardstick, compare_output, measure_yardstick
 from pytest_attnperf.records import ErrorFigures, Tolerance
 
 
 def figures(got: torch.Tensor, reference: torch.Tensor, max_error: float = 0.0, rms_error: float = 1.0) -> ErrorFigures:
     """Compare under a yardstick of the given errors."""
-    return compare("check", "out", got, reference, Yardstick(got.dtype, max_error, rms_error), Tolerance())
+    return compare_output("check", "out", got, reference, Yardstick(got.dtype, max_error, rms_error), Tolerance())
 
 
 class Watched(TorchDispatchMode):
@@ -58,8 +58,8 @@ def test_chunks_change_nothing(wrong: Any, infinite: bool, monkeypatch: pytest.M
     results = []
     for chunk in (scan.CHUNK, 7):
         monkeypatch.setattr(scan, "CHUNK", chunk)
-        yardstick = measure("out", reference, plain, non_finite=True)
-        results.append(vars(compare("check", "out", got, reference, yardstick, Tolerance())))
+        yardstick = measure_yardstick("out", reference, plain, non_finite=True)
+        results.append(vars(compare_output("check", "out", got, reference, yardstick, Tolerance())))
     whole, parts = results
     sums = {name: (whole.pop(name), parts.pop(name)) for name in ("rms_error", "rms_budget", "max_budget")}
     assert whole == parts
@@ -72,16 +72,16 @@ def test_copies_are_no_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> N
     reference = torch.linspace(1, 2, 2000).reshape(2, 50, 20)
     right, wrong, nan = reference.half(), reference.half() + 1, reference.half() * math.nan
     with Watched() as watched:
-        yardstick = measure("out", reference, right)
+        yardstick = measure_yardstick("out", reference, right)
         for got in (right, wrong, nan, right.transpose(0, 1).contiguous().transpose(0, 1)):
-            compare("check", "out", got, reference, yardstick, Tolerance())
+            compare_output("check", "out", got, reference, yardstick, Tolerance())
     assert 0 < watched.largest <= 500
 
 
 def test_a_right_output_is_judged_in_two_transfers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All numbers leave the device together, then the neighbours; nothing else waits for it."""
     reference = torch.linspace(1, 2, 60, dtype=torch.float64).reshape(3, 20)
-    yardstick = replace(measure("out", reference, reference.half()), lines={})
+    yardstick = replace(measure_yardstick("out", reference, reference.half()), lines={})
     transfers: list[tuple[int, ...]] = []
     tolist = torch.Tensor.tolist
 
@@ -92,7 +92,7 @@ def test_a_right_output_is_judged_in_two_transfers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.Tensor, "tolist", counted)
     monkeypatch.setattr(scan, "CHUNK", 25)
     with Watched() as watched:
-        compare("check", "out", reference.half(), reference, yardstick, Tolerance())
+        compare_output("check", "out", reference.half(), reference, yardstick, Tolerance())
     assert len(transfers) == 2
     assert watched.waits == 0
 
@@ -102,12 +102,12 @@ def test_integers_beyond_doubles_are_compared_exactly(dtype: torch.dtype) -> Non
     """2^53 + 1 is not 2^53, though no fp64 holds it: one such element is found, placed and off by one."""
     reference = torch.tensor([[5, 2**53, 7], [2**53, 1, 2]]).to(dtype)
     got = torch.tensor([[5, 2**53, 7], [2**53 + 1, 1, 2]]).to(dtype)
-    assert problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
+    assert list_problems([figures(reference.clone(), reference, 0.0, 0.0)]) == ()
     result = figures(got, reference, 0.0, 0.0)
     assert (result.max_error, result.worst_index, result.beyond_count) == (1.0, (1, 0), 1)
-    assert problems([result])
+    assert list_problems([result])
     with pytest.raises(MismatchError, match=re.escape("most at (1, 0)")):
-        measure("index", reference, got)
+        measure_yardstick("index", reference, got)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_scalar_has_no_neighbours() -> None:
     """A result of no dimensions is judged like any other."""
     result = figures(torch.tensor(1.5), torch.tensor(1.0, dtype=torch.float64))
     assert (result.worst_index, result.around_got, result.beyond_count, result.beyond_last) == ((), (1.5,), 1, ())
-    assert "is off by 0.5 at ()" in problems([result])[0]
+    assert "is off by 0.5 at ()" in list_problems([result])[0]
 
 
 def test_the_box_holds_every_element_beyond() -> None:
@@ -154,10 +154,10 @@ def test_strides_do_not_matter() -> None:
     transposed = storage[:, ::2].T
     transposed.copy_(reference)
     assert not transposed.is_contiguous()
-    assert problems([figures(transposed, reference)]) == ()
+    assert list_problems([figures(transposed, reference)]) == ()
     transposed[3, 1] += 1
     assert figures(transposed, reference).worst_index == (3, 1)
     expanded = torch.ones(1, 6).expand(4, 6)
-    assert problems([figures(expanded, torch.ones(4, 6, dtype=torch.float64))]) == ()
+    assert list_problems([figures(expanded, torch.ones(4, 6, dtype=torch.float64))]) == ()
     assert figures(expanded, reference).beyond_count == 23
     assert figures(torch.arange(24.0).reshape(4, 6), reference.T.contiguous().T).beyond_count == 0

@@ -14,12 +14,12 @@ from pytest_attnperf.environment.cards import (
     Card,
     GpuBusyError,
     cards_of,
-    described,
     lease_card,
     lease_directory,
     lease_free,
     lease_gpu,
-    pci_address,
+    make_gpu_record,
+    parse_pci_address,
     require_one_product,
     visible_cards,
 )
@@ -125,7 +125,7 @@ def test_amds_partitions_are_told_apart(tmp_path: Path) -> None:
     assert {(card.uuid, card.pci_bus) for card in cards} == {(f"GPU-{1234:016x}", "0000:c1:00.0")}
     assert [card.token for card in cards] == ["0", "1"]
     assert cards_of(["0"], {"ROCR_VISIBLE_DEVICES": "1"}, system)[0].name == cards[1].name
-    record = described("0000:c1:00.0", cards, 3, system)
+    record = make_gpu_record("0000:c1:00.0", cards, 3, system)
     assert (record.uuid, record.token, record.cases) == (cards[0].uuid, "", 3)
 
 
@@ -134,10 +134,10 @@ def test_what_is_known_of_a_card_that_measured(tmp_path: Path) -> None:
     system = two(tmp_path)
     cards = visible_cards({}, system)
     told = System(tmp_path, lambda command: "700.00, Disabled")
-    assert described(SECOND, cards, 5, told) == GpuRecord(
+    assert make_gpu_record(SECOND, cards, 5, told) == GpuRecord(
         SECOND, SECOND, SECOND, "0000:b4:00.0", H200, "none", "none", "700", 5
     )
-    assert described("fake-1", cards, 1, told) == GpuRecord("fake-1", cases=1)
+    assert make_gpu_record("fake-1", cards, 1, told) == GpuRecord("fake-1", cases=1)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_known_of_a_card_that_measured(tmp_path: Path) -> None:
 )
 def test_addresses_are_written_alike(text: str, address: str) -> None:
     """nvidia-smi writes eight digits of the domain, sysfs four."""
-    assert pci_address(text) == address
+    assert parse_pci_address(text) == address
 
 
 ROOT = Path(__file__).parents[2]

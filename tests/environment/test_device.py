@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_attnperf.environment.device import cpu_product, describe_device, describe_gpu, gpu_product, slug
+from pytest_attnperf.environment.device import cpu_product, gpu_product, identify_device, identify_gpu, make_slug
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
 
@@ -32,7 +32,7 @@ MI300X = SimpleNamespace(
 
 def test_nvidia() -> None:
     """An H200 as torch 2.11 describes it."""
-    device = describe_gpu(H200, is_rocm=False)
+    device = identify_gpu(H200, is_rocm=False)
     assert (device.kind, device.arch, device.product) == ("cuda", "sm_90", "h200")
     assert (device.compute_units, device.memory_bytes) == (132, 150109880320)
     assert device.device_id == "GPU-cb3296dd-c4f9-7776-d3c3-451768cecfc4"
@@ -40,7 +40,7 @@ def test_nvidia() -> None:
 
 def test_amd() -> None:
     """An MI300X: features are cut off the arch, the pass-through suffix off the product, the PCI address is sysfs's."""
-    device = describe_gpu(MI300X, is_rocm=True)
+    device = identify_gpu(MI300X, is_rocm=True)
     assert (device.kind, device.arch, device.product) == ("rocm", "gfx942", "mi300x")
     assert (device.compute_units, device.device_id) == (304, "0000:c1:00.0")
 
@@ -50,7 +50,7 @@ def test_rdna_counts_compute_units() -> None:
     card = SimpleNamespace(
         name="AMD Radeon Graphics", gcnArchName="gfx1201", total_memory=34208743424, multi_processor_count=32
     )
-    device = describe_gpu(card, is_rocm=True)
+    device = identify_gpu(card, is_rocm=True)
     assert (device.compute_units, device.product, device.device_id) == (64, "radeon-ai-pro-r9700", "")
 
 
@@ -59,7 +59,7 @@ def test_an_unnamed_card_that_fits_nothing_keeps_its_name() -> None:
     card = SimpleNamespace(
         name="AMD Radeon Graphics", gcnArchName="gfx1103", total_memory=2**34, multi_processor_count=6
     )
-    assert describe_gpu(card, is_rocm=True).product == "radeon-graphics"
+    assert identify_gpu(card, is_rocm=True).product == "radeon-graphics"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_product_names(name: str, product: str) -> None:
 )
 def test_cpu_products(model: str, product: str) -> None:
     """A CPU's slug leaves out trademarks, clock and core count."""
-    assert cpu_product(model) == product == slug(product)
+    assert cpu_product(model) == product == make_slug(product)
 
 
 def test_cpu(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_cpu(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC 9B14\nstepping\t: 1\n")
-    device = describe_device("cpu", interpreted=True, system=System(tmp_path))
+    device = identify_device("cpu", interpreted=True, system=System(tmp_path))
     assert (device.kind, device.arch, device.product) == ("cpu", f"cpu-{platform.machine()}", "amd-epyc-9b14")
     assert device.compute_units == torch.get_num_threads()
     assert device.memory_bytes == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -111,13 +111,13 @@ def test_cpu_without_a_model_name(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\n")
-    assert describe_device("cpu", system=System(tmp_path)).product == slug(platform.machine())
+    assert identify_device("cpu", system=System(tmp_path)).product == make_slug(platform.machine())
 
 
 def test_unknown_device() -> None:
     """An unknown device lists what exists."""
     with pytest.raises(UsageError, match="unknown device 'rocm'; known: cpu, cuda"):
-        describe_device("rocm")
+        identify_device("rocm")
 
 
 def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,14 +125,14 @@ def test_cuda_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"torch .* sees no GPU; use --attnperf-device=cpu, or install"):
-        describe_device("cuda")
+        identify_device("cuda")
 
 
 @pytest.mark.gpu
 def test_the_gpu_of_this_machine() -> None:
     """The real GPU has an arch, a product that names a folder, compute units and an identity."""
-    device = describe_device("cuda")
+    device = identify_device("cuda")
     assert device.arch.startswith(("sm_", "gfx"))
-    assert device.product == slug(device.product)
+    assert device.product == make_slug(device.product)
     assert device.compute_units > 0
     assert device.device_id

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.environment.device import slug
+from pytest_attnperf.environment.device import make_slug
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs, product_by_shape, spec_for
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES
@@ -27,7 +27,7 @@ def test_every_row_is_sourced(spec: DeviceSpec) -> None:
     """Every row has a source, a known confidence, products that name folders, and caches and bandwidth."""
     assert spec.source
     assert spec.confidence in {"A", "B", "C"}
-    assert spec.products == tuple(slug(product) for product in spec.products)
+    assert spec.products == tuple(make_slug(product) for product in spec.products)
     assert spec.last_level_cache_bytes > 0
     assert spec.peak_bytes_per_s > 1e11
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.device_state import Watch, begin
+from pytest_attnperf.environment.device_state import Watch, start_watch
 from pytest_attnperf.environment.system import ProbeError, System
 
 STATE = "GPU-cb3296dd, 1980, 3201, 41, 121.53, 700.00, {mode}, Enabled"
@@ -34,7 +34,7 @@ class Smi:
 
 def watch(smi: Smi, tmp_path: Path, token: str = "0") -> Watch:
     """A watch on an NVIDIA card."""
-    return begin(token, "cuda", System(tmp_path, smi))
+    return start_watch(token, "cuda", System(tmp_path, smi))
 
 
 def test_nvidia_before_and_after(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def cpu_system(root: Path, load: str, cores: int = 4) -> System:
 
 def test_a_quiet_cpu(tmp_path: Path) -> None:
     """The 1-minute load per core is read before and after; our own load at the end is no reason for a note."""
-    started = begin("", "cpu", cpu_system(tmp_path, "2.00 1.50 1.00 2/300 4711\n"))
+    started = start_watch("", "cpu", cpu_system(tmp_path, "2.00 1.50 1.00 2/300 4711\n"))
     cpu_system(tmp_path, "4.00 1.50 1.00 2/300 4711\n")
     state = started.end()
     assert (state.before, state.after) == ({"load_per_core": "0.50"}, {"load_per_core": "1.00"})
@@ -192,7 +192,7 @@ def test_a_quiet_cpu(tmp_path: Path) -> None:
 
 def test_a_busy_cpu_is_said(tmp_path: Path) -> None:
     """A load above half the cores before the run is a note."""
-    state = begin("", "cpu", cpu_system(tmp_path, "2.40 1.50 1.00 2/300 4711\n")).end()
+    state = start_watch("", "cpu", cpu_system(tmp_path, "2.40 1.50 1.00 2/300 4711\n")).end()
     assert state.notes == (
         "the 1-minute load before the run was 0.60 per core, above 0.5: another job may disturb timings",
     )
@@ -202,13 +202,13 @@ def test_a_busy_cpu_is_said(tmp_path: Path) -> None:
 def test_a_load_that_cannot_be_read_is_a_note(tmp_path: Path, load: str | None) -> None:
     """No /proc/loadavg, or one that holds something else, is a note."""
     system = System(tmp_path) if load is None else cpu_system(tmp_path, load)
-    [note] = begin("", "cpu", system).end().notes
+    [note] = start_watch("", "cpu", system).end().notes
     assert note.startswith("the state of the device and other processes on it are not known: /proc/loadavg")
 
 
 def test_the_load_of_this_machine() -> None:
     """On the machine that runs this test the load is a number."""
-    state = begin("", "cpu").end()
+    state = start_watch("", "cpu").end()
     assert float(state.before["load_per_core"]) >= 0
 
 
@@ -221,19 +221,19 @@ def test_the_vendor_of_a_gpu_is_found(tmp_path: Path, nodes: list[str], kind: st
     (tmp_path / "dev").mkdir()
     for node in nodes:
         (tmp_path / "dev" / node).touch()
-    assert begin("0", "gpu", System(tmp_path, Smi(BEFORE))).kind == kind
+    assert start_watch("0", "gpu", System(tmp_path, Smi(BEFORE))).kind == kind
 
 
 def test_without_a_kind_the_token_says_it(tmp_path: Path) -> None:
     """A token is a GPU's, and none is the CPU."""
-    assert begin("0", system=System(tmp_path, Smi(BEFORE))).kind == "cuda"
-    assert begin("", system=cpu_system(tmp_path, "0.1 0.1 0.1 1/2 3")).end().before == {"load_per_core": "0.03"}
+    assert start_watch("0", system=System(tmp_path, Smi(BEFORE))).kind == "cuda"
+    assert start_watch("", system=cpu_system(tmp_path, "0.1 0.1 0.1 1/2 3")).end().before == {"load_per_core": "0.03"}
 
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     """A kind that is none is an error that lists those that are."""
     with pytest.raises(ValueError, match="unknown kind 'tpu'; known: cpu, cuda, rocm, gpu"):
-        begin("0", "tpu", System(tmp_path))
+        start_watch("0", "tpu", System(tmp_path))
 
 
 @pytest.mark.gpu
@@ -241,7 +241,7 @@ def test_this_gpu_is_read() -> None:
     """On a real GPU clock, temperature and power are known before and after."""
     from pytest_attnperf.environment.gpus import visible_gpus_here
 
-    state = begin(visible_gpus_here()[0], "gpu").end()
+    state = start_watch(visible_gpus_here()[0], "gpu").end()
     for reading in (state.before, state.after):
         assert reading.keys() >= {"temperature_c", "power_w", "memory_clock_mhz"}
         assert reading.keys() & {"sm_clock_mhz", "shader_clock_mhz"}

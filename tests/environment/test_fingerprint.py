@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.environment.fingerprint import take_fingerprint
 from pytest_attnperf.environment.system import ProbeError, System, run_command
 from pytest_attnperf.records import DeviceInfo
@@ -136,15 +136,15 @@ def test_amd_without_sysfs(tmp_path: Path) -> None:
 
 def test_cpu_threads_must_match() -> None:
     """Two thread counts on one CPU are two fingerprints, and the difference is named."""
-    device = describe_device("cpu")
+    device = identify_device("cpu")
     ours, theirs = take_fingerprint(device), take_fingerprint(replace(device, compute_units=64))
-    assert f"cpu_threads: {device.compute_units} here, 64 stored" in ours.mismatches(theirs)
-    assert ours.mismatches(take_fingerprint(device)) == []
+    assert f"cpu_threads: {device.compute_units} here, 64 stored" in ours.list_mismatches(theirs)
+    assert ours.list_mismatches(take_fingerprint(device)) == []
 
 
 def test_fast_enough_for_every_worker_start() -> None:
     """A fingerprint of this machine takes less than 300 ms."""
-    device = describe_device("cpu")
+    device = identify_device("cpu")
     started = time.perf_counter()
     take_fingerprint(device)
     assert time.perf_counter() - started < 0.3
@@ -169,5 +169,5 @@ def test_commands_fail_with_a_reason(command: list[str], why: str, monkeypatch: 
 @pytest.mark.gpu
 def test_the_fingerprint_of_this_machine_is_known() -> None:
     """On a real GPU nothing that must match is unknown."""
-    must_match = take_fingerprint(describe_device("cuda")).must_match
+    must_match = take_fingerprint(identify_device("cuda")).must_match
     assert [key for key, value in must_match.items() if value.startswith("unknown")] == []

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.environment.amd import NO_THROTTLE_STATUS
-from pytest_attnperf.environment.device_state import begin
-from pytest_attnperf.environment.kfd import Card, architectures, card, compute_processes
+from pytest_attnperf.environment.device_state import start_watch
+from pytest_attnperf.environment.kfd import KfdCard, find_card, list_architectures, list_compute_processes
 from pytest_attnperf.environment.system import ProbeError, System
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
-FIRST = Card("51545", "GPU-00000000000004d2", "0000:c1:00.0")
-SECOND = Card("2222", "", "0001:05:02.0")
+FIRST = KfdCard("51545", "GPU-00000000000004d2", "0000:c1:00.0")
+SECOND = KfdCard("2222", "", "0001:05:02.0")
 
 
 def kfd_system(root: Path) -> System:
@@ -51,10 +51,10 @@ def process(root: Path, pid: int, name: str | None, vram: dict[str, str]) -> Non
         ("1", "1,GPU-00000000000004d2", FIRST),
     ],
 )
-def test_a_token_means_a_card(tmp_path: Path, token: str, rocr: str | None, expected: Card) -> None:
+def test_a_token_means_a_card(tmp_path: Path, token: str, rocr: str | None, expected: KfdCard) -> None:
     """HIP's index counts GPU nodes in numeric order within ROCR_VISIBLE_DEVICES; a UUID names one itself."""
     environ = {} if rocr is None else {"ROCR_VISIBLE_DEVICES": rocr}
-    assert card(token, kfd_system(tmp_path), environ) == expected
+    assert find_card(token, kfd_system(tmp_path), environ) == expected
 
 
 @pytest.mark.parametrize(("token", "rocr"), [("2", None), ("1", "0"), ("1", "0,7,1"), ("0", "")])
@@ -62,13 +62,13 @@ def test_a_token_of_no_card(tmp_path: Path, token: str, rocr: str | None) -> Non
     """An index beyond what is visible is an error that lists what is; an entry that names none ends the list."""
     environ = {} if rocr is None else {"ROCR_VISIBLE_DEVICES": rocr}
     with pytest.raises(ProbeError, match=rf"/{NODES} shows no GPU '{token}'; it shows: (none|0 \(GPU-0+4d2\))"):
-        card(token, kfd_system(tmp_path), environ)
+        find_card(token, kfd_system(tmp_path), environ)
 
 
 def test_without_kfd_there_is_no_card(tmp_path: Path) -> None:
     """A machine without the driver shows none."""
     with pytest.raises(ProbeError, match="it shows: none"):
-        card("0", System(tmp_path), {})
+        find_card("0", System(tmp_path), {})
 
 
 def test_processes_of_this_card_are_named(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_processes_of_this_card_are_named(tmp_path: Path) -> None:
     process(tmp_path, 1000, None, {"51545": "4096"})
     process(tmp_path, 1001, "old-kernel", {})
     process(tmp_path, 1002, "elsewhere", {"2222": "4096"})
-    assert compute_processes("51545", system) == ["900 python3", "1000 (name not shown)", "1001 old-kernel"]
-    assert compute_processes("1", System(tmp_path / "nothing")) == []
+    assert list_compute_processes("51545", system) == ["900 python3", "1000 (name not shown)", "1001 old-kernel"]
+    assert list_compute_processes("1", System(tmp_path / "nothing")) == []
 
 
 def topology(root: Path, nodes: dict[str, str]) -> System:
@@ -107,14 +107,14 @@ def topology(root: Path, nodes: dict[str, str]) -> System:
 )
 def test_a_target_version_is_an_architecture(tmp_path: Path, version: int, arch: str) -> None:
     """Major, minor and stepping are two decimal digits each in the driver's number, and hexadecimal in the name."""
-    assert architectures(topology(tmp_path, {"1": f"simd_count 304\ngfx_target_version {version}\n"})) == [arch]
+    assert list_architectures(topology(tmp_path, {"1": f"simd_count 304\ngfx_target_version {version}\n"})) == [arch]
 
 
 def test_architectures_of_the_gpus_that_are_there(tmp_path: Path) -> None:
     """In the nodes' numeric order, each once; a CPU's node, which says 0, is none."""
     versions = {"10": 110000, "2": 90402, "11": 90402, "0": 0}
     nodes = {node: f"name \ngfx_target_version {version}\n" for node, version in versions.items()}
-    assert architectures(topology(tmp_path, nodes)) == ["gfx942", "gfx1100"]
+    assert list_architectures(topology(tmp_path, nodes)) == ["gfx942", "gfx1100"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_architectures_of_the_gpus_that_are_there(tmp_path: Path) -> None:
 )
 def test_a_node_that_says_no_version_is_left_out(tmp_path: Path, text: str) -> None:
     """Properties without a value, with another kind of value, or with none at all keep no other GPU from being seen."""
-    assert architectures(topology(tmp_path, {"1": text, "2": "gfx_target_version 90402\n"})) == ["gfx942"]
+    assert list_architectures(topology(tmp_path, {"1": text, "2": "gfx_target_version 90402\n"})) == ["gfx942"]
 
 
 def test_a_node_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
@@ -139,12 +139,12 @@ def test_a_node_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     system = topology(tmp_path, {"1": "gfx_target_version 90402\n", "notes": "gfx_target_version 110000\n"})
     (tmp_path / NODES / "2" / "properties").mkdir(parents=True)
     (tmp_path / NODES / "3").mkdir()
-    assert architectures(system) == ["gfx942"]
+    assert list_architectures(system) == ["gfx942"]
 
 
 def test_without_kfd_there_is_no_architecture(tmp_path: Path) -> None:
     """A machine without the driver has none, which is no error."""
-    assert architectures(System(tmp_path)) == []
+    assert list_architectures(System(tmp_path)) == []
 
 
 def sensors(root: Path, files: dict[str, str]) -> None:
@@ -167,7 +167,7 @@ def test_amd_before_and_after(tmp_path: Path) -> None:
     }
     sensors(tmp_path, hwmon)
     process(tmp_path, 900, "python3", {"51545": "1048576"})
-    started = begin("0", "rocm", system, {})
+    started = start_watch("0", "rocm", system, {})
     sensors(tmp_path, {"hwmon/hwmon5/power1_average": "745000000"})
     state = started.end("0000:c1:00.0")
     assert state.before == {
@@ -186,10 +186,10 @@ def test_amd_before_and_after(tmp_path: Path) -> None:
 
 def test_amd_without_sysfs_is_one_note(tmp_path: Path) -> None:
     """A card that KFD shows and sysfs does not, and a machine that shows none, are a note each."""
-    hidden = begin("0", "rocm", kfd_system(tmp_path), {}).end()
+    hidden = start_watch("0", "rocm", kfd_system(tmp_path), {}).end()
     assert hidden.notes == (
         "the state of the device and other processes on it are not known: "
         "/sys/bus/pci/devices/0000:c1:00.0 does not exist",
     )
-    [note] = begin("0", "rocm", System(tmp_path / "nothing"), {}).end().notes
+    [note] = start_watch("0", "rocm", System(tmp_path / "nothing"), {}).end().notes
     assert f"/{NODES} shows no GPU '0'" in note

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.environment.provenance import base_revision, provenance, without_credentials
+from pytest_attnperf.environment.provenance import base_revision, read_provenance, without_credentials
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -20,7 +20,7 @@ GITHUB = {
 
 def test_a_pull_request_on_github(tmp_path: Path) -> None:
     """Its number is in the ref, its branch is the head's and not the merge's, and the run has an address."""
-    assert provenance(tmp_path, GITHUB) == {
+    assert read_provenance(tmp_path, GITHUB) == {
         "branch": "faster",
         "ci": "github",
         "ci_url": "https://github.com/a/b/actions/runs/42",
@@ -54,12 +54,12 @@ def test_a_pull_request_on_github(tmp_path: Path) -> None:
 )
 def test_other_systems(tmp_path: Path, environ: dict[str, str], wanted: dict[str, str]) -> None:
     """Each is known by its own variable, and only what it says is recorded."""
-    assert provenance(tmp_path, environ) == wanted
+    assert read_provenance(tmp_path, environ) == wanted
 
 
 def test_secrets_are_left_out(tmp_path: Path) -> None:
     """User and password of an address do not get into a results file."""
-    told = provenance(tmp_path, {"GITLAB_CI": "1", "CI_JOB_URL": "https://me:secret@host/1"})
+    told = read_provenance(tmp_path, {"GITLAB_CI": "1", "CI_JOB_URL": "https://me:secret@host/1"})
     assert told["ci_url"] == "https://host/1"
     typed = "pytest --attnperf-history=postgresql://me:s@cret@host/db 'https://a:b@c/d@e'"
     assert without_credentials(typed) == "pytest --attnperf-history=postgresql://host/db 'https://c/d@e'"
@@ -70,14 +70,14 @@ def test_secrets_are_left_out(tmp_path: Path) -> None:
 def test_the_branch_of_a_checkout(tmp_path: Path) -> None:
     """Without a CI system git is asked."""
     subprocess.run(["git", "init", "-q", "-b", "topic", str(tmp_path)], check=True)
-    assert provenance(tmp_path, {}) == {"branch": "topic"}
+    assert read_provenance(tmp_path, {}) == {"branch": "topic"}
 
 
 def test_a_branch_whose_name_is_no_utf8(tmp_path: Path) -> None:
     """It costs no run."""
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".git" / "HEAD").write_bytes(b"ref: refs/heads/caf\xe9\n")
-    assert provenance(tmp_path, {}) == {"branch": "caf\udce9"}
+    assert read_provenance(tmp_path, {}) == {"branch": "caf\udce9"}
 
 
 @pytest.mark.parametrize(

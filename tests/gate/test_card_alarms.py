@@ -40,7 +40,7 @@ def suite(
     model = NoiseModel.from_processes({str(case): base.processes for case, base in enumerate(bases)})
     card, verdicts = cards if other else 0, []
     for case, (base, here) in enumerate(zip(bases, shifts, strict=True)):
-        noise = model.sd(str(case), CASE_US, "graph")
+        noise = model.estimate_noise(str(case), CASE_US, "graph")
         first = measured(draw, here, [card], slowdown)
         decision = first_look(base, first, noise, policy, CASES)
         if decision.needs_second_look:
@@ -94,7 +94,7 @@ def decided(stored: list[int], now: list[int]) -> tuple[str, ...]:
     draw = random.Random(9)
     base = measured(draw, [0.0] * 3, stored)
     new = measured(draw, [0.0] * 3, now, 0.01)
-    noise = NoiseModel.from_processes({"a": base.processes}).sd("a", CASE_US, "graph")
+    noise = NoiseModel.from_processes({"a": base.processes}).estimate_noise("a", CASE_US, "graph")
     return second_look(base, new, new, noise, Policy(), CASES).reasons
 
 

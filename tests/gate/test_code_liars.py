@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.baselines.code_schema import StoredKernel, as_stored
 from pytest_attnperf.codeobject.amdgcn import classify
 from pytest_attnperf.codeobject.occupancy import occupancy_of
-from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.gate.code.decide import CodeDecision, CurrentKernel, judge_code, judge_record
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import KernelCode, SourceLine
@@ -42,7 +42,7 @@ def judged(
 ) -> CodeDecision:
     """The verdict on a kernel against what is stored; `changes` are the candidate's own fields."""
     before = None if old is None else StoredKernel(as_stored(old), {}, "triton 3.9.0", True, "p", "2026-01-02")
-    return judge_code(replace(Candidate(KEY, code, {}, "triton 3.9.0", matrix=True), **changes), before, policy)
+    return judge_code(replace(CurrentKernel(KEY, code, {}, "triton 3.9.0", matrix=True), **changes), before, policy)
 
 
 def failing(decision: CodeDecision) -> list[str]:
@@ -62,7 +62,7 @@ def test_an_empty_kernel_at_full_occupancy(promises: bool, known: bool) -> None:
     assert decision.verdict is Verdict.SUSPICIOUS
     assert "store" in failing(decision)
     assert "no store of any kind in 48 instructions: nothing that it computes leaves it" in decision.findings[0].text
-    recording = judge_record(Candidate(KEY, STUB, matrix=promises), None, LENIENT, "it is so fast")
+    recording = judge_record(CurrentKernel(KEY, STUB, matrix=promises), None, LENIENT, "it is so fast")
     assert recording.verdict is Verdict.SUSPICIOUS
 
 
@@ -73,7 +73,7 @@ def test_a_kernel_that_lost_its_matrix_instructions(promises: bool) -> None:
     decision = judged(lost, matrix=promises)
     assert (decision.verdict, failing(decision)) == (Verdict.SUSPICIOUS, ["matrix"])
     unpromised = judge_code(
-        Candidate(KEY, lost, {}, "triton 3.9.0"),
+        CurrentKernel(KEY, lost, {}, "triton 3.9.0"),
         StoredKernel(HONEST, {}, "triton 3.9.0", False, "p", "2026-01-02"),
         LENIENT,
     )
@@ -110,7 +110,7 @@ def test_one_spill_more_than_was_accepted() -> None:
     """An acceptance of 12 is none of 13, and one of VGPRs is none of SGPRs."""
     agreed = StoredKernel(replace(HONEST, vgpr_spills=12), {}, "triton 3.9.0", True, "p", "d", accepted="tuned")
     for changes in ({"vgpr_spills": 13}, {"vgpr_spills": 0, "sgpr_spills": 1}):
-        now = Candidate(KEY, replace(HONEST, isa_hash="c3", **changes), {}, "triton 3.9.0", matrix=True)
+        now = CurrentKernel(KEY, replace(HONEST, isa_hash="c3", **changes), {}, "triton 3.9.0", matrix=True)
         assert judge_code(now, agreed, LENIENT).verdict is Verdict.WORSE
         assert judge_record(now, agreed, LENIENT, "").verdict is Verdict.WORSE
 

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_attnperf.baselines.schema import Anchor, Check, Entry, plain
-from pytest_attnperf.gate.comparable import advice, comparable, config_changes, crept, path_changes
+from pytest_attnperf.baselines.schema import Anchor, Check, Entry, to_plain
+from pytest_attnperf.gate.comparable import (
+    advise_on_changes,
+    find_creep,
+    list_config_changes,
+    list_path_changes,
+    reasons_not_comparable,
+)
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, ProcessSummary
 from pytest_attnperf.records.notes import NoteKind, kind_of
@@ -30,7 +36,7 @@ def entry(processes: int = 7, **definition: object) -> Entry:
 
 def reasons(stored: Entry, fingerprint: Fingerprint = HERE, timer: str = "graph", **options: int) -> list[str]:
     """Why `stored`, recorded under `fingerprint`, cannot be compared here."""
-    return comparable(stored, fingerprint, HERE, timer=timer, definition=DEFINITION, **options)
+    return reasons_not_comparable(stored, fingerprint, HERE, timer=timer, definition=DEFINITION, **options)
 
 
 def test_the_same_case_on_the_same_machine_is_comparable() -> None:
@@ -58,7 +64,7 @@ def test_another_timer_is_never_compared() -> None:
     assert reasons(entry(), timer="event") == ["timer: event here, graph stored"]
     here = Fingerprint({"timer": "event"}, {})
     stored = Fingerprint({"timer": "graph"}, {})
-    found = comparable(entry(), stored, here, timer="event", definition=DEFINITION)
+    found = reasons_not_comparable(entry(), stored, here, timer="event", definition=DEFINITION)
     assert (found, kind_of(found[0])) == (["timer: event here, graph stored"], NoteKind.MACHINE)
 
 
@@ -93,8 +99,8 @@ def _planted_rows(count: int) -> Callable[[int, bool], torch.Tensor]:
 
 def held_against(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Why a function with the definition `now` cannot be compared with an entry of the definition `stored`."""
-    written = replace(entry(), workload=plain(stored))
-    return comparable(written, HERE, HERE, timer="graph", definition=now)
+    written = replace(entry(), workload=to_plain(stored))
+    return reasons_not_comparable(written, HERE, HERE, timer="graph", definition=now)
 
 
 def test_other_inputs_of_a_function_of_the_same_name_are_another_case() -> None:
@@ -133,7 +139,7 @@ def test_other_settings_of_torch_are_incomparable(stored: str, now: str, expecte
     """A thread count set in a test's body makes a kernel no slower; entries stored before it was known are compared."""
     written = entry()
     written = replace(written, processes=tuple(replace(process, settings=stored) for process in written.processes))
-    assert comparable(written, HERE, HERE, timer="graph", definition=DEFINITION, settings=now) == expected
+    assert reasons_not_comparable(written, HERE, HERE, timer="graph", definition=DEFINITION, settings=now) == expected
 
 
 CHOICE = "XBLOCK: 512, num_warps: 4, num_stages: 1"
@@ -151,14 +157,14 @@ CHOICE = "XBLOCK: 512, num_warps: 4, num_stages: 1"
 )
 def test_a_value_that_differs_is_a_change(stored: dict[str, str], now: dict[str, str], changes: list[str]) -> None:
     """Each entry that differs, is new or is gone is one line, in alphabetical order."""
-    assert config_changes(stored, now) == changes
+    assert list_config_changes(stored, now) == changes
 
 
 def test_only_the_parts_of_a_choice_that_differ_are_named() -> None:
     """Of an autotuner's choice only the parameters that changed are said."""
     stored = {"autotuned.triton_poi_0": CHOICE}
     now = {"autotuned.triton_poi_0": "XBLOCK: 1024, num_warps: 8, num_stages: 1"}
-    assert config_changes(stored, now) == [
+    assert list_config_changes(stored, now) == [
         "autotuned.triton_poi_0: XBLOCK: 1024 here, 512 stored; num_warps: 8 here, 4 stored"
     ]
 
@@ -169,22 +175,22 @@ def test_only_the_parts_of_a_choice_that_differ_are_named() -> None:
 )
 def test_choices_of_another_make_are_said_whole(theirs: str, ours: str) -> None:
     """Where the parameters themselves are others, both choices are said as they are."""
-    changes = config_changes({"autotuned.k": theirs}, {"autotuned.k": ours})
+    changes = list_config_changes({"autotuned.k": theirs}, {"autotuned.k": ours})
     assert changes == [f"autotuned.k: {ours} here, {theirs} stored"]
 
 
 def test_a_kernel_that_only_one_side_tuned() -> None:
     """Where both sides recorded choices, a kernel of only one of them is a change."""
     stored = {"autotuned.a": CHOICE, "autotuned.b": CHOICE}
-    assert config_changes(stored, {"autotuned.a": CHOICE}) == [f"autotuned.b: absent here, {CHOICE} stored"]
+    assert list_config_changes(stored, {"autotuned.a": CHOICE}) == [f"autotuned.b: absent here, {CHOICE} stored"]
 
 
 @pytest.mark.parametrize("stored", [{}, {"compiled": "yes"}])
 def test_a_baseline_from_before_choices_were_recorded(stored: dict[str, str]) -> None:
     """Choices are no change against a side that recorded none, in either direction."""
     now = {"autotuned.a": CHOICE, **stored}
-    assert config_changes(stored, now) == []
-    assert config_changes(now, stored) == []
+    assert list_config_changes(stored, now) == []
+    assert list_config_changes(now, stored) == []
 
 
 @pytest.mark.parametrize(
@@ -202,28 +208,28 @@ def test_a_baseline_from_before_choices_were_recorded(stored: dict[str, str]) ->
 )
 def test_what_says_nothing_of_what_ran_is_no_change(key: str) -> None:
     """Provenance, reasons for unknowns, and what was replayed are never compared."""
-    assert config_changes({key: "one"}, {key: "another"}) == []
-    assert config_changes({}, {key: "another"}) == []
+    assert list_config_changes({key: "one"}, {key: "another"}) == []
+    assert list_config_changes({}, {key: "another"}) == []
 
 
 def test_an_unknown_value_is_no_change() -> None:
     """What one side could not find out says nothing about the other."""
-    assert config_changes({"aiter": "unknown"}, {"aiter": "0.1.9"}) == []
-    assert config_changes({"aiter": "0.1.9"}, {"aiter": "unknown: not installed"}) == []
+    assert list_config_changes({"aiter": "unknown"}, {"aiter": "0.1.9"}) == []
+    assert list_config_changes({"aiter": "0.1.9"}, {"aiter": "unknown: not installed"}) == []
 
 
 def test_the_other_side_has_a_name() -> None:
     """Beside a baseline, the other side may be a revision."""
-    assert config_changes({"a": "1"}, {"a": "2"}, other="on the base side") == ["a: 2 here, 1 on the base side"]
+    assert list_config_changes({"a": "1"}, {"a": "2"}, other="on the base side") == ["a: 2 here, 1 on the base side"]
 
 
 def test_advice_where_an_autotuner_chose_otherwise() -> None:
     """Only a changed choice can be pinned, so only then the option is named, and recording beside it."""
-    changes = config_changes({"autotuned.k": "not padded"}, {"autotuned.k": "padded"})
-    assert "--attnperf-pin-config" in advice(changes)
-    assert "record the baseline again" in advice(changes)
-    assert advice(["BLOCK_M: 64 here, 128 stored"]) == ""
-    assert advice([]) == ""
+    changes = list_config_changes({"autotuned.k": "not padded"}, {"autotuned.k": "padded"})
+    assert "--attnperf-pin-config" in advise_on_changes(changes)
+    assert "record the baseline again" in advise_on_changes(changes)
+    assert advise_on_changes(["BLOCK_M: 64 here, 128 stored"]) == ""
+    assert advise_on_changes([]) == ""
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_a_dispatchers_path_is_told_from_other_changes(
     stored: dict[str, str], now: dict[str, str], changes: list[str]
 ) -> None:
     """Only what both sides know of a dispatcher's choice counts, not the rest of a configuration."""
-    assert path_changes(stored, now) == changes
+    assert list_path_changes(stored, now) == changes
 
 
 NODE = "suites/test_prefill.py::test_prefill[ck]"
@@ -259,7 +265,7 @@ FIRST = Anchor(100.0, "2026-01-02", "e", "c1")
 
 def test_the_finding_says_everything() -> None:
     """Both times, the anchor's day and commit, the percentage, what is allowed, and both commands that accept it."""
-    assert crept(anchored(105.0, FIRST), 1.02, Policy(), NODE) == (
+    assert find_creep(anchored(105.0, FIRST), 1.02, Policy(), NODE) == (
         "crept: 107.1 us against 100 us on 2026-01-02, commit c1: +7.1 % since then, more than the 5 % allowed, "
         "in steps that each passed or were recorded; if it is wanted: "
         'attnperf accept CASE --from RESULTS --reason "WHY" (nothing is measured again), or '
@@ -273,19 +279,21 @@ def test_the_finding_says_everything() -> None:
 )
 def test_both_steps_count(stored_us: float, ratio: float, found: bool) -> None:
     """What counts is the time now against the anchor: the recorded steps times the one of today."""
-    assert bool(crept(anchored(stored_us, FIRST), ratio, Policy(), NODE)) is found
+    assert bool(find_creep(anchored(stored_us, FIRST), ratio, Policy(), NODE)) is found
 
 
 @pytest.mark.parametrize(("allowed_percent", "found"), [(10.0, False), (6.5, False), (5.5, True), (0.0, True)])
 def test_the_policy_says_how_much_is_allowed(allowed_percent: float, found: bool) -> None:
     """`creep_percent` is the largest creep that is no finding."""
-    assert bool(crept(anchored(106.0, FIRST), 1.0, Policy(creep_percent=allowed_percent), NODE)) is found
+    assert bool(find_creep(anchored(106.0, FIRST), 1.0, Policy(creep_percent=allowed_percent), NODE)) is found
 
 
 def test_an_entry_without_an_anchor_is_its_own() -> None:
     """Of an entry that is older than the guard only today's ratio is known; a commit that is not known is not said."""
-    assert crept(anchored(100.0, None), 1.04, Policy(), NODE) is None
-    assert crept(anchored(100.0, None), 1.08, Policy(), NODE, limit=1.09) is None
-    assert crept(anchored(100.0, None), 1.10, Policy(), NODE, limit=1.09) is not None
-    assert "100 us on 2026-03-01, commit c9: +6.0 %" in str(crept(anchored(100.0, None), 1.06, Policy(), NODE))
-    assert "on 2026-01-02: +6.0 %" in str(crept(anchored(106.0, Anchor(100.0, "2026-01-02", "e")), 1.0, Policy(), NODE))
+    assert find_creep(anchored(100.0, None), 1.04, Policy(), NODE) is None
+    assert find_creep(anchored(100.0, None), 1.08, Policy(), NODE, limit=1.09) is None
+    assert find_creep(anchored(100.0, None), 1.10, Policy(), NODE, limit=1.09) is not None
+    assert "100 us on 2026-03-01, commit c9: +6.0 %" in str(find_creep(anchored(100.0, None), 1.06, Policy(), NODE))
+    assert "on 2026-01-02: +6.0 %" in str(
+        find_creep(anchored(106.0, Anchor(100.0, "2026-01-02", "e")), 1.0, Policy(), NODE)
+    )

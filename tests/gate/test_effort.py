@@ -12,7 +12,7 @@ from pytest_attnperf.gate.effort import (
     PAIRS_MAX,
     PROCESSES_MAX,
     Aim,
-    Processes,
+    ProcessCounts,
     pairs_needed,
     processes_needed,
     unit_cost,
@@ -79,7 +79,7 @@ def test_as_many_fresh_processes_decide_and_one_fewer_does_not(ratio: float, sd:
 def test_where_the_stored_ones_are_too_few_both_sides_grow() -> None:
     """No number of fresh processes decides; as many on both sides do, and one fewer a side does not."""
     needed = processes_needed(aim(1.03), relative_sd=0.015, stored=7)
-    assert needed == Processes(needed.fresh, needed.fresh) if needed else False
+    assert needed == ProcessCounts(needed.fresh, needed.fresh) if needed else False
     assert needed is not None
     assert by_processes(1.03, 0.015, 7, PROCESSES_MAX) is Verdict.UNDECIDED
     assert by_processes(1.03, 0.015, needed.stored, needed.fresh) is Verdict.SLOWER

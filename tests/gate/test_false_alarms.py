@@ -42,7 +42,7 @@ def suite(
     model = NoiseModel.from_processes({str(case): base.processes for case, base in enumerate(bases)})
     verdicts = []
     for case, (base, sd) in enumerate(zip(bases, spreads, strict=True)):
-        noise = model.sd(str(case), CASE_US, "graph")
+        noise = model.estimate_noise(str(case), CASE_US, "graph")
         first = measured(generator, CASE_US * (1 + slowdown), sd, 1)
         decision = first_look(base, first, noise, policy, CASES)
         if decision.needs_second_look:

@@ -145,7 +145,7 @@ def suite(
         ]
     model = pair_noise(taken)
     return [
-        interleaved_look(group, model.sd(case, 200.0, "graph"), NO_TOLERANCE, gated).verdict
+        interleaved_look(group, model.estimate_noise(case, 200.0, "graph"), NO_TOLERANCE, gated).verdict
         for case, group in taken.items()
     ]
 

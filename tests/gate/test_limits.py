@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.gate.limits import Limits, cycles_reason, microseconds, percent, signed, tolerated_ratio
+from pytest_attnperf.gate.limits import (
+    Limits,
+    describe_cycles,
+    format_microseconds,
+    format_percent,
+    format_signed,
+    tolerated_ratio,
+)
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.stats.comparison import Comparison
@@ -28,7 +35,7 @@ def test_the_tolerance_is_the_larger_of_percent_and_floor() -> None:
 
 def test_a_decision_carries_the_error_it_was_made_with() -> None:
     """Standard error and degrees of freedom are kept for findings over the whole suite."""
-    decision = limits(1.05).decision(Verdict.SLOWER, "slower", ["why"])
+    decision = limits(1.05).make_decision(Verdict.SLOWER, "slower", ["why"])
     assert (decision.standard_error, decision.degrees_of_freedom) == (0.003, 40)
     assert decision.reasons == ("why", "a slowdown of 3.2 % would have been noticed by this look 99 % of the time")
 
@@ -51,7 +58,7 @@ def test_a_threshold_tighter_than_the_noise_is_said() -> None:
 )
 def test_cycles_are_time_times_clock(ratio: float, base: float, new: float, said: str) -> None:
     """The change in cycles is that of time, times that of the median clock."""
-    assert cycles_reason(ratio, [base] * 3, [new, new, 5000.0], "compute") == [said]
+    assert describe_cycles(ratio, [base] * 3, [new, new, 5000.0], "compute") == [said]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +76,13 @@ def test_cycles_need_every_clock_and_a_compute_bound(
     base: list[float | None], new: list[float | None], bound: str
 ) -> None:
     """Another bound, or one unit without its clock, gives no line."""
-    assert cycles_reason(1.05, base, new, bound) == []
+    assert describe_cycles(1.05, base, new, bound) == []
 
 
 def test_figures_are_rounded_for_reading() -> None:
     """Times have four digits, percentages two, signed ones a fixed number of decimals."""
-    assert (microseconds(1234.5), microseconds(1.23456)) == ("1234", "1.235")
-    assert (percent(0.0134), percent(0.134), signed(-0.0134), signed(0.0134, 2)) == (
+    assert (format_microseconds(1234.5), format_microseconds(1.23456)) == ("1234", "1.235")
+    assert (format_percent(0.0134), format_percent(0.134), format_signed(-0.0134), format_signed(0.0134, 2)) == (
         "1.3 %",
         "13 %",
         "-1.3 %",

@@ -28,7 +28,7 @@ def test_what_is_wholly_the_same_is_moved() -> None:
     """Sources, machine code, launches and configuration of every process; names and provenance do not count."""
     renamed = Ran((replace(KERNEL, name="v2"),), {**CONFIG, "config_source": "elsewhere"}, "s1")
     assert gate.is_moved(ENTRY, [SAME, renamed])
-    assert gate.missing(ENTRY, [SAME]) is None
+    assert gate.find_missing_evidence(ENTRY, [SAME]) is None
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def test_one_process_that_differs_in_anything_is_enough(other: Ran) -> None:
 )
 def test_what_alone_is_missing_is_said(entry: Entry, ran: Ran, said: str) -> None:
     """A reason of its kind; nothing where the launches or the configuration say enough by themselves."""
-    reason = gate.missing(entry, [ran])
+    reason = gate.find_missing_evidence(entry, [ran])
     assert reason is not None
     assert (str(reason), kind_of(reason)) == (said, NoteKind.SOURCES)
-    assert gate.missing(entry, [replace(ran, config={**CONFIG, "BLOCK_M": "128"})]) is None
+    assert gate.find_missing_evidence(entry, [replace(ran, config={**CONFIG, "BLOCK_M": "128"})]) is None
 
 
 def test_entries_without_a_hash_prove_nothing_to_anyone() -> None:
     """Two unknown sources are not the same sources."""
     old = replace(ENTRY, source_id="")
-    assert not gate.same_sources(old, [replace(SAME, source_id="")])
+    assert not gate.has_same_sources(old, [replace(SAME, source_id="")])
 
 
 def test_choices_apart_are_those_of_autotuners_alone() -> None:
@@ -85,8 +85,8 @@ def test_only_slowdowns_are_explained(fields: dict[str, Any], open_to_it: bool) 
     """What is slower than allowed, for certain or not; never under another toolchain, which may pass other values, and
     not where the noise is unknown."""
     decision = replace(SLOW, **fields)
-    assert gate.may_be_explained(decision, []) is open_to_it
-    assert not gate.may_be_explained(decision, ["torch: 2 here, 1 stored"])
+    assert gate.can_be_explained(decision, []) is open_to_it
+    assert not gate.can_be_explained(decision, ["torch: 2 here, 1 stored"])
 
 
 def test_the_words_name_times_and_choices() -> None:
@@ -106,7 +106,7 @@ def test_the_words_name_times_and_choices() -> None:
     both = gate.as_moved_and_tuned(SLOW, SLOW, ("a: 1 here, 2 stored",))
     assert (both.verdict, "where an autotuner chose otherwise: a: 1 here" in both.summary) == (Verdict.MOVED, True)
     assert gate.with_reason(SLOW, None) is SLOW
-    assert gate.not_pinned("gone").about == "gone"
+    assert gate.note_not_pinned("gone").about == "gone"
 
 
 @pytest.mark.parametrize(

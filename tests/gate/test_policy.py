@@ -13,7 +13,7 @@ from pytest_attnperf.records import Verdict
 
 def test_defaults_are_those_of_the_design() -> None:
     """2 %, 0.5 us, 1 % of suites, 5 % of creep, and the four verdicts that always fail."""
-    assert Policy().record() == {
+    assert Policy().to_record() == {
         "threshold_percent": 2.0,
         "floor_us": 0.5,
         "suite_false_alarm_rate": 0.01,
@@ -25,9 +25,9 @@ def test_defaults_are_those_of_the_design() -> None:
 def test_a_record_survives_json() -> None:
     """What is stored and read back equals what was recorded, and loosens nothing."""
     policy = Policy(threshold_percent=3, fail_on=(Verdict.UNDECIDED, Verdict.SLOWER))
-    stored = msgspec.json.decode(msgspec.json.encode(policy.record()))
-    assert stored == policy.record()
-    assert policy.loosened(stored) == []
+    stored = msgspec.json.decode(msgspec.json.encode(policy.to_record()))
+    assert stored == policy.to_record()
+    assert policy.list_loosened(stored) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_gate_is_one_sided() -> None:
 def test_each_loosened_setting_is_named() -> None:
     """A larger threshold or floor, a smaller rate and a lost verdict are each named with old and new value."""
     now = Policy(threshold_percent=5, floor_us=1.5, suite_false_alarm_rate=0.001, fail_on=(Verdict.SLOWER,))
-    assert now.loosened(Policy().record()) == [
+    assert now.list_loosened(Policy().to_record()) == [
         "threshold_percent 2 -> 5",
         "floor_us 0.5 -> 1.5",
         "suite_false_alarm_rate 0.01 -> 0.001",
@@ -79,8 +79,8 @@ def test_each_loosened_setting_is_named() -> None:
 def test_tightening_is_no_finding() -> None:
     """A stricter policy, or a stored one that lacks a setting, has nothing to report."""
     tight = Policy(threshold_percent=1, floor_us=0.1, suite_false_alarm_rate=0.05, fail_on=MAY_FAIL)
-    assert tight.loosened(Policy().record()) == []
-    assert Policy(threshold_percent=50).loosened({}) == []
+    assert tight.list_loosened(Policy().to_record()) == []
+    assert Policy(threshold_percent=50).list_loosened({}) == []
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_tightening_is_no_finding() -> None:
 def test_a_stored_policy_of_a_wrong_type_is_refused(stored: dict[str, object], text: str) -> None:
     """What was stored cannot be compared when it is no number or no list of names, and is not taken as equal."""
     with pytest.raises(BaselineError, match=text):
-        Policy().loosened(stored)
+        Policy().list_loosened(stored)
 
 
 def test_what_is_not_set_is_not_stored() -> None:
     """A tier and a quarantine are in the record where they are set only: policies stored before keep their ids."""
-    set_ones = Policy(tier="nightly", quarantine="#12", quarantine_until="2026-02-01").record()
+    set_ones = Policy(tier="nightly", quarantine="#12", quarantine_until="2026-02-01").to_record()
     assert set_ones == {
-        **Policy().record(), "tier": "nightly", "quarantine": "#12", "quarantine_until": "2026-02-01"
+        **Policy().to_record(), "tier": "nightly", "quarantine": "#12", "quarantine_until": "2026-02-01"
     }  # fmt: skip
     assert Policy(tier="pr") == Policy()
-    assert "tier" not in Policy(tier="pr").record()
+    assert "tier" not in Policy(tier="pr").to_record()
 
 
 @pytest.mark.parametrize(
@@ -159,4 +159,4 @@ def test_exemptions_since_the_baseline_are_named(now: dict[str, str], stored: di
         until = settings.get("until", settings.get("quarantine_until", ""))
         return Policy(tier=settings.get("tier", ""), quarantine="#1" if until else "", quarantine_until=until)
 
-    assert policy(now).loosened(policy(stored).record()) == said
+    assert policy(now).list_loosened(policy(stored).to_record()) == said

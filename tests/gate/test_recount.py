@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.gate.recount import recount
+from pytest_attnperf.gate.recount import recount_figures
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.comparison import z_for
@@ -28,7 +28,7 @@ HONEST = {
 def test_what_an_h200_measured_and_the_gate_judged_is_believed(name: str) -> None:
     """No contradiction; ratio, noise and quantile come out as they went in."""
     case = HONEST[name]()
-    found = recount(case, cases.CASES)
+    found = recount_figures(case, cases.CASES)
     assert found.contradicted == ()
     assert found.ratio == pytest.approx(case.ratio)
     assert found.relative_sd is not None
@@ -65,7 +65,9 @@ def test_a_file_that_lies_is_named(name: str) -> None:
     """Each figure of a case that is slower by 5 %, changed alone."""
     changes, said = LIARS[name]
     liar = replace(cases.slower(), **changes)
-    assert any(said in text for text in recount(liar, cases.CASES).contradicted), recount(liar, cases.CASES)
+    assert any(said in text for text in recount_figures(liar, cases.CASES).contradicted), recount_figures(
+        liar, cases.CASES
+    )
 
 
 def test_pairs_that_say_otherwise_are_named() -> None:
@@ -73,7 +75,7 @@ def test_pairs_that_say_otherwise_are_named() -> None:
     honest = cases.slower_by_pairs()
     for changes in ({"verdict": Verdict.UNDECIDED, "fails": False}, {"ratio": 1.5}):
         liar: CaseResult = replace(honest, **changes)  # type: ignore[arg-type]
-        assert "its 8 pairs" in recount(liar, cases.CASES).contradicted[0]
+        assert "its 8 pairs" in recount_figures(liar, cases.CASES).contradicted[0]
 
 
 def test_a_limit_of_fewer_cases_is_no_lie() -> None:
@@ -83,13 +85,13 @@ def test_a_limit_of_fewer_cases_is_no_lie() -> None:
     case = cases.by_looks(cases.TRITON, cases.processes(cases.NEW, cases.TRITON, "slow3"), strict, loud)
     assert case.standard_error is not None
     fewer = replace(case, threshold=math.exp(z_for(0.01, 40, case.degrees_of_freedom) * case.standard_error))
-    assert recount(fewer, cases.CASES).contradicted == ()
-    assert "standard errors" in recount(case, 1).contradicted[0]
+    assert recount_figures(fewer, cases.CASES).contradicted == ()
+    assert "standard errors" in recount_figures(case, 1).contradicted[0]
 
 
 def test_a_file_of_an_older_version_is_no_liar() -> None:
     """Files from before the stored processes were kept hold their centre, which the ratio follows from, too."""
-    assert recount(replace(cases.slower(), stored_us=()), cases.CASES).contradicted == ()
+    assert recount_figures(replace(cases.slower(), stored_us=()), cases.CASES).contradicted == ()
 
 
 TWO_CARDS = NoiseEstimate(0.004, 18, "given", card_sd=0.003, card_degrees=13, card_how="given")
@@ -100,9 +102,9 @@ def test_noise_between_cards_is_told_apart() -> None:
     the noise per process comes out of the rest."""
     new = [replace(one, device_id="another") for one in cases.processes(cases.NEW, cases.TRITON, "slow5")]
     case = cases.by_looks(cases.TRITON, new, noise=TWO_CARDS)
-    found = recount(case, cases.CASES)
+    found = recount_figures(case, cases.CASES)
     assert found.contradicted == ()
     assert case.card_error > 0
     assert found.relative_sd == pytest.approx(TWO_CARDS.relative_sd)
     liar = replace(case, card_error=1.0)
-    assert recount(liar, cases.CASES).contradicted[0].startswith("its figures cannot be computed with")
+    assert recount_figures(liar, cases.CASES).contradicted[0].startswith("its figures cannot be computed with")

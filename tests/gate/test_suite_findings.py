@@ -10,12 +10,12 @@ import pytest
 from pytest_attnperf.gate.suite_findings import (
     LookRecord,
     Which,
-    discoveries,
+    find_suite_shift,
+    find_together_slower,
+    list_run_findings,
     look_records,
-    run_findings,
+    select_discoveries,
     suite_findings,
-    suite_shift,
-    together_slower,
 )
 from pytest_attnperf.records import CaseKey, ProcessSummary, Verdict
 from pytest_attnperf.records.pairs import PairSummary
@@ -32,20 +32,20 @@ def test_discoveries_are_those_of_the_worked_example() -> None:
     chances = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.324, 0.4262]
     chances += [0.5719, 0.6528, 0.759, 1.0]
     named = {f"test{index}": chance for index, chance in enumerate(chances)}
-    assert discoveries(dict(reversed(named.items())), 0.05) == ["test0", "test1", "test2", "test3"]
-    assert discoveries({}, 0.05) == []
+    assert select_discoveries(dict(reversed(named.items())), 0.05) == ["test0", "test1", "test2", "test3"]
+    assert select_discoveries({}, 0.05) == []
 
 
 def test_a_larger_rank_carries_the_smaller_ones() -> None:
     """Two chances of 4 % each fail alone, but together the second passes and takes the first with it."""
-    assert discoveries({"a": 0.04, "b": 0.041}, 0.05) == ["a", "b"]
-    assert discoveries({"a": 0.04, "b": 0.06}, 0.05) == []
+    assert select_discoveries({"a": 0.04, "b": 0.041}, 0.05) == ["a", "b"]
+    assert select_discoveries({"a": 0.04, "b": 0.06}, 0.05) == []
 
 
 def test_cases_within_their_threshold_are_named_together() -> None:
     """Slowdowns of 1 % that no case's own limit reaches are named with their sizes, the most certain first."""
     records = looks("first", *[1.001] * 40) + looks("interleaved", 1.010, 1.012, 1.0)
-    finding = together_slower(records)
+    finding = find_together_slower(records)
     assert finding is not None
     assert finding.cases == ("s/case1", "s/case0")
     assert finding.text == (
@@ -61,26 +61,26 @@ def test_cases_that_are_slower_by_themselves_are_not_named_again() -> None:
         LookRecord("s/alone", "second", 1.05, 0.003, slower=True),
         LookRecord("s/with", "second", 1.012, 0.003),
     ]
-    finding = together_slower(records)
+    finding = find_together_slower(records)
     assert finding is not None
     assert finding.cases == ("s/with",)
-    assert together_slower([LookRecord(slower.case, "second", 1.05, 0.003, slower=True)]) is None
+    assert find_together_slower([LookRecord(slower.case, "second", 1.05, 0.003, slower=True)]) is None
 
 
 def test_first_looks_alone_name_nobody() -> None:
     """A first look is selected by nobody and confirmed by nobody: it has no part in a discovery."""
-    assert together_slower(looks("first", *[1.015] * 5)) is None
+    assert find_together_slower(looks("first", *[1.015] * 5)) is None
 
 
 def test_poorly_known_errors_name_fewer() -> None:
     """With five degrees of freedom the same ratio is less certain than with a known error."""
-    assert together_slower([LookRecord("a", "second", 1.006, 0.003, None)]) is not None
-    assert together_slower([LookRecord("a", "second", 1.006, 0.003, 5)]) is None
+    assert find_together_slower([LookRecord("a", "second", 1.006, 0.003, None)]) is not None
+    assert find_together_slower([LookRecord("a", "second", 1.006, 0.003, 5)]) is None
 
 
 def test_many_names_are_cut() -> None:
     """Five cases are written out, the others counted; all are in the finding."""
-    finding = together_slower(looks("second", *[1.02] * 8))
+    finding = find_together_slower(looks("second", *[1.02] * 8))
     assert finding is not None
     assert finding.text.endswith("s/case4 +2.0 % and 3 more")
     assert len(finding.cases) == 8
@@ -96,13 +96,13 @@ def test_false_discoveries_are_as_rare_as_stated() -> None:
             records.append(LookRecord(str(case), "first", 1 + first - base, 0.006))
             if first - base > 0.006:
                 records.append(LookRecord(str(case), "second", 1 + second - base, (0.0037**2 + 0.0025**2) ** 0.5))
-        named += together_slower(records) is not None
+        named += find_together_slower(records) is not None
     assert named / 1000 <= 0.05
 
 
 def test_a_shift_of_the_whole_suite_is_said() -> None:
     """Nearly all cases slower by a little is a shift, with how many and by how much."""
-    finding = suite_shift(looks("first", *[1.007] * 41, 0.999, 0.998, 0.99))
+    finding = find_suite_shift(looks("first", *[1.007] * 41, 0.999, 0.998, 0.99))
     assert finding is not None
     assert finding.text == (
         "41 of 44 cases are slower than stored, median +0.7 %: a machine shift or a change that touches all"
@@ -112,7 +112,7 @@ def test_a_shift_of_the_whole_suite_is_said() -> None:
 
 def test_a_faster_machine_hides_slowdowns() -> None:
     """A shift the other way is said with what it hides."""
-    finding = suite_shift(looks("first", *[0.98] * 12))
+    finding = find_suite_shift(looks("first", *[0.98] * 12))
     assert finding is not None
     assert finding.text.startswith("12 of 12 cases are faster than stored, median -2.0 %")
     assert finding.text.endswith("slowdowns of this size are hidden")
@@ -131,7 +131,7 @@ def test_a_faster_machine_hides_slowdowns() -> None:
 )
 def test_what_is_no_shift_is_not_said(records: list[LookRecord]) -> None:
     """Ten cases, a tenth of a percent, a split of 30 to 14, second looks and equal times are no shift."""
-    assert suite_shift(records) is None
+    assert find_suite_shift(records) is None
 
 
 def test_findings_come_together() -> None:
@@ -196,17 +196,17 @@ def suite(case: CaseResult, count: int) -> list[CaseResult]:
 
 def test_a_shift_of_the_suite_is_a_line() -> None:
     """Twelve cases that are all 1 % slower than stored are named in one line; four are none."""
-    (line,) = run_findings(suite(FIRST, 12))
+    (line,) = list_run_findings(suite(FIRST, 12))
     assert line.startswith("12 of 12 cases are slower than stored, median +1.0 %")
-    assert run_findings(suite(FIRST, 4)) == []
+    assert list_run_findings(suite(FIRST, 4)) == []
 
 
 def test_slower_beyond_chance_is_a_line() -> None:
     """Pairs of 1.2 % that no case's own limit reaches are named together."""
     sure = [replace(case, standard_error=0.002) for case in suite(PAIRED, 3)]
-    (line,) = run_findings(sure)
+    (line,) = list_run_findings(sure)
     assert line.startswith("3 cases are within the threshold but slower beyond chance")
-    assert run_findings([replace(case, verdict=Verdict.ENVIRONMENT) for case in sure]) == []
+    assert list_run_findings([replace(case, verdict=Verdict.ENVIRONMENT) for case in sure]) == []
 
 
 def test_the_ratio_of_two_paths_is_no_record() -> None:

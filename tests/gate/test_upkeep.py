@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.schema import Check, Entry
-from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.gate.policy import Policy
-from pytest_attnperf.gate.upkeep import Due, State, TreeCase, compare_with_tree
+from pytest_attnperf.gate.upkeep import Due, TreeCase, UpkeepState, compare_with_tree
 from pytest_attnperf.records import METHOD_VERSION, CaseKey, Fingerprint, ProcessSummary
 
 KEY = CaseKey("prefill", "triton.flash", "prefill-b1", "long")
 DEFINITION: dict[str, Any] = {"family": "prefill", "shape": (4, 512)}
-POLICY = Policy().record()
+POLICY = Policy().to_record()
 CASE = TreeCase(KEY, "suites/test_prefill.py::test[x]", DEFINITION, POLICY)
 
 
-def found(processes: int = 7, method: int = METHOD_VERSION, **changes: Any) -> Found:
+def found(processes: int = 7, method: int = METHOD_VERSION, **changes: Any) -> StoredEntry:
     """An entry of CASE as a file has it."""
     process = ProcessSummary(10.0, 10.0, 10.0, (10.0,), 20, "graph")
     stored = {"family": "prefill", "shape": [4, 512], **changes}
     entry = Entry(stored, "e", "p", (process,) * processes, Check(0.5, 0.5), "2026-01-01", "0.1.0")
-    return Found(entry, Fingerprint({"product": "h200", "method": str(method)}, {}), dict(POLICY), Path("x.json"))
+    return StoredEntry(entry, Fingerprint({"product": "h200", "method": str(method)}, {}), dict(POLICY), Path("x.json"))
 
 
-def due(stored: Found | None, case: TreeCase | None = CASE) -> list[Due]:
+def due(stored: StoredEntry | None, case: TreeCase | None = CASE) -> list[Due]:
     """What is due of one entry and one case, either of which may be missing."""
     return compare_with_tree("prefill", {} if stored is None else {KEY.entry: stored}, [] if case is None else [case])
 
@@ -49,10 +49,10 @@ def test_an_entry_that_fits_is_not_due() -> None:
         (found(), replace(CASE, policy={**POLICY, "tier": "nightly"}), "policy tier: nightly here, "),
     ],
 )
-def test_a_stale_entry_says_why_and_what_renews_it(stored: Found, case: TreeCase, reason: str) -> None:
+def test_a_stale_entry_says_why_and_what_renews_it(stored: StoredEntry, case: TreeCase, reason: str) -> None:
     """Each of workload, method, processes and policy, with both values and the command to record it again."""
     (one,) = due(stored, case)
-    assert (one.state, one.key) == (State.STALE, KEY)
+    assert (one.state, one.key) == (UpkeepState.STALE, KEY)
     assert one.reasons[0].startswith(reason)
     assert one.command == 'pytest --update-baselines "suites/test_prefill.py::test[x]"'
 
@@ -61,13 +61,13 @@ def test_a_stale_entry_says_why_and_what_renews_it(stored: Found, case: TreeCase
 def test_an_orphaned_entry_keeps_its_key(case: TreeCase | None) -> None:
     """An entry that no timed case has: its label is found in its name again."""
     (one,) = due(found(), case)
-    assert (one.state, one.key, one.command) == (State.ORPHANED, KEY, "")
+    assert (one.state, one.key, one.command) == (UpkeepState.ORPHANED, KEY, "")
 
 
 def test_a_timed_case_without_an_entry_is_missing() -> None:
     """Unless it is unsupported there, is not timed, or nobody knows before it runs."""
     (one,) = due(None)
-    assert (one.state, one.key) == (State.MISSING, KEY)
+    assert (one.state, one.key) == (UpkeepState.MISSING, KEY)
     for other in (
         replace(CASE, timed=False),
         replace(CASE, unsupported=("needs gfx942",)),

@@ -17,7 +17,7 @@ from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Rotation, Verdict
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.session.plausibility import remembers
+from pytest_attnperf.session.plausibility import is_slower_rotated
 from pytest_attnperf.stats.noise import NoiseModel
 from pytest_attnperf.stats.pairs import pair_noise
 
@@ -68,7 +68,7 @@ def against_stored_processes(
 ) -> None:
     """Whatever processes a side measured, and whatever the policy."""
     base = measured(stored)
-    noise = NoiseModel.from_processes({"a": base.processes}).sd("a", statistics.median(stored), "host")
+    noise = NoiseModel.from_processes({"a": base.processes}).estimate_noise("a", statistics.median(stored), "host")
     tolerated = tolerated_ratio(policy, statistics.median(stored))
     looked = first_look(base, measured(first), noise, policy, cases)
     holds(looked, tolerated)
@@ -80,7 +80,7 @@ def against_stored_processes(
 def in_pairs(ratios: list[float], base_us: float, policy: Policy, cases: int) -> None:
     """Whatever pairs of processes measured in turns."""
     pairs = [PairSummary(ratio, base_us, base_us * ratio, 30, "host") for ratio in ratios]
-    noise = pair_noise({"a": pairs}).sd("a", base_us, "host")
+    noise = pair_noise({"a": pairs}).estimate_noise("a", base_us, "host")
     holds(interleaved_look(pairs, noise, policy, cases), tolerated_ratio(policy, base_us))
 
 
@@ -97,5 +97,5 @@ def test_memory_is_not_suspected_within_the_noise_of_its_turns(
     same: float, rotating: float, turn: float, noise: float
 ) -> None:
     """A call is SUSPICIOUS only where it is slower on new inputs by more than its own turns differ."""
-    if remembers(Rotation(same, rotating, turn, noise)):
+    if is_slower_rotated(Rotation(same, rotating, turn, noise)):
         assert rotating - noise > same

@@ -123,6 +123,6 @@ def test_no_seed_accuses_it() -> None:
     workload = problem()
     backend = CallableBackend("test.flash", lambda q, k, v: Flash.apply(q, k, v, ""))
     prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
-    judge = Prover(backend, workload, CPU, Seeds(0, 1, 2)).judge(prepared)
+    judge = Prover(backend, workload, CPU, Seeds(0, 1, 2)).make_judge(prepared)
     for seed in range(300):
         assert judge.check_call("planted inputs", prepared.run, seed=seed, planted=True).problems == (), seed

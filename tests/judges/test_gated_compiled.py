@@ -46,7 +46,7 @@ def test_a_compiled_function_is_right_and_timed(times: str) -> None:
     case = subject(torch.compile(scaled_gelu, backend="aot_eager"), small, times)
     report = case.check()
     assert report.problems == ()
-    assert len(case.blocks(3, 300.0, 1e9).block_us) == 3
+    assert len(case.measure_blocks(3, 300.0, 1e9).block_us) == 3
     assert case.finish().check.problems == ()
 
 

@@ -289,6 +289,6 @@ def test_honest_twins_pass_on_a_thousand_seeds(name: str) -> None:
     backend = CallableBackend("test.gated", gated.honest)
     prover = Prover(backend, workload, CPU, Seeds(0, 1, 2))
     prepared = backend.prepare(workload, workload.make_inputs(0, "cpu", planted=False))
-    judge = prover.judge(prepared)
+    judge = prover.make_judge(prepared)
     for seed in range(1000):
         assert judge.check_call("planted inputs", prepared.run, seed=seed, planted=True).problems == (), seed

@@ -13,7 +13,7 @@ from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
-from pytest_attnperf.workloads.input_memory import guarded_copies
+from pytest_attnperf.workloads.input_memory import copy_guarded
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test", interpreted=True)
 Tensors = tuple[torch.Tensor, ...]
@@ -26,7 +26,7 @@ def checked(fn: Callable[..., Any], inputs: Any, reference: Any, seed: int = 1, 
     subject.prepare()
     report = subject.check()
     if report.right:
-        report = report.joined(subject.finish().check)
+        report = report.merge_with(subject.finish().check)
     return report
 
 
@@ -148,7 +148,7 @@ def test_copies_lie_as_their_originals(dtype: torch.dtype) -> None:
     """Shape, strides, values, alignment and what is shared are those of the originals."""
     base = torch.ones(1000).to(dtype)
     originals = (base[3:63].view(6, 10), base[5:17], base[:6].expand(4, 6), torch.ones(0), base[100:101])
-    copies, beside = guarded_copies(originals)
+    copies, beside = copy_guarded(originals)
     for one, other in zip(originals, copies, strict=True):
         assert (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
         assert torch.equal(one.float(), other.float())

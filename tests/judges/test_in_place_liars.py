@@ -15,10 +15,10 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.correctness import poison
 from pytest_attnperf.correctness.judge import Judge
 from pytest_attnperf.correctness.references import References
-from pytest_attnperf.measure.copies import Copies, copy_inputs, elsewhere
+from pytest_attnperf.measure.copies import Copies, copy_inputs, copy_prepared
 from pytest_attnperf.measure.placements import Twins
 from pytest_attnperf.measure.proving import Prover, TimedWrongError
-from pytest_attnperf.measure.rotation import rotate
+from pytest_attnperf.measure.rotation import measure_rotation
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -96,7 +96,7 @@ class Replayed(GraphTimer):
         self.graph = Graph(call)
         self._graph, self._result = cast(Any, self.graph), self.graph.result
 
-    def twin(self, call: Callable[[], Any]) -> GraphTimer:
+    def make_twin(self, call: Callable[[], Any]) -> GraphTimer:
         """Another one."""
         return Replayed(call)
 
@@ -120,7 +120,7 @@ def test_a_replay_may_return_the_inputs_that_it_writes(liar: InPlaceLiar, poison
     timer = Replayed(prepared.run)
     run = functools.partial(timer.run_once, poisoned=poisoned)
     for _ in range(2):
-        prover.prove_replay(prover.judge(prepared), run, poisoned=poisoned)
+        prover.prove_replay(prover.make_judge(prepared), run, poisoned=poisoned)
 
 
 @each(HONEST)
@@ -128,11 +128,11 @@ def test_a_twin_writes_its_own_inputs(liar: InPlaceLiar, prover: Prover) -> None
     """At its other place it starts from inputs that nobody has written to, and ends with the timed ones."""
     prepared = prepared_by(liar)
     twins = Twins(prover, prepared, Replayed(prepared.run))
-    elsewhere, twin = twins.make()
+    elsewhere, twin = twins.make_twin()
     assert prover.cost.seconds == 0, "the bits differ"
     assert all(map(torch.equal, elsewhere.tensors, WORKLOAD.make_inputs(0, "cpu", planted=False)))
     twin.run_once()
-    assert torch.equal(WORKLOAD.new(elsewhere.tensors[CACHE]), elsewhere.tensors[0] * elsewhere.tensors[1])
+    assert torch.equal(WORKLOAD.new_rows(elsewhere.tensors[CACHE]), elsewhere.tensors[0] * elsewhere.tensors[1])
 
 
 @each(tuple(liar for liar in IN_PLACE if liar.trick in ("leaves_the_cache", "one_row_too_many", "spoils_the_cache")))
@@ -143,7 +143,7 @@ def test_a_twin_that_lies_is_judged_like_the_first(liar: InPlaceLiar, prover: Pr
     twins = Twins(prover, prepared, timer)
     prepared.call = lambda *given: liar.make()(*given)[0]
     with pytest.raises(TimedWrongError, match="(?s)" + liar.clue):
-        twins.make()
+        twins.make_twin()
 
 
 def test_one_buffer_may_hold_the_results_of_all_copies(prover: Prover) -> None:
@@ -156,9 +156,9 @@ def test_one_buffer_may_hold_the_results_of_all_copies(prover: Prover) -> None:
 
     own = HONEST[0].prepare(WORKLOAD.make_inputs(0, "cpu", planted=False))
     own.call = call
-    copies = Copies((elsewhere(own),))
+    copies = Copies((copy_prepared(own),))
     (first,) = copies.others
-    prover.judge(own)
+    prover.make_judge(own)
 
     def block() -> Any:
         copy_inputs(first, own)
@@ -168,7 +168,7 @@ def test_one_buffer_may_hold_the_results_of_all_copies(prover: Prover) -> None:
         own.run()
         return returned
 
-    prover.prove_replay(prover.judge(first), block, poisoned=True)
+    prover.prove_replay(prover.make_judge(first), block, poisoned=True)
     assert prover.cost.seconds > 0
 
 
@@ -177,7 +177,7 @@ def test_inputs_that_change_before_every_call_may_be_written_to(liar: InPlaceLia
     """The largest of them is the cache; the case's own inputs stay."""
     prepared = prepared_by(liar)
     before = [tensor.clone() for tensor in prepared.tensors]
-    assert rotate(prepared, "cpu", block_us=300.0, call_us=30.0).rotating_us >= 0
+    assert measure_rotation(prepared, "cpu", block_us=300.0, call_us=30.0).rotating_us >= 0
     assert all(map(torch.equal, prepared.tensors, before))
 
 

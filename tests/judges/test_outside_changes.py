@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from pytest_attnperf.baselines.writing import worst_check
-from pytest_attnperf.gate.comparable import coarser, other_truth, unheeded
+from pytest_attnperf.baselines.writing import find_worst_check
+from pytest_attnperf.gate.comparable import has_lost_planted_keys, list_coarser_outputs, list_truth_changes
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import CheckReport, DeviceInfo
@@ -39,10 +39,10 @@ def test_a_reference_that_was_made_to_round_is_found() -> None:
     stored = checked(softmax, rows, softmax).coarseness
     rounds = checked(softmax, rows, lambda x: x.softmax(-1).bfloat16().float())
     assert rounds.right
-    (text,) = coarser((rounds,), stored)
+    (text,) = list_coarser_outputs((rounds,), stored)
     assert text.startswith("out, off by ")
     rewritten = checked(softmax, rows, lambda x: x.exp() / x.exp().sum(-1, keepdim=True))
-    assert coarser((rewritten,), stored) == []
+    assert list_coarser_outputs((rewritten,), stored) == []
 
 
 def twice_softmax(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
@@ -53,21 +53,21 @@ def twice_softmax(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
 def test_a_reference_that_was_edited_with_its_kernel_is_found() -> None:
     """Both times 1.02 are right, and not what was stored, whichever tree a time is held against; another way to the
     same results, also in the other order of summation, is."""
-    stored = worst_check([checked(twice_softmax, rows, twice_softmax)])
+    stored = find_worst_check([checked(twice_softmax, rows, twice_softmax)])
     assert stored.truth.keys() == {"out", "inputs(): x"}
     edited = checked(lambda x: twice_softmax(x, 1.02), rows, lambda x: twice_softmax(x, 1.02))
     assert edited.right
-    (reason,) = other_truth(edited.truth, stored.truth)
+    (reason,) = list_truth_changes(edited.truth, stored.truth)
     assert reason.startswith("the reference gives another 'out' than when the baseline was recorded, for the same seed")
     assert "here" in reason
     assert reason.endswith("record it again")
     swapped = checked(lambda x: twice_softmax(x).roll(1, 0), rows, lambda x: twice_softmax(x).roll(1, 0))
-    assert other_truth(swapped.truth, stored.truth)  # of the same size
+    assert list_truth_changes(swapped.truth, stored.truth)  # of the same size
     for honest in (lambda x: x.exp().flip(-1) / x.exp().flip(-1).sum(-1, keepdim=True), lambda x: x.log_softmax(-1)):
         rewritten = checked(twice_softmax, rows, lambda x, honest=honest: _as(honest, x) * x.softmax(0))
         assert rewritten.right
-        assert other_truth(rewritten.truth, stored.truth) == []
-    assert other_truth(edited.truth, {}) == []
+        assert list_truth_changes(rewritten.truth, stored.truth) == []
+    assert list_truth_changes(edited.truth, {}) == []
 
 
 def _as(way: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
@@ -87,10 +87,10 @@ def test_inputs_that_were_changed_are_found_and_named_before_the_reference() -> 
 
     first, again, shorter = (checked(masked, with_lengths(most), masked) for most in (64, 64, 16))
     assert first.truth == again.truth
-    assert [reason.partition(" than")[0] for reason in other_truth(shorter.truth, first.truth)] == [
+    assert [reason.partition(" than")[0] for reason in list_truth_changes(shorter.truth, first.truth)] == [
         "inputs() makes another 'lengths'"
     ]
-    assert worst_check([first, shorter]).truth.keys() == {"inputs(): x"}
+    assert find_worst_check([first, shorter]).truth.keys() == {"inputs(): x"}
 
 
 def planted_rows(seed: int, planted: bool) -> torch.Tensor:
@@ -108,18 +108,18 @@ def unplanted_rows(seed: int, planted: bool) -> torch.Tensor:
 def test_inputs_that_plant_nothing_are_not_called_planted() -> None:
     """The check says that inputs() is the same, and it is found where the baseline's was planted; an input that is
     planted is called so, and so is one that we plant."""
-    stored = worst_check([checked(softmax, planted_rows, softmax)])
+    stored = find_worst_check([checked(softmax, planted_rows, softmax)])
     assert stored.planted
     lazy = checked(softmax, unplanted_rows, softmax)
     assert lazy.right
     names = {figures.check for figures in lazy.figures}
     assert names == {"timed inputs", "other inputs (not planted: inputs() gives the same for planted=True)"}
-    assert unheeded([lazy], stored)
-    assert not unheeded([lazy], worst_check([lazy]))  # stored so, or before it was known
+    assert has_lost_planted_keys([lazy], stored)
+    assert not has_lost_planted_keys([lazy], find_worst_check([lazy]))  # stored so, or before it was known
     for honest in (planted_rows, rows):
         report = checked(softmax, honest, softmax)
         assert {figures.check for figures in report.figures} == {"timed inputs", "planted inputs"}
-        assert not unheeded([report], stored)
+        assert not has_lost_planted_keys([report], stored)
 
 
 def pairs(seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pytest_attnperf.backends import pinned
+from pytest_attnperf.backends import replay_choice
 from pytest_attnperf.workloads.families import parse_workload
 
 SEED = 1
@@ -72,7 +72,7 @@ def of_backend(backends: Any, case: str) -> dict[str, Any]:
     prepared = backend.prepare(workload, workload.make_inputs(SEED, "cpu", planted=True))
     before = [tensor.clone() for tensor in prepared.tensors]
     outputs = {name: tensor.clone() for name, tensor in prepared.outputs(prepared.run()).items()}
-    replayed = pinned(backend, prepared.config)
+    replayed = replay_choice(backend, prepared.config)
     return {
         "outputs": outputs,
         "config": prepared.config,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernels import config_files, json_text
-from kernels.configs import FOLDER, KernelConfigError, Problem, Rule, Space
+from kernels.configs import FOLDER, ConfigRule, KernelConfigError, Problem, Space
 from kernels.tuning import declared_by_kernel
 from pytest_attnperf.errors import UsageError
 
@@ -45,7 +45,7 @@ def problems(space: Space) -> list[Problem]:
 
 def moved(space: Space, arch: str, text: str, folder: Path) -> Space:
     """The same space whose file for `arch` holds this text."""
-    path = replace(space, folder=folder).path(arch)
+    path = replace(space, folder=folder).config_path(arch)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return replace(space, folder=folder)
@@ -56,7 +56,7 @@ def made(folder: Path, text: str) -> Space:
     return moved(Space("made", {"BLOCK_M": int, "WIDE": bool}, ("size", "bits", "causal")), "default", text, folder)
 
 
-def chosen(space: Space, arch: str, problem: Problem) -> Rule | None:
+def chosen(space: Space, arch: str, problem: Problem) -> ConfigRule | None:
     """The rule for a problem; None where there is none."""
     try:
         return space.choose(arch, problem).rule
@@ -64,19 +64,19 @@ def chosen(space: Space, arch: str, problem: Problem) -> Rule | None:
         return None
 
 
-def new_rule(rule: Rule, when: Mapping[str, Any] | None = None) -> Rule:
+def new_rule(rule: ConfigRule, when: Mapping[str, Any] | None = None) -> ConfigRule:
     """Another configuration, as a tuner finds one."""
-    return Rule({**rule.when, **(when or {})}, {**rule.config, "num_warps": 16, "num_stages": 7}, "a tuning run")
+    return ConfigRule({**rule.when, **(when or {})}, {**rule.config, "num_warps": 16, "num_stages": 7}, "a tuning run")
 
 
 @pytest.mark.parametrize(("kernel", "arch"), SHIPPED)
 def test_a_changed_rule_serves_what_it_served_and_nothing_else(kernel: str, arch: str, tmp_path: Path) -> None:
     """In every shipped file, whichever rule is changed: its problems get the new figures, all others their old rule."""
-    space, rules = SPACES[kernel], SPACES[kernel].rules(arch)
+    space, rules = SPACES[kernel], SPACES[kernel].load_rules(arch)
     for number, rule in enumerate(rules):
-        text = config_files.rewritten(space, arch, number, new_rule(rule))
+        text = config_files.replace_rule(space, arch, number, new_rule(rule))
         written = moved(space, arch, text, tmp_path / str(number))
-        assert len(written.rules(arch)) == len(rules)
+        assert len(written.load_rules(arch)) == len(rules)
         for problem in problems(space):
             old = chosen(space, arch, problem)
             assert chosen(written, arch, problem) == (new_rule(rule) if old is rule else old)
@@ -87,29 +87,29 @@ def test_a_narrower_rule_takes_only_problems_of_the_one_it_stands_before(
     kernel: str, arch: str, tmp_path: Path
 ) -> None:
     """In every shipped file, before every rule: the problems that both conditions take change, and no others."""
-    space, rules = SPACES[kernel], SPACES[kernel].rules(arch)
+    space, rules = SPACES[kernel], SPACES[kernel].load_rules(arch)
     served = {id(chosen(space, arch, problem)): problem for problem in problems(space)}
     name = space.properties[0]
     for number, rule in enumerate(rules):
         like = served.get(id(rule), {name: 64})
-        when = config_files.narrowed(rule, {f"{name}_max": like[name], f"{name}_min": like[name]})
-        new = new_rule(Rule(when, rule.config, ""))
-        written = moved(space, arch, config_files.rewritten(space, arch, number, new), tmp_path / str(number))
-        assert written.rules(arch) == (*rules[:number], new, *rules[number:])
+        when = config_files.narrow_conditions(rule, {f"{name}_max": like[name], f"{name}_min": like[name]})
+        new = new_rule(ConfigRule(when, rule.config, ""))
+        written = moved(space, arch, config_files.replace_rule(space, arch, number, new), tmp_path / str(number))
+        assert written.load_rules(arch) == (*rules[:number], new, *rules[number:])
         for problem in problems(space):
             old = chosen(space, arch, problem)
-            assert chosen(written, arch, problem) == (new if old is rule and new.takes(problem) else old)
+            assert chosen(written, arch, problem) == (new if old is rule and new.is_for(problem) else old)
 
 
 @pytest.mark.parametrize(("kernel", "arch"), SHIPPED)
 def test_all_other_text_stays_byte_for_byte(kernel: str, arch: str) -> None:
     """Lines of the other rules, and what stands around them, are those of the file."""
     space = SPACES[kernel]
-    before = space.path(arch).read_text(encoding="utf-8").splitlines(keepends=True)
-    for number, rule in enumerate(space.rules(arch)):
-        after = config_files.rewritten(space, arch, number, new_rule(rule)).splitlines(keepends=True)
+    before = space.config_path(arch).read_text(encoding="utf-8").splitlines(keepends=True)
+    for number, rule in enumerate(space.load_rules(arch)):
+        after = config_files.replace_rule(space, arch, number, new_rule(rule)).splitlines(keepends=True)
         assert [b == a for b, a in zip(before, after, strict=True)].count(False) == 1
-        longer = config_files.rewritten(space, arch, number, new_rule(rule, {f"{space.properties[0]}_min": 1}))
+        longer = config_files.replace_rule(space, arch, number, new_rule(rule, {f"{space.properties[0]}_min": 1}))
         lines = longer.splitlines(keepends=True)
         added = next(place for place, line in enumerate(lines) if line not in before)
         assert lines[:added] + lines[added + 1 :] == before
@@ -118,9 +118,9 @@ def test_all_other_text_stays_byte_for_byte(kernel: str, arch: str) -> None:
 def test_an_architecture_without_a_file_gets_a_copy_of_the_default(tmp_path: Path) -> None:
     """sm_75 has the default's rules today; the file for it holds all of them, one changed."""
     space = SPACES["prefill_forward"]
-    rules = space.rules("default")
-    written = moved(space, "sm_75", config_files.rewritten(space, "sm_75", 1, new_rule(rules[1])), tmp_path)
-    assert written.rules("sm_75") == (rules[0], new_rule(rules[1]), *rules[2:])
+    rules = space.load_rules("default")
+    written = moved(space, "sm_75", config_files.replace_rule(space, "sm_75", 1, new_rule(rules[1])), tmp_path)
+    assert written.load_rules("sm_75") == (rules[0], new_rule(rules[1]), *rules[2:])
 
 
 def test_any_layout_of_json_is_kept(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_any_layout_of_json_is_kept(tmp_path: Path) -> None:
     for number, indent in enumerate((None, 8)):
         text = json.dumps({"more": [{"a": 1}], "schema": 2, "rules": [RULE, RULE | {"when": {}}]}, indent=indent)
         space = made(tmp_path / str(number), text)
-        rule = space.rules("default")[1]
-        written = config_files.rewritten(space, "default", 1, new_rule(rule))
+        rule = space.load_rules("default")[1]
+        written = config_files.replace_rule(space, "default", 1, new_rule(rule))
         assert json.loads(written)["rules"] == [RULE, json.loads(json.dumps(vars(new_rule(rule))))]
         assert written[: text.rindex('{"when"' if indent is None else "{\n" + 24 * " " + '"when"')] in text
 
@@ -145,13 +145,13 @@ def test_any_layout_of_json_is_kept(tmp_path: Path) -> None:
 )
 def test_narrowing_joins_conditions(when: dict[str, Any], expected: dict[str, Any]) -> None:
     """Of two bounds the tighter one holds."""
-    assert config_files.narrowed(Rule(RULE["when"], {}, "x"), when) == expected
+    assert config_files.narrow_conditions(ConfigRule(RULE["when"], {}, "x"), when) == expected
 
 
 def test_narrowing_to_nothing_is_refused() -> None:
     """A rule that no problem could reach is not written."""
     with pytest.raises(UsageError, match="bits 32 cannot narrow the rule for size_max 64, bits 16: no problem meets"):
-        config_files.narrowed(Rule(RULE["when"], {}, "x"), {"bits": 32})
+        config_files.narrow_conditions(ConfigRule(RULE["when"], {}, "x"), {"bits": 32})
 
 
 def _with(part: str, **values: Any) -> str:
@@ -190,14 +190,14 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str, message: str)
     """Truncated, hostile or malformed: one error that names the file, nothing executed and nothing written."""
     space = made(tmp_path, text)
     with pytest.raises(KernelConfigError, match=rf"(?s)default\.json.*{message}"):
-        config_files.rewritten(space, "default", 0, Rule(RULE["when"], RULE["config"], "x"))
+        config_files.replace_rule(space, "default", 0, ConfigRule(RULE["when"], RULE["config"], "x"))
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["default.json"]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     """A binary file is named as unreadable."""
     space = made(tmp_path, "")
-    space.path("default").write_bytes(b"\xff\xfe\x00{")
+    space.config_path("default").write_bytes(b"\xff\xfe\x00{")
     with pytest.raises(KernelConfigError, match=r"default\.json: cannot be read as JSON"):
         config_files.rules_of(space, "default")
 
@@ -206,7 +206,7 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     """What was tuned against other rules is not written over them."""
     space = made(tmp_path, _with("when"))
     assert config_files.rules_of(space, "default")
-    space.path("default").write_text(_with("config", BLOCK_M=32), encoding="utf-8")
+    space.config_path("default").write_text(_with("config", BLOCK_M=32), encoding="utf-8")
     with pytest.raises(KernelConfigError, match="was changed since this process read it; run the command again"):
         config_files.rules_of(space, "default")
 
@@ -227,9 +227,9 @@ def test_a_winner_that_would_not_load_is_refused(
     """No file is made of a configuration that the kernel does not have."""
     space = made(tmp_path, _with("when"))
     with pytest.raises(UsageError, match=message):
-        config_files.rewritten(space, "default", 0, Rule(RULE["when"], {**RULE["config"], **changes}, source))
+        config_files.replace_rule(space, "default", 0, ConfigRule(RULE["when"], {**RULE["config"], **changes}, source))
     with pytest.raises(UsageError, match="a rule of made needs BLOCK_M too"):
         config = {name: value for name, value in RULE["config"].items() if name != "BLOCK_M"}
-        config_files.rewritten(space, "default", 0, Rule(RULE["when"], config, "x"))
+        config_files.replace_rule(space, "default", 0, ConfigRule(RULE["when"], config, "x"))
     with pytest.raises(KernelConfigError, match=r"has 1 rules, no rules\[1\]"):
-        config_files.rewritten(space, "default", 1, Rule(RULE["when"], RULE["config"], "x"))
+        config_files.replace_rule(space, "default", 1, ConfigRule(RULE["when"], RULE["config"], "x"))

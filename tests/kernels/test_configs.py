@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.configs import FOLDER, KernelConfigError, Space, padded
+from kernels.configs import FOLDER, KernelConfigError, Space, pad_size
 from kernels.triton.prefill.space import PERSISTENT, SPACE
 from kernels.triton.varlen.space import SPACE as VARLEN
 from pytest_attnperf.errors import UsageError
@@ -123,7 +123,7 @@ def test_no_rule_for_the_problem(tmp_path: Path) -> None:
 def test_malformed_files_name_file_and_rule(tmp_path: Path, rules: Any, schema: int, text: str) -> None:
     """Whatever is wrong with a configuration file, the error says where and what is expected."""
     with pytest.raises(KernelConfigError, match=rf"default\.json: .*{text}"):
-        written(tmp_path, rules, schema).rules("default")
+        written(tmp_path, rules, schema).load_rules("default")
 
 
 @pytest.mark.parametrize("content", ['{"schema": 2,', None])
@@ -131,11 +131,11 @@ def test_unreadable_files_are_named(tmp_path: Path, content: str | None) -> None
     """A truncated or missing file is an error with its path, not an empty set of rules."""
     space = written(tmp_path, [RULE])
     if content is None:
-        space.path("default").unlink()
+        space.config_path("default").unlink()
     else:
-        space.path("default").write_text(content, encoding="utf-8")
+        space.config_path("default").write_text(content, encoding="utf-8")
     with pytest.raises(KernelConfigError, match=r"default\.json: cannot be read as JSON .*; restore it"):
-        space.rules("default")
+        space.load_rules("default")
 
 
 STORED = {
@@ -154,7 +154,7 @@ STORED = {
 
 def test_a_stored_configuration_is_replayed() -> None:
     """The figures come back as numbers and truth values, and the source says that they were pinned, once only."""
-    choice = SPACE.replayed(STORED)
+    choice = SPACE.read_choice(STORED)
     figures = {
         "BLOCK_M": 64,
         "BLOCK_N": 32,
@@ -166,8 +166,8 @@ def test_a_stored_configuration_is_replayed() -> None:
     }
     assert choice.config == figures
     assert (choice.arch, choice.rule.source) == ("gfx942", "pinned: a report")
-    assert SPACE.replayed(choice.recorded()) == choice
-    assert SPACE.replayed(choice.recorded("a."), "a.") == choice
+    assert SPACE.read_choice(choice.config_entries()) == choice
+    assert SPACE.read_choice(choice.config_entries("a."), "a.") == choice
 
 
 def test_what_a_stored_configuration_lacks() -> None:
@@ -177,7 +177,7 @@ def test_what_a_stored_configuration_lacks() -> None:
         "run without"
     )
     with pytest.raises(UsageError, match=text):
-        SPACE.replayed({"BLOCK_M": "64"})
+        SPACE.read_choice({"BLOCK_M": "64"})
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_what_a_stored_configuration_lacks() -> None:
 def test_a_stored_value_that_is_none(name: str, value: str, wanted: str) -> None:
     """The error names the entry, its value, and what was expected."""
     with pytest.raises(UsageError, match=f"has {name} = '{value}', which is not {wanted}; record the baseline again"):
-        SPACE.replayed(STORED | {name: value})
+        SPACE.read_choice(STORED | {name: value})
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 16), (16, 16), (17, 32), (64, 64), (111, 128)])
 def test_padded(size: int, expected: int) -> None:
     """The next power of two that a matrix instruction takes."""
-    assert padded(size) == expected
+    assert pad_size(size) == expected

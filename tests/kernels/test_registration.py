@@ -236,7 +236,7 @@ ELSEWHERE = {("f8e4m3fnuz", "rocm"): {"ck", "aiter.auto", "aiter.asm"}}
 @pytest.mark.parametrize("dtype", sorted(QUANTISED))
 def test_who_takes_8_bits(device: DeviceInfo, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every backend that does not compute an 8-bit dtype refuses it by name, on every kind of device."""
-    monkeypatch.setattr(package, "_found", lambda: ([], None))  # where aiter is installed, it takes more
+    monkeypatch.setattr(package, "_find_folders", lambda: ([], None))  # where aiter is installed, it takes more
     registry = Registry()
     kernels.register(registry)
     workload = Prefill.parse(f"prefill-b1-s128-h2-d64-{dtype}")

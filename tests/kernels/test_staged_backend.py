@@ -39,11 +39,11 @@ class Noting(StagedBackend):
         """As it was made."""
         return self.first
 
-    def missing(self, device: DeviceInfo) -> list[str]:
+    def missing_reasons(self, device: DeviceInfo) -> list[str]:
         """A word for all stages."""
         return ["everybody"]
 
-    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+    def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
         """A word that both products share, and one of its own for the first."""
         return ["a product"] * (problem.head_dim > 0) + ["the scores"] * (stage == "qk_scores")
 

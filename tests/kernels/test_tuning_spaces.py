@@ -18,7 +18,7 @@ from pytest_attnperf.backends import Registry
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tools.tuner.pruning import without_repeats
+from pytest_attnperf.tools.tuner.pruning import split_repeats
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
@@ -179,7 +179,7 @@ def test_what_an_architecture_holds(arch: str, lanes: int, registers: int, share
     """Lanes of a warp, registers of a lane, and shared memory where it is known; 1,024 threads everywhere."""
     target = Target(arch)
     assert (target.lanes, target.registers, target.shared_bytes) == (lanes, registers, shared)
-    assert target.warps(4, 16, 32)[-1] * lanes <= 1024
+    assert target.possible_warps(4, 16, 32)[-1] * lanes <= 1024
 
 
 @pytest.mark.parametrize(
@@ -202,4 +202,4 @@ def test_what_makes_the_grid_is_tried_though_the_code_is_the_same(
     code = KernelCode("one", "sm_90", 8, 0, 8, 8, 0, 0, 0, 0, 0, 0, 128, 128, 32, None, False, 64, "ab12")
     compiled = {each.id: CompiledCandidate((code,)) for each in tried}
     assert len(tried) > 1
-    assert without_repeats(tried, compiled, builds, space.default) == (tried, [])
+    assert split_repeats(tried, compiled, builds, space.default) == (tried, [])

@@ -12,7 +12,7 @@ from pytest_attnperf.correctness import references
 from pytest_attnperf.measure import placements, timing
 from pytest_attnperf.measure.copies import Copies
 from pytest_attnperf.measure.graph_nodes import GraphContent, UnreadableGraphError
-from pytest_attnperf.measure.timers.base import Parts
+from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
 
@@ -39,7 +39,7 @@ class Eager:
         self.clock_mhz = (1900.0,) * pairs
         return [self.call_us + self.place] * pairs
 
-    def content(self) -> GraphContent:
+    def read_graph_content(self) -> GraphContent:
         """There is no graph."""
         raise UnreadableGraphError("nothing was captured")
 
@@ -55,7 +55,7 @@ class EagerGraph(Eager, GraphTimer):
         """Keep the call."""
         self._call = call
 
-    def twin(self, call: Callable[[], Any]) -> EagerGraph:
+    def make_twin(self, call: Callable[[], Any]) -> EagerGraph:
         """Another one, on other inputs."""
         other = EagerGraph()
         other._setup(self.made, self.call_us, self.spoil)
@@ -103,7 +103,7 @@ class EagerGpu:
         cache_state: str,
         asked: str,
         copies: Callable[[], Copies],
-        parts: Parts | None,
+        parts: CallParts | None,
         split: int,
     ) -> Any:
         """In place of the rule, for calls that are timed as a whole."""
@@ -124,7 +124,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def eager_gpu(monkeypatch: pytest.MonkeyPatch) -> EagerGpu:
     """Cases of a CPU are timed as if by replays, at once."""
     gpu = EagerGpu()
-    monkeypatch.setattr(timing, "choose", gpu.choose)
+    monkeypatch.setattr(timing, "choose_timer", gpu.choose)
     monkeypatch.setattr(placements, "REST_SECONDS", 0.0)
     monkeypatch.setattr(placements, "idle_stream", lambda _: None)
     monkeypatch.setattr(placements, "_allocate_fill", lambda: SimpleNamespace(zero_=lambda: None))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_attnperf.measure import interpreting
 
-interpreting.begin()
+interpreting.start_interpreting()
 
 import torch  # noqa: E402
 import triton  # noqa: E402
@@ -79,10 +79,10 @@ def asserting(x, y, BLOCK: tl.constexpr):
 
 def raised(work: Callable[[], Any]) -> list[str]:
     """Type and text of what it raises where a case runs interpreted."""
-    from pytest_attnperf.measure.not_interpreted import explaining
+    from pytest_attnperf.measure.not_interpreted import translate_errors
 
     try:
-        with explaining(True):
+        with translate_errors(True):
             work()
     except Exception as error:
         return [type(error).__name__, str(error)]
@@ -100,7 +100,7 @@ def facts() -> dict[str, Any]:
     x = torch.arange(1, 17, dtype=torch.float32)
     y, z = torch.empty_like(x), torch.empty_like(x)
     seen = interpreting.Interpreted()
-    with interpreting.watching(seen):
+    with interpreting.watch_kernels(seen):
         before = seen.seen
         with torch.cuda.device(x.device):
             scaled[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), 0.5)

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
-from pytest_attnperf.measure.ran_code import RanCode, recording
+from pytest_attnperf.measure.ran_code import RanCode, record_code
 from pytest_attnperf.records import Launch
 
 MAX_THREADS = 1024
@@ -84,17 +84,17 @@ def main() -> None:
     """Two versions of one shape, launched three times, and one that was compiled first and launched by itself."""
     driver.set_active(NoDevice())
     x, y, ran = Tensor(), Tensor(), RanCode()
-    with recording(ran):
+    with record_code(ran):
         for scale in (2.0, 3.0, 2.0):
             scaled_copy_kernel[(4,)](x, y, 512, SCALE=scale, BLOCK=128, num_warps=4)
         compiled = scaled_copy_kernel.warmup(x, y, 512, SCALE=4.0, BLOCK=128, num_warps=8, grid=(1,))
-        [before] = ran.identified([Launch("scaled_copy_kernel", block=(256, 1, 1))])
+        [before] = ran.identify_launches([Launch("scaled_copy_kernel", block=(256, 1, 1))])
         compiled[(4, 1, 1)](x, y, 512, 4.0, 128)
     scaled_copy_kernel[(4,)](x, y, 512, SCALE=5.0, BLOCK=128, num_warps=2)
     small, large, later = (Launch("scaled_copy_kernel", block=(threads, 1, 1)) for threads in (128, 256, 64))
-    by_handle = ran.identified([small, small], [1, 2])
-    by_shape = ran.identified([small, large, later])
-    code = ran.code([*by_handle, *by_shape])
+    by_handle = ran.identify_launches([small, small], [1, 2])
+    by_shape = ran.identify_launches([small, large, later])
+    code = ran.encode_objects([*by_handle, *by_shape])
     print(
         json.dumps(
             {
@@ -102,7 +102,7 @@ def main() -> None:
                 "before": before.object_id,
                 "by_handle": [launch.object_id for launch in by_handle],
                 "by_shape": [launch.object_id for launch in by_shape],
-                "unknown": ran.config([later]),
+                "unknown": ran.build_unknown_entry([later]),
                 "code": code,
             }
         )

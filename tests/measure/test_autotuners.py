@@ -12,13 +12,13 @@ from pytest_attnperf.measure.autotuners import (
     PADDING,
     TRITON,
     Use,
-    config_text,
-    inductor_text,
+    format_config,
+    format_inductor_config,
     inductor_use,
     padding_use,
-    parsed,
+    parse_config,
+    parse_value,
     triton_use,
-    value_of,
 )
 
 pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
@@ -61,13 +61,13 @@ def config(**options: Any) -> Any:
 )
 def test_one_wording_for_all_versions(options: dict[str, Any], text: str) -> None:
     """Options at the value that older or newer versions do not have go unsaid; all others are said."""
-    assert config_text(config(**options)) == text
+    assert format_config(config(**options)) == text
 
 
 def test_a_text_gives_its_values_back() -> None:
     """Numbers, truth values and words come back as they were."""
-    text = config_text(config(kwargs={"BLOCK_M": 64, "EVEN": False, "ORDER": "rows"}))
-    values = {name: value_of(part) for name, part in parsed(text).items()}
+    text = format_config(config(kwargs={"BLOCK_M": 64, "EVEN": False, "ORDER": "rows"}))
+    values = {name: parse_value(part) for name, part in parse_config(text).items()}
     assert values == {"BLOCK_M": 64, "EVEN": False, "ORDER": "rows", "num_warps": 4, "num_stages": 3}
 
 
@@ -91,7 +91,7 @@ def test_a_template_says_its_block_sizes() -> None:
     }
     autotuner = SimpleNamespace(inductor_meta={"config_args": constants}, fn=SimpleNamespace(src=""))
     launched = SimpleNamespace(kwargs={}, num_warps=8, num_stages=3)
-    assert inductor_text(autotuner, launched) == "BLOCK_M: 128, BLOCK_N: 64, num_warps: 8, num_stages: 3"
+    assert format_inductor_config(autotuner, launched) == "BLOCK_M: 128, BLOCK_N: 64, num_warps: 8, num_stages: 3"
 
 
 def test_a_template_of_older_torch_says_them_in_its_source() -> None:
@@ -99,7 +99,7 @@ def test_a_template_of_older_torch_says_them_in_its_source() -> None:
     source = "def triton_tem_fused_0(arg_Q):\n    BLOCK_M : tl.constexpr = 128\n    R0_BLOCK: tl.constexpr = 1024\n"
     autotuner = SimpleNamespace(inductor_meta={}, fn=SimpleNamespace(src=source))
     launched = SimpleNamespace(kwargs={}, num_warps=8, num_stages=3)
-    assert inductor_text(autotuner, launched) == "BLOCK_M: 128, num_warps: 8, num_stages: 3"
+    assert format_inductor_config(autotuner, launched) == "BLOCK_M: 128, num_warps: 8, num_stages: 3"
 
 
 def test_uses_of_a_kernel_that_inductor_wrote() -> None:

@@ -8,7 +8,7 @@ import torch
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import canary as module
 from pytest_attnperf.measure.canary import SIZES, take_canary
-from pytest_attnperf.measure.timers import choose
+from pytest_attnperf.measure.timers import choose_timer
 from pytest_attnperf.measure.timers.base import Call, Timer
 
 
@@ -18,9 +18,9 @@ def test_the_canary_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def recording(torch_device: str, call: Call, block_us: float) -> Timer:
         asked.append((torch_device, block_us))
-        return choose(torch_device, call, block_us)
+        return choose_timer(torch_device, call, block_us)
 
-    monkeypatch.setattr(module, "choose", recording)
+    monkeypatch.setattr(module, "choose_timer", recording)
     samples = take_canary("cpu")
     assert asked == [("cpu", 600.0)] * 2
     assert set(samples) == {"gemm", "copy"}
@@ -40,7 +40,7 @@ def test_the_canary_is_what_stored_ones_are() -> None:
 
 def test_the_values_are_the_same_every_time() -> None:
     """Two canaries multiply the same two different matrices of normal random numbers."""
-    first, second = (module._gemm(SIZES["cpu"], "cpu")() for _ in range(2))
+    first, second = (module._make_gemm(SIZES["cpu"], "cpu")() for _ in range(2))
     assert first.shape == (256, 256)
     assert torch.equal(first, second)
     # The variance of a sum of 256 products of two independent normal numbers; of a square it would have a trace.
@@ -50,7 +50,7 @@ def test_the_values_are_the_same_every_time() -> None:
 
 def test_the_copy_moves_its_bytes() -> None:
     """The copy reads and writes 4 MiB of values that are not all the same."""
-    copied = module._copy(SIZES["cpu"], "cpu")()
+    copied = module._make_copy(SIZES["cpu"], "cpu")()
     assert copied.numel() * copied.element_size() == SIZES["cpu"].copy_bytes
     assert 0.9 < float(copied.var()) < 1.1
 
@@ -61,7 +61,7 @@ def test_a_gpu_without_memory_for_it_is_said(monkeypatch: pytest.MonkeyPatch) ->
     def too_large(size: object, torch_device: str) -> object:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256.00 MiB")
 
-    monkeypatch.setattr(module, "_copy", too_large)
+    monkeypatch.setattr(module, "_make_copy", too_large)
     with pytest.raises(CaseFailedError, match=r"out of memory: the canary: .*256\.00 MiB.* free the device") as caught:
         take_canary("cpu")
     assert caught.value.out_of_memory

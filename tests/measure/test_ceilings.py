@@ -13,25 +13,34 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import ceiling_walk as walking
 from pytest_attnperf.measure import ceiling_work
 from pytest_attnperf.measure import ceilings as module
-from pytest_attnperf.measure.ceiling_walk import FLOPS, PLANS, Bench, Plan, Point, grows_no_more, timed_size, walk
+from pytest_attnperf.measure.ceiling_walk import (
+    FLOPS,
+    PLANS,
+    CeilingBench,
+    CeilingPlan,
+    CeilingPoint,
+    has_stopped_growing,
+    time_size,
+    walk_sizes,
+)
 from pytest_attnperf.measure.ceiling_work import (
     READERS,
     Reader,
     Work,
-    copy,
-    fp32_products,
-    gemm,
-    kernel_copy,
-    nothing,
+    make_copy,
+    make_gemm,
+    make_kernel_copy,
+    make_read,
+    make_smallest_kernel,
+    probe_fp32_products,
     product_fault,
     product_tolerance,
-    read,
 )
 from pytest_attnperf.measure.ceilings import (
+    can_multiply_fp8,
     copy_sizes,
-    fastest_reader,
+    find_fastest_reader,
     fp8_format,
-    fp8_multiplies,
     main,
     measure_ceilings,
 )
@@ -39,7 +48,9 @@ from pytest_attnperf.measure.cold_cache import ColdSize
 from pytest_attnperf.records import DeviceInfo, Samples
 
 MIB = 2**20
-TINY = Plan(("f32", "bf16", "tf32", "f8"), (16, 32), 4, 4 * MIB, 0.05, 5.0, blocks=2, budget_us=1000.0, rest_seconds=0)
+TINY = CeilingPlan(
+    ("f32", "bf16", "tf32", "f8"), (16, 32), 4, 4 * MIB, 0.05, 5.0, blocks=2, budget_us=1000.0, rest_seconds=0
+)
 CPU = DeviceInfo("cpu", "cpu-x86_64", "a-cpu", compute_units=1, memory_bytes=64 * MIB)
 
 
@@ -53,7 +64,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_a_right_product_has_no_fault(dtype: str) -> None:
     """A product that torch computed is within its tolerance, and counts 2 M K N FLOPs."""
-    work = gemm(dtype, (48, 64, 40), "cpu")
+    work = make_gemm(dtype, (48, 64, 40), "cpu")
     work.call()
     assert work.fault() == ""
     assert (work.amount, work.size) == (2 * 48 * 64 * 40, "48 x 64 x 40")
@@ -70,7 +81,7 @@ def test_a_right_product_has_no_fault(dtype: str) -> None:
 )
 def test_a_wrong_product_is_found(spoil: Callable[[torch.Tensor], object], expected: str) -> None:
     """A wrong last row, a wrong first column, and an element that was never written anywhere are faults."""
-    work = gemm("f32", (48, 64, 40), "cpu")
+    work = make_gemm("f32", (48, 64, 40), "cpu")
     work.call()
     spoil(work.result)
     assert expected in work.fault()
@@ -85,13 +96,13 @@ def test_a_product_short_of_its_last_step_is_found(dtype: str) -> None:
     assert "off by" in product_fault(left, right, left[:, :-16] @ right[:-16], allowed)
 
 
-@pytest.mark.parametrize("make", [copy, kernel_copy, read])
+@pytest.mark.parametrize("make", [make_copy, make_kernel_copy, make_read])
 def test_bytes_are_moved_and_checked(make: Callable[[int, str], Work]) -> None:
     """Copies are held to their source bit by bit and sums to sums; a single wrong word is a fault."""
     work = make(1 * MIB, "cpu")
     work.call()
     assert work.fault() == ""
-    assert work.amount == (MIB + MIB // 256 if make is read else 2 * MIB)
+    assert work.amount == (MIB + MIB // 256 if make is make_read else 2 * MIB)
     work.result[-1] += 1
     assert work.fault()
 
@@ -100,7 +111,7 @@ def test_bytes_are_moved_and_checked(make: Callable[[int, str], Work]) -> None:
 def test_every_reader_reads_everything(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A word less than all is a fault, wherever it lies and however the check divides what was read."""
     monkeypatch.setattr(ceiling_work, "CHUNK", 3000)
-    work = read(1 * MIB, "cpu", reader)
+    work = make_read(1 * MIB, "cpu", reader)
     work.call()
     assert work.fault() == ""
     assert work.amount == MIB + 4 * work.result.numel()
@@ -115,34 +126,34 @@ def test_the_fastest_right_reader_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     rates: list[Any] = [100.0, 300.0, CaseFailedError("its result is wrong"), RuntimeError("no amax\nat all"), 200.0]
     left = iter(rates)
 
-    def timed(bench: Bench, make: Callable[[], Work]) -> Point:
+    def timed(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
         rate = next(left)
         if isinstance(rate, Exception):
             raise rate
-        return Point("a size", rate, 1.0, "graph")
+        return CeilingPoint("a size", rate, 1.0, "graph")
 
-    monkeypatch.setattr(module, "timed_size", timed)
-    bench = Bench(CPU, replace(TINY, readers=READERS))
-    reader, raced, note = fastest_reader(bench, MIB)
+    monkeypatch.setattr(module, "time_size", timed)
+    bench = CeilingBench(CPU, replace(TINY, readers=READERS))
+    reader, raced, note = find_fastest_reader(bench, MIB)
     assert (reader, [point.rate for point in raced]) == (READERS[1], [100.0, 300.0, 200.0])
     assert note == "its result is wrong; torch refuses torch.amax over rows of 8192 here: RuntimeError: no amax"
     left = iter([CaseFailedError("wrong")] * 5)
     with pytest.raises(CaseFailedError, match="wrong; wrong"):
-        fastest_reader(bench, MIB)
+        find_fastest_reader(bench, MIB)
 
 
 def test_the_fastest_group_of_calls_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that is busy during most of the groups does not move the figure, which says whose time it is."""
     us = iter([9e3, 8e3, 6e3, 9e3, 7e3])
-    monkeypatch.setattr(module, "sample", lambda *_: Samples((next(us),) * 7, 1, "host"))
-    figure = module._eager_launch(module._Process(CPU, TINY, print))
+    monkeypatch.setattr(module, "sample_blocks", lambda *_: Samples((next(us),) * 7, 1, "host"))
+    figure = module._eager_launch(module._CeilingProcess(CPU, TINY, print))
     assert figure.value == 6.0
     assert figure.note.startswith("the time of the host")
 
 
 def test_the_smallest_kernel_is_seen_to_run() -> None:
     """The addition of one element is right only behind a call."""
-    work = nothing("cpu")
+    work = make_smallest_kernel("cpu")
     work.result.fill_(float("nan"))
     assert "gave nan" in work.fault()
     work.call()
@@ -151,7 +162,7 @@ def test_the_smallest_kernel_is_seen_to_run() -> None:
 
 def test_a_cpu_knows_no_tf32() -> None:
     """On a CPU fp32 matrices are multiplied in fp32, and allowing TF32 changes nothing."""
-    assert fp32_products("cpu", 64) == ("f32", False)
+    assert probe_fp32_products("cpu", 64) == ("f32", False)
 
 
 @pytest.mark.parametrize(
@@ -170,22 +181,22 @@ def test_a_plateau_is_two_sizes_that_gain_nothing(rates: list[float], ended: boo
     """Two sizes less than 2 % above the best before them end the sizes; neither a dip that recovers, nor small steps
     that add up.
     """
-    assert grows_no_more(rates) is ended
+    assert has_stopped_growing(rates) is ended
 
 
 def walked(monkeypatch: pytest.MonkeyPatch, outcomes: list[Any], amount: float = 1.0, seconds: float = 9.0) -> Any:
     """A walk over sizes whose rates, or errors, are given."""
     left = iter(outcomes)
 
-    def timed(bench: Bench, make: Callable[[], Work]) -> Point:
+    def timed(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
         outcome = next(left)
         if isinstance(outcome, Exception):
             raise outcome
-        return Point(f"size {outcome}", outcome, 1.0, "graph", 1500.0)
+        return CeilingPoint(f"size {outcome}", outcome, 1.0, "graph", 1500.0)
 
-    monkeypatch.setattr(walking, "timed_size", timed)
-    bench = Bench(CPU, replace(TINY, figure_seconds=seconds))
-    return walk(bench, FLOPS, [(amount, lambda: nothing("cpu"))] * len(outcomes))
+    monkeypatch.setattr(walking, "time_size", timed)
+    bench = CeilingBench(CPU, replace(TINY, figure_seconds=seconds))
+    return walk_sizes(bench, FLOPS, [(amount, lambda: make_smallest_kernel("cpu"))] * len(outcomes))
 
 
 def test_the_best_size_is_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,10 +224,10 @@ def test_nothing_measured_or_wrong_is_no_figure(monkeypatch: pytest.MonkeyPatch,
 
 def test_no_time_of_a_wrong_result() -> None:
     """Work whose timed call leaves a wrong result is refused with what is wrong, before a block is measured."""
-    right = nothing("cpu")
+    right = make_smallest_kernel("cpu")
     lazy = replace(right, call=lambda: right.result)
     with pytest.raises(CaseFailedError, match=r"result is wrong, so no time of it counts: torch.add of 1 .* gave nan"):
-        timed_size(Bench(CPU, TINY), lambda: lazy)
+        time_size(CeilingBench(CPU, TINY), lambda: lazy)
 
 
 def test_copies_are_far_beyond_the_cache() -> None:
@@ -230,7 +241,7 @@ def test_fp8_is_the_devices_own_format() -> None:
     """CDNA3 multiplies its own e4m3, others OCP's, and older architectures none."""
     found = {arch: DeviceInfo("rocm" if arch.startswith("gfx") else "cuda", arch, "x") for arch in
              ("sm_80", "sm_89", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")}  # fmt: skip
-    assert {arch for arch, device in found.items() if not fp8_multiplies(device)} == {"sm_80", "gfx90a", "gfx1100"}
+    assert {arch for arch, device in found.items() if not can_multiply_fp8(device)} == {"sm_80", "gfx90a", "gfx1100"}
     assert fp8_format(found["gfx942"]) == "f8e4m3fnuz"
     assert fp8_format(found["gfx950"]) == fp8_format(found["sm_90"]) == "f8e4m3"
 
@@ -256,7 +267,7 @@ def test_one_figure_that_torch_refuses_costs_no_other(monkeypatch: pytest.Monkey
     def refusing(count: int, torch_device: str, reader: Reader) -> Work:
         raise NotImplementedError("not on this device\nand more")
 
-    monkeypatch.setattr(ceiling_work, "read", refusing)
+    monkeypatch.setattr(ceiling_work, "make_read", refusing)
     found = measure_ceilings("cpu", replace(TINY, dtypes=()))
     assert found.left_out["read"] == "torch refuses it here: NotImplementedError: not on this device"
     assert {"copy", "eager launch"} <= found.figures.keys()

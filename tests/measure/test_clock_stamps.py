@@ -21,8 +21,8 @@ from pytest_attnperf.measure.clock_stamps import (
     RING_STAMPS,
     ClockStamps,
     Stamp,
-    clock_stamps,
     mean_clocks_mhz,
+    open_clock_stamps,
     self_test_fault,
 )
 
@@ -133,12 +133,12 @@ def test_n_stamps_give_n_minus_one_clocks_and_are_forgotten() -> None:
     stamps = ClockStamps(kernel, kernel.ring, NS)
     for _ in range(4):
         stamps.take()
-    assert stamps.mhz() == [1500.0, 1500.0, 1500.0]
-    assert stamps.mhz() == []
+    assert stamps.read_clocks_mhz() == [1500.0, 1500.0, 1500.0]
+    assert stamps.read_clocks_mhz() == []
     assert not kernel.ring.any()
     stamps.take()
     stamps.take()
-    assert stamps.mhz() == [1500.0]
+    assert stamps.read_clocks_mhz() == [1500.0]
     assert kernel.launched == [0, 1, 2, 3, 0, 1]
 
 
@@ -149,7 +149,7 @@ def test_a_full_ring_launches_nothing_more_and_gives_nothing() -> None:
     for _ in range(5):
         stamps.take()
     assert kernel.launched == [0, 1, 2]
-    assert stamps.mhz() == []
+    assert stamps.read_clocks_mhz() == []
     assert not kernel.ring.any()
 
 
@@ -160,7 +160,7 @@ def test_one_clock_that_cannot_be_told_leaves_none() -> None:
     for _ in range(3):
         stamps.take()
     kernel.ring[1] = 0
-    assert stamps.mhz() == []
+    assert stamps.read_clocks_mhz() == []
 
 
 def test_discarded_stamps_are_not_read() -> None:
@@ -172,21 +172,21 @@ def test_discarded_stamps_are_not_read() -> None:
     assert not kernel.ring.any()
     stamps.take()
     stamps.take()
-    assert stamps.mhz() == [1500.0]
+    assert stamps.read_clocks_mhz() == [1500.0]
 
 
 @pytest.fixture
 def fresh_cache() -> Iterator[None]:
     """`clock_stamps` as in a new process."""
-    clock_stamps.cache_clear()
+    open_clock_stamps.cache_clear()
     yield
-    clock_stamps.cache_clear()
+    open_clock_stamps.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_cache")
 def test_a_cpu_has_no_stamps() -> None:
     """On a CPU there are none, and the reason says so."""
-    assert clock_stamps("cpu") == (None, "a CPU runs no kernel that could read its clock")
+    assert open_clock_stamps("cpu") == (None, "a CPU runs no kernel that could read its clock")
 
 
 @pytest.mark.usefixtures("fresh_cache")
@@ -198,9 +198,9 @@ def test_a_failure_to_make_them_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> 
         calls.append(1)
         raise OSError("CUDA_HOME environment variable is not set.\nPlease set it")
 
-    monkeypatch.setattr(module, "_made", broken)
+    monkeypatch.setattr(module, "_make_stamps", broken)
     for _ in range(2):
-        assert clock_stamps("cuda") == (
+        assert open_clock_stamps("cuda") == (
             None,
             "no kernel can take clock stamps here: OSError: CUDA_HOME environment variable is not set.",
         )
@@ -211,9 +211,9 @@ def test_a_failure_to_make_them_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_failed_self_test_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stamps that fail their self-test are not handed out, and the values seen are said."""
     kernel = FakeKernel(stamps=4)
-    monkeypatch.setattr(module, "_made", lambda: ClockStamps(kernel, kernel.ring, NS))
-    monkeypatch.setattr(module, "_tried", lambda stamps: "the clock seen during a spin was 6000.0 MHz")
-    stamps, reason = clock_stamps("cuda")
+    monkeypatch.setattr(module, "_make_stamps", lambda: ClockStamps(kernel, kernel.ring, NS))
+    monkeypatch.setattr(module, "_try_stamps", lambda stamps: "the clock seen during a spin was 6000.0 MHz")
+    stamps, reason = open_clock_stamps("cuda")
     assert stamps is None
     assert reason == "clock stamps are wrong here: the clock seen during a spin was 6000.0 MHz"
 
@@ -249,7 +249,7 @@ def test_an_older_torch_is_named(monkeypatch: pytest.MonkeyPatch, owner: Any, na
 @pytest.mark.gpu
 def test_the_clock_of_this_gpu() -> None:
     """Stamps around spins give a plausible clock, the same twice; spin cycles over their time agree within 5 %."""
-    stamps, reason = clock_stamps("cuda")
+    stamps, reason = open_clock_stamps("cuda")
     assert stamps is not None, reason
     cuda: Any = torch.cuda
     cuda._sleep(100_000_000)
@@ -258,11 +258,11 @@ def test_the_clock_of_this_gpu() -> None:
         cuda._sleep(10_000_000)
     stamps.take()
     cuda.synchronize()
-    clocks = stamps.mhz()
+    clocks = stamps.read_clocks_mhz()
     assert len(clocks) == 3
     assert all(200 < clock < 4000 for clock in clocks)
     assert max(clocks) / min(clocks) < 1.05
-    assert stamps.mhz() == []
+    assert stamps.read_clocks_mhz() == []
 
 
 @pytest.mark.gpu
@@ -270,7 +270,7 @@ def test_taking_a_stamp_is_cheap() -> None:
     """A stamp allocates nothing on the device, and the host queues a full ring of them in less than 25 ms."""
     import time
 
-    stamps, reason = clock_stamps("cuda")
+    stamps, reason = open_clock_stamps("cuda")
     assert stamps is not None, reason
     stamps.take()
     torch.cuda.synchronize()
@@ -281,7 +281,7 @@ def test_taking_a_stamp_is_cheap() -> None:
     queued_s = time.perf_counter() - begin
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocations
     torch.cuda.synchronize()
-    assert len(stamps.mhz()) == RING_STAMPS - 1
+    assert len(stamps.read_clocks_mhz()) == RING_STAMPS - 1
     assert queued_s < 0.025
 
 

@@ -6,8 +6,8 @@ import torch
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.copies import copies_wanted, make_copies
-from pytest_attnperf.workloads.input_memory import held_bytes
+from pytest_attnperf.measure.copies import count_copies, make_copies
+from pytest_attnperf.workloads.input_memory import count_occupied_bytes
 
 
 def prepared(*tensors: torch.Tensor) -> Prepared:
@@ -25,7 +25,7 @@ def prepared(*tensors: torch.Tensor) -> Prepared:
 )
 def test_copies_outgrow_the_cache(held: int, wanted: int | None) -> None:
     """Together they hold what a round must; always two, because a cache keeps the end of even the largest inputs."""
-    assert copies_wanted(held, 1000) == wanted
+    assert count_copies(held, 1000) == wanted
 
 
 def test_copies_hold_the_values_elsewhere() -> None:
@@ -68,5 +68,5 @@ def test_inputs_too_small_for_a_cold_block_are_refused(tensors: tuple[torch.Tens
 def test_bytes_are_those_of_memory() -> None:
     """Views of one storage count their parts, and an expanded tensor what it occupies."""
     packed = torch.ones(3, 100)
-    assert held_bytes(packed.unbind()) == 1200
-    assert held_bytes([torch.ones(4, 1).expand(4, 1000)]) == 16
+    assert count_occupied_bytes(packed.unbind()) == 1200
+    assert count_occupied_bytes([torch.ones(4, 1).expand(4, 1000)]) == 16

@@ -12,7 +12,13 @@ import pytest
 
 from pytest_attnperf.measure import flight_recorder
 from pytest_attnperf.measure.autotuners import INDUCTOR
-from pytest_attnperf.measure.flight_recorder import blamed, last_begun, launch, recording, stop
+from pytest_attnperf.measure.flight_recorder import (
+    find_blamed_kernel,
+    find_last_launch,
+    launch,
+    record_launches,
+    stop_recording,
+)
 from pytest_attnperf.measure.ran_code import COMPILED, TRITON
 
 FAULT = "an illegal memory access was encountered"
@@ -38,13 +44,13 @@ def is_fault(text: str) -> bool:
 )
 def test_who_is_to_blame(lines: list[str], kernel: str) -> None:
     """The first launch that raised a fault, else the innermost that did not end: not one that an autotuner gave up."""
-    assert blamed("\n".join(lines), is_fault) == kernel
+    assert find_blamed_kernel("\n".join(lines), is_fault) == kernel
 
 
 def test_a_file_that_was_cut_off_is_read() -> None:
     """A process may die in the middle of a line."""
-    assert blamed("> a\n< a\n> b\n<", is_fault) == "b"
-    assert last_begun("> a\n< a\n> b\n< b\n<") == "b"
+    assert find_blamed_kernel("> a\n< a\n> b\n<", is_fault) == "b"
+    assert find_last_launch("> a\n< a\n> b\n< b\n<") == "b"
 
 
 def test_a_launch_stands_on_disk_before_it_happens(tmp_path: Path) -> None:
@@ -52,12 +58,12 @@ def test_a_launch_stands_on_disk_before_it_happens(tmp_path: Path) -> None:
     path = tmp_path / "launches"
     with launch("unseen"):
         pass
-    with recording(path):
+    with record_launches(path):
         with launch("scale"):
             assert path.read_text() == "> scale\n"
         with contextlib.suppress(RuntimeError), launch("broken"):
             raise RuntimeError(f"{FAULT}\nmore")
-        stop()
+        stop_recording()
         with launch("unseen"):
             pass
     with launch("unseen"):
@@ -84,7 +90,7 @@ def test_the_launchers_of_triton_and_inductor(tmp_path: Path, monkeypatch: pytes
     ready.metadata = SimpleNamespace(name="_ready")
     tuned.inductor_meta = {"kernel_name": "triton_poi_fused_0"}
     path = tmp_path / "launches"
-    with recording(path):
+    with record_launches(path):
         function.run(warmup=True)
         assert path.read_text() == ""
         function.run(1, warmup=False)
@@ -100,7 +106,7 @@ def test_torch_s_operators(tmp_path: Path) -> None:
     """Also those behind a gradient; what they give is theirs."""
     torch = pytest.importorskip("torch")
     path = tmp_path / "launches"
-    with recording(path):
+    with record_launches(path):
         x = torch.ones(2, requires_grad=True)
         (x * 3).sum().backward()
     begun = [line[2:] for line in path.read_text().splitlines() if line.startswith("> ")]

@@ -10,7 +10,7 @@ import torch
 
 from pytest_attnperf.measure import graph_nodes
 from pytest_attnperf.measure.graph_nodes import GraphContent, UnreadableGraphError
-from pytest_attnperf.measure.timers.capture import capture
+from pytest_attnperf.measure.timers.capture import capture_graph
 
 
 def captured(call: Callable[[], Any], calls: int = 1) -> GraphContent:
@@ -20,21 +20,21 @@ def captured(call: Callable[[], Any], calls: int = 1) -> GraphContent:
         for _ in range(3):
             call()
     torch.cuda.synchronize()
-    graph, _ = capture(call, calls, stream)
-    return graph_nodes.content(graph)
+    graph, _ = capture_graph(call, calls, stream)
+    return graph_nodes.read_graph_content(graph)
 
 
 def test_an_older_torch_is_named() -> None:
     """A graph that torch keeps to itself is unreadable, which is said with the version that changed it."""
     with pytest.raises(UnreadableGraphError, match=r"torch \S+ does not give its graphs away; 2.8 and later do"):
-        graph_nodes.content(object())  # type: ignore[arg-type]
+        graph_nodes.read_graph_content(object())  # type: ignore[arg-type]
 
 
 def test_rocm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA's driver cannot read HIP's graphs."""
     monkeypatch.setattr(torch.version, "hip", "7.0")
     with pytest.raises(UnreadableGraphError, match="this torch is ROCm's"):
-        graph_nodes.content(object())  # type: ignore[arg-type]
+        graph_nodes.read_graph_content(object())  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

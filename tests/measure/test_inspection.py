@@ -70,7 +70,7 @@ def test_declared_operators_are_looked_for_in_every_check() -> None:
     (problem,) = liar.check().problems
     assert problem.startswith("what ran: test.declaring declares the operator 'aten::mm$', but it did not run")
     with pytest.raises(NotProvenRightError):
-        liar.blocks(3, 200.0, 1e6)
+        liar.measure_blocks(3, 200.0, 1e6)
 
 
 def test_what_ran_on_a_cpu_is_recorded() -> None:
@@ -92,7 +92,7 @@ def test_a_spent_process_times_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert subject.check().right
     monkeypatch.setattr(trace, "_used", [True])
     with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
-        subject.blocks(3, 200.0, 1e6)
+        subject.measure_blocks(3, 200.0, 1e6)
     assert subject.finish().spent
 
 
@@ -105,14 +105,14 @@ class Launcher:
     def __call__(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         """Launch."""
         if self.data is not None:
-            ran_code.note("forward", self.data, 128, 0)
+            ran_code.record_kernel("forward", self.data, 128, 0)
         return x @ w
 
 
 @pytest.fixture
 def graph(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every timed graph holds one launch of the kernel, and a copy."""
-    choose: Callable[..., Any] = timing.choose  # type: ignore[attr-defined]
+    choose: Callable[..., Any] = timing.choose_timer  # type: ignore[attr-defined]
     content = GraphContent((Launch("forward", block=(128, 1, 1)), Launch("Memcpy DtoD", "copy", (64,))), False)
 
     def chosen(*asked: Any) -> Any:
@@ -120,7 +120,7 @@ def graph(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
         timer.content = lambda: content
         return timer
 
-    monkeypatch.setattr(timing, "choose", chosen)
+    monkeypatch.setattr(timing, "choose_timer", chosen)
 
 
 @pytest.mark.usefixtures("graph")
@@ -130,7 +130,7 @@ def test_the_code_of_what_is_timed_is_reported() -> None:
     subject = subject_of(Declaring(launcher, Declares(matrix=True)), CPU)
     assert subject.check().right
     launcher.data = b"while timed"
-    subject.blocks(3, 200.0, 1e6)
+    subject.measure_blocks(3, 200.0, 1e6)
     final = subject.finish()
     copy, forward = final.launches
     assert (copy.object_id, forward.name) == ("", "forward")
@@ -148,7 +148,7 @@ def test_code_is_noted_before_a_case_is_timed(seen: str) -> None:
     launcher.data = b"second" if seen == "checked" else None
     assert subject.check().right
     launcher.data = b"third" if seen == "timed" else None
-    subject.blocks(3, 200.0, 1e6)
+    subject.measure_blocks(3, 200.0, 1e6)
     assert bool(subject.finish().code) is (seen != "timed")
 
 
@@ -158,7 +158,7 @@ def test_code_that_could_not_be_had_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ran_code, "OBJECT_BYTES_MOST", 4)
     subject = subject_of(Declaring(Launcher()))
     assert subject.check().right
-    subject.blocks(3, 200.0, 1e6)
+    subject.measure_blocks(3, 200.0, 1e6)
     final = subject.finish()
     assert final.check.right
     assert {launch.object_id for launch in final.launches} == {""}
@@ -171,7 +171,7 @@ def test_the_timed_graph_is_looked_at() -> None:
     """Kernels are read from the graph that is timed, per call of it; the process is not spent."""
     subject = subject_of(Declaring(torch.matmul, Declares(kernels=("gemm|nvjet|Kernel2|cutlass",))), GPU)
     assert subject.check().problems == ()
-    subject.blocks(3, 200.0, 1e6)
+    subject.measure_blocks(3, 200.0, 1e6)
     final = subject.finish()
     assert final.check.right
     assert not final.spent
@@ -186,10 +186,10 @@ def test_a_graph_of_other_kernels_is_not_timed() -> None:
     subject = subject_of(Declaring(torch.matmul, Declares(kernels=("flash_fwd",))), GPU)
     assert subject.check().right
     with pytest.raises(OtherWorkError, match=r"what is timed: .* declares the kernel 'flash_fwd'") as caught:
-        subject.blocks(3, 200.0, 1e6)
+        subject.measure_blocks(3, 200.0, 1e6)
     assert not caught.value.report.right
     with pytest.raises(NotProvenRightError):
-        subject.blocks(3, 200.0, 1e6)
+        subject.measure_blocks(3, 200.0, 1e6)
 
 
 @pytest.mark.gpu

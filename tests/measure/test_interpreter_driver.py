@@ -5,7 +5,12 @@ import copy
 import pytest
 
 from pytest_attnperf.errors import UnsupportedError
-from pytest_attnperf.measure.interpreter_driver import InterpreterDriver, NeedsGpuError, NotCompiled, active
+from pytest_attnperf.measure.interpreter_driver import (
+    InterpreterDriver,
+    NeedsGpuError,
+    NotCompiled,
+    activate_interpreter,
+)
 
 
 class Config:
@@ -19,7 +24,7 @@ class Config:
 def test_the_interpreter_is_made_the_active_driver() -> None:
     """The configuration stays what it was, and has the interpreter for its driver."""
     config = Config()
-    assert active(config) is config
+    assert activate_interpreter(config) is config
     assert isinstance(config.driver, InterpreterDriver)
 
 

@@ -102,15 +102,15 @@ def test_nothing_is_changed_where_triton_compiles(monkeypatch: pytest.MonkeyPatc
     """Without TRITON_INTERPRET=1 beginning does nothing; with it, twice is as once, and ending takes it back."""
     before = list(sys.meta_path)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    interpreting.begin()
+    interpreting.start_interpreting()
     assert sys.meta_path == before
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(interpreting, "_patches", list)
-    interpreting.begin()
-    interpreting.begin()
+    monkeypatch.setattr(interpreting, "_make_patches", list)
+    interpreting.start_interpreting()
+    interpreting.start_interpreting()
     assert len(sys.meta_path) == len(before) + 1
-    interpreting.end()
-    interpreting.end()
+    interpreting.stop_interpreting()
+    interpreting.stop_interpreting()
     assert sys.meta_path == before
 
 
@@ -139,11 +139,11 @@ def test_a_kernel_that_is_interpreted_late_is_not_timed(kernel: Callable[[torch.
 
     timed, checked = _prepared(call, lambda x: 2 * x), _prepared(call, lambda x: 2 * x)
     assert timed.check().right
-    assert timed.blocks(2, 100.0, 1e6).block_us
+    assert timed.measure_blocks(2, 100.0, 1e6).block_us
     interprets[0] = True
     assert checked.check().right
     with pytest.raises(CaseFailedError, match="is not timed interpreted: Triton runs without compiling here"):
-        checked.blocks(2, 100.0, 1e6)
+        checked.measure_blocks(2, 100.0, 1e6)
     with pytest.raises(CaseFailedError, match="is not timed interpreted: "):
         timed.finish()
     assert checked.not_timed_reason() == timed.not_timed_reason() == interpreting.NOT_TIMED
@@ -153,7 +153,7 @@ def test_a_reference_may_be_interpreted(kernel: Callable[[torch.Tensor], torch.T
     """A torch function is timed, whatever computes what it is held against."""
     subject = _prepared(lambda x: 2 * x, kernel)
     assert subject.check().right
-    assert subject.blocks(2, 100.0, 1e6).block_us
+    assert subject.measure_blocks(2, 100.0, 1e6).block_us
     assert subject.finish().check.right
     assert subject.not_timed_reason() == ""
 
@@ -161,7 +161,7 @@ def test_a_reference_may_be_interpreted(kernel: Callable[[torch.Tensor], torch.T
 def test_a_case_without_a_kernel_is_not_interpreted() -> None:
     """Nothing is noted, and nothing is left behind, where no kernel runs."""
     before, seen = list(sys.meta_path), Interpreted()
-    with interpreting.watching(seen):
+    with interpreting.watch_kernels(seen):
         assert len(sys.meta_path) == len(before) + 1
     assert not seen.seen
     assert sys.meta_path == before

@@ -10,10 +10,10 @@ from pytest_attnperf.measure.live_profile import (
     CALLS_LEAST,
     CALLS_MOST,
     calls_to_profile,
-    disagreement,
+    find_disagreement,
     host_times,
-    of_cpu,
-    of_gpu,
+    list_cpu_operators,
+    list_gpu_kernels,
     self_times,
 )
 from pytest_attnperf.records.profiles import KernelShape, LiveKernel
@@ -36,7 +36,7 @@ def _event(category: str, name: str, ts: object, dur: object, **more: Any) -> di
 def test_kernels_by_size_of_launch() -> None:
     """Grids become work-items; durations stand in the order they began and keep their nanoseconds; longest first."""
     small = {**FLASH, "grid": [1, 1, 1]}
-    found = of_gpu(
+    found = list_gpu_kernels(
         [
             _event("kernel", "flash", "1790857026000020.001", "12.346", args=FLASH),
             _event("kernel", "flash", "1790857026000000.001", "12.345", args=FLASH),
@@ -53,7 +53,7 @@ def test_kernels_by_size_of_launch() -> None:
 
 def test_a_rocm_trace_may_lack_sizes() -> None:
     """What is not said is None, never 0."""
-    (found,) = of_gpu([_event("kernel", "attn_fwd", "10.5", "2.25", args={"device": 3, "stream": 0})])
+    (found,) = list_gpu_kernels([_event("kernel", "attn_fwd", "10.5", "2.25", args={"device": 3, "stream": 0})])
     assert found == LiveKernel(KernelShape("attn_fwd", agent="3"), (2250,))
 
 
@@ -67,7 +67,7 @@ def test_operators_have_their_self_time() -> None:
         _event("user_annotation", "somebody's", "99.000", "20.000"),
         {"ph": "i", "cat": "cpu_op", "name": "no length", "ts": "105.0"},
     ]
-    assert [(kernel.shape.name, kernel.durations_ns) for kernel in of_cpu(events)] == [
+    assert [(kernel.shape.name, kernel.durations_ns) for kernel in list_cpu_operators(events)] == [
         ("aten::mm", (7500, 7500)),
         ("aten::matmul", (2500,)),
         ("aten::add", (1000,)),
@@ -100,7 +100,7 @@ def test_as_many_calls_as_there_is_time_for(call_us: float, calls: int) -> None:
 def test_a_total_of_its_own_that_differs_is_said() -> None:
     """Up to 1 % is rounding; events that were lost show."""
     kernels = [LiveKernel(KernelShape("flash"), (1000, 1000))]
-    assert disagreement(kernels, 2020) == ()
-    (said,) = disagreement(kernels, 3000)
+    assert find_disagreement(kernels, 2020) == ()
+    (said,) = find_disagreement(kernels, 3000)
     assert said == "durations add up to 2,000 ns, and the profiler's own total is 3,000 ns"
-    assert disagreement(kernels, 0)
+    assert find_disagreement(kernels, 0)

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_attnperf.measure.allocations import PeakMemory, peak_memory
+from pytest_attnperf.measure.allocations import PeakMemory, measure_peak_memory
 
 
 def _peak_bytes(call: object, torch_device: str = "cpu") -> int:
     assert callable(call)
-    peak = peak_memory(call, torch_device)
+    peak = measure_peak_memory(call, torch_device)
     assert peak.allocated_bytes is not None
     return peak.allocated_bytes
 
@@ -49,7 +49,7 @@ def test_eager_attention_needs_quadratic_memory_and_flash_does_not() -> None:
 def test_without_a_profiler_the_peak_is_unknown_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """A torch that cannot count memory on a CPU gives no number but a reason."""
     monkeypatch.setattr(torch._C._autograd, "kineto_available", lambda: False)
-    assert peak_memory(lambda: None, "cpu") == PeakMemory(
+    assert measure_peak_memory(lambda: None, "cpu") == PeakMemory(
         None, "this torch is built without its profiler, which is what counts memory on a CPU"
     )
 

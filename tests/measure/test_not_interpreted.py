@@ -12,7 +12,7 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 from pytest_attnperf.measure.interpreter_driver import InterpreterDriver
-from pytest_attnperf.measure.not_interpreted import InterpretedKernelError, demands_gpu, explaining
+from pytest_attnperf.measure.not_interpreted import InterpretedKernelError, needs_gpu_at, translate_errors
 
 ON_CPU = SimpleNamespace(is_cuda=False, shape=(3, 4), device=SimpleNamespace(type="cpu"))
 TORCH = SimpleNamespace(cuda=SimpleNamespace(is_available=bool))
@@ -29,7 +29,7 @@ def _raised_by(module: str, work: Callable[[], Any]) -> Callable[[], Any]:
 
 def raised(work: Callable[[], Any], *, interpreted: bool = True) -> Exception:
     """What the work raises, explained."""
-    with pytest.raises(Exception) as caught, explaining(interpreted):
+    with pytest.raises(Exception) as caught, translate_errors(interpreted):
         work()
     return caught.value
 
@@ -117,7 +117,7 @@ def innermost(body: str, file: Path | None) -> tuple[FrameType, int]:
 )
 def test_what_no_cpu_meets_demands_a_gpu(body: str, tmp_path: Path) -> None:
     """An assertion or a `raise` that a tensor on a CPU always ends in."""
-    assert demands_gpu(*innermost(body, tmp_path / "mine.py"))
+    assert needs_gpu_at(*innermost(body, tmp_path / "mine.py"))
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_what_no_cpu_meets_demands_a_gpu(body: str, tmp_path: Path) -> None:
 )
 def test_what_a_cpu_may_meet_is_an_error(body: str, tmp_path: Path) -> None:
     """Whatever the text says: another condition, one among several that suffice, or another line of the same branch."""
-    assert not demands_gpu(*innermost(body, tmp_path / "mine.py"))
+    assert not needs_gpu_at(*innermost(body, tmp_path / "mine.py"))
 
 
 def test_code_without_a_source_demands_nothing() -> None:
     """What was typed or made while running cannot be read, and stays an error."""
-    assert not demands_gpu(*innermost("assert x.is_cuda", None))
-    assert not demands_gpu(sys._getframe(), 10**6)
+    assert not needs_gpu_at(*innermost("assert x.is_cuda", None))
+    assert not needs_gpu_at(sys._getframe(), 10**6)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.out_of_memory import guarded
+from pytest_attnperf.measure.out_of_memory import run_guarded
 
 
 def test_a_cpu_allocation_too_large_says_how_much() -> None:
@@ -16,7 +16,7 @@ def test_a_cpu_allocation_too_large_says_how_much() -> None:
         CaseFailedError,
         match=rf"out of memory: native\.eager on big: .*tried to allocate {2**50} bytes.*\. Use a smaller workload",
     ) as caught:
-        guarded(lambda: torch.empty(2**50, dtype=torch.uint8), "native.eager on big", lambda: released.append(True))
+        run_guarded(lambda: torch.empty(2**50, dtype=torch.uint8), "native.eager on big", lambda: released.append(True))
     assert caught.value.out_of_memory
     assert released == [True]
 
@@ -31,7 +31,7 @@ def test_tensors_of_the_failed_call_are_freed() -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     with pytest.raises(CaseFailedError, match=r"Tried to allocate 2\.00 GiB") as caught:
-        guarded(work, "a case", lambda: None)
+        run_guarded(work, "a case", lambda: None)
     assert held[0]() is None
     assert caught.value.__context__ is None
 
@@ -39,7 +39,7 @@ def test_tensors_of_the_failed_call_are_freed() -> None:
 def test_python_running_out_counts() -> None:
     """A MemoryError is out of memory, too, and is named even without a text."""
     with pytest.raises(CaseFailedError, match="a case: MemoryError") as caught:
-        guarded(lambda: (_ for _ in ()).throw(MemoryError()), "a case", lambda: None)
+        run_guarded(lambda: (_ for _ in ()).throw(MemoryError()), "a case", lambda: None)
     assert caught.value.out_of_memory
 
 
@@ -51,7 +51,7 @@ def test_other_errors_pass_through_unreleased() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        guarded(work, "a case", lambda: released.append(True))
+        run_guarded(work, "a case", lambda: released.append(True))
     assert released == []
 
 
@@ -59,6 +59,6 @@ def test_other_errors_pass_through_unreleased() -> None:
 def test_gpu_memory_is_given_back() -> None:
     """After a GPU ran out of memory its cached blocks are free again and the text shows what is left."""
     with pytest.raises(CaseFailedError, match=r"this process holds \d+ MiB, and \d+ of \d+ MiB are free") as caught:
-        guarded(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"), "a case", lambda: None)
+        run_guarded(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"), "a case", lambda: None)
     assert caught.value.out_of_memory
     assert torch.ones(4, device="cuda").sum().item() == 4

@@ -8,10 +8,10 @@ import pytest
 
 from pytest_attnperf.backends import Prepared
 from pytest_attnperf.measure import placements
-from pytest_attnperf.measure.copies import elsewhere
+from pytest_attnperf.measure.copies import copy_prepared
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.records import Samples
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import summarise_process
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from pytest_attnperf.stats.summaries import summarise
 )
 def test_short_calls_are_measured_at_more_places(call_us: float, places: int, blocks: int) -> None:
     """Fifteen places for what is too short to average over memory by itself, two for what is long."""
-    plan = placements.plan_for(call_us, max_blocks=30)
-    assert plan == placements.Plan(places, blocks)
+    plan = placements.make_placement_plan(call_us, max_blocks=30)
+    assert plan == placements.PlacementPlan(places, blocks)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ def test_short_calls_are_measured_at_more_places(call_us: float, places: int, bl
 )
 def test_turns_are_taken_at_as_many_places_as_time_allows(call_us: float, places: int) -> None:
     """Forty places for short calls and fewer for longer ones, but always two."""
-    assert placements.places_for_turns(call_us, 0, 0) == places
+    assert placements.count_places_for_turns(call_us, 0, 0) == places
 
 
 def test_large_calls_take_turns_at_fewer_places() -> None:
     """Places together take no more than their share of memory, but two are always taken."""
-    assert placements.places_for_turns(5.0, 1 << 20, 4 << 30) == 40
-    assert placements.places_for_turns(5.0, 1 << 30, 4 << 30) == 4
-    assert placements.places_for_turns(5.0, 8 << 30, 4 << 30) == 2
+    assert placements.count_places_for_turns(5.0, 1 << 20, 4 << 30) == 40
+    assert placements.count_places_for_turns(5.0, 1 << 30, 4 << 30) == 4
+    assert placements.count_places_for_turns(5.0, 8 << 30, 4 << 30) == 2
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_large_calls_take_turns_at_fewer_places() -> None:
 )
 def test_a_plan_keeps_to_the_blocks_that_were_asked_for(max_blocks: int, places: int, blocks: int) -> None:
     """Three times as many of a third of the length take as long; two places and one block at each are the least."""
-    assert placements.plan_for(5.0, max_blocks) == placements.Plan(places, blocks)
+    assert placements.make_placement_plan(5.0, max_blocks) == placements.PlacementPlan(places, blocks)
     assert places * blocks <= placements.SPLIT * max_blocks
 
 
@@ -55,7 +55,7 @@ def test_elsewhere_copies_inputs_and_nothing_else() -> None:
     prepared = Prepared(
         call=lambda x: x * 2, tensors=(original,), convert=lambda t: t, outputs=lambda out: {"out": out}
     )
-    copy = elsewhere(prepared)
+    copy = copy_prepared(prepared)
     (tensor,) = copy.tensors
     assert tensor.data_ptr() != original.data_ptr()
     assert tensor.stride() == original.stride()
@@ -67,21 +67,27 @@ def test_elsewhere_copies_inputs_and_nothing_else() -> None:
 def test_the_centre_is_the_mean_over_places() -> None:
     """Two groups of places 4 % apart give their weighted mean; a median over all blocks would be one of the two."""
     samples = Samples((10.0,) * 6 + (10.4,) * 3, calls_per_block=1, timer="graph", placements=3)
-    assert summarise(samples).median_us == pytest.approx(10.133, rel=1e-4)
-    assert summarise(Samples((10.0,) * 6 + (10.4,) * 3, 1, "graph")).median_us == 10.0
+    assert summarise_process(samples).median_us == pytest.approx(10.133, rel=1e-4)
+    assert summarise_process(Samples((10.0,) * 6 + (10.4,) * 3, 1, "graph")).median_us == 10.0
 
 
 def test_the_centre_counts_every_state_of_the_cache() -> None:
     """Of a place that is fast in one block of three the mean counts that one, where a median would not see it."""
-    assert summarise(Samples((9.5, 10.0, 10.0) * 2, 1, "graph", placements=2)).median_us == pytest.approx(9.8333, 1e-4)
+    assert summarise_process(Samples((9.5, 10.0, 10.0) * 2, 1, "graph", placements=2)).median_us == pytest.approx(
+        9.8333, 1e-4
+    )
 
 
 def test_a_disturbed_block_moves_the_centre_a_little() -> None:
     """A block ten times as long counts as a tenth above the median of its place, one of next to nothing below."""
     blocks = (10.0,) * 5 + (100.0,) + (10.0,) * 6
-    assert summarise(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(10 + 1 / 12, rel=1e-4)
+    assert summarise_process(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(
+        10 + 1 / 12, rel=1e-4
+    )
     blocks = (10.0,) * 5 + (0.1,) + (10.0,) * 6
-    assert summarise(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(10 - 1 / 12, rel=1e-4)
+    assert summarise_process(Samples(blocks, 1, "graph", placements=2)).median_us == pytest.approx(
+        10 - 1 / 12, rel=1e-4
+    )
 
 
 class OnePlace:
@@ -131,7 +137,7 @@ def places_of(*timers: OnePlace) -> list[GraphTimer]:
 def test_each_pair_finds_another_state_of_the_cache(queued: list[str]) -> None:
     """Before each pair the device idles and memory is written; a timer that is used again elsewhere draws nothing."""
     timers = [OnePlace(10.0, None), OnePlace(11.0, None)]
-    placements.measure(places_of(*timers), 2, rest=lambda _: None)
+    placements.measure_places(places_of(*timers), 2, rest=lambda _: None)
     assert queued == ["idle 2000", "fill"] * 4
     assert [timer.before_pair for timer in timers] == [None, None]
 
@@ -140,18 +146,18 @@ def test_places_are_measured_one_after_the_other_after_one_rest(queued: list[str
     """Blocks and clocks of all places in a row; no clock at all where one place has none."""
     rests: list[float] = []
     both = places_of(OnePlace(10.0, 1900.0), OnePlace(11.0, 1800.0))
-    known = placements.measure(both, 2, rest=rests.append)
+    known = placements.measure_places(both, 2, rest=rests.append)
     assert (known.block_us, known.placements) == ((10.0, 10.0, 11.0, 11.0), 2)
     assert known.clock_mhz == (1900.0, 1900.0, 1800.0, 1800.0)
     assert rests == [placements.REST_SECONDS]
-    partly = placements.measure(places_of(OnePlace(10.0, 1900.0), OnePlace(11.0, None)), 2, rest=rests.append)
+    partly = placements.measure_places(places_of(OnePlace(10.0, 1900.0), OnePlace(11.0, None)), 2, rest=rests.append)
     assert partly.clock_mhz == ()
 
 
 def test_blocks_that_do_not_divide_are_refused() -> None:
     """Nine blocks are not two places."""
     with pytest.raises(ValueError, match="9 blocks do not divide into 2 placements"):
-        summarise(Samples((10.0,) * 9, 1, "graph", placements=2))
+        summarise_process(Samples((10.0,) * 9, 1, "graph", placements=2))
 
 
 @pytest.mark.gpu
@@ -162,12 +168,12 @@ def test_a_twin_replays_its_own_tensors() -> None:
     prepared = Prepared(call=lambda x: x @ x, tensors=(matrix,), convert=lambda t: t, outputs=lambda out: {"out": out})
     timer = GraphTimer()
     timer.prepare(prepared.run, 200.0)
-    copy = elsewhere(prepared)
-    twin = timer.twin(copy.run)
+    copy = copy_prepared(prepared)
+    twin = timer.make_twin(copy.run)
     copy.tensors[0].fill_(1.0)
     assert twin.calls_per_block == timer.calls_per_block > 1
     assert torch.equal(twin.run_once(), torch.full((256, 256), 256.0, device="cuda"))
     assert not torch.equal(timer.run_once(), twin.run_once())
-    samples = placements.measure([timer, twin], 3, rest=lambda _seconds: None)
+    samples = placements.measure_places([timer, twin], 3, rest=lambda _seconds: None)
     assert (len(samples.block_us), samples.placements) == (6, 2)
-    assert summarise(samples).median_us > 0
+    assert summarise_process(samples).median_us > 0

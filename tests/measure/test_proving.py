@@ -5,7 +5,7 @@ import cProfile
 import pytest
 import torch
 
-from pytest_attnperf.measure.proving import Prover, TimedWrongError, shared, warning
+from pytest_attnperf.measure.proving import Prover, TimedWrongError, describe_shared_code, list_shared_functions
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
@@ -36,7 +36,7 @@ def test_a_right_replay_costs_time_that_is_kept() -> None:
         seen.append(prepared.tensors[0].clone())
         return torch.matmul(*prepared.tensors)
 
-    own.prove_replay(own.judge(prepared), replay, poisoned=True)
+    own.prove_replay(own.make_judge(prepared), replay, poisoned=True)
     assert torch.equal(seen[0], WORKLOAD.make_inputs(1, "cpu", planted=True)[0])
     assert own.cost.parts["call"] > 0
     assert own.cost.problems == ()
@@ -47,7 +47,7 @@ def test_a_wrong_replay_says_that_the_eager_call_was_right() -> None:
     own = prover()
     prepared = own.backend.prepare(WORKLOAD, make_inputs(0))
     with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
-        own.prove_replay(own.judge(prepared), lambda: torch.matmul(*prepared.tensors) * 2, poisoned=True)
+        own.prove_replay(own.make_judge(prepared), lambda: torch.matmul(*prepared.tensors) * 2, poisoned=True)
     assert not caught.value.report.right
     assert own.cost.seconds == 0
 
@@ -79,16 +79,16 @@ def plain() -> torch.Tensor:
 
 def test_code_that_both_reach_is_named() -> None:
     """A reference that calls what the kernel calls is told of, with the function and where it stands."""
-    (found,) = shared(kernel, lambda: helper(torch.zeros(3)))
+    (found,) = list_shared_functions(kernel, lambda: helper(torch.zeros(3)))
     assert found.startswith("helper (test_proving.py:")
-    assert "a fault there would not be seen" in warning([found])
+    assert "a fault there would not be seen" in describe_shared_code([found])
 
 
 def test_torch_is_shared_by_everybody() -> None:
     """Nothing is said of torch, the standard library, and code that only one of both reaches."""
-    assert shared(kernel, plain) == []
-    assert shared(plain, plain) != []
-    assert warning([]) == ""
+    assert list_shared_functions(kernel, plain) == []
+    assert list_shared_functions(plain, plain) != []
+    assert describe_shared_code([]) == ""
 
 
 def test_a_profiler_goes_on() -> None:
@@ -96,7 +96,7 @@ def test_a_profiler_goes_on() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
-        shared(kernel, plain)
+        list_shared_functions(kernel, plain)
         plain()
     finally:
         profiler.disable()
@@ -106,4 +106,4 @@ def test_a_profiler_goes_on() -> None:
 
 def test_a_long_list_is_cut() -> None:
     """Three are named, the rest counted."""
-    assert "a, b, c and 2 more;" in warning(["a", "b", "c", "d", "e"])
+    assert "a, b, c and 2 more;" in describe_shared_code(["a", "b", "c", "d", "e"])

@@ -22,7 +22,7 @@ import pytest
 
 from pytest_attnperf.measure import ran_code
 from pytest_attnperf.measure.autotuners import INDUCTOR
-from pytest_attnperf.measure.ran_code import LOADED_MOST, LoadedKernel, RanCode, note, recording
+from pytest_attnperf.measure.ran_code import LOADED_MOST, RanCode, WatchedKernel, record_code, record_kernel
 from pytest_attnperf.records import Launch
 
 ROOT = Path(__file__).parents[2]
@@ -35,12 +35,12 @@ def identity(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def kernel(data: bytes = ONE, **changed: Any) -> LoadedKernel:
+def kernel(data: bytes = ONE, **changed: Any) -> WatchedKernel:
     """One that fits FORWARD."""
-    return replace(LoadedKernel("forward", data, 128, 4096), **changed)
+    return replace(WatchedKernel("forward", data, 128, 4096), **changed)
 
 
-def ran_of(*kernels: LoadedKernel) -> RanCode:
+def ran_of(*kernels: WatchedKernel) -> RanCode:
     """A case that launched these."""
     ran = RanCode()
     for loaded in kernels:
@@ -50,7 +50,7 @@ def ran_of(*kernels: LoadedKernel) -> RanCode:
 
 def object_of(ran: RanCode, launch: Launch = FORWARD, function: int = 0) -> str:
     """The object of one launch."""
-    (found,) = ran.identified([launch], [function])
+    (found,) = ran.identify_launches([launch], [function])
     assert replace(found, object_id="") == launch
     return found.object_id
 
@@ -110,7 +110,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def launched(compiled: Any, **options: Any) -> RanCode:
     """A case in which Triton launched this."""
     ran = RanCode()
-    with recording(ran):
+    with record_code(ran):
         assert FakeJit(compiled).run(1, grid=(8,), warmup=False, **options) is compiled
     return ran
 
@@ -135,13 +135,13 @@ def test_older_metadata() -> None:
 def test_what_was_only_compiled_was_not_launched() -> None:
     """A warm-up compiles; launching its result by itself is seen."""
     ran, compiled = RanCode(), FakeCompiled({"cubin": ONE})
-    with recording(ran):
+    with record_code(ran):
         FakeJit(compiled).run(1, grid=(8,), warmup=True)
         FakeJit(None).run(1, grid=(8,), warmup=False)
         assert object_of(ran) == ""
         compiled[(8, 1, 1)](1)
     assert object_of(ran) == identity(ONE)
-    assert ran.config([FORWARD]) == {}
+    assert ran.build_unknown_entry([FORWARD]) == {}
 
 
 @pytest.mark.usefixtures("fakes")
@@ -149,13 +149,13 @@ def test_a_kernel_is_read_once_and_let_go() -> None:
     """A thousand launches read a kernel once, and nobody holds it when the case goes on to be timed."""
     ran, compiled, asked = RanCode(), FakeCompiled({"cubin": ONE}), []
 
-    def read() -> LoadedKernel:
+    def read() -> WatchedKernel:
         asked.append(1)
         return kernel()
 
-    with recording(ran):
+    with record_code(ran):
         for _ in range(3):
-            ran.see(compiled, read)
+            ran.record_launched(compiled, read)
         FakeJit(compiled).run(grid=(8,), warmup=False)
     assert asked == [1]
     alive = weakref.ref(compiled)
@@ -170,12 +170,12 @@ def test_nothing_is_seen_outside() -> None:
     """The wrappers are gone after the context, also where the case raised, and a notice goes nowhere."""
     before = (FakeJit.run, FakeCompiled.__getitem__, FakeAutotuner.run)
     ran = RanCode()
-    with pytest.raises(RuntimeError, match="the case"), recording(ran):
+    with pytest.raises(RuntimeError, match="the case"), record_code(ran):
         assert FakeJit.run is not before[0]
         raise RuntimeError("the case")
     assert (FakeJit.run, FakeCompiled.__getitem__, FakeAutotuner.run) == before
     FakeJit(FakeCompiled({"cubin": ONE})).run(grid=(8,), warmup=False)
-    note("forward", ONE, 128, 4096)
+    record_kernel("forward", ONE, 128, 4096)
     assert object_of(ran) == ""
 
 
@@ -185,7 +185,7 @@ def test_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (ran_code.TRITON[0], ran_code.COMPILED[0], INDUCTOR[0])
     for name in names:
         monkeypatch.delitem(sys.modules, name)
-    with recording(RanCode()):
+    with record_code(RanCode()):
         pass
     assert not [name for name in names if name in sys.modules]
 
@@ -197,7 +197,7 @@ def test_internals_of_another_version(missing: str) -> None:
     compiled = FakeCompiled({"cubin": ONE})
     delattr(compiled, missing)
     ran = launched(compiled)
-    (reason,) = ran.config([FORWARD]).values()
+    (reason,) = ran.build_unknown_entry([FORWARD]).values()
     assert reason.startswith("unknown: AttributeError: ")
     assert missing in reason
     assert object_of(ran) == ""
@@ -207,7 +207,7 @@ def test_internals_of_another_version(missing: str) -> None:
 def test_inductor_with_tritons_object() -> None:
     """Where Inductor launches through Triton, the object is Triton's."""
     ran = RanCode()
-    with recording(ran):
+    with record_code(ran):
         FakeAutotuner(bin=FakeCompiled({"cubin": ONE}), runner=None).run(1)
     assert object_of(ran) == identity(ONE)
 
@@ -228,14 +228,14 @@ def test_inductor_with_an_object_of_its_own(tmp_path: Path, monkeypatch: pytest.
     folders.triton_cache_dir = lambda device: str(tmp_path)
     monkeypatch.setitem(sys.modules, folders.__name__, folders)
     gone, ran = RanCode(), RanCode()
-    with recording(gone):
+    with record_code(gone):
         FakeAutotuner(runner=FakeStatic().run).run(1)
-    assert gone.config([FORWARD]) == {
+    assert gone.build_unknown_entry([FORWARD]) == {
         "machine_code": "unknown: FileNotFoundError: forward is not in Triton's cache any more"
     }
     (tmp_path / "HASH").mkdir()
     (tmp_path / "HASH/forward.cubin").write_bytes(ONE)
-    with recording(ran):
+    with record_code(ran):
         FakeAutotuner(runner=FakeStatic().run).run(1)
     assert (object_of(ran, function=77), object_of(ran, function=78)) == (identity(ONE), "")
 
@@ -243,8 +243,8 @@ def test_inductor_with_an_object_of_its_own(tmp_path: Path, monkeypatch: pytest.
 def test_what_other_launchers_tell() -> None:
     """A launcher that is not Triton's says what it launches; static shared memory counts where a graph counts it."""
     ran = RanCode()
-    with recording(ran):
-        note("forward", ONE, 128, 1024, static_lds_bytes=3072, function=5)
+    with record_code(ran):
+        record_kernel("forward", ONE, 128, 1024, static_lds_bytes=3072, function=5)
     assert [object_of(ran), object_of(ran, replace(FORWARD, shared_bytes=1024))] == [identity(ONE)] * 2
     assert object_of(ran, replace(FORWARD, shared_bytes=3072)) == ""
     assert object_of(ran, function=5) == identity(ONE)
@@ -297,11 +297,11 @@ def test_large_objects_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ran_code, "OBJECT_BYTES_MOST", len(ONE))
     ran = ran_of(kernel(), kernel(OTHER))
     assert object_of(ran) == ""
-    assert ran.config([FORWARD]) == {
+    assert ran.build_unknown_entry([FORWARD]) == {
         "machine_code": f"unknown: the object of forward has {len(OTHER)} bytes and was left out, being larger than "
         f"{len(ONE)}"
     }
-    assert ran.config([replace(FORWARD, object_id=identity(ONE))]) == {}
+    assert ran.build_unknown_entry([replace(FORWARD, object_id=identity(ONE))]) == {}
 
 
 def test_what_was_loaded_last_is_sent_ahead() -> None:
@@ -309,21 +309,23 @@ def test_what_was_loaded_last_is_sent_ahead() -> None:
     one whose object is not known nothing."""
     ran = RanCode()
     for shared in (1024, 2048):
-        ran.add(LoadedKernel("forward", ONE, 128, shared))
-    ran.add(LoadedKernel("unknown", b"", 128, 0))
-    (sent,) = ran.loaded()
+        ran.add(WatchedKernel("forward", ONE, 128, shared))
+    ran.add(WatchedKernel("unknown", b"", 128, 0))
+    (sent,) = ran.list_kernel_objects()
     assert (sent.name, sent.threads, zlib.decompress(base64.b64decode(sent.data))) == ("forward", 128, ONE)
     for number in range(LOADED_MOST + 2):
-        ran.add(LoadedKernel(f"tried_{number}", ONE, 128, 0))
-    assert [kernel.name for kernel in ran.loaded()] == [f"tried_{number}" for number in range(2, LOADED_MOST + 2)]
+        ran.add(WatchedKernel(f"tried_{number}", ONE, 128, 0))
+    assert [kernel.name for kernel in ran.list_kernel_objects()] == [
+        f"tried_{number}" for number in range(2, LOADED_MOST + 2)
+    ]
 
 
 def test_only_what_ran_is_sent() -> None:
     """Of an autotuner's candidates the one that the launches name is sent, compressed."""
     ran = ran_of(kernel(function=1), kernel(OTHER, function=2))
-    ((name, text),) = ran.code(ran.identified([FORWARD, FORWARD], [2, 2])).items()
+    ((name, text),) = ran.encode_objects(ran.identify_launches([FORWARD, FORWARD], [2, 2])).items()
     assert (name, zlib.decompress(base64.b64decode(text))) == (identity(OTHER), OTHER)
-    assert ran.code([FORWARD]) == {}
+    assert ran.encode_objects([FORWARD]) == {}
 
 
 def test_real_triton_without_a_gpu(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pytest_attnperf.measure import graph_nodes
-from pytest_attnperf.measure.ran_code import RanCode, recording
-from pytest_attnperf.measure.timers.capture import capture
+from pytest_attnperf.measure.ran_code import RanCode, record_code
+from pytest_attnperf.measure.timers.capture import capture_graph
 
 
 @pytest.mark.gpu
@@ -23,15 +23,15 @@ def test_kernels_of_a_graph_have_their_objects() -> None:
     spec.loader.exec_module(kernels)
     source = torch.randn(1 << 16, device="cuda")
     ran, stream = RanCode(), torch.cuda.Stream()
-    with torch.cuda.stream(stream), recording(ran):
+    with torch.cuda.stream(stream), record_code(ran):
         kernels.copied(source)
     torch.cuda.synchronize()
-    graph, _ = capture(lambda: kernels.copied(source), 1, stream)
-    content = graph_nodes.content(graph)
+    graph, _ = capture_graph(lambda: kernels.copied(source), 1, stream)
+    content = graph_nodes.read_graph_content(graph)
     assert all(content.functions)
-    (launch,) = ran.identified(content.launches, content.functions)
+    (launch,) = ran.identify_launches(content.launches, content.functions)
     assert (launch.name, bool(launch.object_id)) == ("copy_kernel", True)
-    assert ran.code([launch])[launch.object_id]
+    assert ran.encode_objects([launch])[launch.object_id]
 
 
 @pytest.mark.gpu
@@ -39,12 +39,12 @@ def test_kernels_that_inductor_wrote_have_their_objects() -> None:
     """On a device, every Triton kernel of a compiled function is known in its graph, whoever launches it."""
     x, ran, stream = torch.randn(515, 1030, device="cuda"), RanCode(), torch.cuda.Stream()
     compiled = torch.compile(lambda x: torch.softmax(x.transpose(0, 1) * 2, dim=-1), dynamic=False)
-    with torch.cuda.stream(stream), recording(ran):
+    with torch.cuda.stream(stream), record_code(ran):
         compiled(x)
     torch.cuda.synchronize()
-    graph, _ = capture(lambda: compiled(x), 1, stream)
-    content = graph_nodes.content(graph)
-    launches = ran.identified(content.launches, content.functions)
+    graph, _ = capture_graph(lambda: compiled(x), 1, stream)
+    content = graph_nodes.read_graph_content(graph)
+    launches = ran.identify_launches(content.launches, content.functions)
     written = [launch for launch in launches if launch.name.startswith("triton_")]
     assert written
-    assert all(launch.object_id for launch in written), ran.config(launches)
+    assert all(launch.object_id for launch in written), ran.build_unknown_entry(launches)

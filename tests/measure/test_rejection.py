@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_attnperf.measure.rejection import BuildLog, CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
 
 pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]
@@ -64,7 +64,7 @@ def test_the_installed_triton_has_the_hook() -> None:
     before = knobs.runtime.jit_cache_hook
     with CompileWatch() as watch:
         assert knobs.runtime.jit_cache_hook(fn=SimpleNamespace(name="add")) is None
-        assert watch.described == "1 x Triton kernel add"
+        assert watch.description == "1 x Triton kernel add"
     assert knobs.runtime.jit_cache_hook is before
 
 
@@ -117,7 +117,7 @@ def test_tuning_by_triton_is_counted(triton_tuner: Callable[..., Any]) -> None:
         again = watch.count
         tuner.run(x, 1024)
         assert (tuned - before, again - tuned, watch.count - again) == (2, 0, 2)
-        assert watch.described == "4 x configuration of the autotuned kernel tuned"
+        assert watch.description == "4 x configuration of the autotuned kernel tuned"
     assert type(tuner)._bench is bench
 
 
@@ -149,7 +149,7 @@ def test_tuning_by_inductor_is_counted(inductor_tuner: type[Any]) -> None:
         tuned = watch.count
         tuner.run()
         assert (tuned - before, watch.count - tuned) == (4, 0)
-        assert watch.described == "4 x configuration of Inductor's kernel triton_poi_fused_0"
+        assert watch.description == "4 x configuration of Inductor's kernel triton_poi_fused_0"
 
 
 def test_a_build_by_aiter_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_build_by_aiter_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiter.jit.core", core)
     with CompileWatch() as watch:
         assert core.build_module("mha_fwd", []) == "mha_fwd.so"
-        assert watch.described == "1 x build of aiter's mha_fwd"
+        assert watch.description == "1 x build of aiter's mha_fwd"
 
 
 def test_what_cannot_be_named_is_counted(inductor_tuner: type[Any]) -> None:
@@ -168,7 +168,7 @@ def test_what_cannot_be_named_is_counted(inductor_tuner: type[Any]) -> None:
     del tuner.kernel_hash
     with CompileWatch() as watch:
         tuner.run()
-        assert watch.described == "4 x kernel that cannot be named"
+        assert watch.description == "4 x kernel that cannot be named"
 
 
 def test_only_the_most_frequent_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_only_the_most_frequent_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     with CompileWatch() as watch:
         for number in range(8):
             runtime.jit_cache_hook(fn=SimpleNamespace(name=f"kernel_{number}"))
-        assert watch.described.endswith("1 x Triton kernel kernel_5, 2 more")
+        assert watch.description.endswith("1 x Triton kernel kernel_5, 2 more")
 
 
 def _aiter_says(*lines: str) -> None:
@@ -212,14 +212,14 @@ def test_what_aiter_logs_of_builds_is_counted(line: str, said: str) -> None:
         before = watch.count
         _aiter_says(line)
         assert watch.count - before == 1
-        assert watch.described == f"1 x {said}"
+        assert watch.description == f"1 x {said}"
 
 
 def test_other_lines_of_aiter_are_not_builds(aiter_logger: logging.Logger) -> None:
     """Its remarks on tuning files and on imports in general do not reject a sample."""
     with CompileWatch() as watch:
         _aiter_says("shape M:1 not found tuned config", "path 1: /x (not exist)", "flydsl: import failed", "build done")
-        assert watch.described == ""
+        assert watch.description == ""
 
 
 @pytest.mark.parametrize("how", ["level", "disabled", "propagate"])
@@ -235,7 +235,7 @@ def test_a_silenced_logger_is_heard_and_stays_silent(aiter_logger: logging.Logge
     before = (aiter_logger.level, aiter_logger.disabled, aiter_logger.propagate, list(aiter_logger.handlers))
     with CompileWatch() as watch:
         _aiter_says("start build [mha_fwd] under /x")
-        assert watch.described == "1 x 'start build mha_fwd' in aiter's log"
+        assert watch.description == "1 x 'start build mha_fwd' in aiter's log"
     assert (aiter_logger.level, aiter_logger.disabled, aiter_logger.propagate, aiter_logger.handlers) == before
     assert aiter_logger.filters == []
     assert heard == (["start build [mha_fwd] under /x"] if how == "propagate" else [])
@@ -267,7 +267,7 @@ def test_a_compile_by_aiters_ctypes_interfaces_is_counted(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "csrc.cpp_itfs.utils", utils)
     with CompileWatch() as watch:
         assert utils.compile_lib("int x;", "pa_1f2e") == "pa_1f2e"
-        assert watch.described == "1 x build of aiter's pa_1f2e"
+        assert watch.description == "1 x build of aiter's pa_1f2e"
 
 
 class _BuildingTimer:
@@ -298,6 +298,6 @@ class _BuildingTimer:
 def test_a_sample_with_a_build_is_rejected() -> None:
     """The block during which aiter built is measured again; its time is in no sample."""
     with CompileWatch() as watch:
-        samples = sample(_BuildingTimer(), StoppingRule(4, 4, 1e9), watch)
+        samples = sample_blocks(_BuildingTimer(), StoppingRule(4, 4, 1e9), watch)
     assert samples.block_us == (100.0, 101.0, 103.0, 104.0)
     assert samples.rejected_blocks == 1

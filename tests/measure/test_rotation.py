@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from pytest_attnperf.backends import Prepared, Tensors
-from pytest_attnperf.measure.rotation import Turning, rotate
+from pytest_attnperf.measure.rotation import Turning, measure_rotation
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo, NotProvenRightError
-from pytest_attnperf.session.plausibility import remembers
+from pytest_attnperf.session.plausibility import is_slower_rotated
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 SIZE = 128
@@ -118,7 +118,10 @@ def busy(others: int) -> Iterator[None]:
 def accused(name: str, tries: int) -> int:
     """In how many tries a tiny call seems to remember its results, by itself: two processes would have to."""
     call, inputs = tiny_calls()[name]
-    return sum(remembers(rotate(prepared(call, inputs), "cpu", block_us=2000.0, call_us=10.0)) for _ in range(tries))
+    return sum(
+        is_slower_rotated(measure_rotation(prepared(call, inputs), "cpu", block_us=2000.0, call_us=10.0))
+        for _ in range(tries)
+    )
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -139,28 +142,28 @@ def test_a_tiny_call_is_not_accused_in_twenty_tries(name: str, others: int) -> N
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_memory_of_any_input_shows(number: int) -> None:
     """All inputs change, whichever it looks at, and torch counts the change."""
-    rotation = rotate(prepared(remembering_one_input(number)), "cpu", block_us=2000.0, call_us=300.0)
-    assert remembers(rotation)
+    rotation = measure_rotation(prepared(remembering_one_input(number)), "cpu", block_us=2000.0, call_us=300.0)
+    assert is_slower_rotated(rotation)
 
 
 def test_nothing_changes_where_all_inputs_are_integers() -> None:
     """An index that changes may point anywhere; such a call is timed twice as it is."""
     call, inputs = torch.sort, (torch.randint(0, 100, (300,)),)
     own = Prepared(call, inputs, lambda new: new, lambda raw: {"out": raw[0]})
-    assert not remembers(rotate(own, "cpu", block_us=500.0, call_us=10.0))
+    assert not is_slower_rotated(measure_rotation(own, "cpu", block_us=500.0, call_us=10.0))
 
 
 def test_an_honest_call_takes_as_long_on_inputs_that_change() -> None:
     """On an idle machine the two agree; the limit leaves room for a busy one."""
-    rotation = rotate(prepared(work), "cpu", block_us=2000.0, call_us=300.0)
+    rotation = measure_rotation(prepared(work), "cpu", block_us=2000.0, call_us=300.0)
     assert rotation.turn_us > 0
     assert rotation.rotating_us < 3 * rotation.same_us
 
 
 def test_a_call_that_remembers_shows() -> None:
     """However many results it holds, change costs it the work that it saved on inputs that stay the same."""
-    rotation = rotate(prepared(remembering()), "cpu", block_us=2000.0, call_us=300.0)
-    assert remembers(rotation)
+    rotation = measure_rotation(prepared(remembering()), "cpu", block_us=2000.0, call_us=300.0)
+    assert is_slower_rotated(rotation)
 
 
 def remembering_at_home(*, honest: bool) -> Callable[..., torch.Tensor]:
@@ -186,7 +189,7 @@ def test_a_memory_for_the_timed_inputs_only_shows(honest: bool) -> None:
     """The inputs change where they were timed, not in copies; the same call without a memory is not accused."""
     own = prepared(remembering_at_home(honest=honest))
     own.run()
-    assert remembers(rotate(own, "cpu", block_us=2000.0, call_us=300.0)) == (not honest)
+    assert is_slower_rotated(measure_rotation(own, "cpu", block_us=2000.0, call_us=300.0)) == (not honest)
 
 
 @pytest.mark.parametrize(("dtype", "lanes"), [(torch.float32, 2), (torch.bfloat16, 4)], ids=str)
@@ -206,11 +209,11 @@ def test_no_elements_of_words_can_be_relied_on(dtype: torch.dtype, lanes: int) -
 def test_the_timed_inputs_are_left_as_they_were() -> None:
     """Also expanded ones: the case may be timed further."""
     own = prepared(work)
-    rotate(own, "cpu", block_us=200.0, call_us=100.0)
+    measure_rotation(own, "cpu", block_us=200.0, call_us=100.0)
     assert all(torch.equal(now, then) for now, then in zip(own.tensors, make_inputs(99), strict=True))
     wide = prepared(lambda x, w: x + w, (torch.randn(1, 64).expand(64, 64), torch.randn(64, 64)))
     before = [tensor.clone() for tensor in wide.tensors]
-    rotate(wide, "cpu", block_us=200.0, call_us=10.0)
+    measure_rotation(wide, "cpu", block_us=200.0, call_us=10.0)
     assert all(torch.equal(now, then) for now, then in zip(wide.tensors, before, strict=True))
 
 
@@ -222,10 +225,10 @@ def test_a_subject_rotates_only_what_was_proven() -> None:
     )
     subject.prepare()
     with pytest.raises(NotProvenRightError):
-        subject.rotated(500.0)
+        subject.measure_rotation(500.0)
     assert subject.check().right
-    subject.blocks(3, 500.0, 1e6)
-    rotation = subject.rotated(500.0)
+    subject.measure_blocks(3, 500.0, 1e6)
+    rotation = subject.measure_rotation(500.0)
     assert rotation.same_us > 0
     assert subject.finish().check.right
 
@@ -235,7 +238,7 @@ def test_a_graph_holds_the_rotation() -> None:
     """A captured graph changes its inputs in every replay, and an honest call takes as long."""
     inputs = tuple(tensor.cuda() for tensor in make_inputs(99))
     on_gpu = Prepared(work, inputs, lambda new: new, lambda raw: {"out": raw})
-    rotation = rotate(on_gpu, "cuda", block_us=100.0, call_us=50.0)
+    rotation = measure_rotation(on_gpu, "cuda", block_us=100.0, call_us=50.0)
     assert rotation.rotating_us < 2 * rotation.same_us
 
 
@@ -244,7 +247,7 @@ def test_every_dtype_can_be_rotated(dtype: torch.dtype) -> None:
     """Bits are changed, so that no dtype needs arithmetic; integers stay, and there is a time all the same."""
     inputs = tuple(tensor.to(dtype) for tensor in make_inputs(1))
     own = Prepared(lambda x, w: x.float() @ w.float(), inputs, lambda new: new, lambda raw: {"out": raw})
-    assert rotate(own, "cpu", block_us=200.0, call_us=100.0).same_us > 0
+    assert measure_rotation(own, "cpu", block_us=200.0, call_us=100.0).same_us > 0
 
 
 def drawn(dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.rejection import CompileWatch
-from pytest_attnperf.measure.sampling import sample
+from pytest_attnperf.measure.sampling import sample_blocks
 from pytest_attnperf.measure.stopping import StoppingRule
 from pytest_attnperf.measure.timers.base import Call
 from pytest_attnperf.measure.timers.host import HostTimer
@@ -58,7 +58,7 @@ def test_samples_carry_what_was_measured_in_order() -> None:
     """Blocks come back in measured order with calls, timer, cache state and note; batches are as long as allowed."""
     timer = ScriptedTimer(max_pairs=64)
     with CompileWatch() as watch:
-        samples = sample(timer, StoppingRule(3, 5, 1e9), watch)
+        samples = sample_blocks(timer, StoppingRule(3, 5, 1e9), watch)
     assert samples.block_us == (100.0, 101.0, 102.0, 103.0, 104.0)
     assert (samples.calls_per_block, samples.timer, samples.cache_state) == (10, "scripted", "hot")
     assert (samples.rejected_blocks, samples.note) == (0, "a note")
@@ -69,7 +69,7 @@ def test_the_budget_counts_whole_blocks() -> None:
     """What a block costs is its calls together, twice (measured and unmeasured), not its time per call."""
     timer = ScriptedTimer(max_pairs=1)
     with CompileWatch() as watch:
-        samples = sample(timer, StoppingRule(2, 30, budget_us=8100.0), watch)
+        samples = sample_blocks(timer, StoppingRule(2, 30, budget_us=8100.0), watch)
     assert len(samples.block_us) == 4
 
 
@@ -78,7 +78,7 @@ def test_blocks_that_compiled_are_measured_again() -> None:
     timer = ScriptedTimer(max_pairs=1, compiling=[True, False, True, True, True, False])
     with CompileWatch() as watch:
         timer.watch = watch
-        samples = sample(timer, StoppingRule(3, 3, 1e9), watch)
+        samples = sample_blocks(timer, StoppingRule(3, 3, 1e9), watch)
     assert samples.block_us == (101.0, 105.0, 106.0)
     assert samples.rejected_blocks == 4
 
@@ -88,7 +88,7 @@ def test_clocks_are_those_of_the_blocks_that_are_kept() -> None:
     timer = ScriptedTimer(max_pairs=2, compiling=[False, True], clocks=True)
     with CompileWatch() as watch:
         timer.watch = watch
-        samples = sample(timer, StoppingRule(4, 4, 1e9), watch)
+        samples = sample_blocks(timer, StoppingRule(4, 4, 1e9), watch)
     assert samples.block_us == (100.0, 101.0, 104.0, 105.0)
     assert samples.clock_mhz == (1000.0, 1010.0, 1040.0, 1050.0)
 
@@ -102,7 +102,7 @@ def test_clocks_are_those_of_the_blocks_that_are_kept() -> None:
             return numbers
 
     with CompileWatch() as watch:
-        assert sample(OnceWithout(max_pairs=1, clocks=True), StoppingRule(3, 3, 1e9), watch).clock_mhz == ()
+        assert sample_blocks(OnceWithout(max_pairs=1, clocks=True), StoppingRule(3, 3, 1e9), watch).clock_mhz == ()
 
 
 def test_compiling_in_every_sample_fails_the_case() -> None:
@@ -113,7 +113,7 @@ def test_compiling_in_every_sample_fails_the_case() -> None:
         with pytest.raises(
             CaseFailedError, match=r"recompiles in every sample: 4 .*\(4 x Triton kernel scripted\); .* in prep"
         ):
-            sample(timer, StoppingRule(3, 3, 1e9), watch)
+            sample_blocks(timer, StoppingRule(3, 3, 1e9), watch)
     assert len(timer.batches) == 4
 
 
@@ -132,7 +132,7 @@ def test_a_real_recompiling_call_is_rejected() -> None:
         torch._dynamo.config.patch(recompile_limit=100),
         pytest.raises(CaseFailedError, match="recompiles in every sample"),
     ):
-        sample(timer, StoppingRule(3, 3, 1e9), watch)
+        sample_blocks(timer, StoppingRule(3, 3, 1e9), watch)
 
 
 def test_the_collector_is_paused_and_restored() -> None:
@@ -140,6 +140,6 @@ def test_the_collector_is_paused_and_restored() -> None:
     timer = ScriptedTimer(max_pairs=1)
     assert gc.isenabled()
     with CompileWatch() as watch:
-        sample(timer, StoppingRule(1, 1, 1e9), watch)
+        sample_blocks(timer, StoppingRule(1, 1, 1e9), watch)
     assert timer.collector == {False}
     assert gc.isenabled()

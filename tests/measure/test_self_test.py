@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.measure import self_test
-from pytest_attnperf.measure.self_test import CASES, elsewhere, noise_samples
+from pytest_attnperf.measure.self_test import CASES, copy_call, noise_samples
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.records import Samples
 
@@ -25,7 +25,7 @@ def test_the_same_call_at_another_place() -> None:
     """Copies of a call's tensors hold the same values at other addresses."""
     torch = pytest.importorskip("torch")
     call = functools.partial(torch.add, torch.ones(3), torch.arange(3.0))
-    other = elsewhere(call)
+    other = copy_call(call)
     assert torch.equal(other(), call())
     assert all(a.data_ptr() != b.data_ptr() for a, b in zip(call.args, other.args, strict=True))
 
@@ -37,7 +37,7 @@ class PlacesTimer(GraphTimer):
         """Nothing is captured."""
         self.call_us, self._call = 100.0, [weakref.ref(tensor) for tensor in call.args]
 
-    def twin(self, call: Any) -> PlacesTimer:
+    def make_twin(self, call: Any) -> PlacesTimer:
         """Another, at the place of this call."""
         other = PlacesTimer()
         other.prepare(call, 0.0)
@@ -59,9 +59,9 @@ def test_places_in_memory_are_different_ones(monkeypatch: pytest.MonkeyPatch) ->
         timer.prepare(call, block_us)
         return timer
 
-    monkeypatch.setattr(self_test, "choose", choose)
-    monkeypatch.setattr(self_test.placements, "measure", measure)
-    self_test._samples(self_test.SOFTMAX, "cpu")
+    monkeypatch.setattr(self_test, "choose_timer", choose)
+    monkeypatch.setattr(self_test.placements, "measure_places", measure)
+    self_test._measure_samples(self_test.SOFTMAX, "cpu")
     assert len(set(seen)) == len(seen) == self_test.placements.MOST
 
 
@@ -73,9 +73,9 @@ def test_a_device_without_graphs_and_events_has_the_profiler(monkeypatch: pytest
             raise RuntimeError("HIP error: operation not supported\nadvice")
         return SimpleNamespace(name=asked)
 
-    monkeypatch.setattr(self_test, "choose", choose)
+    monkeypatch.setattr(self_test, "choose_timer", choose)
     monkeypatch.setattr(self_test, "warm_up", lambda *_: None)
-    timer, why = self_test._chosen("cuda", lambda: None)
+    timer, why = self_test._choose_working_timer("cuda", lambda: None)
     assert (timer.name, why) == ("profiler", "HIP error: operation not supported")
     with pytest.raises(RuntimeError, match="HIP error"):
-        self_test._chosen("cpu", lambda: None)
+        self_test._choose_working_timer("cpu", lambda: None)

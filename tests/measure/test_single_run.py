@@ -30,7 +30,7 @@ def counting(events: list[str]) -> Prepared:
 
 def test_a_check_leaves_the_inputs_in_place() -> None:
     """A right backend is found right, and what it is called on afterwards is what it was prepared with."""
-    single = SingleRun.here(BACKEND, WORKLOAD, on_gpu=False, interpreted=True)
+    single = SingleRun.make_here(BACKEND, WORKLOAD, on_gpu=False, interpreted=True)
     prepared = single.prepare()
     before = [tensor.clone() for tensor in prepared.tensors]
     assert single.check(prepared).right
@@ -42,7 +42,7 @@ def test_on_a_cpu_nothing_is_waited_for() -> None:
     events: list[str] = []
     case().repeat(counting(events), 1, 2)
     assert events == ["call"] * 3
-    assert case().launches(counting(events)) == ((), "on a CPU nothing is launched")
+    assert case().read_launches(counting(events)) == ((), "on a CPU nothing is launched")
 
 
 @pytest.mark.parametrize("has_nvtx", [True, False])
@@ -72,4 +72,4 @@ def test_a_call_that_cannot_be_captured_says_why(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(single_run, "side_stream", lambda: None)
     monkeypatch.setattr(single_run, "warm_up_for_capture", refused)
-    assert case("cuda").launches(counting([])) == ((), "the call synchronises with the host")
+    assert case("cuda").read_launches(counting([])) == ((), "the call synchronises with the host")

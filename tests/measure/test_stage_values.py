@@ -7,7 +7,7 @@ import torch
 
 from pytest_attnperf.backends import Pipeline, Stage, Values
 from pytest_attnperf.measure.cold_cache import ColdSize
-from pytest_attnperf.measure.stages import Kept, cold_copies, keep
+from pytest_attnperf.measure.stages import KeptStage, cold_copies, run_stages
 
 Run = Callable[[Values], Values]
 
@@ -22,9 +22,9 @@ def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.arange(256.0).reshape(16, 16), torch.eye(16)
 
 
-def kept_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> Kept:
+def kept_of(run: Run, inputs: tuple[torch.Tensor, ...]) -> KeptStage:
     """A stage behind one that has made y."""
-    stages, _ = keep(pipeline(lambda v: {"y": v["x"] * 2, "rows": v["w"][4:8]}, run), inputs)
+    stages, _ = run_stages(pipeline(lambda v: {"y": v["x"] * 2, "rows": v["w"][4:8]}, run), inputs)
     return stages[1]
 
 
@@ -32,7 +32,7 @@ def test_every_value_is_kept_as_its_stage_found_it() -> None:
     """A name that is replaced is what it was for the stage before, and a name that is freed is gone behind it."""
     stages = (Stage("a", lambda v: {"x": v["x"] + 1}), Stage("b", lambda v: {"out": v["x"] * 2}, ("x",)))
     x = torch.zeros(2)
-    kept, results = keep(Pipeline(("x",), (*stages, Stage("c", lambda v: {})), ("out",)), (x,))
+    kept, results = run_stages(Pipeline(("x",), (*stages, Stage("c", lambda v: {})), ("out",)), (x,))
     assert [one.before.get("x", x).tolist() for one in kept] == [[0, 0], [1, 1], [0, 0]]
     assert "x" not in kept[2].before
     assert results[0].tolist() == [2, 2]
@@ -42,7 +42,7 @@ def test_what_a_stage_gives_again_goes_where_later_stages_read() -> None:
     """Other values fill the memory of the first; a view of that memory is left alone."""
     kept = kept_of(lambda v: {"out": v["y"] + v["x"], "half": v["y"][:8]}, tensors())
     kept.before["x"].zero_()
-    kept.put(kept.run())
+    kept.store_values(kept.run())
     assert torch.equal(kept.gave["out"], kept.before["y"])
     assert kept.in_place
     assert not kept_of(lambda v: {"out": v["y"] + 1}, tensors()).in_place

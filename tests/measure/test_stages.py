@@ -94,7 +94,7 @@ def timed(call: Callable[..., Any]) -> TorchSubject:
     subject = TorchSubject(Piped(call), Product(), CPU, Seeds(timed_seed(Product()), check=1, final=2))
     subject.prepare()
     assert subject.check().right
-    subject.blocks(3, block_us=30.0, budget_us=1e9)
+    subject.measure_blocks(3, block_us=30.0, budget_us=1e9)
     return subject
 
 
@@ -107,7 +107,7 @@ def switched(stage: Stage, other: Callable[[Values], Values]) -> tuple[Stage, li
 def test_stages_and_the_call_are_told() -> None:
     """Every stage has its time, what it ran and what it allocated; so has the call, and what came before it."""
     subject = timed(HONEST)
-    found = subject.stages(600.0)
+    found = subject.measure_stages(600.0)
     assert [stage.name for stage in found.stages] == ["project", "split", "attention.join"]
     assert all(stage.median_us > 0 for stage in found.stages)
     assert [stage.allocations for stage in found.stages] == [1, 0, 2]
@@ -122,7 +122,7 @@ def test_stages_and_the_call_are_told() -> None:
 
 def test_a_call_without_stages_is_told_as_a_whole() -> None:
     """A fused backend has its time, build, first call and allocations, and no stages."""
-    found = timed(lambda x, w: ((x @ w).relu(),)).stages(600.0)
+    found = timed(lambda x, w: ((x @ w).relu(),)).measure_stages(600.0)
     assert (found.stages, found.sum_us, found.share) == ((), None, None)
     assert found.call_us > 0
     assert found.allocations == 2
@@ -133,10 +133,10 @@ def test_timed_inputs_are_in_place_again() -> None:
     seen: list[torch.Tensor] = []
     noting, on = switched(PROJECT, lambda v: (seen.append(v["x"].clone()), PROJECT.run(v))[1])
     subject = timed(replace(HONEST, stages=(noting, SPLIT, JOIN)))
-    subject.stages(600.0)
+    subject.measure_stages(600.0)
     assert torch.equal(subject._ready.tensors[0], Product().make_inputs(timed_seed(Product()), "cpu", planted=False)[0])
     on.append(True)
-    subject.blocks(3, block_us=30.0, budget_us=1e9)
+    subject.measure_blocks(3, block_us=30.0, budget_us=1e9)
     # One of the first blocks is a judged one, on other inputs.
     assert torch.equal(seen[-1], Product().make_inputs(timed_seed(Product()), "cpu", planted=False)[0])
 
@@ -155,14 +155,14 @@ def test_stages_that_give_something_else_are_refused() -> None:
     lie = Stage("attention.join", lambda v: {"out": torch.zeros(SIZE, SIZE)})
     subject = timed(Posing(("x", "w"), (PROJECT, SPLIT, lie), ("out",)))
     with pytest.raises(TimedWrongError, match="the call is right, its stages are not: stages one by one: 'out'"):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
     with pytest.raises(NotProvenRightError):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
 
 
 def test_an_honest_pose_passes() -> None:
     """The same pipeline with stages that give the call's result is measured."""
-    assert len(timed(Posing(("x", "w"), (PROJECT, SPLIT, JOIN), ("out",))).stages(600.0).stages) == 3
+    assert len(timed(Posing(("x", "w"), (PROJECT, SPLIT, JOIN), ("out",))).measure_stages(600.0).stages) == 3
 
 
 def test_replays_that_are_wrong_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,10 @@ def test_replays_that_are_wrong_are_not_timed(monkeypatch: pytest.MonkeyPatch) -
         return Ticking(lambda: {name: value * 0 for name, value in call().items()}, "", 1.0, [])
 
     with monkeypatch.context() as patch:
-        patch.setattr(stages, "choose", spoilt)
+        patch.setattr(stages, "choose_timer", spoilt)
         with pytest.raises(CaseFailedError, match="right when each stage runs once, and wrong when each is run again"):
-            subject.stages(600.0)
-    assert subject.stages(600.0).stages
+            subject.measure_stages(600.0)
+    assert subject.measure_stages(600.0).stages
     assert subject.finish().check.right
 
 
@@ -190,9 +190,9 @@ def test_a_stage_that_raises_leaves_the_case_as_it_was() -> None:
     subject = timed(replace(HONEST, stages=(PROJECT, SPLIT, join)))
     on.append(True)
     with pytest.raises(CaseFailedError, match=r"out of memory: the stages of test\.piped on product-f32"):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
     on.clear()
-    assert subject.stages(600.0).stages
+    assert subject.measure_stages(600.0).stages
     assert subject.finish().check.right
 
 
@@ -201,10 +201,10 @@ def test_a_time_comes_first() -> None:
     subject = TorchSubject(Piped(HONEST), Product(), CPU, Seeds(0, 1, 2))
     subject.prepare()
     with pytest.raises(NotProvenRightError):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
     subject.check()
     with pytest.raises(CaseFailedError, match=r"test\.piped on product-f32 is not ready for stages\(\): blocks\(\)"):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
 
 
 class Ticking:
@@ -241,10 +241,10 @@ class Gpu:
         self.asked: list[tuple[str, str]] = []
         monkeypatch.setattr(stages, "side_stream", lambda: None)
         monkeypatch.setattr(stages, "warm_up_for_capture", lambda call, stream: None)
-        monkeypatch.setattr(stages, "capture", lambda call, calls, stream: (call(), None))
-        monkeypatch.setattr(stages.graph_nodes, "content", self._content)
-        monkeypatch.setattr(stages, "choose", self._choose)
-        monkeypatch.setattr(stages, "allocations", lambda call, device: None)
+        monkeypatch.setattr(stages, "capture_graph", lambda call, calls, stream: (call(), None))
+        monkeypatch.setattr(stages.graph_nodes, "read_graph_content", self._content)
+        monkeypatch.setattr(stages, "choose_timer", self._choose)
+        monkeypatch.setattr(stages, "count_allocations", lambda call, device: None)
 
     def _content(self, gave: Any) -> GraphContent:
         names = gave if isinstance(gave, dict) else ()
@@ -269,7 +269,7 @@ class Gpu:
         whole: Any = Ticking(prepared.run, "whole", 25.0, self.order)
         made = Stages(prover, prepared, whole)
         try:
-            return made.time(600.0)
+            return made.time_stages(600.0)
         finally:
             made.close()
 
@@ -322,7 +322,7 @@ def test_a_stage_without_a_timer_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPa
     def refused(*arguments: Any) -> None:
         raise CaseFailedError("graph capture failed: it synchronises")
 
-    monkeypatch.setattr(stages, "choose", refused)
+    monkeypatch.setattr(stages, "choose_timer", refused)
     with pytest.raises(CaseFailedError, match=r"^stage 'project': graph capture failed: it synchronises"):
         gpu.time(HONEST, inputs())
 

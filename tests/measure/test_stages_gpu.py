@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_attnperf.backends import Backend, Outputs, Pipeline, Prepared, Stage, Tensors, Values
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure.inspection import OtherWorkError
 from pytest_attnperf.measure.proving import TimedWrongError
@@ -98,17 +98,17 @@ class Piped(Backend):
 def timed(call: Pipeline, workload: Rows | None = None) -> TorchSubject:
     """A case whose call has been proven and timed on the GPU."""
     problem = workload or Rows()
-    subject = TorchSubject(Piped(call), problem, describe_device("cuda"), Seeds(timed_seed(problem), 1, 2))
+    subject = TorchSubject(Piped(call), problem, identify_device("cuda"), Seeds(timed_seed(problem), 1, 2))
     subject.prepare()
     report = subject.check()
     assert report.right, report.problems
-    subject.blocks(12, block_us=600.0, budget_us=120_000.0)
+    subject.measure_blocks(12, block_us=600.0, budget_us=120_000.0)
     return subject
 
 
 def stages_of(subject: TorchSubject) -> Breakdown:
     """The breakdown; the case must be right behind it, too."""
-    found = subject.stages(600.0)
+    found = subject.measure_stages(600.0)
     final = subject.finish()
     assert final.check.right, final.check.problems
     return found
@@ -151,7 +151,7 @@ def test_stages_of_other_work_are_refused() -> None:
     """Stages that leave something out while the call is right fail the case."""
     lie = Stage("attention.output", lambda v: {"out": torch.zeros_like(v["weights"])})
     with pytest.raises(TimedWrongError, match="the call is right, its stages are not"):
-        timed(Posing(INPUTS, (PROJECT, SPLIT, SOFTMAX, lie), ("out",))).stages(600.0)
+        timed(Posing(INPUTS, (PROJECT, SPLIT, SOFTMAX, lie), ("out",))).measure_stages(600.0)
 
 
 def test_a_stage_through_the_host_is_named() -> None:
@@ -160,7 +160,7 @@ def test_a_stage_through_the_host_is_named() -> None:
     there = torch.zeros(64, dtype=torch.float16, device="cuda")
     crossing = Stage("rope", lambda v: {"table": there.copy_(host, non_blocking=True)})
     with pytest.raises(OtherWorkError, match="stage 'rope': the call copied 128 bytes between host and device"):
-        timed(Posing(INPUTS, (PROJECT, crossing, SPLIT, SOFTMAX, OUTPUT), ("out",))).stages(600.0)
+        timed(Posing(INPUTS, (PROJECT, crossing, SPLIT, SOFTMAX, OUTPUT), ("out",))).measure_stages(600.0)
 
 
 def test_a_stage_that_waits_for_the_gpu_is_not_timed() -> None:
@@ -175,5 +175,5 @@ def test_a_stage_that_waits_for_the_gpu_is_not_timed() -> None:
     with pytest.raises(
         CaseFailedError, match="stage 'project': graph capture failed: the call synchronises with the host"
     ):
-        subject.stages(600.0)
+        subject.measure_stages(600.0)
     assert subject.finish().check.right

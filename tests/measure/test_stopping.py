@@ -8,7 +8,7 @@ from pytest_attnperf.measure.stopping import StoppingRule
 def _blocks(rule: StoppingRule, block_us: float) -> int:
     """Blocks that a case of constant blocks gets."""
     blocks = 0
-    while not rule.finished:
+    while not rule.is_finished:
         for _ in range(rule.pairs_wanted):
             rule.add(block_us)
             blocks += 1
@@ -38,7 +38,7 @@ def test_first_batch_is_the_minimum() -> None:
     for _ in range(7):
         rule.add(1000.0)
     assert rule.pairs_wanted == 13
-    assert not rule.finished
+    assert not rule.is_finished
 
 
 def test_a_slow_start_is_not_extrapolated_over() -> None:
@@ -47,7 +47,7 @@ def test_a_slow_start_is_not_extrapolated_over() -> None:
     rule.add(100.0)
     rule.add(100.0)
     rule.add(4_900.0)
-    assert rule.finished
+    assert rule.is_finished
 
 
 def test_impossible_bounds_are_refused() -> None:

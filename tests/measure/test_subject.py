@@ -100,7 +100,7 @@ def _subject(backend: Backend, device: DeviceInfo = CPU, workload: Workload | No
 
 
 def _blocks(subject: TorchSubject, max_blocks: int = 3) -> Samples:
-    return subject.blocks(max_blocks, block_us=200.0, budget_us=1e9)
+    return subject.measure_blocks(max_blocks, block_us=200.0, budget_us=1e9)
 
 
 def test_a_proven_call_is_profiled_and_nothing_is_timed_after_it() -> None:
@@ -319,10 +319,10 @@ def test_a_case_on_a_gpu_is_replayed_and_judged_on_fresh_inputs() -> None:
     before = torch.cuda.memory_allocated()
     subject = _subject(Inline(_honest), GPU, Product(size=256))
     assert subject.check().right
-    samples = subject.blocks(30, 1000.0, 120_000.0)
+    samples = subject.measure_blocks(30, 1000.0, 120_000.0)
     assert (samples.timer, samples.note, samples.rejected_blocks) == ("graph", "", 0)
     assert 7 <= len(samples.block_us) <= 30
-    assert len(subject.blocks(1, 1000.0, 120_000.0).block_us) == 1
+    assert len(subject.measure_blocks(1, 1000.0, 120_000.0).block_us) == 1
     final = subject.finish()
     assert final.check.problems == ()
     assert final.peak_memory_bytes == 256 * 256 * 4
@@ -343,10 +343,10 @@ def test_a_replay_that_is_wrong_is_its_own_message() -> None:
     subject = _subject(Inline(_baked_scalar), GPU, Product(size=256))
     assert subject.check().right
     with pytest.raises(TimedWrongError, match="eager right, replay wrong: ") as caught:
-        subject.blocks(7, 1000.0, 120_000.0)
+        subject.measure_blocks(7, 1000.0, 120_000.0)
     assert not caught.value.report.right
     with pytest.raises(NotProvenRightError):
-        subject.blocks(7, 1000.0, 120_000.0)
+        subject.measure_blocks(7, 1000.0, 120_000.0)
 
 
 @pytest.mark.gpu
@@ -359,7 +359,7 @@ def test_a_call_that_cannot_be_captured_is_timed_by_events() -> None:
 
     subject = _subject(Inline(call), GPU, Product(size=256))
     assert subject.check().right
-    samples = subject.blocks(7, 200.0, 120_000.0)
+    samples = subject.measure_blocks(7, 200.0, 120_000.0)
     assert samples.timer == "event"
     assert samples.note.startswith("graph capture failed: the call synchronises with the host")
     final = subject.finish()
@@ -373,7 +373,7 @@ def test_a_replay_that_goes_wrong_later_is_caught_at_the_end() -> None:
     factor = torch.ones(1, device="cuda")
     subject = _subject(Inline(lambda x, w: (x @ w) * factor), GPU, Product(size=256))
     assert subject.check().right
-    subject.blocks(7, 1000.0, 120_000.0)
+    subject.measure_blocks(7, 1000.0, 120_000.0)
     factor.fill_(0.5)
     assert not subject.finish().check.right
 

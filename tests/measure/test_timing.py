@@ -73,7 +73,7 @@ def test_blocks_use_one_timer_for_one_length_and_name() -> None:
     subject = subject_of()
     timers = []
     for block_us, asked in ((200.0, "auto"), (200.0, "auto"), (2000.0, "auto"), (2000.0, "host")):
-        subject.blocks(1, block_us, 1e9, asked)
+        subject.measure_blocks(1, block_us, 1e9, asked)
         timers.append(subject._ready_timing.timer)
     assert timers[0] is timers[1]
     assert len({id(timer) for timer in timers}) == 3
@@ -83,8 +83,8 @@ def test_a_timer_that_cannot_be_used_leaves_the_case_proven() -> None:
     """The reason is told, and the rule's timer may still be used."""
     subject = subject_of()
     with pytest.raises(CaseFailedError, match="'graph' was asked for on 'cpu', but it needs a GPU"):
-        subject.blocks(1, 200.0, 1e9, "graph")
-    assert subject.blocks(1, 200.0, 1e9).timer == "host"
+        subject.measure_blocks(1, 200.0, 1e9, "graph")
+    assert subject.measure_blocks(1, 200.0, 1e9).timer == "host"
 
 
 def test_a_profiled_process_is_timed_by_the_profiler_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +92,9 @@ def test_a_profiled_process_is_timed_by_the_profiler_only(monkeypatch: pytest.Mo
     subject = subject_of()
     monkeypatch.setattr(trace, "_used", [True])
     with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
-        subject.blocks(1, 200.0, 1e9, "host")
+        subject.measure_blocks(1, 200.0, 1e9, "host")
     with pytest.raises(CaseFailedError, match="'profiler' was asked for on 'cpu'"):
-        subject.blocks(1, 200.0, 1e9, "profiler")
+        subject.measure_blocks(1, 200.0, 1e9, "profiler")
 
 
 def test_a_cold_case_on_a_cpu_goes_round_over_copies() -> None:
@@ -106,7 +106,7 @@ def test_a_cold_case_on_a_cpu_goes_round_over_copies() -> None:
         return x @ w
 
     subject = subject_of(call, "cold")
-    samples = subject.blocks(3, 100.0, 1e9)
+    samples = subject.measure_blocks(3, 100.0, 1e9)
     assert (samples.timer, samples.cache_state, samples.note) == ("host_cold", "cold", "a small cache")
     rounds = seen[-8:]
     assert rounds[:4] == rounds[4:]
@@ -122,7 +122,7 @@ def test_a_case_too_small_for_a_cold_cache_is_refused(monkeypatch: pytest.Monkey
     subject = subject_of(cache_state="cold")
     monkeypatch.setattr(timing, "cold_size", lambda device: ColdSize(1 << 30))
     with pytest.raises(CaseFailedError, match=r"^test\.product on adhoc-product is too small to be timed cold: "):
-        subject.blocks(3, 100.0, 1e9)
+        subject.measure_blocks(3, 100.0, 1e9)
 
 
 def test_no_memory_for_copies_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_no_memory_for_copies_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(timing, "make_copies", no_memory)
     with pytest.raises(CaseFailedError, match=r"out of memory: test\.product on adhoc-product: cannot hold") as caught:
-        subject.blocks(3, 100.0, 1e9)
+        subject.measure_blocks(3, 100.0, 1e9)
     assert caught.value.out_of_memory
     with pytest.raises(CaseFailedError, match="is not prepared"):
         subject.finish()
@@ -143,7 +143,7 @@ def test_no_memory_for_copies_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) 
 def test_a_hot_case_is_measured_at_several_places(eager_gpu: EagerGpu) -> None:
     """Every place is proven on inputs of its own, timed on the workload's, and left; clocks come with the blocks."""
     subject = subject_of()
-    samples = subject.blocks(30, 600.0, 1e9)
+    samples = subject.measure_blocks(30, 600.0, 1e9)
     assert (samples.placements, len(samples.block_us)) == (15, 90)
     assert samples.block_us[::6] == tuple(100.0 + place for place in range(15))
     assert samples.clock_mhz == (1900.0,) * 90
@@ -157,11 +157,11 @@ def test_a_wrong_replay_is_its_own_message(eager_gpu: EagerGpu) -> None:
     eager_gpu.spoil = lambda place, right: torch.full_like(right, float("nan"))
     subject = subject_of()
     with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong: replay: ") as caught:
-        subject.blocks(3, 200.0, 1e9)
+        subject.measure_blocks(3, 200.0, 1e9)
     assert not caught.value.report.right
     assert [timer.closed for timer in eager_gpu.timers] == [True]
     with pytest.raises(NotProvenRightError):
-        subject.blocks(3, 200.0, 1e9)
+        subject.measure_blocks(3, 200.0, 1e9)
 
 
 def test_a_replay_that_is_wrong_at_another_place_only_is_caught(eager_gpu: EagerGpu) -> None:
@@ -169,16 +169,16 @@ def test_a_replay_that_is_wrong_at_another_place_only_is_caught(eager_gpu: Eager
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == 2 else right
     subject = subject_of()
     with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong"):
-        subject.blocks(30, 200.0, 1e9)
+        subject.measure_blocks(30, 200.0, 1e9)
     assert all(timer.closed for timer in eager_gpu.timers[1:])
     with pytest.raises(NotProvenRightError):
-        subject.blocks(30, 200.0, 1e9)
+        subject.measure_blocks(30, 200.0, 1e9)
 
 
 def test_the_last_replay_goes_through_the_timer(eager_gpu: EagerGpu) -> None:
     """What is judged at the end is the very thing that was timed, not another eager call."""
     subject = subject_of()
-    subject.blocks(3, 200.0, 1e9)
+    subject.measure_blocks(3, 200.0, 1e9)
     assert subject._prover.cost.parts["call"] > 0
     eager_gpu.spoil = lambda place, right: right * 0.5
     final = subject.finish()
@@ -194,11 +194,11 @@ def test_a_cold_case_is_replayed_in_rounds(eager_gpu: EagerGpu, monkeypatch: pyt
     monkeypatch.setattr(timing.time, "sleep", rests.append)
     subject = subject_of(cache_state="cold")
     rests.clear()  # a check rests, too
-    samples = subject.blocks(30, 200.0, 1e9)
+    samples = subject.measure_blocks(30, 200.0, 1e9)
     assert (samples.timer, samples.cache_state, samples.placements) == ("graph_cold", "cold", 1)
     assert (samples.calls_per_block, len(samples.block_us)) == (4, timing.COLD_BLOCKS_MOST)
     assert rests == [0.1]
-    assert len(subject.blocks(30, 200.0, 1.0).block_us) == MIN_BLOCKS
+    assert len(subject.measure_blocks(30, 200.0, 1.0).block_us) == MIN_BLOCKS
     inputs = [other.tensors for other in (*subject._ready_timing._copies.others, subject._ready)]
     assert all(all(map(torch.equal, held, timed_inputs(subject))) for held in inputs)
     alive = [weakref.ref(tensor) for held in inputs for tensor in held]
@@ -214,7 +214,7 @@ def test_both_ends_of_a_round_are_judged(eager_gpu: EagerGpu, end: int) -> None:
     eager_gpu.spoil = lambda place, right: right * 1.01 if place == end else right
     subject = subject_of(cache_state="cold")
     with pytest.raises(TimedWrongError, match=r"^eager right, replay wrong"):
-        subject.blocks(3, 200.0, 1e9)
+        subject.measure_blocks(3, 200.0, 1e9)
     assert subject._ready_timing._copies.others == ()
 
 
@@ -222,13 +222,13 @@ def test_a_backend_may_write_every_result_to_one_buffer(eager_gpu: EagerGpu) -> 
     """The last call of a round then overwrites the first one's result, which is right all the same."""
     buffer = torch.empty(SIZE, SIZE)
     subject = subject_of(lambda x, w: torch.matmul(x, w, out=buffer), "cold")
-    assert subject.blocks(3, 200.0, 1e9).timer == "graph_cold"
+    assert subject.measure_blocks(3, 200.0, 1e9).timer == "graph_cold"
     assert subject.finish().check.right
 
 
 def _gpu_blocks(cache_state: str, asked: str = "auto") -> tuple[TorchSubject, Samples]:
     subject = subject_of(cache_state=cache_state, device=GPU, size=1024)
-    return subject, subject.blocks(30, 600.0, 120_000.0, asked)
+    return subject, subject.measure_blocks(30, 600.0, 120_000.0, asked)
 
 
 @pytest.mark.gpu
@@ -256,7 +256,7 @@ def test_a_cold_case_that_cannot_be_captured_is_not_timed() -> None:
 
     subject = subject_of(call, "cold", GPU, 256)
     with pytest.raises(CaseFailedError, match=r"synchronises with the host.*'graph_cold' timer only"):
-        subject.blocks(7, 200.0, 120_000.0)
+        subject.measure_blocks(7, 200.0, 120_000.0)
 
 
 @pytest.mark.gpu
@@ -264,9 +264,9 @@ def test_a_case_on_a_gpu_is_timed_by_the_profiler() -> None:
     """Kernel time, and the process is spent for every other timer; rotated inputs are timed all the same."""
     subject, samples = _gpu_blocks("hot", "profiler")
     assert samples.timer == "profiler"
-    assert subject.rotated(600.0).same_us > 0
+    assert subject.measure_rotation(600.0).same_us > 0
     with pytest.raises(NotProvenRightError, match="a profiler has been used"):
-        subject.blocks(7, 600.0, 120_000.0)
+        subject.measure_blocks(7, 600.0, 120_000.0)
     final = subject.finish()
     assert final.check.problems == ()
     assert final.spent
@@ -306,11 +306,11 @@ def checked(kernel: Kernel) -> Iterator[TorchSubject]:
 def timed(subject: TorchSubject, how: str) -> None:
     """Time it alone, or in turns with another."""
     if how == "blocks":
-        subject.blocks(7, 200.0, 1e9)
+        subject.measure_blocks(7, 200.0, 1e9)
         return
-    subject.turns(200.0)
+    subject.prepare_turns(200.0)
     for _ in range(4):
-        subject.turn(0)
+        subject.measure_turn(0)
 
 
 @pytest.mark.parametrize("how", ["blocks", "turns"])
@@ -332,7 +332,7 @@ def test_what_gives_an_old_result_in_a_block_is_incorrect(how: str) -> None:
             timed(subject, how)
         assert raised.value.report.problems[0].startswith(f"{INSIDE}: 'out' is off by")
         with pytest.raises(NotProvenRightError):
-            subject.blocks(7, 200.0, 1e9)
+            subject.measure_blocks(7, 200.0, 1e9)
 
 
 @pytest.mark.parametrize("how", ["blocks", "turns"])

@@ -13,7 +13,7 @@ from pytest_attnperf.measure import torch_settings
 from pytest_attnperf.measure.seeds import Seeds
 from pytest_attnperf.measure.subject import TorchSubject
 from pytest_attnperf.records import DeviceInfo
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import summarise_process
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
 
 CPU = DeviceInfo("cpu", "cpu-x86_64", "test")
@@ -23,7 +23,7 @@ CPU = DeviceInfo("cpu", "cpu-x86_64", "test")
 def put_back() -> Any:
     """Whatever a test sets is as before."""
     torch_settings.threads_at_start()
-    with left_behind.watching([], "cpu"):
+    with left_behind.watch_settings([], "cpu"):
         yield
 
 
@@ -45,10 +45,10 @@ def set_deterministic() -> None:
 )
 def test_what_is_no_default_is_said(change: Callable[[], Any], words: str) -> None:
     """By a name of ours; nothing is said of the others, and putting it back is the default again."""
-    assert torch_settings.in_words() == torch_settings.DEFAULTS
+    assert torch_settings.describe_torch_settings() == torch_settings.DEFAULTS
     change()
-    assert torch_settings.in_words().startswith(words)
-    assert ", " not in torch_settings.in_words()
+    assert torch_settings.describe_torch_settings().startswith(words)
+    assert ", " not in torch_settings.describe_torch_settings()
 
 
 def test_a_precision_under_its_new_name_is_said_alike() -> None:
@@ -57,7 +57,7 @@ def test_a_precision_under_its_new_name_is_said_alike() -> None:
     if not hasattr(matmul, "fp32_precision"):
         pytest.skip("this torch has the old name only")
     matmul.fp32_precision = "tf32"
-    assert torch_settings.in_words() == "fp32 products high"
+    assert torch_settings.describe_torch_settings() == "fp32 products high"
 
 
 def test_times_know_the_settings_that_they_were_taken_with() -> None:
@@ -69,7 +69,7 @@ def test_times_know_the_settings_that_they_were_taken_with() -> None:
     )  # fmt: skip
     subject.prepare()
     assert subject.check().right
-    samples = subject.blocks(3, 100.0, 5_000.0)
+    samples = subject.measure_blocks(3, 100.0, 5_000.0)
     assert samples.settings == "fp32 products high"
-    assert summarise(samples).settings == "fp32 products high"
-    assert subject.turns(100.0).settings == "fp32 products high"
+    assert summarise_process(samples).settings == "fp32 products high"
+    assert subject.prepare_turns(100.0).settings == "fp32 products high"

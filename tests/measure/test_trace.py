@@ -25,14 +25,14 @@ MARKER = kernel("fill", 1.0)
 
 def test_kernels_carry_their_launch() -> None:
     """Grid, block and shared memory come with the name; the marker's own launch is left out."""
-    seen = trace.trace_of([kernel("flash", 2.0), MARKER, {"cat": "cpu_op", "name": "aten::bmm", "ts": 0.5}])
+    seen = trace.make_trace([kernel("flash", 2.0), MARKER, {"cat": "cpu_op", "name": "aten::bmm", "ts": 0.5}])
     assert seen.launches == (Launch("flash", "kernel", (8, 4, 1), (128, 1, 1), 1024),)
     assert (seen.operators, seen.other_streams, seen.on_gpu) == (frozenset({"aten::bmm"}), (), True)
 
 
 def test_the_marker_tells_the_stream() -> None:
     """The earliest kernel is ours: whatever runs on another stream than it is somebody else's."""
-    seen = trace.trace_of([kernel("ours", 3.0), kernel("theirs", 2.0, stream=21), MARKER])
+    seen = trace.make_trace([kernel("ours", 3.0), kernel("theirs", 2.0, stream=21), MARKER])
     assert [launch.name for launch in seen.other_streams] == ["theirs"]
     assert [launch.name for launch in seen.launches] == ["ours", "theirs"]
 
@@ -46,7 +46,7 @@ def test_copies_and_sets_carry_their_bytes() -> None:
         "args": {"bytes": 64, "stream": 7},
     }
     fill = {"cat": "gpu_memset", "name": "Memset (Device)", "ts": 3, "args": {"bytes": 4, "stream": 7}}
-    assert [(one.kind, one.grid) for one in trace.trace_of([MARKER, copy, fill]).launches] == [
+    assert [(one.kind, one.grid) for one in trace.make_trace([MARKER, copy, fill]).launches] == [
         ("copy", (64,)),
         ("set", (4,)),
     ]
@@ -54,8 +54,8 @@ def test_copies_and_sets_carry_their_bytes() -> None:
 
 def test_a_call_that_runs_nothing_has_an_empty_trace() -> None:
     """Neither is an empty list of events an error."""
-    assert trace.trace_of([MARKER]).launches == ()
-    assert trace.trace_of([]).launches == ()
+    assert trace.make_trace([MARKER]).launches == ()
+    assert trace.make_trace([]).launches == ()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_operators_tell_torchs_backends_apart(backend: SDPBackend, operator: str
         with sdpa_kernel([backend]):
             return scaled_dot_product_attention(q, q, q)
 
-    seen = trace.operators(call)
+    seen = trace.record_operators(call)
     assert seen.operators is not None
     assert operator in seen.operators
     assert operator in {launch.name for launch in seen.launches}
@@ -83,7 +83,7 @@ def test_operators_tell_torchs_backends_apart(backend: SDPBackend, operator: str
 def test_views_and_allocations_are_not_work() -> None:
     """They differ between torch versions without anything running differently."""
     q = torch.randn(4, 6)
-    seen = trace.operators(lambda: (q.view(6, 4).t().neg(), torch.empty(3)))
+    seen = trace.record_operators(lambda: (q.view(6, 4).t().neg(), torch.empty(3)))
     assert [(launch.name, launch.kind, launch.calls) for launch in seen.launches] == [("aten::neg", "operator", 1.0)]
     assert seen.operators is not None
     assert {"aten::view", "aten::t", "aten::empty"} <= seen.operators
@@ -91,9 +91,9 @@ def test_views_and_allocations_are_not_work() -> None:
 
 def test_looking_at_operators_spends_nothing() -> None:
     """Only the profiler that leaves its library behind forbids timing."""
-    before = trace.spent()
-    trace.operators(lambda: torch.ones(2) + 1)
-    assert trace.spent() == before
+    before = trace.was_profiler_used()
+    trace.record_operators(lambda: torch.ones(2) + 1)
+    assert trace.was_profiler_used() == before
 
 
 @pytest.mark.parametrize("field", ["self_device_time_total", "self_cuda_time_total"])
@@ -122,12 +122,12 @@ def test_a_gpu_shows_kernels_copies_and_streams(monkeypatch: pytest.MonkeyPatch)
         with torch.cuda.stream(side):
             return q @ q
 
-    plain, aside = trace.gpu_work(lambda: q @ q), trace.gpu_work(on_side)
-    assert trace.spent()
+    plain, aside = trace.record_gpu_work(lambda: q @ q), trace.record_gpu_work(on_side)
+    assert trace.was_profiler_used()
     assert [one.kind for one in plain.launches] == ["kernel"]
     assert plain.launches[0].grid
     assert plain.other_streams == ()
     assert aside.other_streams == aside.launches
-    crossed = trace.gpu_work(lambda: q.cpu().cuda())
+    crossed = trace.record_gpu_work(lambda: q.cpu().cuda())
     assert {one.kind for one in crossed.launches} == {"copy"}
     assert sum(one.grid[0] for one in crossed.launches) == 2 * 64 * 64 * 4

@@ -12,17 +12,17 @@ import pytest
 from pytest_attnperf.errors import BaselineError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.plugin import ending
-from pytest_attnperf.plugin.ending import only_on_base, quarantined_anew, renamed_unseen
+from pytest_attnperf.plugin.ending import find_new_quarantines, find_only_on_base, note_unseen_renames
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.case_records import loosened
+from pytest_attnperf.session.case_records import note_loosened
 from pytest_attnperf.testing.project import WORKLOAD
 from pytest_attnperf.testing.sample_runs import sample_run
 
 LOOSENED = "policy loosened since the baseline:"
 
-STORED = Policy().record()
-HELD = Policy(quarantine="#7", quarantine_until="2026-12-01").record()
+STORED = Policy().to_record()
+HELD = Policy(quarantine="#7", quarantine_until="2026-12-01").to_record()
 UNREADABLE = BaselineError("prefill.json is cut off")
 
 
@@ -52,9 +52,11 @@ def test_a_case_that_is_quarantined_and_not_comparable_is_found(found: object, s
     run = sample_run(1, verdicts=[Verdict.INCOMPARABLE])
     (case,) = run.cases
     held = replace(case, policy=HELD, quarantined="#7 until 2026-12-01")
-    assert quarantined_anew(replace(run, cases=(held,)), store_of(found)) == [f"{case.key}: {text}" for text in said]
-    noted = replace(held, notes=(loosened("quarantined until 2026-12-01: #7"),))
-    assert quarantined_anew(replace(run, cases=(noted, case)), store_of(found)) == []
+    assert find_new_quarantines(replace(run, cases=(held,)), store_of(found)) == [
+        f"{case.key}: {text}" for text in said
+    ]
+    noted = replace(held, notes=(note_loosened("quarantined until 2026-12-01: #7"),))
+    assert find_new_quarantines(replace(run, cases=(noted, case)), store_of(found)) == []
 
 
 KEY = CaseKey("prefill", "fake.a", "w")
@@ -72,15 +74,15 @@ def test_what_has_gone_is_asked_of_whole_runs(unfiltered: bool, monkeypatch: pyt
         "suites/test_old.py exists on base side and not here: its cases were removed or renamed",
         f"{KEY} exists on base side and not here: it was removed or renamed",
     )
-    assert only_on_base(CONFIG, AGAINST, {}) == (gone if unfiltered else ())
-    assert only_on_base(CONFIG, None, {}) == ()
-    assert bool(renamed_unseen(CONFIG, AGAINST, [NEW])) is not unfiltered
-    assert renamed_unseen(CONFIG, AGAINST, []) == ()
+    assert find_only_on_base(CONFIG, AGAINST, {}) == (gone if unfiltered else ())
+    assert find_only_on_base(CONFIG, None, {}) == ()
+    assert bool(note_unseen_renames(CONFIG, AGAINST, [NEW])) is not unfiltered
+    assert note_unseen_renames(CONFIG, AGAINST, []) == ()
 
 
 def test_xdist_sees_no_base_side() -> None:
     """Where its workers ran the cases, their controller cannot say what has gone, and says that."""
-    (note,) = renamed_unseen(CONFIG, None, [NEW])
+    (note,) = note_unseen_renames(CONFIG, None, [NEW])
     assert note.startswith("whether a new case is an old one renamed was not looked at, because workers of xdist")
 
 
@@ -91,5 +93,5 @@ def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatc
     against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
     monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
-    (finding,) = ending.only_on_base(config, against, {})
+    (finding,) = ending.find_only_on_base(config, against, {})
     assert finding == f"{gone} exists on base side and not here: it was removed or renamed"

@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from pytest_attnperf.reports.files.json_results import decode
-from pytest_attnperf.reports.files.junit_xml import junit
-from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.files.junit_xml import render_junit
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 
 Told: TypeAlias = tuple[str, dict[str, str]]
@@ -52,7 +52,7 @@ def told(root: Element) -> dict[tuple[str, str], Told]:
 def from_results(project: FakeProject) -> Element:
     """The file that `attnperf report --junit` makes."""
     path = project.path / ".attnperf" / "results.json"
-    return ElementTree.fromstring(junit(of_one(decode(path.read_bytes(), str(path)))))
+    return ElementTree.fromstring(render_junit(join_single(decode(path.read_bytes(), str(path)))))
 
 
 def test_both_files_say_the_same(with_slower: FakeProject) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.plugin import keys
-from pytest_attnperf.plugin.keys import next_case
+from pytest_attnperf.plugin.keys import find_next_case
 from pytest_attnperf.records import CaseKey
 
 
@@ -33,7 +33,7 @@ def items_of(*keys: str | None) -> list[Any]:
 
 def behind(items: list[Any], index: int) -> str | None:
     """The workload of the case that is said to come next."""
-    key = next_case(items, items[index])
+    key = find_next_case(items, items[index])
     return None if key is None else key.workload
 
 
@@ -47,7 +47,7 @@ def test_every_item_is_asked_for_its_key_once(asked: list[Any]) -> None:
     """A run of many cases asks for the one behind each, and does not go through all of them every time."""
     items = items_of(*map(str, range(100)))
     for item in items:
-        next_case(items, item)
+        find_next_case(items, item)
     assert len(asked) == 100
 
 

@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from pytest_attnperf.plugin.launching import KEPT_RUNS, _forget_old
+from pytest_attnperf.plugin.launching import KEPT_RUNS, _remove_old_logs
 from pytest_attnperf.testing.project import FakeProject
 
 NO_PROCESS = 4_194_305
@@ -14,7 +14,7 @@ def test_old_logs_go_and_those_of_running_sessions_stay(tmp_path: Path) -> None:
     ended = [tmp_path / f"20200101-00000{index}-{NO_PROCESS}" for index in range(KEPT_RUNS + 2)]
     for folder in (running, *ended):
         folder.mkdir()
-    _forget_old(tmp_path)
+    _remove_old_logs(tmp_path)
     assert running.is_dir()
     assert sorted(path for path in tmp_path.iterdir() if path != running) == ended[2:]
 

@@ -8,12 +8,12 @@ import pytest
 
 from kernels.native.rope import BACKENDS
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.own_pytest import no_xdist, visit
+from pytest_attnperf.plugin.own_pytest import no_xdist, visit_project
 
 PROGRAM = """
 import sys
 from pytest_attnperf.errors import AttnperfError, UsageError
-from pytest_attnperf.plugin.own_pytest import visit
+from pytest_attnperf.plugin.own_pytest import visit_project
 
 def work(registered):
     print([backend.name for backend in registered.backends])
@@ -22,7 +22,7 @@ def work(registered):
     return 7
 
 try:
-    print(visit(work))
+    print(visit_project(work))
 except AttnperfError as error:
     print("raised:", error)
 """
@@ -63,7 +63,7 @@ def test_a_project_that_cannot_be_loaded(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """A suite that does not exist is named before pytest is started."""
     with pytest.raises(UsageError, match=r"none does not exist; run this in the project's folder"):
-        visit(lambda registered: 0, str(tmp_path / "none"))
+        visit_project(lambda registered: 0, str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(("without_plugins", "option"), [("", ("-n0",)), ("1", ())])

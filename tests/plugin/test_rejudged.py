@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
-from pytest_attnperf.cli.commands.gate import failures, read_results
-from pytest_attnperf.reports.run.joined import join
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge, rejudge_all
+from pytest_attnperf.cli.commands.gate import list_failures, read_results
+from pytest_attnperf.reports.run.joined import join_runs
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_all, rejudge_run
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject, full_results
 
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -57,7 +57,7 @@ def test_every_verdict_is_judged_to_what_it_was(measured: FakeProject) -> None:
     store = BaselineStore(measured.path / "baselines")
     ((_, run),) = read_results([path], 10**7)
     assert {case.key.backend: case.verdict.value for case in run.cases} == VERDICTS
-    again = rejudge(run, store, RejudgeSettings())
+    again = rejudge_run(run, store, RejudgeSettings())
     assert [case.verdict for case in again.cases] == [case.verdict for case in run.cases]
     assert [case.fails for case in again.cases] == [case.fails for case in run.cases]
     assert [case.ratio for case in again.cases] == [case.ratio for case in run.cases]
@@ -72,7 +72,7 @@ def test_every_verdict_is_judged_to_what_it_was(measured: FakeProject) -> None:
         **VERDICTS,
         "fake.gone": "ERROR",
     }
-    assert failures(join(judged), strict=False) == ["1 incorrect, 1 error, 1 slower"]
+    assert list_failures(join_runs(judged), strict=False) == ["1 incorrect, 1 error, 1 slower"]
 
 
 KERNEL = {"name": "attention", "isa_hash": "a" * 40}
@@ -100,7 +100,7 @@ def test_excuses_are_judged_anew(excused: FakeProject) -> None:
         "fake.moved": "MOVED",
         "fake.drift": "DRIFT",
     }
-    again = rejudge(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
+    again = rejudge_run(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
     assert [case.verdict for case in again.cases] == [case.verdict for case in run.cases]
     assert [case.summary for case in again.cases] == [case.summary for case in run.cases]
     assert (again.gated, any(case.fails for case in again.cases)) == (2, False)
@@ -117,6 +117,6 @@ def test_an_excuse_without_its_evidence_is_slower(excused: FakeProject, forged: 
         case.update(forged)
     path.write_text(json.dumps(content))
     ((_, run),) = read_results([path], 10**7)
-    again = rejudge(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
+    again = rejudge_run(run, BaselineStore(excused.path / "baselines"), RejudgeSettings())
     assert {case.verdict.value for case in again.cases} == {"SLOWER"}
     assert all(case.fails for case in again.cases)

@@ -23,7 +23,7 @@ from pytest_attnperf.plugin.report_inputs import (
 from pytest_attnperf.records import DeviceInfo, Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
-from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.reports.run.overview import STORED
 from pytest_attnperf.testing.project import FakeProject, full_results
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -107,12 +107,12 @@ def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_ceilings_are_of_the_very_device(tmp_path: Path) -> None:
     """A calibrated device brings measured ceilings and the data sheet's; one that is not in the table brings none."""
     run = replace(sample_run(5), device=DeviceInfo("cuda", "sm_90", "h200", compute_units=132))
-    found = ceilings_of(of_one(run), [ROOT / "baselines"])
+    found = ceilings_of(join_single(run), [ROOT / "baselines"])
     kinds = {(ceiling.what, ceiling.kind) for ceiling in found["sm_90/h200"]}
     assert {("f16 matrix", "measured"), ("f16 matrix", "peak"), ("DRAM", "measured")} <= kinds
-    only_peaks = ceilings_of(of_one(run), [tmp_path])
+    only_peaks = ceilings_of(join_single(run), [tmp_path])
     assert {ceiling.kind for ceiling in only_peaks["sm_90/h200"]} == {"peak"}
-    assert ceilings_of(of_one(sample_run(5)), [ROOT / "baselines"]) == {}
+    assert ceilings_of(join_single(sample_run(5)), [ROOT / "baselines"]) == {}
 
 
 def test_unsound_ceilings_are_left_out(tmp_path: Path) -> None:
@@ -121,15 +121,15 @@ def test_unsound_ceilings_are_left_out(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "132.json").write_text("{")
     run = replace(sample_run(5), device=DeviceInfo("cuda", "sm_90", "h200", compute_units=132))
-    assert {ceiling.kind for ceiling in ceilings_of(of_one(run), [tmp_path])["sm_90/h200"]} == {"peak"}
+    assert {ceiling.kind for ceiling in ceilings_of(join_single(run), [tmp_path])["sm_90/h200"]} == {"peak"}
 
 
 def test_a_calibration_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not once for each of ten thousand cases."""
     found: list[DeviceInfo] = []
-    monkeypatch.setattr(report_inputs, "_calibrated", lambda device, roots: found.append(device))
+    monkeypatch.setattr(report_inputs, "_find_calibrated", lambda device, roots: found.append(device))
     run = replace(sample_run(50), device=DeviceInfo("cuda", "sm_90", "h200", compute_units=132))
-    assert ceilings_of(of_one(run), [ROOT / "baselines"])["sm_90/h200"]
+    assert ceilings_of(join_single(run), [ROOT / "baselines"])["sm_90/h200"]
     assert len(found) == 1
 
 
@@ -144,11 +144,11 @@ def test_histories_are_of_the_very_cases(tmp_path: Path) -> None:
     run = sample_run(4, verdicts=[Verdict.SAME])
     first, second, *others = run.cases
     part = replace(first, key=replace(first.key, workload=first.key.workload[:-3]))
-    shown = of_one(replace(run, cases=(part, second, *others)))
+    shown = join_single(replace(run, cases=(part, second, *others)))
     histories = histories_of(shown, url, 2)
     assert [history.case for history in histories] == [str(case.key) for case in (second, *others)]
     assert {len(history.points) for history in histories} == {2}
-    assert histories_of(of_one(sample_run(4, product="another")), url, 2) == []
+    assert histories_of(join_single(sample_run(4, product="another")), url, 2) == []
 
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
@@ -193,7 +193,7 @@ def test_runs_are_appended_to_the_history(project: FakeProject) -> None:
     from pytest_attnperf.tools.history.store import open_store
 
     store = open_store(str(project.path / "history.sqlite"), read_only=True)
-    (history,) = store.history("prefill/fake.a/prefill-b1-s64-h1-d16-f16")
+    (history,) = store.load_history("prefill/fake.a/prefill-b1-s64-h1-d16-f16")
     store.close()
     assert [point.verdict for point in history.points] == ["SLOWER", "SLOWER"]
     assert len({point.run_id for point in history.points}) == 2
@@ -232,11 +232,11 @@ def test_what_a_library_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def broken(*_args: Any, **_named: Any) -> list[str]:
         raise ValueError("odd\x1b[31m\nPASSED")
 
-    monkeypatch.setattr(Publishing, "_write", broken)
+    monkeypatch.setattr(Publishing, "_write_report", broken)
     printed: list[str] = []
     publishing = Publishing(RunConfig(report="out", root=tmp_path))
-    publishing.finish(Ended(sample_run(1), (), "", ()))
-    publishing.show(SimpleNamespace(write_line=printed.append))
+    publishing.after_run(Ended(sample_run(1), (), "", ()))
+    publishing.print_at_end(SimpleNamespace(write_line=printed.append))
     assert printed == ["report: not written: ValueError: odd [31m PASSED"]
 
 

@@ -391,5 +391,5 @@ def test_policies_that_are_stored_say_tier_and_quarantine(attnperf_project: Fake
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.suite([WORKLOAD], settings=f', tier="nightly", quarantine="{LINK}", until="9999-12-31"')
     attnperf_project.run("--attnperf", "--attnperf-tier=nightly")
-    stored = Policy(tier="nightly", quarantine=LINK, quarantine_until="9999-12-31").record()
+    stored = Policy(tier="nightly", quarantine=LINK, quarantine_until="9999-12-31").to_record()
     assert cases(attnperf_project)["fake.a"]["policy"] == stored

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.cli.commands.gate import read_results
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions
@@ -135,12 +135,14 @@ def test_stale_is_judged_anew(project: FakeProject) -> None:
     """`attnperf gate` finds it by its own base revision, and without one the case is SLOWER."""
     project.run("--attnperf")
     ((_, run),) = read_results([project.path / ".attnperf" / "results.json"], 10**7)
-    repository = Repository.around(project.path)
+    repository = Repository.find_around(project.path)
     assert repository is not None
     revisions = Revisions(repository, project.path, repository.commit_of("origin/main"))
     store = BaselineStore(project.path / "baselines")
     said = {
-        known is not None: [case.verdict.value for case in rejudge(run, store, RejudgeSettings(revisions=known)).cases]
+        known is not None: [
+            case.verdict.value for case in rejudge_run(run, store, RejudgeSettings(revisions=known)).cases
+        ]
         for known in (revisions, None)
     }
     assert said == {True: ["STALE", "SAME"], False: ["SLOWER", "SAME"]}

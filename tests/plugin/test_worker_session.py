@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.plugin.worker_session import channel_of
+from pytest_attnperf.plugin.worker_session import open_channel
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.protocol import Channel
 
@@ -15,7 +15,7 @@ from pytest_attnperf.workers.protocol import Channel
 def test_a_socket_is_named_by_one_number() -> None:
     """A worker of this machine has one descriptor for both ways."""
     ours, theirs = socket.socketpair()
-    near, far = Channel(ours), channel_of(str(theirs.detach()))
+    near, far = Channel(ours), open_channel(str(theirs.detach()))
     near.send({"id": 1})
     assert far.receive(1.0) == {"id": 1}
     far.send({"id": 2})
@@ -28,7 +28,7 @@ def test_two_pipes_are_named_by_two_numbers() -> None:
     """A worker behind a command reads from the first and writes to the second."""
     near_in, far_out = os.pipe()
     far_in, near_out = os.pipe()
-    near, far = Channel.from_fds(near_in, near_out), channel_of(f"{far_in},{far_out}")
+    near, far = Channel.from_fds(near_in, near_out), open_channel(f"{far_in},{far_out}")
     near.send({"id": 1})
     assert far.receive(1.0) == {"id": 1}
     far.send({"id": 2})
@@ -42,7 +42,7 @@ def test_what_is_no_channel_is_shown(text: str) -> None:
     """A value that names no open descriptors is a usage error that says what it must name."""
     expected = re.escape(f"--attnperf-worker-fd={text!r} must name an open socket, or an open descriptor to read")
     with pytest.raises(pytest.UsageError, match=expected):
-        channel_of(text)
+        open_channel(text)
 
 
 SAYING = """

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from pytest_attnperf.records.notes import Note, NoteKind, kind_of, of_kind, reworded
+from pytest_attnperf.records.notes import Note, NoteKind, filter_notes, kind_of, reword_note
 
 CREPT = Note(NoteKind.CREPT, "slower step by step", "step by step")
 
@@ -23,8 +23,8 @@ def test_notes_are_chosen_by_their_kinds() -> None:
     """A plain text is of none, whatever it says."""
     texts = ("slower step by step", CREPT, Note(NoteKind.LOCAL, "here"))
     assert [kind_of(text) for text in texts] == [NoteKind.PLAIN, NoteKind.CREPT, NoteKind.LOCAL]
-    assert of_kind(texts, NoteKind.CREPT, NoteKind.LOCAL) == [CREPT, "here"]
-    assert of_kind(texts, NoteKind.FOREIGN) == []
+    assert filter_notes(texts, NoteKind.CREPT, NoteKind.LOCAL) == [CREPT, "here"]
+    assert filter_notes(texts, NoteKind.FOREIGN) == []
 
 
 def test_a_note_cannot_be_changed() -> None:
@@ -41,6 +41,6 @@ def test_a_copy_has_its_kind(again: Note) -> None:
 
 def test_other_words_keep_the_kind() -> None:
     """And a plain text stays plain."""
-    note = reworded(CREPT, "worse and worse")
+    note = reword_note(CREPT, "worse and worse")
     assert (note, kind_of(note)) == ("worse and worse", NoteKind.CREPT)
-    assert kind_of(reworded("plain", "other")) is NoteKind.PLAIN
+    assert kind_of(reword_note("plain", "other")) is NoteKind.PLAIN

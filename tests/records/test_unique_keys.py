@@ -36,9 +36,9 @@ def test_an_entry_or_a_field_that_stands_twice_is_named() -> None:
     whole = json.dumps(json.loads(text)["entries"][entry])
     for key, value in ((entry, whole), ("summary", '"1 us"'), ("entries", "{}")):
         with pytest.raises(BaselineError, match=rf"prefill: the key '{key}' stands twice in one object: both sides of"):
-            schema.decode(twice(text, key, value), "prefill")
+            schema.decode_baseline(twice(text, key, value), "prefill")
     with pytest.raises(BaselineError, match="kernels: the key 'vgprs' stands twice"):
-        code_schema.decode(twice(KERNELS.read_text(), "vgprs", "1"), "kernels")
+        code_schema.decode_code_file(twice(KERNELS.read_text(), "vgprs", "1"), "kernels")
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ import pytest
 
 from pytest_attnperf.records import Launch
 from pytest_attnperf.records.code import KernelCode, Occupancy
-from pytest_attnperf.roofline.bound_evidence import Width, width_of
+from pytest_attnperf.roofline.bound_evidence import Width, compute_width
 
 WGP = Occupancy(16, 16.0, 16, 4, 4, {}, (), block="WGP")
 
@@ -32,7 +32,7 @@ def test_width_by_architecture(
 ) -> None:
     """30 workgroups of 128: a CU of RDNA has 2 SIMDs, others 4; in WGP mode two CUs are one unit."""
     launches = [Launch("a", grid=(2,), block=(128,)), Launch("b", grid=(5, 3, 2), block=(32, 4, 1))]
-    assert width_of(launches, codes, fitting, units, arch) == expected
+    assert compute_width(launches, codes, fitting, units, arch) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_width_by_architecture(
 )
 def test_no_width(launches: list[Launch] | None) -> None:
     """Without a grid nothing is said of the width; the grid of a copy is its bytes."""
-    assert width_of(launches, [], None, 132, "sm_90") is None
+    assert compute_width(launches, [], None, 132, "sm_90") is None
 
 
 def test_an_unknown_device_has_no_width() -> None:
     """A grid alone does not say what is left empty."""
-    assert width_of([Launch("a", grid=(4,))], [], None, None, "") is None
+    assert compute_width([Launch("a", grid=(4,))], [], None, None, "") is None
 
 
 def test_parts_in_use() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records import WorkloadFigures
-from pytest_attnperf.roofline.floors import Floor, floor, judge_time
+from pytest_attnperf.roofline.floors import Floor, compute_floor, judge_time
 
 SPEC = DeviceSpec(
     name="Test 100",
@@ -38,7 +38,7 @@ def figures(
 
 def test_compute_bound() -> None:
     """1e10 FLOP at 100 TFLOP/s take 100 us; the text gives the arithmetic and the clock."""
-    found = floor(figures(1e10, 1e6), SPEC)
+    found = compute_floor(figures(1e10, 1e6), SPEC)
     assert found is not None
     assert found.us == pytest.approx(100.0)
     assert found.bound == "compute"
@@ -48,7 +48,7 @@ def test_compute_bound() -> None:
 @pytest.mark.parametrize("dtype", ["f32", "tf32"])
 def test_f32_takes_the_fastest_path(dtype: str) -> None:
     """An f32 call may use tf32, and a tf32 call does."""
-    found = floor(figures(1e10, None, dtype=dtype), SPEC)
+    found = compute_floor(figures(1e10, None, dtype=dtype), SPEC)
     assert found is not None
     assert found.us == pytest.approx(200.0)
     assert "tf32" in found.how
@@ -57,8 +57,8 @@ def test_f32_takes_the_fastest_path(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2fnuz", "i8", ""])
 def test_a_dtype_without_a_rate_keeps_the_memory_floor(dtype: str) -> None:
     """A table without the rate of a dtype gives no compute floor for it, rather than another dtype's."""
-    assert floor(figures(1e12, None, dtype=dtype), SPEC) is None
-    found = floor(figures(1e12, 100e6, dtype=dtype), SPEC)
+    assert compute_floor(figures(1e12, None, dtype=dtype), SPEC) is None
+    found = compute_floor(figures(1e12, 100e6, dtype=dtype), SPEC)
     assert found is not None
     assert found.bound == "memory"
 
@@ -66,7 +66,7 @@ def test_a_dtype_without_a_rate_keeps_the_memory_floor(dtype: str) -> None:
 def test_8_bits_take_their_own_rate() -> None:
     """fp8 and int8 each have a rate, which the text names: 1e10 operations at 200 T/s take 50 us."""
     spec = replace(SPEC, f8_flop_per_cu_clk=2000, i8_flop_per_cu_clk=4000)
-    fp8, int8 = (floor(figures(1e10, None, dtype=dtype), spec) for dtype in ("f8e4m3fnuz", "i8"))
+    fp8, int8 = (compute_floor(figures(1e10, None, dtype=dtype), spec) for dtype in ("f8e4m3fnuz", "i8"))
     assert fp8 is not None
     assert int8 is not None
     assert (fp8.us, int8.us) == (pytest.approx(50.0), pytest.approx(25.0))
@@ -75,7 +75,7 @@ def test_8_bits_take_their_own_rate() -> None:
 
 def test_memory_bound_cold() -> None:
     """A cold call moves every unique byte: 100 MB at 1 TB/s take 100 us."""
-    found = floor(figures(1e6, 100e6), SPEC)
+    found = compute_floor(figures(1e6, 100e6), SPEC)
     assert found is not None
     assert found.us == pytest.approx(100.0)
     assert found.bound == "memory"
@@ -83,7 +83,7 @@ def test_memory_bound_cold() -> None:
 
 def test_memory_bound_hot() -> None:
     """A hot call may find a whole last-level cache of them in place, and the text says so."""
-    found = floor(figures(None, CACHE + 100e6, "hot"), SPEC)
+    found = compute_floor(figures(None, CACHE + 100e6, "hot"), SPEC)
     assert found is not None
     assert found.us == pytest.approx(100.0)
     assert found.how == "100 MB beyond the 50 MiB cache at 1000 GB/s on Test 100"
@@ -91,8 +91,8 @@ def test_memory_bound_hot() -> None:
 
 def test_hot_and_cached_has_no_memory_floor() -> None:
     """What fits into the cache has no memory bound when hot, and its compute bound stays."""
-    assert floor(figures(None, CACHE, "hot"), SPEC) is None
-    found = floor(figures(1e10, CACHE, "hot"), SPEC)
+    assert compute_floor(figures(None, CACHE, "hot"), SPEC) is None
+    found = compute_floor(figures(1e10, CACHE, "hot"), SPEC)
     assert found is not None
     assert found.bound == "compute"
 
@@ -100,7 +100,7 @@ def test_hot_and_cached_has_no_memory_floor() -> None:
 def test_the_memory_side_cache_counts() -> None:
     """The larger of L2 and memory-side cache is subtracted."""
     spec = replace(SPEC, llc_mb=256)
-    assert floor(figures(None, 256 * 2**20, "hot"), spec) is None
+    assert compute_floor(figures(None, 256 * 2**20, "hot"), spec) is None
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_the_memory_side_cache_counts() -> None:
 )
 def test_no_floor(work: WorkloadFigures, spec: DeviceSpec) -> None:
     """Unknown work, an unreliable row and an unknown clock give no floor rather than a guess."""
-    assert floor(work, spec) is None
+    assert compute_floor(work, spec) is None
 
 
 def test_unknown_clock_keeps_the_memory_floor() -> None:
     """Bandwidth is known where the clock is not."""
-    found = floor(figures(1e12, 100e6), replace(SPEC, max_mhz=None))
+    found = compute_floor(figures(1e12, 100e6), replace(SPEC, max_mhz=None))
     assert found is not None
     assert found.bound == "memory"
 

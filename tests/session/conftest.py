@@ -18,7 +18,7 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session import looking
 from pytest_attnperf.session.interleaved import Against
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
@@ -66,7 +66,7 @@ class FakePool:
     asked: bool = False
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The scripted case in that place."""
         self.visited.append(place)
         self.pins.append(dict(request.pin))
@@ -77,7 +77,7 @@ class FakePool:
         said = (script.get("foreign", ()), script.get("sources", {}), script.get("final", {}))
         yield Served(subject, WORKLOAD, request.repeats, *said)
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """One GEMM, moved by a tenth of the process's bias."""
         us = self._script(place).get("canary_us", 200.0) * (0.9 + 0.1 * self._bias(place))
         return {"gemm": ProcessSummary(us, us, us, (), 6, "host", process=f"pid {1000 + place}")}
@@ -88,7 +88,7 @@ class FakePool:
     def _bias(self, place: int) -> float:
         return 1 + 0.001 * (place * self.stride % 7 - 3)
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """Each place is a process of its own."""
         self.asked = True
         return Ready(1000 + place, Role.INTERPRET, DEVICE, self.machine, self.cases)
@@ -97,9 +97,9 @@ class FakePool:
         """Remember."""
         self.started += places
 
-    def known(self) -> Ready | None:
+    def last_ready(self) -> Ready | None:
         """Some place, once one was asked."""
-        return self.ready(0) if self.asked else None
+        return self.wait_until_ready(0) if self.asked else None
 
     def shutdown(self) -> None:
         """Nothing runs."""
@@ -124,7 +124,7 @@ class Bench:
         return self.against
 
     def judge(
-        self, mode: Mode = Mode.GATE, case: Case = CASE, settings: dict[str, Any] | None = None, **common: Any
+        self, mode: RunMode = RunMode.GATE, case: Case = CASE, settings: dict[str, Any] | None = None, **common: Any
     ) -> CaseResult:
         """One case judged; `common` scripts every place, `self.pool.by_place` those set before."""
         for pool in (self.pool, self.base):
@@ -132,11 +132,11 @@ class Bench:
             pool.pins.clear()
         self.pool.common = {"time_us": 100.0, **common}
         run = RunSettings(mode, cases=1, seed=41, **(settings or {}))
-        return Session(looking.Bench(run, self.pool, self.store, self.local, against=self.against)).judge(case)
+        return Session(looking.RunBench(run, self.pool, self.store, self.local, against=self.against)).judge(case)
 
     def record(self, case: Case = CASE, **common: Any) -> None:
         """Store a baseline."""
-        result = self.judge(Mode.UPDATE, case, **common)
+        result = self.judge(RunMode.UPDATE, case, **common)
         merge_entries(
             self.store, self.store.roots[0], "fake", "fake1", "prefill", {case.key.entry: new_entry(result, "c0")}
         )

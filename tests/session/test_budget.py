@@ -19,8 +19,8 @@ from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session import looking
 from pytest_attnperf.session.budget import Budget
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
-from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
+from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from tests.session.conftest import CASE, FakePool
 
@@ -45,14 +45,14 @@ class TimedPool(FakePool):
     interrupt_after: int = 1000
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The case of the request's backend."""
         self.now += self.seconds.get(place, LOOK_S)
         if len(self.served) >= self.interrupt_after:
             raise KeyboardInterrupt
         self.served.append((place, request.key.backend))
         self.common = {"time_us": 100.0, **self.scripts.get(request.key.backend, {})}
-        with super().case(place, request) as conversation:
+        with super().case_at(place, request) as conversation:
             yield conversation
 
 
@@ -65,9 +65,9 @@ class Timed:
         self.cases = [replace(CASE, key=replace(CASE.key, backend=f"fake.{name}")) for name in "abcd"]
         self.said: list[str] = []
         self.pool.cases = tuple(case.key for case in self.cases)
-        settings = RunSettings(Mode.UPDATE, cases=1, seed=41)
+        settings = RunSettings(RunMode.UPDATE, cases=1, seed=41)
         for case in self.cases:
-            stored = Session(looking.Bench(settings, self.pool, bench.store, bench.local)).judge(case)
+            stored = Session(looking.RunBench(settings, self.pool, bench.store, bench.local)).judge(case)
             entry = {case.key.entry: new_entry(stored, "c0")}
             merge_entries(bench.store, bench.store.roots[0], "fake", "fake1", "prefill", entry)
         self.pool.served.clear()
@@ -76,10 +76,10 @@ class Timed:
     def spend(self, seconds: float, cases: list[Case] | None = None, **scripts: dict[str, Any]) -> Budget:
         """The budget once it is spent, or interrupted; `scripts` by the last letter of a backend."""
         self.pool.scripts = {f"fake.{name}": script for name, script in scripts.items()}
-        settings = RunSettings(Mode.GATE, cases=4, seed=41, budget_seconds=seconds)
+        settings = RunSettings(RunMode.GATE, cases=4, seed=41, budget_seconds=seconds)
         pool, bench = self.pool, self.bench
         given = (settings, pool, bench.store, bench.local)
-        looks = looking.Bench(*given, against=bench.against, clock=lambda: pool.now)
+        looks = looking.RunBench(*given, against=bench.against, clock=lambda: pool.now)
         budget = Budget(Session(looks), seconds, cases or self.cases, pool.now, self.said.append)
         with contextlib.suppress(KeyboardInterrupt):
             budget.spend_all()
@@ -87,10 +87,10 @@ class Timed:
 
     def rejudged(self, budget: Budget) -> dict[str, CaseResult]:
         """What `attnperf gate` makes of the run's results file, by the last letter of a backend."""
-        cases, device = tuple(budget.results.values()), self.pool.ready(0).device
+        cases, device = tuple(budget.results.values()), self.pool.wait_until_ready(0).device
         begun = (RESULTS_SCHEMA, "0", "gate", "2026-01-01", "pytest", "c1")
         run = RunResult(*begun, device, None, cases, selected=len(cases))
-        judged = rejudge(run, BaselineStore(self.bench.store.roots[0]), RejudgeSettings()).cases
+        judged = rejudge_run(run, BaselineStore(self.bench.store.roots[0]), RejudgeSettings()).cases
         return {case.key.backend[-1]: case for case in judged}
 
 
@@ -121,8 +121,8 @@ def test_time_enough(timed: Timed) -> None:
     assert served == ["a", "b", "c", "d", *"c" * len(close.second), *"b" * len(clear.second)]
     assert (len(clear.second), len(close.second)) == (3, 4)
     assert clear.seconds == pytest.approx(4 * LOOK_S)
-    assert budget.notes()[0].startswith("budget 17 min, ")
-    assert "first looks of 4 cases 40 s, 2 suspects got 3 to 4 processes each" in budget.notes()[0]
+    assert budget.describe_spending()[0].startswith("budget 17 min, ")
+    assert "first looks of 4 cases 40 s, 2 suspects got 3 to 4 processes each" in budget.describe_spending()[0]
     assert timed.said[3] == "first looks 4 of 4, 16 min of the budget left"
     assert timed.said[-1].startswith("second looks 2 of 2, ")
 
@@ -135,7 +135,9 @@ def test_no_time_for_a_second_look(timed: Timed) -> None:
     assert result.summary == "the budget of 45 s ended before its second look"
     assert result.reasons[1].startswith("the first look saw +1")
     assert (result.fails, result.second, result.ratio) == (False, (), None)
-    assert budget.notes() == ("budget 45 s, 40 s spent: first looks of 4 cases 40 s, 1 suspect got no second look",)
+    assert budget.describe_spending() == (
+        "budget 45 s, 40 s spent: first looks of 4 cases 40 s, 1 suspect got no second look",
+    )
 
 
 def test_no_time_for_every_first_look(timed: Timed) -> None:
@@ -145,7 +147,7 @@ def test_no_time_for_every_first_look(timed: Timed) -> None:
     last = budget.results[timed.cases[3].key]
     assert last.summary == "the budget of 15 s ended before it was measured: nothing is proven of it"
     assert (last.checks, last.first) == ((), ())
-    assert budget.notes()[0].endswith("first looks of 2 cases 20 s, 2 cases not measured")
+    assert budget.describe_spending()[0].endswith("first looks of 2 cases 20 s, 2 cases not measured")
 
 
 def test_an_interrupted_run_keeps_what_it_saw(timed: Timed) -> None:
@@ -159,7 +161,7 @@ def test_an_interrupted_run_keeps_what_it_saw(timed: Timed) -> None:
     suspect = early.results[timed.cases[1].key]
     assert suspect.summary == "the run was interrupted before its second look was done"
     assert suspect.reasons[1].startswith("the first look saw +1")
-    assert early.notes()[0].endswith("of 3 cases 30 s, 1 suspect got no second look, 1 case not measured")
+    assert early.describe_spending()[0].endswith("of 3 cases 30 s, 1 suspect got no second look, 1 case not measured")
     timed.pool.served.clear()
     timed.pool.interrupt_after = 6
     assert verdicts(timed.spend(1000.0, b=SLOWER)) == "SUSS"
@@ -231,7 +233,7 @@ def test_pairs_are_planned_too(timed: Timed) -> None:
     result = budget.results[timed.cases[1].key]
     assert (result.verdict, result.against) == (Verdict.SLOWER, against.label)
     assert len(result.pairs) == 3
-    assert "1 suspect got 3 pairs" in budget.notes()[0]
+    assert "1 suspect got 3 pairs" in budget.describe_spending()[0]
     close = replace(timed.cases[0], policy=CLOSE)
     assert len(timed.spend(3000.0, [close], a={"time_us": 100.6}).results[close.key].pairs) > 3
     assert max(timed.bench.base.started) == 1002

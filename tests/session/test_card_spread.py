@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_attnperf.records import DeviceState, ProcessSummary, Verdict
 from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.card_spread import RATIOS, SHARED, card_spreads, legend, slow_card_lines
+from pytest_attnperf.session.card_spread import RATIOS, SHARED, card_spreads, render_legend, slow_card_lines
 from pytest_attnperf.testing.sample_runs import sample_run
 
 BIAS = {"": 0.0, "fake-0": 0.0, "fake-1": 0.03}
@@ -56,7 +56,7 @@ def test_a_slow_card_of_a_recording_is_named() -> None:
     [line] = slow_card_lines(recorded())
     assert line.startswith("card fake-1 is slow: +2.8 % (95 %: ")
     assert "in 12 cases, held to the same cases on the other cards" in line
-    assert any("between cards in all cases alike" in text for text in legend(found))
+    assert any("between cards in all cases alike" in text for text in render_legend(found))
 
 
 def test_a_slow_card_of_a_gate_is_named() -> None:
@@ -85,7 +85,7 @@ def test_what_says_nothing() -> None:
     few = recorded()
     few = replace(few, cases=few.cases[:2])
     assert slow_card_lines(few) == []
-    assert "too little to compare these cards: it takes 3 cases" in legend(card_spreads([few]))[0]
+    assert "too little to compare these cards: it takes 3 cases" in render_legend(card_spreads([few]))[0]
     unnamed = recorded(("",))
     assert card_spreads([unnamed]).why_not == "no process says which card it ran on"
 

@@ -13,7 +13,7 @@ from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.plausibility import CodeReader
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -95,13 +95,13 @@ def test_pairs_of_unchanged_code_are_named(amd: Bench) -> None:
     assert other.notes[-1] == "what ran differs from the base side: forward was compiled to other machine code"
 
 
-@pytest.mark.parametrize("mode", [Mode.GATE, Mode.UPDATE])
+@pytest.mark.parametrize("mode", [RunMode.GATE, RunMode.UPDATE])
 @pytest.mark.parametrize(
     ("lost", "text"),
     [("global_store_16B", "forward leaves nothing behind"), ("matrix", "the backend promises matrix instructions")],
 )
 def test_code_that_cannot_be_right_is_suspicious(
-    amd: Bench, counts: dict[str, int], mode: Mode, lost: str, text: str
+    amd: Bench, counts: dict[str, int], mode: RunMode, lost: str, text: str
 ) -> None:
     """A measured kernel without a store, or without the matrix instructions that were promised, is neither gated nor
     recorded, however right its result looked."""
@@ -121,7 +121,7 @@ def test_nvidia_kernels_are_not_judged_by_their_code(bench: Bench, counts: dict[
 def test_what_is_not_timed_is_not_judged_by_its_code(amd: Bench, counts: dict[str, int]) -> None:
     """A run that only proves says RIGHT of a right result, and INCORRECT stays INCORRECT."""
     del counts["global_store_16B"]
-    assert amd.judge(Mode.CHECK, **ran("a1")).verdict is Verdict.RIGHT
+    assert amd.judge(RunMode.CHECK, **ran("a1")).verdict is Verdict.RIGHT
     assert amd.judge(fault="wrong", **ran("a1")).verdict is Verdict.INCORRECT
 
 
@@ -138,6 +138,6 @@ def test_what_is_not_timed_is_not_taken_apart(bench: Bench, monkeypatch: pytest.
         raise AssertionError(f"{launch.name} was taken apart")
 
     monkeypatch.setattr(plausibility, "READER", CodeReader(lambda data, name: "a1", analyse))
-    result = bench.judge(Mode.CHECK, **ran("a1"))
+    result = bench.judge(RunMode.CHECK, **ran("a1"))
     assert (result.verdict, result.code) == (Verdict.RIGHT, ())
     assert result.launches[0].isa_hash == "a1"

@@ -12,16 +12,16 @@ import pytest
 from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
 from pytest_attnperf.codeobject.analysis import Analyser
-from pytest_attnperf.codeobject.built import Built, packed
+from pytest_attnperf.codeobject.built import Built, pack_bytes
 from pytest_attnperf.errors import BaselineError, CaseFailedError, CodeObjectError, WorkerError
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
-from pytest_attnperf.session.case_records import loosened
+from pytest_attnperf.session.case_records import note_loosened
 from pytest_attnperf.session.code_session import FAILING, CodeCase, CodeSession, new_kernel
-from pytest_attnperf.session.settings import Mode
-from pytest_attnperf.workers.compile_pool import Compiled
+from pytest_attnperf.session.settings import RunMode
+from pytest_attnperf.workers.compile_pool import CompiledBuild
 
 KEY = CaseKey("code_objects", "triton.flash", "d256-f16", "gfx942")
 NODEID = "suites/test_code_objects.py::test_code_object[triton.flash-d256-f16-gfx942]"
@@ -30,7 +30,7 @@ BUILD = KernelBuild(
     "triton.flash", "d256-f16", "gfx942", SOURCE, {"BLOCK_M": "64"}, matrix=True, where="configs/flash.json"
 )
 BUILT = Built("", "", "k", 256, 8192, "triton 3.9.0", {"num_warps": "4"}, {"flash.py": "b" * 64})
-COMPILED = Compiled(BUILT, sources={"conftest.py": "a" * 64})
+COMPILED = CompiledBuild(BUILT, sources={"conftest.py": "a" * 64})
 CODE = KernelCode(
     "k", "gfx942", 120, 0, 120, 60, 0, 0, 0, 0, 8192, 56, 256, 512, 64, None, False, 9000, "a1b2",
     {"matrix": 64, "global_load_16B": 8, "global_store_4B": 4}, {"matrix": 64},
@@ -49,11 +49,11 @@ STORE_COMMAND = f'pytest --update-baselines --attnperf-arch=gfx942 "{NODEID}"'
 class Script:
     """A compiler whose answer is scripted, and the reading of what it made."""
 
-    answer: Compiled | Exception = COMPILED
+    answer: CompiledBuild | Exception = COMPILED
     code: KernelCode | Exception = CODE
     asked: list[CaseKey] = field(default_factory=list)
 
-    def compiled(self, key: CaseKey) -> Compiled:
+    def compile_case(self, key: CaseKey) -> CompiledBuild:
         """The answer, or what it raises."""
         self.asked.append(key)
         if isinstance(self.answer, Exception):
@@ -62,7 +62,7 @@ class Script:
 
     def analyse(self, built: Built, declared: KernelBuild) -> KernelCode:
         """What the object of the answer holds."""
-        assert isinstance(self.answer, Compiled)
+        assert isinstance(self.answer, CompiledBuild)
         assert built is self.answer.built
         assert declared.id == BUILD.id
         if isinstance(self.code, Exception):
@@ -82,9 +82,9 @@ class Bench:
     def judge(
         self,
         code: KernelCode | Exception = CODE,
-        mode: Mode = Mode.GATE,
+        mode: RunMode = RunMode.GATE,
         *,
-        answer: Compiled | Exception = COMPILED,
+        answer: CompiledBuild | Exception = COMPILED,
         **settings: Any,
     ) -> CodeResult:
         """The verdict on a kernel of this code, compiled as the answer says."""
@@ -96,7 +96,7 @@ class Bench:
 
     def record(self, code: KernelCode = CODE, **settings: Any) -> CodeResult:
         """Record a kernel and store it."""
-        result = self.judge(code, Mode.UPDATE, **settings)
+        result = self.judge(code, RunMode.UPDATE, **settings)
         self.store.merge(self.store.roots[0], "gfx942", {entry_of(KEY): new_kernel(result, "c0ffee")})
         return result
 
@@ -114,7 +114,7 @@ def stored(empty: Bench) -> Bench:
     return empty
 
 
-def answer(**changes: Any) -> Compiled:
+def answer(**changes: Any) -> CompiledBuild:
     """What a compile worker sends, changed."""
     return replace(COMPILED, **changes)
 
@@ -126,7 +126,7 @@ def test_an_unchanged_kernel(stored: Bench) -> None:
     assert result == CodeResult(
         KEY, NODEID, Verdict.SAME, "unchanged", code=CODE, occupancy=result.occupancy, stored=CODE,
         stored_occupancy=result.occupancy, config={"num_warps": "4", "BLOCK_M": "64"}, compiler="triton 3.9.0",
-        stored_compiler="triton 3.9.0", unchanged=True, matrix=True, policy=CodePolicy().record(),
+        stored_compiler="triton 3.9.0", unchanged=True, matrix=True, policy=CodePolicy().to_record(),
         sources={"conftest.py": "a" * 64, "flash.py": "b" * 64}, seconds=2.5,
         reproduce=f'pytest --attnperf --attnperf-arch=gfx942 "{NODEID}"',
     )  # fmt: skip
@@ -134,8 +134,8 @@ def test_an_unchanged_kernel(stored: Bench) -> None:
     assert result.occupancy.waves_per_simd == 4
 
 
-@pytest.mark.parametrize("mode", [Mode.CHECK, Mode.GATE, Mode.CALIBRATE])
-def test_a_worse_kernel_fails(stored: Bench, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [RunMode.CHECK, RunMode.GATE, RunMode.CALIBRATE])
+def test_a_worse_kernel_fails(stored: Bench, mode: RunMode) -> None:
     """New spills are WORSE whatever else the run is for: nothing has to be measured for it."""
     result = stored.judge(SPILLING, mode)
     assert (result.verdict, result.fails, result.unchanged) == (Verdict.WORSE, True, False)
@@ -199,8 +199,8 @@ def test_another_compiler_is_incomparable(stored: Bench) -> None:
     assert stored.judge(answer=newer).verdict is Verdict.SAME
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_another_trees_code_is_never_judged(stored: Bench, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(RunMode))
+def test_another_trees_code_is_never_judged(stored: Bench, mode: RunMode) -> None:
     """Code that was loaded from elsewhere is INCOMPARABLE in every mode, so that it is not stored either."""
     loaded = ("module kernels.flash was loaded from /other/kernels/flash.py, not from /tree",)
     result = stored.judge(SPILLING, mode, answer=answer(foreign=loaded))
@@ -221,7 +221,7 @@ def test_unsupported_says_why(stored: Bench) -> None:
     assert skipped.code is None
 
 
-BROKEN: dict[str, tuple[Compiled | Exception, KernelCode | Exception, str, tuple[str, ...], str]] = {
+BROKEN: dict[str, tuple[CompiledBuild | Exception, KernelCode | Exception, str, tuple[str, ...], str]] = {
     "worker death": (
         WorkerError("worker compile0-1 died during 'open': killed by SIGKILL", "LLVM ERROR: out of memory"), CODE,
         "worker compile0-1 died during 'open': killed by SIGKILL", (), "LLVM ERROR: out of memory",
@@ -246,9 +246,9 @@ BROKEN: dict[str, tuple[Compiled | Exception, KernelCode | Exception, str, tuple
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [Mode.GATE, Mode.UPDATE])
+@pytest.mark.parametrize("mode", [RunMode.GATE, RunMode.UPDATE])
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_broken_is_an_error(stored: Bench, case: str, mode: Mode) -> None:
+def test_what_is_broken_is_an_error(stored: Bench, case: str, mode: RunMode) -> None:
     """Its first line is the summary, the rest is noted once, the worker's log is apart; and it fails."""
     scripted, code, summary, notes, log = BROKEN[case]
     result = stored.judge(code, mode, answer=scripted)
@@ -282,7 +282,7 @@ def test_a_damaged_baseline_is_an_error(stored: Bench, text: str | Callable[[str
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"no object at all", b"__CLANG_OFFLOAD_BUNDLE__"])
 def test_an_object_of_any_kind_is_an_error_and_no_crash(empty: Bench, data: bytes) -> None:
     """What a compiler, or a file, may hand over in place of an object is an ERROR that names the build."""
-    result = empty.judge(answer=answer(built=replace(BUILT, object_base64=packed(data))), analyse=Analyser())
+    result = empty.judge(answer=answer(built=replace(BUILT, object_base64=pack_bytes(data))), analyse=Analyser())
     assert (result.verdict, result.fails) == (Verdict.ERROR, True)
     assert "triton.flash-d256-f16-gfx942" in result.summary
 
@@ -310,7 +310,7 @@ def test_recording_needs_nothing_stored(empty: Bench) -> None:
 def test_spills_are_recorded_with_a_reason_only(stored: Bench) -> None:
     """Without one they fail the recording, and the way is named; with one it is stored and covers no more than it was
     given for."""
-    refused = stored.judge(SPILLING, Mode.UPDATE)
+    refused = stored.judge(SPILLING, RunMode.UPDATE)
     assert (refused.verdict, refused.fails) == (Verdict.WORSE, True)
     assert any("--attnperf-accept=REASON" in note for note in refused.notes)
     recorded = stored.record(SPILLING, accepted=REASON)
@@ -325,7 +325,7 @@ def test_spills_are_recorded_with_a_reason_only(stored: Bench) -> None:
 
 def test_a_kernel_without_a_purpose_is_never_recorded(empty: Bench) -> None:
     """No reason makes a baseline of a kernel that writes nothing."""
-    result = empty.judge(STORELESS, Mode.UPDATE, accepted=REASON)
+    result = empty.judge(STORELESS, RunMode.UPDATE, accepted=REASON)
     assert (result.verdict, result.fails, result.accepted) == (Verdict.SUSPICIOUS, True, "")
 
 
@@ -337,9 +337,9 @@ def test_only_what_was_recorded_becomes_a_baseline(stored: Bench) -> None:
         assert f"{KEY} is {result.verdict.value}" in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", list(RunMode))
 @pytest.mark.parametrize("code", [CODE, SPILLING, STORELESS])
-def test_a_trial_neither_fails_nor_is_stored(stored: Bench, mode: Mode, code: KernelCode) -> None:
+def test_a_trial_neither_fails_nor_is_stored(stored: Bench, mode: RunMode, code: KernelCode) -> None:
     """With other settings everything is said as a gate would, and the verdict is RIGHT whatever the run is for."""
     result = stored.judge(code, mode, trial=True)
     gated = stored.judge(code)
@@ -367,7 +367,7 @@ def test_a_trial_that_does_not_compile_is_an_error_that_fails_nothing(stored: Be
 def test_a_loosened_policy_is_noted(stored: Bench) -> None:
     """What lets more through than the stored policy did is a note that the run repeats; what lets less is none."""
     stored.policy = CodePolicy(frozenset({"occupancy"}), 5.0)
-    notes = (loosened("growth_percent 1 -> 5"), loosened("fail_on no longer has wider_loads"))
+    notes = (note_loosened("growth_percent 1 -> 5"), note_loosened("fail_on no longer has wider_loads"))
     assert ((result := stored.judge()).verdict, result.notes) == (Verdict.SAME, notes)
     stored.policy = CodePolicy(frozenset({"occupancy", "wider_loads", "vgprs"}), 0.0)
     assert stored.judge().notes == ()
@@ -376,19 +376,19 @@ def test_a_loosened_policy_is_noted(stored: Bench) -> None:
 @pytest.mark.parametrize(
     ("mode", "options", "command"),
     [
-        (Mode.CHECK, (), "pytest --attnperf-arch=gfx942"),
-        (Mode.GATE, (), "pytest --attnperf --attnperf-arch=gfx942"),
-        (Mode.CALIBRATE, (), "pytest --attnperf --attnperf-arch=gfx942"),
-        (Mode.UPDATE, (), "pytest --update-baselines --attnperf-arch=gfx942"),
-        (Mode.GATE, ("--attnperf-arch=all",), "pytest --attnperf --attnperf-arch=all"),
+        (RunMode.CHECK, (), "pytest --attnperf-arch=gfx942"),
+        (RunMode.GATE, (), "pytest --attnperf --attnperf-arch=gfx942"),
+        (RunMode.CALIBRATE, (), "pytest --attnperf --attnperf-arch=gfx942"),
+        (RunMode.UPDATE, (), "pytest --update-baselines --attnperf-arch=gfx942"),
+        (RunMode.GATE, ("--attnperf-arch=all",), "pytest --attnperf --attnperf-arch=all"),
         (
-            Mode.GATE,
+            RunMode.GATE,
             ("--attnperf-code-set=BLOCK_M=128", "--attnperf-code-growth=5"),
             "pytest --attnperf --attnperf-code-set=BLOCK_M=128 --attnperf-code-growth=5 --attnperf-arch=gfx942",
         ),
     ],
 )
-def test_the_command_that_repeats_it(empty: Bench, mode: Mode, options: tuple[str, ...], command: str) -> None:
+def test_the_command_that_repeats_it(empty: Bench, mode: RunMode, options: tuple[str, ...], command: str) -> None:
     """Mode, options as typed, the architecture where they lack it, and the item; for every verdict."""
     expected = f'{command} "{NODEID}"'
     assert empty.judge(mode=mode, options=options).reproduce == expected

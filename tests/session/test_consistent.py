@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.correctness.budget import LAST_REPLAY, PLANTED, TIMED, UNPLANTED
-from pytest_attnperf.gate.comparable import looser
+from pytest_attnperf.gate.comparable import list_looser_tolerances
 from pytest_attnperf.records import CheckReport, DeviceInfo, ErrorFigures, Samples, Tolerance
-from pytest_attnperf.session.consistent import contradictions, unproven
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
+from pytest_attnperf.stats.summaries import summarise_process
 
 CONTRADICT = "figures contradict each other:"
 
@@ -41,8 +41,8 @@ DEVICE = DeviceInfo("cpu", "fake", "fake1")
 def test_figures_that_do_not_follow_from_the_blocks_are_named(stored: Bench, fields: dict[str, Any], said: str) -> None:
     """A median, a minimum or a mean is made again from the blocks; what they cannot make is named."""
     case = stored.judge(time_us=110.0)
-    assert contradictions(case, DEVICE) == []
-    (text,) = contradictions(replace(case, first=(replace(case.first[0], **fields),)), DEVICE)[:1]
+    assert find_contradictions(case, DEVICE) == []
+    (text,) = find_contradictions(replace(case, first=(replace(case.first[0], **fields),)), DEVICE)[:1]
     assert text.startswith("first look, process 1: ")
     assert said in text
 
@@ -60,11 +60,11 @@ def test_a_pair_whose_quads_say_otherwise_is_named(stored: Bench, fields: dict[s
     """The ratio of a pair must lie among those of its quads."""
     stored.against_base()
     case = stored.judge(time_us=110.0)
-    assert contradictions(case, DEVICE) == []
-    (text,) = contradictions(replace(case, pairs=(replace(case.pairs[0], **fields), *case.pairs[1:])), DEVICE)
+    assert find_contradictions(case, DEVICE) == []
+    (text,) = find_contradictions(replace(case, pairs=(replace(case.pairs[0], **fields), *case.pairs[1:])), DEVICE)
     assert text.startswith("pair 1: ")
     assert said in text
-    assert contradictions(replace(case, pairs=case.pairs[:1] * 3), DEVICE) == [
+    assert find_contradictions(replace(case, pairs=case.pairs[:1] * 3), DEVICE) == [
         "the same pair twice: two pairs have the same quads"
     ]
 
@@ -80,10 +80,10 @@ def test_nothing_is_said_of_what_was_measured(stored: Bench, blocks: int, placem
         places = [draw.gauss(1, 0.01) for _ in range(placements)]
         each = blocks // placements
         times = tuple(1234.5 * places[block // each] * draw.gauss(1, 0.003) for block in range(blocks))
-        process = summarise(Samples(times, 5, "host", placements=placements))
-        assert contradictions(replace(case, first=(process,)), DEVICE) == []
+        process = summarise_process(Samples(times, 5, "host", placements=placements))
+        assert find_contradictions(replace(case, first=(process,)), DEVICE) == []
         forged = replace(process, median_us=process.median_us * 1.1)
-        assert "its median is said to be" in contradictions(replace(case, first=(forged,)), DEVICE)[0]
+        assert "its median is said to be" in find_contradictions(replace(case, first=(forged,)), DEVICE)[0]
 
 
 @pytest.mark.parametrize(("method", "centre"), [("1", 100.0), ("2", 101.0)])
@@ -93,18 +93,18 @@ def test_the_time_is_made_again_by_the_method_that_measured_it(stored: Bench, me
     case = stored.judge(time_us=110.0)
     assert case.fingerprint is not None
     must_match = {**case.fingerprint.must_match, "timer": "graph", "method": method}
-    process = summarise(Samples((100.0, 100.0, 103.0) * 2, 5, "graph", placements=2))
+    process = summarise_process(Samples((100.0, 100.0, 103.0) * 2, 5, "graph", placements=2))
     case = replace(case, fingerprint=replace(case.fingerprint, must_match=must_match), second=(), canary={})
-    assert contradictions(replace(case, first=(replace(process, median_us=centre),)), DEVICE) == []
+    assert find_contradictions(replace(case, first=(replace(process, median_us=centre),)), DEVICE) == []
     other = replace(process, median_us=201.0 - centre)
-    assert "its median is said to be" in contradictions(replace(case, first=(other,)), DEVICE)[0]
+    assert "its median is said to be" in find_contradictions(replace(case, first=(other,)), DEVICE)[0]
 
 
 def test_equal_blocks_that_do_not_move_are_no_copies(stored: Bench) -> None:
     """A time whose five digits stand still is the same in every process."""
     case = stored.judge(time_us=110.0)
-    still = summarise(Samples((110.0,) * 9, 5, "host"))
-    assert contradictions(replace(case, second=(still, still)), DEVICE) == []
+    still = summarise_process(Samples((110.0,) * 9, 5, "host"))
+    assert find_contradictions(replace(case, second=(still, still)), DEVICE) == []
 
 
 def test_a_time_without_what_it_is_of_is_named(stored: Bench) -> None:
@@ -112,10 +112,10 @@ def test_a_time_without_what_it_is_of_is_named(stored: Bench) -> None:
     case = stored.judge(time_us=110.0)
     parts: tuple[dict[str, Any], ...] = ({"first": ()}, {"fingerprint": None}, {"figures": None})
     for without in parts:
-        (text,) = contradictions(replace(case, **without), DEVICE)
+        (text,) = find_contradictions(replace(case, **without), DEVICE)
         assert text.startswith("there is no time to judge")
     dead = replace(case.first[0], median_us=0.0)
-    assert contradictions(replace(case, canary={"gemm": (dead,)}), DEVICE) == [
+    assert find_contradictions(replace(case, canary={"gemm": (dead,)}), DEVICE) == [
         "canary gemm: a time is not finite and positive"
     ]
 
@@ -139,9 +139,9 @@ RIGHT = CheckReport(
 )
 def test_errors_that_no_comparison_gives_prove_nothing(fields: dict[str, Any], said: str) -> None:
     """An error smaller than the gap beside it, and a budget without end, keep a case from being proven right."""
-    assert unproven([RIGHT], None) == []
+    assert list_proof_gaps([RIGHT], None) == []
     forged = replace(RIGHT, figures=(replace(RIGHT.figures[0], **fields), *RIGHT.figures[1:]))
-    assert unproven([forged], None) == [f"{CONTRADICT} {said}"]
+    assert list_proof_gaps([forged], None) == [f"{CONTRADICT} {said}"]
 
 
 @pytest.mark.parametrize(
@@ -154,23 +154,23 @@ def test_errors_that_no_comparison_gives_prove_nothing(fields: dict[str, Any], s
 def test_a_figure_that_was_taken_away_is_missed(taken: str, said: str) -> None:
     """A proof compares every output on timed and on planted inputs, under whatever name the latter have."""
     kept = tuple(one for one in RIGHT.figures if one.check != taken or one.output != "lse")
-    (text,) = unproven([replace(RIGHT, figures=kept)], None)
+    (text,) = list_proof_gaps([replace(RIGHT, figures=kept)], None)
     assert f"'lse' was compared {said}" in text
-    (alone,) = unproven([replace(RIGHT, figures=RIGHT.figures[-1:])], None)
+    (alone,) = list_proof_gaps([replace(RIGHT, figures=RIGHT.figures[-1:])], None)
     assert "after the last run alone" in alone
     named = [replace(one, check=f"{UNPLANTED}a reason)") if one.check == PLANTED else one for one in RIGHT.figures]
-    assert unproven([replace(RIGHT, figures=tuple(named))], None) == []
+    assert list_proof_gaps([replace(RIGHT, figures=tuple(named))], None) == []
 
 
 def test_budgets_are_held_to_the_tolerance_that_is_allowed() -> None:
     """A budget of ten times the tolerance counts a tenth; a tighter one than allowed counts as it is."""
     half = ErrorFigures("check", "out", 0.5, 1.0, 0.1, 1.0, elements=64)
     loose = CheckReport((half,), tolerance=Tolerance(20.0, source="mine", outputs=(("dq", 3.0),)))
-    assert unproven([loose], None) == []
-    assert unproven([loose], Tolerance(20.0, source="stored")) == []
-    assert unproven([loose], Tolerance(40.0, source="stored")) == []
-    (said,) = unproven([loose], Tolerance())
+    assert list_proof_gaps([loose], None) == []
+    assert list_proof_gaps([loose], Tolerance(20.0, source="stored")) == []
+    assert list_proof_gaps([loose], Tolerance(40.0, source="stored")) == []
+    (said,) = list_proof_gaps([loose], Tolerance())
     assert "is off by 0.5" in said
     assert "allowed is 0.1" in said
-    assert looser([loose], Tolerance()) == ["out 2 -> 20"]
-    assert looser([loose], Tolerance(20.0, source="stored")) == []
+    assert list_looser_tolerances([loose], Tolerance()) == ["out 2 -> 20"]
+    assert list_looser_tolerances([loose], Tolerance(20.0, source="stored")) == []

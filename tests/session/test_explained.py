@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.cli.commands.explain import told_of
+from pytest_attnperf.cli.commands.explain import recount_case
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.reports.explain.by_proof import comparison_cause
+from pytest_attnperf.reports.explain.by_proof import find_comparison_cause
 from pytest_attnperf.reports.explain.facts import Told
-from pytest_attnperf.reports.explain.page import words_of
+from pytest_attnperf.reports.explain.page import explain_case
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session import case_records
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -29,7 +29,7 @@ CK, ASM = {"config": {"path": "ck"}}, {"config": {"path": "asm"}}
 def told(case: CaseResult) -> Told:
     """The case alone in a run, beside no baselines."""
     run = RunResult(RESULTS_SCHEMA, "0", "gate", "2026-01-01", "pytest", "c1", None, None, (case,), selected=1)
-    return told_of(case, run, Path("results.json"), 1, None)
+    return recount_case(case, run, Path("results.json"), 1, None)
 
 
 def scripted(**script: Any) -> Scene:
@@ -76,7 +76,7 @@ def noisy(stored: Bench) -> CaseResult:
 
 def recorded(stored: Bench) -> CaseResult:
     """Recorded over what was there."""
-    return stored.judge(Mode.UPDATE, time_us=101.0)
+    return stored.judge(RunMode.UPDATE, time_us=101.0)
 
 
 SCENES: dict[str, tuple[Scene, Verdict, str]] = {
@@ -110,7 +110,7 @@ def test_a_judged_case_is_explained_by_its_cause(stored: Bench, name: str) -> No
     """In three sentences or more, with something to do next; its file does not contradict its samples."""
     scene, verdict, said = SCENES[name]
     found = told(scene(stored))
-    words = words_of(found)
+    words = explain_case(found)
     assert found.case.verdict is verdict
     assert found.facts.contradicted == ()
     assert said in " ".join((*words.sentences, *(step.why for step in words.steps)))
@@ -124,12 +124,12 @@ def test_other_words_do_not_lose_a_cause(stored: Bench, monkeypatch: pytest.Monk
     stored.pool.by_place = {0: {"foreign": ("module k of /x",)}}
     found = told(stored.judge())
     assert found.case.summary == "somebody else's kernels"
-    assert comparison_cause(found.case).name == "foreign code"
+    assert find_comparison_cause(found.case).name == "foreign code"
 
 
 def test_a_new_case_is_told_to_be_recorded(bench: Bench) -> None:
     """Nothing stored: the command that stores it comes first."""
-    words = words_of(told(bench.judge()))
+    words = explain_case(told(bench.judge()))
     assert words.steps[0].command.startswith("pytest --update-baselines ")
 
 
@@ -149,13 +149,13 @@ def test_causes_of_incomparable_are_told_apart(
     if base is not None:
         bench.against_base(everything=True, **base)
     case = bench.judge(**now)
-    assert (case.verdict, comparison_cause(case).name) == (Verdict.INCOMPARABLE, cause)
+    assert (case.verdict, find_comparison_cause(case).name) == (Verdict.INCOMPARABLE, cause)
 
 
 def test_mixed_paths_and_other_workloads_are_told_apart(bench: Bench) -> None:
     """A recording of two paths; a definition, a product and a count of processes that are not the stored ones."""
     bench.pool.by_place = {103: {"config": {"path": "triton"}}}
-    assert comparison_cause(bench.judge(Mode.UPDATE, **CK)).name == "mixed paths"
+    assert find_comparison_cause(bench.judge(RunMode.UPDATE, **CK)).name == "mixed paths"
     for kind, cause in (
         (NoteKind.WORKLOAD, "workload definition"),
         (NoteKind.PROCESSES, "too few processes"),
@@ -163,4 +163,4 @@ def test_mixed_paths_and_other_workloads_are_told_apart(bench: Bench) -> None:
         (NoteKind.MACHINE, "another machine or method"),
     ):
         case = CaseResult(bench.case.key, "n", Verdict.INCOMPARABLE, "x", reasons=(Note(kind, "x"),))
-        assert comparison_cause(case).name == cause
+        assert find_comparison_cause(case).name == cause

@@ -17,9 +17,9 @@ from pytest_attnperf.records import CaseKey, Role, Verdict
 from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.results import CaseResult, Fault
 from pytest_attnperf.session import faults
-from pytest_attnperf.session.faults import classify, kernel_in, told, with_fault
-from pytest_attnperf.session.looking import Bench
-from pytest_attnperf.session.settings import Case, Mode, RunSettings
+from pytest_attnperf.session.faults import classify_fault, find_kernel_name, prefix_cause, with_fault
+from pytest_attnperf.session.looking import RunBench
+from pytest_attnperf.session.settings import Case, RunMode, RunSettings
 from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.interleave import SideFailedError
@@ -101,14 +101,14 @@ SAMPLES: tuple[tuple[str, Exception], ...] = (
 @pytest.mark.parametrize(("kind", "error"), SAMPLES, ids=range(len(SAMPLES)))
 def test_every_text_has_its_kind(kind: str, error: Exception) -> None:
     """What CUDA, HIP, ROCr, torch and the controller say of a broken process or device, one sample of each."""
-    assert classify(error) == kind
+    assert classify_fault(error) == kind
 
 
 def test_an_error_that_names_a_side_keeps_its_kind_and_log() -> None:
     """In a pair the error is wrapped to say which side it was; what it was made from still tells."""
     wrapped = SideFailedError("the working tree", "RuntimeError: x", "")
     wrapped.__cause__ = poisoned("RuntimeError: x", "CUDA error: misaligned address")
-    assert classify(wrapped) == "illegal address"
+    assert classify_fault(wrapped) == "illegal address"
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_an_error_that_names_a_side_keeps_its_kind_and_log() -> None:
 )  # fmt: skip
 def test_a_kernel_that_the_error_names(text: str, kernel: str) -> None:
     """Assertions and ROCr name it by themselves; a name that is none (Triton's 'unknown', a lambda) is not taken."""
-    assert kernel_in(text) == kernel
+    assert find_kernel_name(text) == kernel
 
 
 def test_the_summary_begins_with_cause_and_kernel() -> None:
     """In the summary and in its reason, so that a failure does not show the same line twice; nothing is said twice."""
     result = CaseResult(CASE.key, CASE.nodeid, Verdict.ERROR, "worker died", reasons=("worker died",))
-    found = told(result, Fault("crash", "_attn_fwd"))
+    found = prefix_cause(result, Fault("crash", "_attn_fwd"))
     assert found.summary == "crash in kernel _attn_fwd: worker died"
     assert found.reasons == (found.summary,)
     told_before = CaseResult(CASE.key, CASE.nodeid, Verdict.ERROR, "out of memory: the call")
-    assert told(told_before, Fault("out of memory")).summary == "out of memory: the call"
+    assert prefix_cause(told_before, Fault("out of memory")).summary == "out of memory: the call"
 
 
 @dataclass
@@ -156,14 +156,14 @@ class Examined(WorkerPool):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path) -> RunBench:
     """A bench over such a pool; nothing is started."""
     pool = Examined(LaunchPlan((), tmp_path, tmp_path, Role.DEVICE))
-    settings = RunSettings(Mode.GATE, cases=1, case_limit_seconds=300.0, determinism_repeats=3)
-    return Bench(settings, pool, BaselineStore(tmp_path), tmp_path)
+    settings = RunSettings(RunMode.GATE, cases=1, case_limit_seconds=300.0, determinism_repeats=3)
+    return RunBench(settings, pool, BaselineStore(tmp_path), tmp_path)
 
 
-def fault_of(bench: Bench, error: Exception, backend: str = "fake.a") -> Fault:
+def fault_of(bench: RunBench, error: Exception, backend: str = "fake.a") -> Fault:
     """What is said of an error of a case of this backend."""
     case = Case(CaseKey("prefill", backend, "w"), "nodeid", Policy())
     found = with_fault(bench, case, CaseResult(case.key, "nodeid", Verdict.ERROR, "broken"), error).fault
@@ -171,13 +171,13 @@ def fault_of(bench: Bench, error: Exception, backend: str = "fake.a") -> Fault:
     return found
 
 
-def pool_of(bench: Bench) -> Examined:
+def pool_of(bench: RunBench) -> Examined:
     """The bench's pool."""
     assert isinstance(bench.pool, Examined)
     return bench.pool
 
 
-def test_a_second_run_names_the_kernel(bench: Bench) -> None:
+def test_a_second_run_names_the_kernel(bench: RunBench) -> None:
     """Every launch of it is waited for, it may take a minute at most, repeats nothing, and promises no other case."""
     pool = pool_of(bench)
     pool.again, pool.launches = died("killed by SIGSEGV"), "> scale\n< scale\n> _attn_fwd\n"
@@ -187,13 +187,13 @@ def test_a_second_run_names_the_kernel(bench: Bench) -> None:
     assert environment.items() >= WAITING.items()
 
 
-def test_a_second_run_without_a_fault_is_said(bench: Bench) -> None:
+def test_a_second_run_without_a_fault_is_said(bench: RunBench) -> None:
     """No kernel is accused: it is a race, or comes of what ran before."""
     pool_of(bench).launches = "> scale\n< scale\n"
     assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", faults.NO_FAULT)
 
 
-def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: Bench) -> None:
+def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: RunBench) -> None:
     """An error of another sort, also a hang where nothing hung before, is quoted; a death outside of every recorded
     launch is said with what came before."""
     pool = pool_of(bench)
@@ -205,7 +205,7 @@ def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: Bench) -> None:
     assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", f"{faults.OUTSIDE}, behind scale")
 
 
-def test_a_hundred_broken_cases_do_not_take_an_hour(bench: Bench) -> None:
+def test_a_hundred_broken_cases_do_not_take_an_hour(bench: RunBench) -> None:
     """Three second runs, and beyond them one for each backend and kind; other errors get none."""
     for _ in range(9):
         last = fault_of(bench, died("killed by SIGSEGV"))

@@ -13,7 +13,7 @@ from pytest_attnperf.records import CaseKey, FinalReport, Launch, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import case_result
-from pytest_attnperf.session.interleaved import CHECK_PLACE, PAIR_PLACES, Against, supported_there
+from pytest_attnperf.session.interleaved import CHECK_PLACE, PAIR_PLACES, Against, is_supported_there
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import OpenRequest
@@ -55,7 +55,7 @@ def settle(bench: Bench, against: Against) -> Any:
 
     def settled(taken: list[PairLook], **base: Any) -> CaseResult:
         known = case_result(bench.case, Verdict.SAME, "", median_us=107.0, baseline_us=99.0, **base)
-        return against.settle(bench.case, known, taken, 1, None)
+        return against.judge_pairs(bench.case, known, taken, 1, None)
 
     return settled
 
@@ -81,13 +81,13 @@ def test_the_policy_is_the_cases_own(bench: Bench, against: Against) -> None:
     """A case that allows 8 % is not SLOWER at 5 %."""
     case = replace(bench.case, policy=Policy(threshold_percent=8))
     known = case_result(case, Verdict.SAME, "")
-    assert against.settle(case, known, looks(1.049, 1.05, 1.052), 1, None).verdict is Verdict.SAME
+    assert against.judge_pairs(case, known, looks(1.049, 1.05, 1.052), 1, None).verdict is Verdict.SAME
 
 
 def test_the_first_look_is_held_beside_the_pairs(bench: Bench, against: Against) -> None:
     """What the stored baseline seemed to say is named with what is left of it."""
     known = case_result(bench.case, Verdict.SAME, "")
-    result = against.settle(bench.case, known, looks(1.001, 1.0, 1.002), 1, 1.10)
+    result = against.judge_pairs(bench.case, known, looks(1.001, 1.0, 1.002), 1, 1.10)
     (reason,) = [reason for reason in result.reasons if "first look" in reason]
     assert "saw +10.0 %; side by side none of it is there" in reason
 
@@ -95,10 +95,10 @@ def test_the_first_look_is_held_beside_the_pairs(bench: Bench, against: Against)
 def test_noise_is_pooled_over_the_cases_of_a_run(bench: Bench, against: Against) -> None:
     """A second case is judged by the spread of both: a quiet one does not forget how far the first one's pairs lay."""
     known = case_result(bench.case, Verdict.SAME, "")
-    first = against.settle(bench.case, known, looks(1.01, 1.0, 0.99), 2, None)
+    first = against.judge_pairs(bench.case, known, looks(1.01, 1.0, 0.99), 2, None)
     other = Case(CaseKey("prefill", "fake.b", bench.case.key.workload), "b", Policy())
-    second = against.settle(other, case_result(other, Verdict.SAME, ""), looks(1.0001, 1.0, 0.9999), 2, None)
-    alone = Against(bench.base, "main").settle(other, known, looks(1.0001, 1.0, 0.9999), 2, None)
+    second = against.judge_pairs(other, case_result(other, Verdict.SAME, ""), looks(1.0001, 1.0, 0.9999), 2, None)
+    alone = Against(bench.base, "main").judge_pairs(other, known, looks(1.0001, 1.0, 0.9999), 2, None)
     assert first.degrees_of_freedom == alone.degrees_of_freedom == 2
     assert second.degrees_of_freedom is not None
     assert second.degrees_of_freedom > 2
@@ -169,7 +169,7 @@ def test_many_changes_are_cut(settle: Any) -> None:
 
 def test_a_look_takes_fresh_places_of_both_sides(bench: Bench, against: Against) -> None:
     """Three pairs are three processes a side, none of which is one of the first or the second look."""
-    taken = against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    taken = against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert bench.pool.visited == bench.base.visited == bench.pool.started == bench.base.started == PLACES
     assert [look.pair.base_process for look in taken if look.pair] == ["pid 2000", "pid 2001", "pid 2002"]
 
@@ -179,10 +179,10 @@ def test_no_more_start_ahead_than_memory_has_room_for(
 ) -> None:
     """Of three pairs two on a card of 2.5 GB; the third starts in its turn."""
     for pool in (bench.pool, bench.base):
-        ready = pool.ready(0)
+        ready = pool.wait_until_ready(0)
         small = replace(ready, device=replace(ready.device, memory_bytes=int(2.5 * 2**30)))
-        monkeypatch.setattr(pool, "known", lambda small=small: small)
-    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+        monkeypatch.setattr(pool, "last_ready", lambda small=small: small)
+    against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert bench.pool.started == bench.base.started == PLACES[:2]
     assert bench.pool.visited == PLACES
 
@@ -190,19 +190,19 @@ def test_no_more_start_ahead_than_memory_has_room_for(
 def test_nothing_starts_while_a_pair_is_timed(bench: Bench, against: Against, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first block every process that starts is ready; where a side is wrong nobody waits for them."""
     asked: list[int] = []
-    ready = bench.base.ready
+    ready = bench.base.wait_until_ready
 
     def watched(place: int) -> Ready:
         if place:
             asked.append(place)
         return ready(place)
 
-    monkeypatch.setattr(bench.base, "ready", watched)
-    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    monkeypatch.setattr(bench.base, "wait_until_ready", watched)
+    against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert asked[: 1 + len(PLACES)] == [PLACES[0], *PLACES]
     asked.clear()
     bench.base.by_place[PAIR_PLACES] = {"fault": "wrong"}
-    against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert asked == [PLACES[0]]
 
 
@@ -210,7 +210,7 @@ def test_nothing_starts_while_a_pair_is_timed(bench: Bench, against: Against, mo
 def test_a_look_stops_where_a_side_is_wrong(bench: Bench, against: Against, fault: str) -> None:
     """A wrong result needs no further pair."""
     bench.base.by_place[PAIR_PLACES + 1] = {"fault": fault}
-    taken = against.look(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
+    taken = against.measure_pairs(bench.pool, OpenRequest(bench.case.key, None, 1, 2))
     assert [look.base.ending for look in taken] == [Ending.RIGHT, Ending.INCORRECT]
 
 
@@ -220,16 +220,16 @@ def test_a_side_that_cannot_start_is_named(bench: Bench, against: Against, monke
     def cannot(place: int) -> None:
         raise WorkerError("could not start", "no module")
 
-    monkeypatch.setattr(bench.base, "ready", cannot)
+    monkeypatch.setattr(bench.base, "wait_until_ready", cannot)
     with pytest.raises(WorkerError) as caught:
-        against.has(bench.case.key)
+        against.has_case(bench.case.key)
     assert (caught.value.summary, caught.value.log_tail) == (f"{NAME}: could not start", "no module")
 
 
 def test_a_case_that_raises_there_is_incomparable(bench: Bench, against: Against) -> None:
     """What is known of this side is kept, and the traceback stands in the reasons."""
     known = case_result(bench.case, Verdict.SAME, "", median_us=100.0)
-    result = against.failed(known, SideFailedError(NAME, "compile error\nline 7", "trace\nback"))
+    result = against.mark_base_failed(known, SideFailedError(NAME, "compile error\nline 7", "trace\nback"))
     assert (result.verdict, result.median_us, result.fails) == (Verdict.INCOMPARABLE, 100.0, False)
     assert result.summary == f"not comparable: {NAME}: compile error"
     assert "trace\nback" in result.reasons[1]
@@ -239,10 +239,10 @@ def test_cases_of_one_side(bench: Bench, against: Against) -> None:
     """A case that only the base side has is found without another process, and none before it was asked."""
     gone = CaseKey("prefill", "fake.gone", bench.case.key.workload)
     bench.base.cases = (bench.case.key, gone)
-    assert (against.started, against.only_there({})) == (False, [])
-    assert against.has(gone)
-    assert (against.started, against.only_there({bench.case.key: 1})) == (True, [gone])
-    assert not against.has(CaseKey("prefill", "fake.new", bench.case.key.workload))
+    assert (against.has_started, against.list_only_there({})) == (False, [])
+    assert against.has_case(gone)
+    assert (against.has_started, against.list_only_there({bench.case.key: 1})) == (True, [gone])
+    assert not against.has_case(CaseKey("prefill", "fake.new", bench.case.key.workload))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_cases_of_one_side(bench: Bench, against: Against) -> None:
 def test_timed_is_right_on_the_base_side(bench: Bench, script: dict[str, Any], supported: bool) -> None:
     """A case that is unsupported, wrong or broken there was nothing that could be lost."""
     request = OpenRequest(bench.case.key, None, 1, 2)
-    assert bench.against_base(**script).times(request) is supported
+    assert bench.against_base(**script).can_time(request) is supported
     assert bench.base.visited == [CHECK_PLACE]
 
 
@@ -268,7 +268,7 @@ def test_timed_is_right_on_the_base_side(bench: Bench, script: dict[str, Any], s
 def test_supported_there(ending: Ending) -> None:
     """Unsupported and skipped are the endings of a base side that could not run the case at all."""
     look = PairLook(Look(ending), RIGHT)
-    assert supported_there([look]) is (ending not in (Ending.UNSUPPORTED, Ending.SKIPPED))
+    assert is_supported_there([look]) is (ending not in (Ending.UNSUPPORTED, Ending.SKIPPED))
 
 
 # The judge's part: when pairs are asked for, and what becomes of them.

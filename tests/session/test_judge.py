@@ -12,7 +12,7 @@ from pytest_attnperf.errors import BaselineError, CaseFailedError, WorkerError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.session import plausibility
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -94,7 +94,7 @@ def test_code_from_another_tree_is_incomparable(stored: Bench, place: int) -> No
 def test_code_from_another_tree_is_not_recorded(bench: Bench) -> None:
     """A baseline of another tree's code would gate this one's; the update fails instead."""
     bench.pool.by_place[104] = {"foreign": ("module kernels.x was loaded from /elsewhere",)}
-    result = bench.judge(Mode.UPDATE)
+    result = bench.judge(RunMode.UPDATE)
     assert (result.verdict, result.fails) == (Verdict.INCOMPARABLE, True)
     with pytest.raises(BaselineError, match="only results recorded"):
         new_entry(result, "c0")
@@ -102,7 +102,7 @@ def test_code_from_another_tree_is_not_recorded(bench: Bench) -> None:
 
 def test_recording_takes_seven_processes(bench: Bench) -> None:
     """RECORDED holds every process with its proof, and was started at once."""
-    result = bench.judge(Mode.UPDATE)
+    result = bench.judge(RunMode.UPDATE)
     assert (result.verdict, result.fails) == (Verdict.RECORDED, False)
     assert bench.pool.visited == bench.pool.started == RECORD_PLACES
     assert len(result.first) == len(result.checks) == 7
@@ -112,14 +112,14 @@ def test_recording_takes_seven_processes(bench: Bench) -> None:
 def test_one_wrong_process_keeps_a_case_from_being_recorded(bench: Bench) -> None:
     """Six right processes and a wrong one are INCORRECT."""
     bench.pool.by_place[106] = {"fault": "nan"}
-    result = bench.judge(Mode.UPDATE)
+    result = bench.judge(RunMode.UPDATE)
     assert (result.verdict, result.fails, result.first) == (Verdict.INCORRECT, True, ())
     assert bench.pool.visited == RECORD_PLACES
 
 
 def test_recording_again_names_the_change(stored: Bench) -> None:
     """What is replaced is said beside what replaces it."""
-    result = stored.judge(Mode.UPDATE, time_us=110.0)
+    result = stored.judge(RunMode.UPDATE, time_us=110.0)
     assert result.verdict is Verdict.RECORDED
     assert result.summary == "recorded; +10.0% against what was stored"
 
@@ -129,7 +129,7 @@ def test_only_incorrect_names_the_seed(stored: Bench) -> None:
     wrong, slower = stored.judge(fault="wrong"), stored.judge(time_us=110.0)
     assert wrong.reproduce == f'pytest --attnperf --attnperf-seed=41 "{stored.case.nodeid}"'
     assert slower.reproduce == f'pytest --attnperf "{stored.case.nodeid}"'
-    assert stored.judge(Mode.CHECK, fault="wrong").reproduce == f'pytest --attnperf-seed=41 "{stored.case.nodeid}"'
+    assert stored.judge(RunMode.CHECK, fault="wrong").reproduce == f'pytest --attnperf-seed=41 "{stored.case.nodeid}"'
 
 
 def test_a_loosened_policy_is_noted(stored: Bench) -> None:
@@ -141,7 +141,7 @@ def test_a_loosened_policy_is_noted(stored: Bench) -> None:
 
 def test_correctness_alone_is_not_timed(stored: Bench) -> None:
     """Without --attnperf a right case is RIGHT, without a time and without looking at the store."""
-    result = stored.judge(Mode.CHECK, time_us=200.0)
+    result = stored.judge(RunMode.CHECK, time_us=200.0)
     assert (result.verdict, result.median_us, result.baseline_us) == (Verdict.RIGHT, None, None)
 
 
@@ -170,9 +170,9 @@ def test_what_is_wrong_in_the_second_process_is_incorrect(stored: Bench) -> None
 
 def test_what_remembers_is_not_recorded(bench: Bench) -> None:
     """A baseline of a kernel that returns old results would make every honest one slower."""
-    result = bench.judge(Mode.UPDATE, remembers=5.0)
+    result = bench.judge(RunMode.UPDATE, remembers=5.0)
     assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
-    assert bench.judge(Mode.UPDATE).verdict is Verdict.RECORDED
+    assert bench.judge(RunMode.UPDATE).verdict is Verdict.RECORDED
 
 
 def test_what_ran_is_stored_and_its_change_is_named(bench: Bench) -> None:
@@ -203,11 +203,11 @@ def test_a_baseline_that_does_not_know_what_ran_says_nothing_of_it(stored: Bench
 def test_determinism_is_asked_for_and_reported(bench: Bench) -> None:
     """Bits are compared only on request, and the answer is part of the check."""
     asked = {"determinism_repeats": 5}
-    (check,) = bench.judge(Mode.CHECK, settings=asked).checks
+    (check,) = bench.judge(RunMode.CHECK, settings=asked).checks
     assert (check.repeats, check.bit_equal) == (5, True)
-    (check,) = bench.judge(Mode.CHECK, settings=asked, bit_equal=False).checks
+    (check,) = bench.judge(RunMode.CHECK, settings=asked, bit_equal=False).checks
     assert (check.repeats, check.bit_equal) == (5, False)
-    (check,) = bench.judge(Mode.CHECK).checks
+    (check,) = bench.judge(RunMode.CHECK).checks
     assert (check.repeats, check.bit_equal) == (0, None)
 
 
@@ -232,12 +232,12 @@ def test_only_the_deciding_processes_canary_counts(stored: Bench) -> None:
 def test_a_calibration_measures_and_stores_nothing(stored: Bench) -> None:
     """The processes of a recording, said to be RIGHT; a wrong one among them is INCORRECT."""
     before = stored.store.find("fake", "fake1", "prefill", stored.case.key.entry)
-    result = stored.judge(Mode.CALIBRATE, time_us=120.0)
+    result = stored.judge(RunMode.CALIBRATE, time_us=120.0)
     assert (result.verdict, len(result.first), stored.pool.visited) == (Verdict.RIGHT, 7, RECORD_PLACES)
     assert result.summary == "measured in 7 processes, to see how far apart they lie"
     assert stored.store.find("fake", "fake1", "prefill", stored.case.key.entry) == before
     stored.pool.by_place[106] = {"fault": "wrong"}
-    assert stored.judge(Mode.CALIBRATE).verdict is Verdict.INCORRECT
+    assert stored.judge(RunMode.CALIBRATE).verdict is Verdict.INCORRECT
 
 
 def test_a_changed_configuration_is_noted(bench: Bench) -> None:
@@ -317,12 +317,12 @@ def test_a_recording_names_another_path_and_mixes_none(bench: Bench) -> None:
     """What is replaced was another path: said beside the change of time. Of mixed processes nothing is stored."""
     bench.record(config={"path": "asm"})
     summary = "recorded; +0.0% against what was stored; another path ran: path: ck here, asm stored"
-    result = bench.judge(Mode.UPDATE, config={"path": "ck"})
+    result = bench.judge(RunMode.UPDATE, config={"path": "ck"})
     assert (result.verdict, result.summary, result.fails) == (Verdict.RECORDED, summary, False)
-    seen = bench.judge(Mode.CALIBRATE, config={"path": "ck"})
+    seen = bench.judge(RunMode.CALIBRATE, config={"path": "ck"})
     assert seen.summary.endswith("to see how far apart they lie; another path ran: path: ck here, asm stored")
     bench.pool.by_place = {103: {"config": {"path": "triton"}}}
-    for mode, fails in ((Mode.UPDATE, True), (Mode.CALIBRATE, False)):
+    for mode, fails in ((RunMode.UPDATE, True), (RunMode.CALIBRATE, False)):
         result = bench.judge(mode, config={"path": "ck"})
         assert (result.verdict, result.fails) == (Verdict.INCOMPARABLE, fails)
         assert result.summary == "not every process took the same path: path: triton here, ck in another process"

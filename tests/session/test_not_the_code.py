@@ -74,17 +74,17 @@ def test_other_sources_need_no_further_look(known: Bench, final: dict[str, str],
 
 def test_a_stored_choice_that_breaks_is_no_error_of_the_case(known: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asked for it but this look; the case stays SLOWER, and says why it could not be timed."""
-    plain = known.pool.case
+    plain = known.pool.case_at
 
     def breaking(place: int, request: Any) -> Any:
         if request.pin:
             raise CaseFailedError("its autotuner no longer offers it\nand more")
         return plain(place, request)
 
-    monkeypatch.setattr(known.pool, "case", breaking)
+    monkeypatch.setattr(known.pool, "case_at", breaking)
     result = judge(known, config=CHOSEN)
     assert (result.verdict, result.pinned) == (Verdict.SLOWER, ())
-    assert result.reasons[0] == gate.not_pinned("its autotuner no longer offers it")
+    assert result.reasons[0] == gate.note_not_pinned("its autotuner no longer offers it")
 
 
 def test_pairs_know_nothing_of_it(known: Bench) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pytest_attnperf.records import CaseKey, Launch, Verdict
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.plausibility import by_code, suspicious_code, unchanged_note, with_changes
+from pytest_attnperf.session.plausibility import find_suspicious_code, judge_by_code, unchanged_note, with_changes
 
 FORWARD = Launch("forward", grid=(8, 1, 1), block=(128, 1, 1), shared_bytes=4096, isa_hash="a1")
 GEMM = Launch("gemm", grid=(8, 1, 1), block=(256, 1, 1), isa_hash="c3")
@@ -110,7 +110,7 @@ LIARS: dict[str, tuple[dict[str, int], str]] = {
 def test_code_that_cannot_be_right_is_suspicious(liar: str) -> None:
     """An empty kernel, one that keeps its results to itself, and one that lost its matrix instructions."""
     counts, text = LIARS[liar]
-    result = by_code(case(Verdict.SAME, FORWARD, COPY), {"a1": code(counts)}, matrix=True)
+    result = judge_by_code(case(Verdict.SAME, FORWARD, COPY), {"a1": code(counts)}, matrix=True)
     assert (result.verdict, result.reasons) == (Verdict.SUSPICIOUS, (result.summary,))
     assert result.summary.startswith(text)
 
@@ -133,16 +133,16 @@ HONEST_TWINS: dict[str, dict[str, KernelCode]] = {
 def test_code_that_may_be_right_is_not_suspicious(twin: str) -> None:
     """What stores in any way is honest, and what is not known whole is not judged."""
     known = case(Verdict.SAME, FORWARD, COPY)
-    assert by_code(known, HONEST_TWINS[twin], matrix=True) == known
+    assert judge_by_code(known, HONEST_TWINS[twin], matrix=True) == known
 
 
 def test_matrix_instructions_are_asked_of_a_call() -> None:
     """One kernel of several may hold them; where one is unread it may be that one; unpromised nobody asks."""
     plain, matrix = code({"global_store_4B": 1}), code(HONEST, isa_hash="c3", name="gemm")
-    assert suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": matrix}, matrix=True) is None
-    assert suspicious_code((FORWARD, GEMM), {"a1": plain}, matrix=True) is None
-    assert suspicious_code((FORWARD,), {"a1": plain}, matrix=False) is None
-    text = suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": replace(plain, name="gemm")}, matrix=True)
+    assert find_suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": matrix}, matrix=True) is None
+    assert find_suspicious_code((FORWARD, GEMM), {"a1": plain}, matrix=True) is None
+    assert find_suspicious_code((FORWARD,), {"a1": plain}, matrix=False) is None
+    text = find_suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": replace(plain, name="gemm")}, matrix=True)
     assert text.endswith("holds one for gfx942: forward, gemm")
 
 
@@ -156,4 +156,4 @@ def test_matrix_instructions_are_asked_of_a_call() -> None:
 def test_matrix_instructions_are_asked_where_there_are_any(arch: str, asked: bool) -> None:
     """The promise is one of the backend's, not of the architecture: nobody keeps it without MFMA or WMMA."""
     plain = code({"global_store_4B": 1}, arch=arch)
-    assert bool(suspicious_code((FORWARD,), {"a1": plain}, matrix=True)) is asked
+    assert bool(find_suspicious_code((FORWARD,), {"a1": plain}, matrix=True)) is asked

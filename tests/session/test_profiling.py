@@ -15,7 +15,7 @@ from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKerne
 from pytest_attnperf.records.rooflines import BoundClass, DeviceCeilings
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.profiling import PROFILE_PLACE, bound_of, launches_of
-from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.session.settings import Case, RunMode
 from pytest_attnperf.testing.fake.device import FakeSubject
 
 NOT_PROFILED = "not profiled:"
@@ -57,7 +57,7 @@ def test_a_slower_case_is_profiled_behind_its_second_look(stored: Bench) -> None
 
 def test_a_run_that_only_checks_profiles_and_decides_nothing(bench: Bench) -> None:
     """No time was taken, and a profiler's durations do not stand in for it."""
-    result = bench.judge(Mode.CHECK, **ASKED)
+    result = bench.judge(RunMode.CHECK, **ASKED)
     assert (result.verdict, bench.pool.visited) == (Verdict.RIGHT, [0, PROFILE_PLACE])
     assert result.profile is not None
     assert result.profile.bound is not None
@@ -79,7 +79,7 @@ def test_what_is_not_right_is_not_profiled(bench: Bench, script: dict[str, Any],
     if verdict is Verdict.ERROR:
         script = {"by_place": {0: {"error": WorkerError("worker0-1 died")}}}
         bench.pool.by_place = script.pop("by_place")
-    result = bench.judge(Mode.CHECK, **ASKED, **script)
+    result = bench.judge(RunMode.CHECK, **ASKED, **script)
     assert (result.verdict, result.profile, result.notes) == (verdict, None, ())
     assert bench.pool.visited == [0]
 
@@ -92,7 +92,7 @@ def test_a_case_that_is_only_proven_is_not_profiled(bench: Bench) -> None:
 
 def test_a_case_whose_time_says_nothing_is_not_asked(bench: Bench) -> None:
     """As of Triton's interpreter: the note says why, and no process is started for it."""
-    result = bench.judge(Mode.CHECK, **ASKED, not_timed="interpreted: its time says nothing")
+    result = bench.judge(RunMode.CHECK, **ASKED, not_timed="interpreted: its time says nothing")
     assert bench.pool.visited == [0]
     assert result.notes[1] == f"{NOT_PROFILED} interpreted: its time says nothing"
 

@@ -13,8 +13,8 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, CheckReport, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.case_records import under_quarantine
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
+from pytest_attnperf.session.case_records import apply_quarantine
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
 
 LOOSENED = "policy loosened since the baseline:"
 
@@ -42,7 +42,7 @@ def result(verdict: Verdict, *, fails: bool) -> CaseResult:
 def test_only_verdicts_about_times_are_held(verdict: Verdict) -> None:
     """Until the last day a failing SLOWER, UNDECIDED, INCOMPARABLE, ENVIRONMENT or NO_BASELINE does not fail, and says
     by what; whatever is wrong, broken, implausible or no longer supported fails as it did."""
-    found = under_quarantine(result(verdict, fails=True), POLICY, LAST_DAY)
+    found = apply_quarantine(result(verdict, fails=True), POLICY, LAST_DAY)
     assert found.fails is (verdict not in HELD)
     assert found.quarantined == (f"{LINK} until {UNTIL}" if verdict in HELD else "")
     assert (found.verdict, found.summary, found.notes) == (verdict, "+10 %", ())
@@ -51,7 +51,7 @@ def test_only_verdicts_about_times_are_held(verdict: Verdict) -> None:
 @pytest.mark.parametrize("verdict", list(Verdict))
 def test_on_the_day_after_everything_fails(verdict: Verdict) -> None:
     """Whatever the verdict, the test fails, and says first which quarantine is over and what to do."""
-    found = under_quarantine(result(verdict, fails=False), POLICY, DAY_AFTER)
+    found = apply_quarantine(result(verdict, fails=False), POLICY, DAY_AFTER)
     text = f"quarantine expired on {UNTIL}: {LINK}; mend it, or extend the date"
     assert (found.fails, found.verdict, found.quarantined, found.summary) == (True, verdict, "", text)
     assert found.reasons == (text, f"{verdict.value}: +10 %", "why")
@@ -60,7 +60,7 @@ def test_on_the_day_after_everything_fails(verdict: Verdict) -> None:
 def test_a_case_that_is_not_slower_passes_with_advice() -> None:
     """SAME and FASTER pass as ever, and say that the quarantine can go."""
     for verdict in (Verdict.SAME, Verdict.FASTER):
-        found = under_quarantine(result(verdict, fails=False), POLICY, LAST_DAY)
+        found = apply_quarantine(result(verdict, fails=False), POLICY, LAST_DAY)
         assert (found.fails, found.quarantined) == (False, "")
         assert found.notes == (f"quarantined until {UNTIL}, and not slower: drop the quarantine",)
 
@@ -68,13 +68,13 @@ def test_a_case_that_is_not_slower_passes_with_advice() -> None:
 def test_what_is_not_proven_right_is_not_held() -> None:
     """A case that was never run, as where the budget ended, may be wrong: it stays undecided, and strict counts it."""
     unproven = replace(result(Verdict.UNDECIDED, fails=False), checks=())
-    assert under_quarantine(unproven, POLICY, LAST_DAY) is unproven
+    assert apply_quarantine(unproven, POLICY, LAST_DAY) is unproven
 
 
 def test_without_a_quarantine_nothing_changes() -> None:
     """The very same result, on any day."""
     slow = result(Verdict.SLOWER, fails=True)
-    assert under_quarantine(slow, Policy(), DAY_AFTER) is slow
+    assert apply_quarantine(slow, Policy(), DAY_AFTER) is slow
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def run(stored: Bench) -> RunResult:
     said = Note(NoteKind.NEEDLESS, "quarantined until 9999-12-31, and not slower: drop the quarantine")
     case = replace(case, notes=(*case.notes, said))
     assert (case.verdict, case.fails, bool(case.quarantined)) == (Verdict.SLOWER, False, True)
-    device = stored.pool.ready(0).device
+    device = stored.pool.wait_until_ready(0).device
     return RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "c1", device, None, (case,), selected=1)
 
 
 def _again(run: RunResult, store: BaselineStore, today: date) -> RunResult:
-    return rejudge(run, BaselineStore(store.roots[0]), RejudgeSettings(today=today))
+    return rejudge_run(run, BaselineStore(store.roots[0]), RejudgeSettings(today=today))
 
 
 def test_a_change_cannot_quarantine_itself(stored: Bench, run: RunResult) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_attnperf.baselines.schema import plain as stored_form
+from pytest_attnperf.baselines.schema import to_plain as stored_form
 from pytest_attnperf.codeobject import objects as objects_of
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records import FinalReport, Launch
@@ -25,12 +25,12 @@ from pytest_attnperf.records.code import KernelCode, KernelObject, SourceLine
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.plausibility import (
     CodeReader,
-    analysed,
+    analyse_launch,
+    find_suspicious_code,
     isa_hash,
     kernel_codes,
-    launched,
-    suspicious_code,
-    with_isa,
+    list_launched_kernels,
+    with_isa_hashes,
 )
 from pytest_attnperf.workers import protocol
 
@@ -72,7 +72,7 @@ def code(isa: str, arch: str = "gfx942", name: str = "forward") -> KernelCode:
 def test_every_launch_whose_object_came_has_its_hash() -> None:
     """The reader is asked by object and name; afterwards neither objects nor their ids are left."""
     copy = Launch("Memcpy DtoD", "copy", grid=(64,))
-    final = with_isa(report(of(ONE), of(OTHER, name="backward"), copy, replace(FORWARD, name="gemm")), spelled)
+    final = with_isa_hashes(report(of(ONE), of(OTHER, name="backward"), copy, replace(FORWARD, name="gemm")), spelled)
     assert [(launch.name, launch.isa_hash) for launch in final.launches] == [
         ("forward", "forward of one"),
         ("backward", "backward of other"),
@@ -81,18 +81,18 @@ def test_every_launch_whose_object_came_has_its_hash() -> None:
     ]
     assert {launch.object_id for launch in final.launches} == {""}
     assert final.code == {}
-    assert with_isa(final, spelled) == final
+    assert with_isa_hashes(final, spelled) == final
 
 
 def test_objects_of_one_machine_code_are_one_kind_of_work() -> None:
     """The same kernel compiled in two folders has two objects and one hash; its calls are counted together."""
-    final = with_isa(report(of(ONE), of(OTHER, calls=0.5)), lambda data, name: "a1")
+    final = with_isa_hashes(report(of(ONE), of(OTHER, calls=0.5)), lambda data, name: "a1")
     assert final.launches == (replace(FORWARD, isa_hash="a1", calls=2.5),)
 
 
 def test_what_cannot_be_read_stays_unknown() -> None:
     """A reader that gives nothing leaves the launch without a hash and without an object."""
-    assert with_isa(report(of(ONE)), lambda data, name: None).launches == (FORWARD,)
+    assert with_isa_hashes(report(of(ONE)), lambda data, name: None).launches == (FORWARD,)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_what_cannot_be_read_stays_unknown() -> None:
 def test_what_is_not_the_object_that_its_id_says_is_not_read(text: str) -> None:
     """Damaged text, text cut short and another object under the id are no object: nobody may believe their hash."""
     final = replace(report(of(ONE)), code={identity(ONE): text})
-    assert with_isa(final, spelled).launches == (FORWARD,)
+    assert with_isa_hashes(final, spelled).launches == (FORWARD,)
     assert kernel_codes(final, lambda data, launch: code("a1")) == {}
 
 
 def test_an_object_beyond_the_limit_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """What inflates to more than a worker may send is left alone."""
     monkeypatch.setattr(plausibility, "OBJECT_BYTES_MOST", len(ONE))
-    final = with_isa(report(of(ONE), of(OTHER, name="backward")), spelled)
+    final = with_isa_hashes(report(of(ONE), of(OTHER, name="backward")), spelled)
     assert [launch.isa_hash for launch in final.launches] == ["forward of one", ""]
 
 
@@ -136,7 +136,7 @@ def test_kernels_are_known_by_their_hash() -> None:
 def test_the_session_reads_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no reader is given the session's own is asked."""
     monkeypatch.setattr(plausibility, "READER", CodeReader(spelled, lambda data, launch: code("a1")))
-    assert with_isa(report(of(ONE))).launches[0].isa_hash == "forward of one"
+    assert with_isa_hashes(report(of(ONE))).launches[0].isa_hash == "forward of one"
     assert kernel_codes(report(of(ONE))).keys() == {"a1"}
 
 
@@ -146,7 +146,9 @@ def test_a_kernel_is_named_once_for_every_size_it_was_launched_with() -> None:
     one = replace(FORWARD, isa_hash="a1", shared_bytes=512)
     other_size = replace(one, block=(64, 1, 1))
     copy = replace(one, kind="copy")
-    found = launched([one, replace(one, grid=(1, 1, 1)), other_size, replace(one, isa_hash="b2"), copy], {"a1": known})
+    found = list_launched_kernels(
+        [one, replace(one, grid=(1, 1, 1)), other_size, replace(one, isa_hash="b2"), copy], {"a1": known}
+    )
     assert [(each.threads, each.lds_dynamic_bytes, each.lines) for each in found] == [(128, 512, ()), (64, 512, ())]
 
 
@@ -156,7 +158,7 @@ def test_a_kernel_is_named_once_for_every_size_it_was_launched_with() -> None:
 def test_static_lds_is_not_counted_twice(arch: str, shared_bytes: int, dynamic: int) -> None:
     """What a launch states holds the static part on NVIDIA, and does not on AMD."""
     known = replace(code("a1", arch), lds_static_bytes=1024)
-    (found,) = launched([replace(FORWARD, isa_hash="a1", shared_bytes=shared_bytes)], {"a1": known})
+    (found,) = list_launched_kernels([replace(FORWARD, isa_hash="a1", shared_bytes=shared_bytes)], {"a1": known})
     assert (found.lds_static_bytes, found.lds_dynamic_bytes) == (1024, dynamic)
 
 
@@ -173,7 +175,7 @@ def test_an_object_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch, objects:
 
     monkeypatch.setattr(analyser.Analyser, "analyse", analyse)
     launches = (FORWARD, replace(FORWARD, grid=(1, 1, 1)), replace(FORWARD, block=(64, 1, 1)))
-    assert all(analysed(b"asked_once", launch) is not None for launch in launches)
+    assert all(analyse_launch(b"asked_once", launch) is not None for launch in launches)
     assert asked == [128, 64]
 
 
@@ -186,10 +188,10 @@ def test_what_a_case_has_loaded_is_taken_apart_while_it_is_proven(monkeypatch: p
         asked.append((data, name, threading.current_thread().name.rpartition("_")[0]))
         return code(name)
 
-    monkeypatch.setattr(plausibility, "_analysed", analyse)
+    monkeypatch.setattr(plausibility, "_analyse_object", analyse)
     monkeypatch.setattr(os, "cpu_count", lambda: plausibility.CORES_LEAST)
     plausibility.read_ahead([KernelObject("forward", 128, packed(ONE)), KernelObject("bad", 64, "no base64!")])
-    assert [analysed(ONE, FORWARD), analysed(ONE, FORWARD)] == [code("forward")] * 2
+    assert [analyse_launch(ONE, FORWARD), analyse_launch(ONE, FORWARD)] == [code("forward")] * 2
     assert asked == [(ONE, "forward", "attnperf-code"), (ONE, "forward", "")]
     plausibility.read_ahead([KernelObject("forward", 128, packed(OTHER))])
     plausibility.read_ahead([])
@@ -202,7 +204,7 @@ def test_what_a_case_has_loaded_is_taken_apart_while_it_is_proven(monkeypatch: p
 def test_a_report_crosses_the_protocol_whole() -> None:
     """What a worker sends is what the controller reads, objects and the promise of matrix instructions included."""
     final = replace(report(of(ONE)), matrix=True)
-    line = json.dumps(protocol.plain(final))
+    line = json.dumps(protocol.to_plain(final))
     assert msgspec.convert(json.loads(line), FinalReport) == final
 
 
@@ -253,14 +255,14 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_objects_are_read_by_name(data: bytes, name: str, found: str | None) -> None:
     """Of several kernels the one of the launch's name; a single one is it, whatever a profiler calls it."""
     assert isa_hash(data, name) == found
-    known = analysed(data, replace(FORWARD, name=name))
+    known = analyse_launch(data, replace(FORWARD, name=name))
     assert (None if known is None else (known.isa_hash, known.threads)) == (None if found is None else (found, 128))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"PTX text"])
 def test_what_is_no_object_is_unknown(data: bytes) -> None:
     """The readers of the package refuse it, which is no error of the case."""
-    assert (isa_hash(data, "forward"), analysed(data, FORWARD)) == (None, None)
+    assert (isa_hash(data, "forward"), analyse_launch(data, FORWARD)) == (None, None)
 
 
 def stored_report(file: str, name: str) -> FinalReport:
@@ -277,10 +279,10 @@ def test_stored_objects_are_read() -> None:
         ("two_kernels.gfx90a.co", "first"),
         ("two_kernels.gfx90a.co", "second"),
     ]
-    hashes = [with_isa(stored_report(*each)).launches[0].isa_hash for each in launched]
+    hashes = [with_isa_hashes(stored_report(*each)).launches[0].isa_hash for each in launched]
     assert {len(isa) for isa in hashes} == {32}
     assert len(set(hashes)) == 4
-    assert with_isa(stored_report("two_kernels.gfx90a.co", "third")).launches[0].isa_hash == ""
+    assert with_isa_hashes(stored_report("two_kernels.gfx90a.co", "third")).launches[0].isa_hash == ""
 
 
 @pytest.mark.parametrize(
@@ -293,7 +295,7 @@ def test_stored_objects_are_taken_apart(file: str, problem: str) -> None:
     (known,) = kernel_codes(final).values()
     if known.undecoded:
         pytest.skip(known.undecoded)
-    text = suspicious_code(with_isa(final).launches, {known.isa_hash: known}, matrix=True)
+    text = find_suspicious_code(with_isa_hashes(final).launches, {known.isa_hash: known}, matrix=True)
     assert bool(text) == bool(problem)
     assert (text or "").endswith(problem)
 
@@ -303,10 +305,10 @@ def test_a_kernel_is_taken_apart_once_for_all_runs(tmp_path: Path, monkeypatch: 
     data, launch = (OBJECTS / "mfma.gfx942.co").read_bytes(), replace(FORWARD, name="")
     monkeypatch.setattr(plausibility, "_memory", None)
     plausibility.remember_under(tmp_path)
-    plausibility._analysed.cache_clear()
-    first = analysed(data, launch)
+    plausibility._analyse_object.cache_clear()
+    first = analyse_launch(data, launch)
     assert first is not None
     assert len(list(tmp_path.glob("*.json"))) == 1
-    plausibility._analysed.cache_clear()
+    plausibility._analyse_object.cache_clear()
     monkeypatch.setattr("pytest_attnperf.codeobject.analysis.decode", None)
-    assert analysed(data, launch) == first
+    assert analyse_launch(data, launch) == first

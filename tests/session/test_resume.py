@@ -12,7 +12,7 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.resume import Standing, differences, why_again
+from pytest_attnperf.session.resume import CaseConditions, list_changed_settings, reason_to_judge_again
 
 HERE = Fingerprint({"arch": "sm_90", "product": "h200"}, {"torch": "2.11"})
 FILES = {"suites/test_prefill.py": "aa", "kernels/flash.py": "bb"}
@@ -23,7 +23,7 @@ JUDGED = CaseResult(
     "suites/test_prefill.py::test_prefill",
     Verdict.SAME,
     "same",
-    policy=Policy().record(),
+    policy=Policy().to_record(),
     fingerprint=Fingerprint({**HERE.must_match, "timer": "graph"}, HERE.named),
     sources=FILES,
     stored_us=(100.0, 101.0),
@@ -37,10 +37,10 @@ def found(*times_us: float, recorded: str = "2026-01-02") -> Any:
     return SimpleNamespace(entry=SimpleNamespace(processes=processes, recorded=recorded))
 
 
-NOW = Standing(
+NOW = CaseConditions(
     digest=lambda path: FILES.get(path, ""),
     beside=lambda folder: BESIDE.get(folder, ""),
-    policy=Policy().record(),
+    policy=Policy().to_record(),
     found=lambda: found(100.0, 101.0),
     base="",
     base_fixed=False,
@@ -69,9 +69,9 @@ NEWLY_RECORDED = replace(NEW, verdict=Verdict.RECORDED)
         (replace(JUDGED, quarantined="#1 until 2026-02-01"), NOW),
     ],
 )
-def test_what_holds_is_taken_over(result: CaseResult, now: Standing) -> None:
+def test_what_holds_is_taken_over(result: CaseResult, now: CaseConditions) -> None:
     """Every verdict that was reached, where all that it was made from is as it was."""
-    assert why_again(result, BESIDE, now) == ""
+    assert reason_to_judge_again(result, BESIDE, now) == ""
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_holds_is_taken_over(result: CaseResult, now: Standing) -> None:
         (JUDGED, replace(NOW, digest=lambda path: ""), "its files have changed"),
         (JUDGED, replace(NOW, beside=lambda name: BESIDE[name] * (name != "suites")), "files in suites/ have changed"),
         (JUDGED, replace(NOW, beside=lambda folder: {**BESIDE, ".": "t2"}[folder]), "code in the tree has changed"),
-        (JUDGED, replace(NOW, policy=Policy(threshold_percent=5).record()), "its policy has changed"),
+        (JUDGED, replace(NOW, policy=Policy(threshold_percent=5).to_record()), "its policy has changed"),
         (replace(JUDGED, quarantined="#1"), replace(NOW, today="2026-02-01"), "its quarantine may have ended"),
         (INTERLEAVED, replace(REVISION, base="main (77aa)"), "the base side may have changed"),
         (ONLY_HERE, replace(REVISION, base="main (77aa)"), "the base side may have changed"),
@@ -108,9 +108,9 @@ def test_what_holds_is_taken_over(result: CaseResult, now: Standing) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_has_changed_is_judged_again(result: CaseResult, now: Standing, why: str) -> None:
+def test_what_has_changed_is_judged_again(result: CaseResult, now: CaseConditions, why: str) -> None:
     """One thing that a verdict was made from is another now: it is named."""
-    assert why_again(result, BESIDE, now) == why
+    assert reason_to_judge_again(result, BESIDE, now) == why
 
 
 def test_no_process_is_started_for_what_files_say() -> None:
@@ -119,10 +119,10 @@ def test_no_process_is_started_for_what_files_say() -> None:
     def started() -> Fingerprint:
         raise AssertionError("a worker was started")
 
-    assert why_again(JUDGED, BESIDE, replace(NOW, digest=lambda path: "", fingerprint=started))
+    assert reason_to_judge_again(JUDGED, BESIDE, replace(NOW, digest=lambda path: "", fingerprint=started))
 
 
 def test_settings_that_differ_are_named() -> None:
     """With what they were and what they are; one that only one run knows counts where it has a value."""
     then, now = {"--a": "1", "--b": "", "--c": "x"}, {"--a": "2", "--c": "x", "--d": "y"}
-    assert differences(then, now) == ["--a was 1 and is 2", "--d was not given and is y"]
+    assert list_changed_settings(then, now) == ["--a was 1 and is 2", "--d was not given and is y"]

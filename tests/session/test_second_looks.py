@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -71,6 +71,6 @@ def test_one_process_alone_accuses_nobody_of_remembering(stored: Bench, bench: B
     assert stored.judge(time_us=20.0).verdict is Verdict.FASTER
     assert stored.pool.visited == [0, 1, 2]
     bench.pool.by_place[RECORD_PLACES[0]] = {"remembers": 5.0}
-    assert bench.judge(Mode.UPDATE).verdict is Verdict.RECORDED
+    assert bench.judge(RunMode.UPDATE).verdict is Verdict.RECORDED
     bench.pool.by_place[RECORD_PLACES[1]] = {"remembers": 5.0}
-    assert bench.judge(Mode.UPDATE).verdict is Verdict.SUSPICIOUS
+    assert bench.judge(RunMode.UPDATE).verdict is Verdict.SUSPICIOUS

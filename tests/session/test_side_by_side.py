@@ -9,7 +9,7 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Fingerprint, ProcessSummary, Verdict, WorkloadFigures
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided, side_by_side
+from pytest_attnperf.session.side_by_side import ComparedCase, SideBySide, Sided, compare_sides
 
 MACHINE = Fingerprint({"arch": "sm_90", "product": "h200", "timer": "graph"}, {})
 
@@ -26,7 +26,7 @@ def sided(name: str, us: float, *, count: int = 7, spread: float = 0.001, device
 
 def only(base: Sided, new: Sided) -> ComparedCase:
     """The one case of both."""
-    [case] = side_by_side([base], [new]).cases
+    [case] = compare_sides([base], [new]).cases
     return case
 
 
@@ -60,12 +60,12 @@ def test_the_policy_of_the_first_side() -> None:
     assert only(loose, sided("w", 105.0)).looks == "same"
     wrong = replace(base, case=replace(base.case, policy={"threshold_percent": -1}))
     with pytest.raises(UsageError, match="threshold_percent"):
-        side_by_side([wrong], [sided("w", 105.0)])
+        compare_sides([wrong], [sided("w", 105.0)])
 
 
 def why(base: Sided, new: Sided) -> str:
     """The reason against the one case of both."""
-    found = side_by_side([base], [new])
+    found = compare_sides([base], [new])
     assert found.cases == ()
     return found.incomparable[0][1]
 
@@ -84,8 +84,8 @@ def test_what_cannot_be_compared_says_why() -> None:
     assert why(base, wrong) == "INCORRECT on the second side"
     gone = replace(new, case=replace(new.case, verdict=Verdict.UNSUPPORTED, first=()))
     assert why(base, gone) == "UNSUPPORTED on the second side, without a time"
-    assert side_by_side([gone], [gone]) == SideBySide(())
-    assert side_by_side([base], [wrong]).wrong == (wrong.case.key,)
+    assert compare_sides([gone], [gone]) == SideBySide(())
+    assert compare_sides([base], [wrong]).wrong == (wrong.case.key,)
 
 
 def test_a_strange_file_is_named() -> None:
@@ -103,7 +103,7 @@ def test_a_strange_file_is_named() -> None:
 
 def test_one_sided_cases_and_order() -> None:
     """Cases of one side are listed as such; those of both stand slowest first, with the mean of their ratios."""
-    found = side_by_side(
+    found = compare_sides(
         [sided("a", 100.0), sided("b", 100.0), sided("gone", 1.0)],
         [sided("a", 80.0), sided("b", 125.0), sided("new", 1.0)],
     )
@@ -115,7 +115,7 @@ def test_one_sided_cases_and_order() -> None:
 def test_several_devices_are_kept_apart() -> None:
     """Where a side has two, a case is matched on its own device."""
     here, there = sided("w", 100.0), sided("w", 50.0, device="gfx942/mi300x")
-    found = side_by_side([here, there], [here, there])
+    found = compare_sides([here, there], [here, there])
     assert [(case.device, case.ratio) for case in found.cases] == [("sm_90/h200", 1.0), ("gfx942/mi300x", 1.0)]
 
 

@@ -12,7 +12,7 @@ from pytest_attnperf.gate.decide import first_look, second_look
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CheckReport, ErrorFigures, Measurement, ProcessSummary, Verdict
-from pytest_attnperf.session.budget import PAIRS_MAX, PROCESSES_MAX, OpenCase, spend
+from pytest_attnperf.session.budget import PAIRS_MAX, PROCESSES_MAX, OpenCase, plan_shares
 from pytest_attnperf.stats.comparison import z_for
 from pytest_attnperf.stats.noise import NoiseModel
 
@@ -28,7 +28,7 @@ RIGHT = CheckReport(figures=(ErrorFigures("fresh", "out", 0.1, 1.0, 0.1, 1.0),))
 
 def units(cases: list[OpenCase], seconds: float, start_seconds: float = 0.0) -> list[int]:
     """What each case gets, in the order given."""
-    shares = spend(cases, seconds, start_seconds)
+    shares = plan_shares(cases, seconds, start_seconds)
     return [share.units for share in sorted(shares, key=lambda share: share.index)]
 
 
@@ -47,15 +47,15 @@ def test_each_gets_its_minimum_before_any_gets_more() -> None:
 
 def test_the_least_decided_come_first() -> None:
     """Where the time is short, the least decided case is measured first and gets it; unknown ones come last."""
-    assert [share.index for share in spend([UNKNOWN, CLEAR, CLOSE], 100.0)] == [2, 1, 0]
+    assert [share.index for share in plan_shares([UNKNOWN, CLEAR, CLOSE], 100.0)] == [2, 1, 0]
     assert units([UNKNOWN, CLEAR, CLOSE], 3.0) == [0, 0, 3]
     assert units([UNKNOWN, CLEAR, CLOSE], 6.5) == [0, 3, 3]
-    assert math.isinf(UNKNOWN.openness(3))
+    assert math.isinf(UNKNOWN.predict_openness(3))
 
 
 def test_no_time_is_nothing_for_all() -> None:
     """Without a second left each case has a share of 0, and no case is lost."""
-    shares = spend([CLEAR, CLOSE, UNKNOWN], 0.0)
+    shares = plan_shares([CLEAR, CLOSE, UNKNOWN], 0.0)
     assert sorted((share.index, share.units) for share in shares) == [(0, 0), (1, 0), (2, 0)]
 
 
@@ -87,12 +87,12 @@ def test_never_more_than_there_is(seed: int) -> None:
         for _ in range(12)
     ]
     seconds = draw.uniform(0, 600)
-    shares = spend(cases, seconds, draw.uniform(0, 5))
+    shares = plan_shares(cases, seconds, draw.uniform(0, 5))
     assert sum(share.seconds for share in shares) <= seconds + 1e-9
     assert sorted(share.index for share in shares) == list(range(12))
     for share in shares:
         case = cases[share.index]
-        assert share.units == 0 or case.minimum <= share.units <= case.most
+        assert share.units == 0 or case.minimum <= share.units <= case.most_units
     known = [case for case in cases if case.relative_sd is not None]
     ahead, back = units(known, seconds), units(known[::-1], seconds)
     assert ahead == back[::-1]
@@ -110,7 +110,7 @@ def red(draw: random.Random, policy: Policy, cases: int) -> bool:
     model = NoiseModel.from_processes({str(case): base.processes for case, base in enumerate(bases)})
     suspects, opened = [], []
     for case, base in enumerate(bases):
-        noise, first = model.sd(str(case), 200.0, "graph"), measured(draw, 0.0055, 1)
+        noise, first = model.estimate_noise(str(case), 200.0, "graph"), measured(draw, 0.0055, 1)
         assert noise is not None
         decision = first_look(base, first, noise, policy, cases)
         if decision.needs_second_look:
@@ -119,7 +119,7 @@ def red(draw: random.Random, policy: Policy, cases: int) -> bool:
             opened.append(OpenCase(3, 1.0, False, noise.relative_sd, decision.ratio, allowed, z, 7))
             suspects.append((base, first, noise))
     verdicts = []
-    for share in spend(opened, draw.uniform(3.0, 30.0)):
+    for share in plan_shares(opened, draw.uniform(3.0, 30.0)):
         if share.units:
             base, first, noise = suspects[share.index]
             again = measured(draw, 0.0055, share.units)

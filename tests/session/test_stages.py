@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_attnperf.records import CheckReport, Verdict
-from pytest_attnperf.session.settings import Case, Mode
+from pytest_attnperf.session.settings import Case, RunMode
 from pytest_attnperf.testing.fake.device import FakeSubject
 
 if TYPE_CHECKING:
@@ -61,18 +61,20 @@ def test_stages_are_told_beside_a_baseline_recorded_here(bench: Bench, broken_do
     assert result.breakdown is not None
 
 
-@pytest.mark.parametrize("mode", [Mode.CHECK, Mode.UPDATE, Mode.CALIBRATE])
-def test_other_modes_do_not_ask(bench: Bench, broken_down: Case, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [RunMode.CHECK, RunMode.UPDATE, RunMode.CALIBRATE])
+def test_other_modes_do_not_ask(
+    bench: Bench, broken_down: Case, mode: RunMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Stages are never timed where nothing is gated, nor in a recording."""
-    monkeypatch.delattr(FakeSubject, "stages")
+    monkeypatch.delattr(FakeSubject, "measure_stages")
     assert bench.judge(mode, case=broken_down, stages=STAGES).breakdown is None
 
 
 def test_the_second_look_does_not_ask(stored: Bench, broken_down: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first process of a suspect times stages."""
     seen: list[float] = []
-    stages = FakeSubject.stages
-    monkeypatch.setattr(FakeSubject, "stages", lambda self, us: (seen.append(us), stages(self, us))[1])
+    stages = FakeSubject.measure_stages
+    monkeypatch.setattr(FakeSubject, "measure_stages", lambda self, us: (seen.append(us), stages(self, us))[1])
     assert stored.judge(case=broken_down, time_us=120.0, stages=STAGES).verdict is Verdict.SLOWER
     assert len(seen) == 1
 
@@ -91,14 +93,14 @@ def test_a_stage_that_goes_through_the_host_is_incorrect(stored: Bench, broken_d
     assert "stage 'rope': the call copied 64 bytes between host and device" in result.summary
 
 
-@pytest.mark.parametrize(("mode", "place"), [(Mode.GATE, 0), (Mode.UPDATE, 100), (Mode.CALIBRATE, 100)])
+@pytest.mark.parametrize(("mode", "place"), [(RunMode.GATE, 0), (RunMode.UPDATE, 100), (RunMode.CALIBRATE, 100)])
 def test_a_case_that_is_only_proven(
-    bench: Bench, proven_only: Case, profiled: list[bool], mode: Mode, place: int
+    bench: Bench, proven_only: Case, profiled: list[bool], mode: RunMode, place: int
 ) -> None:
     """It is right, says why it has no time, and keeps the profiler out of a process that others are timed in."""
     result = bench.judge(mode, case=proven_only)
     assert (result.verdict, result.fails, result.median_us) == (Verdict.RIGHT, False, None)
-    assert result.summary == (f"{NOT_TIMED}; nothing is recorded" if mode is Mode.UPDATE else NOT_TIMED)
+    assert result.summary == (f"{NOT_TIMED}; nothing is recorded" if mode is RunMode.UPDATE else NOT_TIMED)
     assert result.notes == (result.summary,)
     assert bench.pool.visited == [place]
     assert profiled == [False]
@@ -106,7 +108,7 @@ def test_a_case_that_is_only_proven(
 
 def test_a_run_that_times_nothing_looks_closer(bench: Bench, proven_only: Case, profiled: list[bool]) -> None:
     """Without --attnperf such a case is checked like any other, under a profiler, and needs no word on its time."""
-    result = bench.judge(Mode.CHECK, case=proven_only)
+    result = bench.judge(RunMode.CHECK, case=proven_only)
     assert (result.verdict, result.summary, result.notes) == (Verdict.RIGHT, "right; not timed", ())
     assert profiled == [True]
 
@@ -123,7 +125,7 @@ def test_a_case_may_not_cease_to_be_timed(stored: Bench, proven_only: Case) -> N
     result = stored.judge(case=proven_only)
     assert (result.verdict, result.fails) == (Verdict.RIGHT, True)
     assert result.summary == f"not timed any more, but a baseline is stored in prefill.json: {NOT_TIMED}"
-    assert stored.judge(Mode.UPDATE, case=proven_only).fails is False
+    assert stored.judge(RunMode.UPDATE, case=proven_only).fails is False
 
 
 def test_an_unsupported_case_that_is_only_proven(stored: Bench, proven_only: Case) -> None:

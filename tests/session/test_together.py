@@ -10,8 +10,8 @@ import pytest
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.gpus import Together, TogetherGpu
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.settings import Mode
-from pytest_attnperf.session.together import summary_of
+from pytest_attnperf.session.settings import RunMode
+from pytest_attnperf.session.together import format_together
 from pytest_attnperf.workers.at_once import together_places
 from pytest_attnperf.workers.conversation import BlockPlan
 from tests.session.conftest import DEVICE, Bench, FakePool
@@ -30,7 +30,7 @@ class Cards(FakePool):
 def judged(bench: Bench, *by_card: dict[str, Any], **common: Any) -> CaseResult:
     """The case on two cards, `by_card` scripting each."""
     bench.pool = Cards(by_place=dict(zip(together_places(2), by_card, strict=False)))
-    return bench.judge(Mode.TOGETHER, settings=SETTINGS, block_s=0.0005, **common)
+    return bench.judge(RunMode.TOGETHER, settings=SETTINGS, block_s=0.0005, **common)
 
 
 def test_a_right_case_has_the_figures_of_every_card(bench: Bench) -> None:
@@ -92,7 +92,7 @@ def test_cards_with_other_timers_are_not_compared(bench: Bench) -> None:
 def test_one_card_is_too_few(bench: Bench) -> None:
     """On one card nothing can run at once, and the error says how many there are."""
     bench.pool = Cards(gpus=("0",))
-    result = bench.judge(Mode.TOGETHER)
+    result = bench.judge(RunMode.TOGETHER)
     assert result.verdict is Verdict.ERROR
     assert "needs at least two GPUs, and this run has 1" in result.summary
 
@@ -100,4 +100,4 @@ def test_one_card_is_too_few(bench: Bench) -> None:
 def test_the_summary_says_scaling_and_the_worst_card() -> None:
     """Two cards at 100 us alone, and at 100 and 110 us at once, do 1.91 times what one does; one lost 10 %."""
     found = Together((TogetherGpu("a", 100.0, 100.0, 9), TogetherGpu("b", 100.0, 110.0, 9)), "graph", 0.5)
-    assert summary_of(found) == "on 2 GPUs at once: 1.91x of one, worst interference 10.0 %"
+    assert format_together(found) == "on 2 GPUs at once: 1.91x of one, worst interference 10.0 %"

@@ -12,7 +12,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Launch, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
 
 LOOSENED = "policy loosened since the baseline:"
 
@@ -137,9 +137,9 @@ def test_what_has_crept_is_said_without_a_time(known: Bench) -> None:
 
 
 def _rejudged(bench: Bench, case: CaseResult) -> RunResult:
-    device = bench.pool.ready(0).device
+    device = bench.pool.wait_until_ready(0).device
     run = RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "c1", device, None, (case,), selected=1)
-    return rejudge(run, BaselineStore(bench.store.roots[0]), RejudgeSettings())
+    return rejudge_run(run, BaselineStore(bench.store.roots[0]), RejudgeSettings())
 
 
 def test_another_judge_believes_what_the_file_shows(known: Bench) -> None:

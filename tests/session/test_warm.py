@@ -14,8 +14,8 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.session import looking
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.settings import Case, Mode, RunSettings
-from pytest_attnperf.session.warm import Reopened, Warm
+from pytest_attnperf.session.settings import Case, RunMode, RunSettings
+from pytest_attnperf.session.warm import CaseWarmer, Reopened
 from pytest_attnperf.workers.controller import Ready
 from pytest_attnperf.workers.conversation import Conversation, OpenRequest
 from tests.session.conftest import CASE, FakePool
@@ -36,14 +36,14 @@ class CompilingPool(FakePool):
     running: set[int] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """Starting a process takes long."""
         self.now += 0.0 if place in self.running else START_S
         self.running.add(place)
-        return super().ready(place)
+        return super().wait_until_ready(place)
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """Built where the process, and for 'kept' the disk, does not have it."""
         name = request.key.backend
         if name in self.broken:
@@ -52,7 +52,7 @@ class CompilingPool(FakePool):
         on_disk = "kept" in name and any(known == name for _, known in self.known_in)
         self.now += PROOF_S if on_disk or (place, name) in self.known_in else PROOF_S + self.builds.get(name, 0.0)
         self.known_in.add((place, name))
-        with super().case(place, request) as conversation:
+        with super().case_at(place, request) as conversation:
             yield conversation
 
 
@@ -61,12 +61,12 @@ def case_of(backend: str) -> Case:
     return replace(CASE, key=replace(CASE.key, backend=backend))
 
 
-def warmed(bench: Bench, *backends: str, broken: str = "", timed: bool = True) -> tuple[Warm, CompilingPool]:
+def warmed(bench: Bench, *backends: str, broken: str = "", timed: bool = True) -> tuple[CaseWarmer, CompilingPool]:
     """These backends' cases, each judged."""
     pool = CompilingPool(builds={"kept": 40.0, "lost": 20.0, "quick": 0.1}, broken={broken})
     pool.common = {"time_us": 100.0, "config": {"autotuned.flash": "BLOCK_M: 64"}}
-    settings = RunSettings(Mode.WARM, cases=1, seed=41)
-    warm = Warm(Session(looking.Bench(settings, pool, bench.store, bench.local, clock=lambda: pool.now)))
+    settings = RunSettings(RunMode.WARM, cases=1, seed=41)
+    warm = CaseWarmer(Session(looking.RunBench(settings, pool, bench.store, bench.local, clock=lambda: pool.now)))
     for backend in backends:
         warm.judge(replace(case_of(backend), timed=timed, policy=Policy(fail_on=("SLOWER",))))
     return warm, pool
@@ -92,10 +92,10 @@ def test_cases_that_are_never_timed_are_warmed_alike(bench: Bench) -> None:
 def test_what_a_fresh_process_pays(bench: Bench) -> None:
     """The slowest cases are opened in another process, twice: what is on disk is found, what is not is built again."""
     warm, pool = warmed(bench, "quick", "lost", "kept")
-    kept, lost = warm.again(2)
+    kept, lost = warm.reopen_slowest(2)
     assert (kept.key.backend, kept.first_s, kept.fresh_s, kept.proof_s) == ("kept", 41.0, 1.0, 1.0)
     assert (lost.key.backend, lost.first_s, lost.fresh_s, lost.proof_s) == ("lost", 21.0, 21.0, 1.0)
-    assert (kept.kept, lost.kept, lost.paid_again_s, lost.built_s) == (True, False, 20.0, 20.0)
+    assert (kept.is_kept, lost.is_kept, lost.paid_again_s, lost.built_s) == (True, False, 20.0, 20.0)
     assert lost.autotuned
     assert [name for place, name in sorted(pool.known_in) if place == 1] == ["kept", "lost", "quick"]
     assert pool.visited[3:] == [1] * 5, "the quickest first, so that starting up is no slow case's"
@@ -103,9 +103,9 @@ def test_what_a_fresh_process_pays(bench: Bench) -> None:
 
 def test_quick_building_is_worth_no_word() -> None:
     """Less than 2 s of building is called kept, and so is a fresh process that is spared more than half of it."""
-    assert Reopened(CASE.key, 2.9, 2.9, 1.0).kept
-    assert Reopened(CASE.key, 21.0, 10.9, 1.0).kept
-    assert not Reopened(CASE.key, 21.0, 11.1, 1.0).kept
+    assert Reopened(CASE.key, 2.9, 2.9, 1.0).is_kept
+    assert Reopened(CASE.key, 21.0, 10.9, 1.0).is_kept
+    assert not Reopened(CASE.key, 21.0, 11.1, 1.0).is_kept
 
 
 def test_what_cannot_be_built(bench: Bench) -> None:
@@ -117,13 +117,13 @@ def test_what_cannot_be_built(bench: Bench) -> None:
         (Verdict.RIGHT, False),
     ]
     assert warm.taken[1][1].seconds == 41.0
-    assert [one.key.backend for one in warm.again(5)] == ["kept"]
+    assert [one.key.backend for one in warm.reopen_slowest(5)] == ["kept"]
     pool.by_place[1] = {"error": CaseFailedError("out of memory")}
-    assert warm.again(5) == []
+    assert warm.reopen_slowest(5) == []
 
 
 def test_unsupported_is_no_failure(bench: Bench) -> None:
     """What is unsupported here is no failure of a warming run, whatever is stored."""
     bench.record()
-    result = bench.judge(Mode.WARM, supported=["not here"])
+    result = bench.judge(RunMode.WARM, supported=["not here"])
     assert (result.verdict, result.fails) == (Verdict.UNSUPPORTED, False)

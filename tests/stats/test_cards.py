@@ -19,9 +19,9 @@ from pytest_attnperf.stats.cards import (
     CardComponents,
     CardNoise,
     CardSpread,
-    components,
-    on_several,
-    shares,
+    compute_card_shares,
+    compute_components,
+    is_on_several_cards,
 )
 
 
@@ -44,7 +44,7 @@ def suite(draw: random.Random, cards: int, common: float, own: float, sd: float)
 
 def found(cases: dict[str, list[ProcessSummary]]) -> CardComponents:
     """Components that must be there."""
-    made = components(cases)
+    made = compute_components(cases)
     assert made is not None
     return made
 
@@ -80,7 +80,7 @@ def test_a_case_alone_cannot_tell_common_from_own() -> None:
 @pytest.mark.parametrize("cards", [("x", "x", "x"), ("", "", "")])
 def test_one_card_says_nothing_of_cards(cards: tuple[str, ...]) -> None:
     """However its processes scatter."""
-    assert components({"a": [process(100.0 + n, card) for n, card in enumerate(cards)]}) is None
+    assert compute_components({"a": [process(100.0 + n, card) for n, card in enumerate(cards)]}) is None
 
 
 def test_equal_cards_are_not_negative() -> None:
@@ -101,7 +101,7 @@ def test_cards_that_share_no_case_are_not_held_against_each_other() -> None:
 
 def test_shares() -> None:
     """Of five processes three on one card."""
-    assert shares([process(1.0, card) for card in "xxyxy"]) == {"x": 0.6, "y": 0.4}
+    assert compute_card_shares([process(1.0, card) for card in "xxyxy"]) == {"x": 0.6, "y": 0.4}
 
 
 def processes(*values: tuple[float, str]) -> list[ProcessSummary]:
@@ -115,7 +115,7 @@ LEVEL = processes((1000.0, "x"), (1000.0, "x"), (1000.0, "y"), (1000.0, "y"))
 
 def spread(model: CardNoise, us: float = 1000.0, duration: int = 3) -> CardSpread:
     """That must be known."""
-    found = model.of(us, "graph", duration)
+    found = model.estimate_card_spread(us, "graph", duration)
     assert found is not None
     return found
 
@@ -149,11 +149,11 @@ def test_classes() -> None:
     """A class of duration that no stored case is of takes those of the timer; another timer has nothing."""
     model = CardNoise({("graph", 3): {"a": APART}, ("graph", None): {"a": APART, "b": LEVEL}})
     assert spread(model, duration=1).how.startswith("1.5 % between 2 cards in 2 cases")
-    assert model.of(1000.0, "host", 3) is None
+    assert model.estimate_card_spread(1000.0, "host", 3) is None
 
 
 def test_one_card_is_not_several() -> None:
     """Nor are processes that do not say where they ran."""
-    assert not on_several(LEVEL[:2])
-    assert not on_several(processes((1.0, ""), (2.0, "")))
-    assert on_several(LEVEL)
+    assert not is_on_several_cards(LEVEL[:2])
+    assert not is_on_several_cards(processes((1.0, ""), (2.0, "")))
+    assert is_on_several_cards(LEVEL)

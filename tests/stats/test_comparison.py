@@ -14,11 +14,11 @@ from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.stats import comparison
 from pytest_attnperf.stats.comparison import (
     card_variance,
-    compare,
-    known_between,
+    compare_processes,
     median_variance,
     slower_beyond,
     standard_error,
+    with_degrees_between,
     z_for,
 )
 from pytest_attnperf.stats.noise import NoiseEstimate
@@ -31,13 +31,13 @@ def processes(*medians_us: float) -> list[ProcessSummary]:
 
 def test_the_ratio_is_of_medians_of_processes() -> None:
     """One process that landed badly moves neither side's centre."""
-    compared = compare(processes(100, 100, 500), processes(110, 110, 900), relative_sd=0.01, z=3.0)
+    compared = compare_processes(processes(100, 100, 500), processes(110, 110, 900), relative_sd=0.01, z=3.0)
     assert compared.ratio == 1.1
 
 
 def test_threshold_and_interval_come_from_the_given_spread() -> None:
     """On the log scale: threshold = z and interval = +- 1.96 standard errors, whatever the blocks were."""
-    compared = compare(processes(100.0), processes(102.0), relative_sd=0.01, z=3.0)
+    compared = compare_processes(processes(100.0), processes(102.0), relative_sd=0.01, z=3.0)
     error = 0.01 * math.sqrt(2)
     assert compared.noise_threshold == pytest.approx(math.expm1(3 * error))
     assert compared.interval95 == pytest.approx(
@@ -47,14 +47,14 @@ def test_threshold_and_interval_come_from_the_given_spread() -> None:
 
 def test_a_spread_from_few_degrees_widens_the_interval() -> None:
     """With five degrees of freedom the interval takes Student's 2.57 instead of 1.96."""
-    exact = compare(processes(100.0), processes(100.0), 0.01, 3.0)
-    estimated = compare(processes(100.0), processes(100.0), 0.01, 3.0, degrees_of_freedom=5)
+    exact = compare_processes(processes(100.0), processes(100.0), 0.01, 3.0)
+    estimated = compare_processes(processes(100.0), processes(100.0), 0.01, 3.0, degrees_of_freedom=5)
     assert math.log(estimated.interval95[1]) / math.log(exact.interval95[1]) == pytest.approx(2.5706 / 1.9600, rel=1e-4)
 
 
 def test_no_interval_reaches_below_nothing() -> None:
     """With noise larger than the time itself both ends are times, and equally far away as factors."""
-    low, high = compare(processes(*[100.0] * 7), processes(150.0), 2.0, 3.0).interval95
+    low, high = compare_processes(processes(*[100.0] * 7), processes(150.0), 2.0, 3.0).interval95
     assert 0 < low < 0.05
     assert low * high == pytest.approx(1.5**2)
 
@@ -63,7 +63,7 @@ def test_no_interval_reaches_below_nothing() -> None:
 def test_beyond_its_limit_a_ratios_whole_interval_is(z: float) -> None:
     """A ratio at the limit has its interval's lower end at what is allowed, or noise reaches just so far."""
     base, new, error = processes(*[100.0] * 7), processes(*[110.0] * 3), standard_error(0.02, 7, 3)
-    compared = compare(base, new, 0.02, z, 18)
+    compared = compare_processes(base, new, 0.02, z, 18)
     limit = compared.slower_beyond(1.02)
     assert limit == pytest.approx(slower_beyond(1.02, error, z, 18))
     low = limit * compared.interval95[0] / compared.ratio
@@ -77,7 +77,7 @@ def test_95_of_100_intervals_hold_the_true_ratio() -> None:
     for _ in range(4000):
         base = processes(*(generator.gauss(100, 0.55) for _ in range(7)))
         new = processes(*(generator.gauss(104, 0.572) for _ in range(3)))
-        low, high = compare(base, new, 0.0055, 3.0).interval95
+        low, high = compare_processes(base, new, 0.0055, 3.0).interval95
         covered += low <= 1.04 <= high
     assert 0.935 < covered / 4000 < 0.965
 
@@ -124,15 +124,15 @@ def test_plain_numbers_are_refused(side: str) -> None:
     """Blocks given as floats are a TypeError naming the side: intervals are over processes only."""
     sides: dict[str, typing.Any] = {"base": processes(1.0), "new": processes(1.0), side: [1.0, 2.0]}
     with pytest.raises(TypeError, match=f"the {side} side of a comparison holds a float, not a ProcessSummary"):
-        compare(sides["base"], sides["new"], 0.01, 3.0)
+        compare_processes(sides["base"], sides["new"], 0.01, 3.0)
 
 
 def test_an_empty_side_and_a_negative_spread_are_refused() -> None:
     """A comparison needs processes on both sides and a spread that can be one."""
     with pytest.raises(ValueError, match="the new side of a comparison has no processes"):
-        compare(processes(1.0), [], 0.01, 3.0)
+        compare_processes(processes(1.0), [], 0.01, 3.0)
     with pytest.raises(ValueError, match=r"relative_sd is -0\.1, must be finite and not negative"):
-        compare(processes(1.0), processes(1.0), -0.1, 3.0)
+        compare_processes(processes(1.0), processes(1.0), -0.1, 3.0)
     with pytest.raises(ValueError, match="at least one process, got 0"):
         median_variance(0)
 
@@ -142,7 +142,7 @@ def test_no_function_takes_a_flat_list_of_numbers() -> None:
     functions = [
         part for _, part in inspect.getmembers(comparison, inspect.isfunction) if part.__module__ == comparison.__name__
     ]
-    assert compare in functions
+    assert compare_processes in functions
     for function in functions:
         for annotation in typing.get_type_hints(function).values():
             if typing.get_origin(annotation) is not None:
@@ -166,7 +166,7 @@ def test_what_unlike_cards_add(base: str, new: str, variance: float) -> None:
     that are spread alike what the medians, and not the means, make of it."""
     sides = (on_cards(base), on_cards(new))
     assert card_variance(*sides) == pytest.approx(variance, abs=1e-9)
-    compared = compare(*sides, 0.003, 3.0, card_sd=0.004)
+    compared = compare_processes(*sides, 0.003, 3.0, card_sd=0.004)
     within = standard_error(0.003, len(base), len(new))
     assert compared.card_error == pytest.approx(0.004 * math.sqrt(card_variance(*sides)))
     assert compared.standard_error == pytest.approx(math.hypot(within, compared.card_error))
@@ -176,7 +176,7 @@ def test_degrees_of_freedom_are_of_what_adds_most() -> None:
     """On a stored card those of processes, on another one nearly those of the cards; unknown cards change nothing."""
     noise = NoiseEstimate(0.001, 200, "given", card_sd=0.01, card_degrees=13)
     base = on_cards("xxxx")
-    assert known_between(noise, base, on_cards("x")).degrees_of_freedom == 200
-    assert known_between(noise, base, on_cards("y")).degrees_of_freedom == 13
+    assert with_degrees_between(noise, base, on_cards("x")).degrees_of_freedom == 200
+    assert with_degrees_between(noise, base, on_cards("y")).degrees_of_freedom == 13
     alone = NoiseEstimate(0.001, 200, "given")
-    assert known_between(alone, base, on_cards("y")) is alone
+    assert with_degrees_between(alone, base, on_cards("y")) is alone

@@ -17,8 +17,8 @@ from pytest_attnperf.stats.pairs import (
     centre_ratio,
     compare_pairs,
     pair_noise,
-    pair_summary,
     standard_error_of_pairs,
+    summarise_pair,
 )
 from pytest_attnperf.stats.quantiles import upper_quantile
 
@@ -47,7 +47,7 @@ def test_an_even_drift_cancels_within_a_quad() -> None:
 def test_a_pair_is_summarised_from_its_turns() -> None:
     """Ratio, medians, clocks, count and names of a pair come from all of its quads."""
     quads = [quad(1.02, mhz=1500.0), quad(1.03, mhz=1600.0), quad(1.07, mhz=1700.0)]
-    pair = pair_summary(
+    pair = summarise_pair(
         quads, timer="graph", base_process="base0", new_process="gpu0", device_id="GPU-1", seconds=0.123456
     )
     assert (pair.ratio, pair.base_us, pair.new_us, pair.quads) == (1.03, 100.0, 103.0, 3)
@@ -58,18 +58,18 @@ def test_a_pair_is_summarised_from_its_turns() -> None:
 
 def test_a_clock_that_is_missing_once_is_missing() -> None:
     """The clock of a side is that of all of its turns, or None."""
-    assert pair_summary([quad(1.0, mhz=1500.0), quad(1.0)], timer="graph").base_clock_mhz is None
+    assert summarise_pair([quad(1.0, mhz=1500.0), quad(1.0)], timer="graph").base_clock_mhz is None
 
 
 def test_places_count_alike() -> None:
     """One place whose quads are 4 % slower moves the ratio by its share of the places, not by a jump."""
     quads = [quad(1.0, place) for place in (0, 1, 2) for _ in range(5)] + [quad(1.04, 3) for _ in range(5)]
-    assert pair_summary(quads, timer="graph").ratio == pytest.approx(1.04**0.25, abs=1e-6)
+    assert summarise_pair(quads, timer="graph").ratio == pytest.approx(1.04**0.25, abs=1e-6)
 
 
 def test_many_quads_are_thinned_but_count_in_full() -> None:
     """Of many quads 64 ratios are kept, first and last included, while the ratio is of all."""
-    pair = pair_summary([quad(1 + step / 1000) for step in range(200)], timer="graph")
+    pair = summarise_pair([quad(1 + step / 1000) for step in range(200)], timer="graph")
     assert (len(pair.quad_ratios), pair.quads) == (STORED_QUADS_MAX, 200)
     assert (pair.quad_ratios[0], pair.quad_ratios[-1]) == (1.0, 1.199)
     assert pair.ratio == pytest.approx(1.0991, abs=2e-4)
@@ -79,9 +79,9 @@ def test_many_quads_are_thinned_but_count_in_full() -> None:
 def test_a_turn_that_is_no_time_is_refused(us: float) -> None:
     """A turn of zero, negative, NaN or infinite time is an error that names the quad, and so are no quads."""
     with pytest.raises(ValueError, match=rf"quad 1 of 2 from timer 'graph' holds {us} us per call; .* positive"):
-        pair_summary([quad(1.0), Quad((Turn(1.0), Turn(1.0)), (Turn(1.0), Turn(us)))], timer="graph")
+        summarise_pair([quad(1.0), Quad((Turn(1.0), Turn(1.0)), (Turn(1.0), Turn(us)))], timer="graph")
     with pytest.raises(ValueError, match="at least one quad, got none from timer 'graph'"):
-        pair_summary([], timer="graph")
+        summarise_pair([], timer="graph")
 
 
 def disturbed(generator: random.Random) -> float:
@@ -97,7 +97,7 @@ def spread_of(count: int, centre: Callable[[list[float]], float]) -> float:
 
 def of_pair(logs: list[float]) -> float:
     """What `pair_summary` makes of quads with these log ratios."""
-    return math.log(pair_summary([quad(math.exp(value)) for value in logs], timer="graph").ratio)
+    return math.log(summarise_pair([quad(math.exp(value)) for value in logs], timer="graph").ratio)
 
 
 def test_the_centre_of_heavy_tailed_quads_beats_mean_and_median() -> None:
@@ -108,7 +108,7 @@ def test_the_centre_of_heavy_tailed_quads_beats_mean_and_median() -> None:
 
 def test_few_quads_take_their_median() -> None:
     """Of six quads the two middle ones count, so that two bad ones of six do no harm."""
-    assert pair_summary([quad(r) for r in (0.5, 1.0, 1.01, 1.02, 1.03, 9.0)], timer="graph").ratio == pytest.approx(
+    assert summarise_pair([quad(r) for r in (0.5, 1.0, 1.01, 1.02, 1.03, 9.0)], timer="graph").ratio == pytest.approx(
         math.sqrt(1.01 * 1.02), abs=1e-6
     )
 
@@ -161,7 +161,7 @@ def test_false_alarms_of_own_pairs_are_as_stated(count: int) -> None:
     alarms = 0
     for _ in range(8000):
         taken = pairs(*(math.exp(generator.gauss(0, 0.003)) for _ in range(count)))
-        own = pair_noise({"a": taken}).sd("a", 100.0, "graph")
+        own = pair_noise({"a": taken}).estimate_noise("a", 100.0, "graph")
         assert own is not None
         compared = compare_pairs(taken, own, z)
         alarms += compared.ratio > 1 + compared.noise_threshold
@@ -171,7 +171,9 @@ def test_false_alarms_of_own_pairs_are_as_stated(count: int) -> None:
 def test_the_noise_of_pairs_is_pooled_like_that_of_processes() -> None:
     """Cases of one timer, duration and bound share their spread, in degrees of freedom of pairs."""
     cases = {"a": pairs(0.99, 1.01), "b": pairs(*(1 + 0.001 * step for step in range(13)))}
-    estimate = pair_noise(cases, bounds={"a": "memory", "b": "compute"}).sd("new", 100.0, "graph", "compute")
+    estimate = pair_noise(cases, bounds={"a": "memory", "b": "compute"}).estimate_noise(
+        "new", 100.0, "graph", "compute"
+    )
     assert estimate is not None
     assert estimate.relative_sd == pytest.approx(0.0039, rel=0.02)
     assert (estimate.degrees_of_freedom, estimate.unit) == (12, "pair")
@@ -181,20 +183,20 @@ def test_the_noise_of_pairs_is_pooled_like_that_of_processes() -> None:
 def test_a_stored_spread_helps_a_single_suspect() -> None:
     """One suspect alone has n - 1 degrees of freedom; with a stored spread it has as many as one more case gives."""
     taken = {"a": pairs(0.998, 1.0, 1.002, 1.0)}
-    alone = pair_noise(taken).sd("a", 100.0, "graph")
-    helped = pair_noise(taken, prior=noise(0.0016)).sd("a", 100.0, "graph")
+    alone = pair_noise(taken).estimate_noise("a", 100.0, "graph")
+    helped = pair_noise(taken, prior=noise(0.0016)).estimate_noise("a", 100.0, "graph")
     assert alone is not None
     assert helped is not None
     assert (alone.degrees_of_freedom, alone.how) == (3, "its own 4 pairs alone, timer graph")
     assert helped.degrees_of_freedom > 10
     assert helped.how == "its own 4 pairs alone, timer graph, and made up"
-    assert pair_noise({"a": pairs(1.0)}).sd("a", 100.0, "graph") is None
+    assert pair_noise({"a": pairs(1.0)}).estimate_noise("a", 100.0, "graph") is None
 
 
 def test_an_outlier_widens_the_limit_more_than_it_moves_the_centre() -> None:
     """One pair at +5 % of eight quiet ones is no alarm: the limit from the same pairs goes beyond the ratio."""
     taken = pairs(0.999, 1.0, 1.001, 1.0, 0.9995, 1.0005, 1.0, 1.05)
-    own = pair_noise({"a": taken}).sd("a", 100.0, "graph")
+    own = pair_noise({"a": taken}).estimate_noise("a", 100.0, "graph")
     assert own is not None
     compared = compare_pairs(taken, own, upper_quantile(0.01, 7))
     assert compared.noise_threshold > 10 * (compared.ratio - 1) > 0

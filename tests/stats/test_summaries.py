@@ -8,7 +8,7 @@ import pytest
 from pytest_attnperf.records import CheckReport, ErrorFigures, FinalReport, Launch, Rotation, Samples, WorkloadFigures
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, summarise, unbelievable
+from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, reason_not_believable, summarise_process
 
 
 def samples(*block_us: float) -> Samples:
@@ -18,7 +18,7 @@ def samples(*block_us: float) -> Samples:
 
 def test_summary_is_of_all_blocks() -> None:
     """Median, minimum and mean are those of the blocks, and the process carries its timer, device and name."""
-    summary = summarise(samples(3.0, 1.0, 2.0, 10.0), device_id="GPU-1", process="p3")
+    summary = summarise_process(samples(3.0, 1.0, 2.0, 10.0), device_id="GPU-1", process="p3")
     assert (summary.median_us, summary.min_us, summary.mean_us) == (2.5, 1.0, 4.0)
     assert summary.block_us == (3.0, 1.0, 2.0, 10.0)
     assert (summary.calls_per_block, summary.timer, summary.device_id, summary.process) == (20, "graph", "GPU-1", "p3")
@@ -26,7 +26,7 @@ def test_summary_is_of_all_blocks() -> None:
 
 def test_blocks_are_thinned_evenly_but_count_in_full() -> None:
     """Of many blocks 96 are kept in measured order, first and last included, while the mean is still of all."""
-    summary = summarise(samples(*(float(index) for index in range(1, 1001))))
+    summary = summarise_process(samples(*(float(index) for index in range(1, 1001))))
     assert len(summary.block_us) == STORED_BLOCKS_MAX
     assert (summary.block_us[0], summary.block_us[-1]) == (1.0, 1000.0)
     steps = {round(later - earlier) for earlier, later in zip(summary.block_us, summary.block_us[1:], strict=False)}
@@ -36,28 +36,28 @@ def test_blocks_are_thinned_evenly_but_count_in_full() -> None:
 
 def test_values_keep_five_significant_digits() -> None:
     """Stored numbers are rounded to five significant digits, whatever their size."""
-    assert summarise(samples(123.456789)).median_us == 123.46
-    assert summarise(samples(0.00123456789)).median_us == 0.0012346
+    assert summarise_process(samples(123.456789)).median_us == 123.46
+    assert summarise_process(samples(0.00123456789)).median_us == 0.0012346
 
 
 def test_the_clock_is_the_median_of_the_blocks_clocks() -> None:
     """Rounded like the rest, and None where no clock is known."""
     known = Samples((1.0, 2.0, 3.0), 20, "graph", clock_mhz=(1980.0, 1721.23456, 1500.0))
-    assert summarise(known).clock_mhz == 1721.2
-    assert summarise(samples(1.0, 2.0)).clock_mhz is None
+    assert summarise_process(known).clock_mhz == 1721.2
+    assert summarise_process(samples(1.0, 2.0)).clock_mhz is None
 
 
 @pytest.mark.parametrize("block", [0.0, -1.0, math.nan, math.inf])
 def test_a_block_that_is_no_time_is_refused(block: float) -> None:
     """A block of zero, negative, NaN or infinite time is named, with its place and timer."""
     with pytest.raises(ValueError, match=rf"block 1 of 2 from timer 'graph' is {block} us per call; .* positive"):
-        summarise(samples(1.0, block))
+        summarise_process(samples(1.0, block))
 
 
 def test_no_blocks_are_refused() -> None:
     """A process without blocks cannot be summarised."""
     with pytest.raises(ValueError, match="at least one block, got none from timer 'graph'"):
-        summarise(samples())
+        summarise_process(samples())
 
 
 NAN, INF = math.nan, math.inf
@@ -98,7 +98,7 @@ def believable_samples(*block_us: float, **others: Any) -> Samples:
 )
 def test_what_cannot_be_is_said(answer: Any, said: str) -> None:
     """Where in the answer, and what stands there: of times, counts, clocks, and of any number that is not finite."""
-    assert said in unbelievable(answer)
+    assert said in reason_not_believable(answer)
 
 
 def test_what_can_be_is_let_in() -> None:
@@ -111,4 +111,4 @@ def test_what_can_be_is_let_in() -> None:
         CheckReport(figures=(wrong,), problems=("NaN",)),
         {},
     ]
-    assert [unbelievable(answer) for answer in true] == [""] * len(true)
+    assert [reason_not_believable(answer) for answer in true] == [""] * len(true)

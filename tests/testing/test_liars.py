@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.correctness.metrics import compare, measure
+from pytest_attnperf.correctness.metrics import compare_output, measure_yardstick
 from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
 from pytest_attnperf.testing import liars
 from pytest_attnperf.testing.liars import LIARS, Liar
-from pytest_attnperf.testing.liars.honest import attend, attention
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
 from pytest_attnperf.workloads.prefill import Prefill
 
 CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="test")
@@ -91,7 +91,7 @@ def test_a_reformed_liar_is_its_twin_by_another_name() -> None:
     registry = Registry()
     liars.pytest_attnperf_register_backends(registry)
     for liar in LIARS:
-        registry.replace(liar.reformed)
+        registry.replace(liar.as_honest)
         reformed: Any = registry.get(liar.lying.name)
         honest: Any = liar.honest
         assert reformed.kernel is honest.kernel
@@ -104,11 +104,13 @@ def test_the_honest_kernel_is_honest(text: str, planted: bool) -> None:
     workload = Prefill.parse(text)
     inputs = workload.make_inputs(3, "cpu", planted=planted)
     reference, plain = workload.reference(inputs), workload.plain(inputs)
-    raw = attention(workload, inputs)(*inputs)
+    raw = prepare_attention(workload, inputs)(*inputs)
     outputs = dict(zip(("out", "lse"), raw if isinstance(raw, tuple) else (raw,), strict=False))
     assert outputs.keys() == reference.keys()
     for name, got in outputs.items():
-        figures = compare("check", name, got, reference[name], measure(name, reference[name], plain[name]), Tolerance())
+        figures = compare_output(
+            "check", name, got, reference[name], measure_yardstick(name, reference[name], plain[name]), Tolerance()
+        )
         assert figures.nan_count == figures.inf_count == 0
         assert figures.max_error <= figures.max_budget
         assert figures.rms_error <= figures.rms_budget

@@ -15,7 +15,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, run
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import (
@@ -32,7 +32,7 @@ from pytest_attnperf.records import (
 )
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import summarise_process
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -40,7 +40,7 @@ MACHINE = Fingerprint({"arch": "fake", "product": "fake1", "timer": "host"}, {})
 RIGHT = CheckReport(
     tuple(ErrorFigures(check, "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64) for check in (TIMED, PLANTED, LAST_CALL))
 )
-POLICY = Policy().record()
+POLICY = Policy().to_record()
 FILE = Path("baselines/fake/fake1/prefill.json")
 Change = Callable[[CaseResult], CaseResult]
 
@@ -48,7 +48,7 @@ Change = Callable[[CaseResult], CaseResult]
 def _process(us: float, number: int) -> ProcessSummary:
     draw = random.Random(f"{us} {number}")
     centre = us * (1 + 0.001 * (number % 5 - 2))
-    return summarise(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
+    return summarise_process(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
 
 
 def _case(us: float, name: str) -> CaseResult:
@@ -108,7 +108,7 @@ def judged(
                           selected=len(cases))  # fmt: skip
         json_results.write(tmp_path / "results.json", found)
         words = ["gate", "--results", str(tmp_path / "results.json"), "--base", "main", "--strict", *options]
-        return run(parser_of(["gate"]).parse_args(words)), capsys.readouterr().out
+        return run(build_parser(["gate"]).parse_args(words)), capsys.readouterr().out
 
     return gate
 

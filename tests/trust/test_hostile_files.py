@@ -18,17 +18,17 @@ from pytest_attnperf.baselines.ceilings_store import read_ceilings
 from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject import built
 from pytest_attnperf.codeobject.object_manifest import read_manifest
-from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, pasted
+from pytest_attnperf.errors import AttnperfError, CodeObjectError, UsageError, WorkloadError, quote_nodeid
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.text.figures import format_bytes
 from pytest_attnperf.testing.sample_runs import sample_run
 from pytest_attnperf.tools.ci import github
-from pytest_attnperf.tools.ci.comments import own_login, stamp_of
-from pytest_attnperf.tools.ci.pulls import by_number
+from pytest_attnperf.tools.ci.comments import fetch_login, parse_stamp
+from pytest_attnperf.tools.ci.pulls import fetch_pull
 from pytest_attnperf.tools.profilers.contradictions import _half_digit
-from pytest_attnperf.tools.profilers.kernel_families import Rules
-from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
+from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.workers import protocol
 from pytest_attnperf.workers.command_plan import StartLine
 from pytest_attnperf.workers.protocol import Channel, MalformedMessageError
@@ -63,18 +63,18 @@ def test_json_that_exhausts_its_reader(tmp_path: Path, content: bytes) -> None:
     """Nesting and numbers without end: rules of kernel families, a tuning journal, a comment, a configuration."""
     (tmp_path / "rules.json").write_bytes(content)
     with pytest.raises(UsageError, match="is no JSON"):
-        Rules.read(tmp_path / "rules.json")
+        FamilyRules.load(tmp_path / "rules.json")
     start = b'{"attnperf_tune_journal": 1, "header": {}}\n'
     for number, lines in enumerate((content + b"\n", start + content + b"\n")):
         (tmp_path / f"{number}.jsonl").write_bytes(lines)
         with pytest.raises(UsageError):
-            Journal.open(tmp_path / f"{number}.jsonl", {})
-    assert stamp_of(f"<!-- attnperf-run: {{{content.decode()}}} -->") is None
-    assert stamp_of('<!-- attnperf-run: {"sha": "", "run": Infinity, "attempt": 1, "measured": 1} -->') is None
+            TrialJournal.open(tmp_path / f"{number}.jsonl", {})
+    assert parse_stamp(f"<!-- attnperf-run: {{{content.decode()}}} -->") is None
+    assert parse_stamp('<!-- attnperf-run: {"sha": "", "run": Infinity, "attempt": 1, "measured": 1} -->') is None
     (tmp_path / "k").mkdir()
     (tmp_path / "k" / "default.json").write_bytes(content)
     with pytest.raises(KernelConfigError):
-        Space("k", {}, (), tmp_path).rules("gfx942")
+        Space("k", {}, (), tmp_path).load_rules("gfx942")
 
 
 @pytest.mark.parametrize("part", ["when", "config"])
@@ -84,7 +84,7 @@ def test_a_rule_of_a_configuration_is_made_of_objects(tmp_path: Path, part: str)
     (tmp_path / "k").mkdir()
     (tmp_path / "k" / "default.json").write_text(json.dumps({"schema": 2, "rules": [rule]}))
     with pytest.raises(KernelConfigError, match=rf"{part} must be an object, got list"):
-        Space("k", {}, (), tmp_path).rules("gfx942")
+        Space("k", {}, (), tmp_path).load_rules("gfx942")
 
 
 def _sent(line: bytes) -> Channel:
@@ -111,11 +111,11 @@ def test_a_line_from_behind_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_object_that_unpacks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that claim to be gigabytes are damaged, as one that was cut short is; a sound one comes back."""
     monkeypatch.setattr(built, "UNPACKED_BYTES_MOST", 1_000)
-    assert built.unpacked(built.packed(b"x" * 999), "it") == b"x" * 999
+    assert built.unpack_bytes(built.pack_bytes(b"x" * 999), "it") == b"x" * 999
     whole = zlib.compress(b"\0" * 10_000)
     for data in (whole, zlib.compress(b"ab" * 100)[:-6]):
         with pytest.raises(CodeObjectError, match="it came back damaged"):
-            built.unpacked(base64.b64encode(data).decode(), "it")
+            built.unpack_bytes(base64.b64encode(data).decode(), "it")
 
 
 def test_messages_are_short_whatever_a_file_holds(tmp_path: Path) -> None:
@@ -139,13 +139,13 @@ def test_messages_are_short_whatever_a_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [200, 422])
 def test_an_answer_that_is_not_githubs(monkeypatch: pytest.MonkeyPatch, body: str, status: int) -> None:
     """JSON of another form, as a proxy may give it, is a GitHubError."""
-    monkeypatch.setattr(github.GitHub, "_once", lambda *_: github._Answer(status, Message(), body.encode()))
+    monkeypatch.setattr(github.GitHub, "_send_once", lambda *_: github._Answer(status, Message(), body.encode()))
     client = github.GitHub("token")
-    for ask in (lambda: by_number(client, "o/r", 1), lambda: own_login(client)):
+    for ask in (lambda: fetch_pull(client, "o/r", 1), lambda: fetch_login(client)):
         with pytest.raises(github.GitHubError):
             ask()
     if status == 200:
-        assert list(client.pages("x")) == []
+        assert list(client.list_items("x")) == []
 
 
 def test_figures_that_no_device_has() -> None:
@@ -256,5 +256,5 @@ def test_results_give_a_ci_system_no_command(
 
 def test_a_tests_id_is_one_word_of_a_command() -> None:
     """What acts inside of double quotes is put into single ones."""
-    assert pasted("t.py::t[a b]") == '"t.py::t[a b]"'
-    assert pasted("t.py::t[$(id)]") == "'t.py::t[$(id)]'"
+    assert quote_nodeid("t.py::t[a b]") == '"t.py::t[a b]"'
+    assert quote_nodeid("t.py::t[$(id)]") == "'t.py::t[$(id)]'"

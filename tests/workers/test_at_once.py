@@ -42,14 +42,14 @@ class Served(LocalCase):
             time.sleep(20 * TURN_S)
         return super().check(profiled=profiled)
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """100 us alone, 105 us beside another turn."""
         with self.cards.inside("measuring"):
             before = self.cards.busy["measuring"]
             self.cards.during_turn(self.card)
             time.sleep(TURN_S)
             beside = max(before, self.cards.busy["measuring"]) > 1
-        return replace(super().turn(place), us=105.0 if beside else 100.0)
+        return replace(super().measure_turn(place), us=105.0 if beside else 100.0)
 
     def close(self) -> Closed:
         """Remembered."""
@@ -81,7 +81,7 @@ class Cards:
             self.busy[what] -= 1
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The card of that place, as a pool of processes gives it."""
         card = place % len(self.scripts)
         script = {"time_us": 100.0, "bytes_min": self.bytes_min, **self.scripts[card]}
@@ -95,13 +95,13 @@ class Cards:
             self.left_by.append(type(error))
             raise
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """A process on its card."""
         card = place % len(self.scripts)
         device = DeviceInfo("cpu", "fake", "fake1", device_id=f"fake-{card}")
         return Ready(1000 + place, Role.INTERPRET, device, Fingerprint({"arch": "fake"}, {}), (REQUEST.key,))
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """Never asked for."""
         raise NotImplementedError
 
@@ -109,7 +109,7 @@ class Cards:
         """All of them run."""
         assert [place % len(self.scripts) for place in places] == list(range(len(self.scripts)))
 
-    def known(self) -> Ready | None:
+    def last_ready(self) -> Ready | None:
         """Not asked for."""
         return None
 

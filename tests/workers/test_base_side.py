@@ -75,7 +75,7 @@ def test_a_revisions_builds_are_its_own_and_kept(repository: GitRepository, plan
     first, again, other = resolve("HEAD"), resolve("main"), resolve("HEAD~1")
     assert first.environment == again.environment
     assert first.environment["TORCH_EXTENSIONS_DIR"] != other.environment["TORCH_EXTENSIONS_DIR"]
-    environment = base_plan(plan, first).environment({}, "base0-1", None)
+    environment = base_plan(plan, first).make_environment({}, "base0-1", None)
     assert environment["TORCH_EXTENSIONS_DIR"] == first.environment["TORCH_EXTENSIONS_DIR"]
     assert environment["MINE"] == "1"
     assert not {"AITER_JIT_DIR", "TRITON_CACHE_DIR"} & environment.keys()
@@ -97,7 +97,7 @@ def test_a_rootdir_below_the_top_is_found_in_the_tree(
     assert side.root is not None
     assert (side.root.name, side.root.parent.name) == ("bench", "tree")
     inherited = {"PYTHONPATH": str(repository.path / "python")}
-    path = base_plan(below, side).environment(inherited, "w", None)["PYTHONPATH"].split(":")
+    path = base_plan(below, side).make_environment(inherited, "w", None)["PYTHONPATH"].split(":")
     assert path[1:] == [str(side.root), str(side.root.parent / "python")]
     assert base_plan(below, side).config_file == Path(os.devnull), "pytest.ini above the rootdir is not the tree's"
     with pytest.raises(UsageError, match="has no folder bench, where the suite's rootdir is"):
@@ -297,10 +297,10 @@ def test_workers_of_a_revision_run_its_code(base_pool: WorkerPool) -> None:
     """A real worker on the tree of a commit serves that commit's backend, with this harness and not the copy there, and
     without the settings of a folder above."""
     opening = OpenRequest(CaseKey("prefill", "fake.a", WORKLOAD), None, 1, 2, 30.0)
-    with base_pool.case(0, opening) as case:
+    with base_pool.case_at(0, opening) as case:
         case.open()
         assert case.check().right
-        block_us = case.blocks(BlockPlan(max_blocks=3)).block_us[0]
+        block_us = case.measure_blocks(BlockPlan(max_blocks=3)).block_us[0]
         final = case.finish()
         case.close()
     assert block_us == pytest.approx(100.0, rel=0.05)

@@ -46,7 +46,7 @@ def answer(plan: CommandPlan, gpu: str | None) -> Iterator[dict[str, Any]]:
 def test_a_start_line_arrives_as_it_was_sent() -> None:
     """Every field survives the way through JSON."""
     line = StartLine(("a.py", "b.py"), ("-o", "x=1"), "base0-1", Role.INTERPRET, {"CUDA_VISIBLE_DEVICES": "2"})
-    assert StartLine.parse(json.dumps(line.message()).encode()) == line
+    assert StartLine.parse(json.dumps(line.to_message()).encode()) == line
 
 
 def test_the_environment_may_be_left_out() -> None:
@@ -185,7 +185,7 @@ def test_a_plan_beside_a_local_one(tmp_path: Path) -> None:
         import_mode="importlib",
         passed_options=("--attnperf-device=cpu",),
     )
-    plan = CommandPlan.beside(local, ["attnperf", "worker"])
+    plan = CommandPlan.from_launch_plan(local, ["attnperf", "worker"])
     assert plan.files == ("suites/test_a.py", "suites/test_b.py")
     assert plan.options == ("--import-mode=importlib", "--attnperf-device=cpu")
     assert (plan.argv, plan.role, plan.scratch) == (("attnperf", "worker"), Role.INTERPRET, tmp_path / "s")
@@ -195,7 +195,7 @@ def test_a_file_outside_the_tree_cannot_be_found_behind_a_command(tmp_path: Path
     """Such a file has no path there; the error names it and the rootdir."""
     local = LaunchPlan(files=["/elsewhere/test_a.py"], rootdir=tmp_path, scratch=tmp_path, role=Role.DEVICE)
     with pytest.raises(UsageError, match=r"/elsewhere/test_a\.py lies outside .*move the file there"):
-        CommandPlan.beside(local, ["attnperf", "worker"])
+        CommandPlan.from_launch_plan(local, ["attnperf", "worker"])
 
 
 def test_a_first_line_that_is_nested_too_deep_is_named() -> None:

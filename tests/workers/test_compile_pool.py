@@ -19,7 +19,7 @@ from pytest_attnperf.records import CaseKey, Fingerprint, Role
 from pytest_attnperf.records.notes import NoteKind
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers import compile_pool
-from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
+from pytest_attnperf.workers.compile_pool import CompilePool, make_compile_plan
 from pytest_attnperf.workers.compile_server import CompilerDevice, CompileServer
 from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import Channel
@@ -153,7 +153,7 @@ def make_pool(root: Path) -> Iterator[MakePool]:
             role=Role.INTERPRET,
             passed_options=("--attnperf-device=cpu", "--attnperf-arch=gfx942"),
         )
-        pools.append(CompilePool(compile_plan(plan, [str(root / "suites" / "test_code.py")]), size, limit_seconds))
+        pools.append(CompilePool(make_compile_plan(plan, [str(root / "suites" / "test_code.py")]), size, limit_seconds))
         return pools[-1]
 
     yield make
@@ -180,8 +180,8 @@ def test_builds_come_in_the_order_they_were_asked_for(root: Path, make_pool: Mak
     """One process compiles all of them, in order and each once, whichever is waited for first."""
     pool = make_pool("a", "b", "c")
     pool.begin([key("a"), key("b"), key("c"), key("b")])
-    last, first = pool.compiled(key("c")), pool.compiled(key("a"))
-    assert pool.compiled(key("c")) is last
+    last, first = pool.compile_case(key("c")), pool.compile_case(key("a"))
+    assert pool.compile_case(key("c")) is last
     assert [config for config, _ in begun(root)] == ["a", "b", "c"]
     assert len({pid for _, pid in begun(root)}) == 1
     assert first.built is not None
@@ -195,7 +195,7 @@ def test_two_processes_compile_beside_each_other(root: Path, make_pool: MakePool
     """Two builds that wait for one another both end, before anybody waits for them."""
     pool = make_pool("meets1", "meets2", size=2)
     pool.begin([key("meets1"), key("meets2")])
-    assert None not in (pool.compiled(key("meets1")).built, pool.compiled(key("meets2")).built)
+    assert None not in (pool.compile_case(key("meets1")).built, pool.compile_case(key("meets2")).built)
     assert len({pid for _, pid in begun(root)}) == 2
 
 
@@ -206,9 +206,9 @@ def test_a_build_that_raises_leaves_the_worker_usable(root: Path, make_pool: Mak
     with pytest.raises(
         CaseFailedError, match=r"hip\.saxpy, configuration 'missing', for gfx942: .*missing\.co"
     ) as caught:
-        pool.compiled(key("missing"))
+        pool.compile_case(key("missing"))
     assert "Traceback" not in str(caught.value)
-    assert pool.compiled(key("a")).built is not None
+    assert pool.compile_case(key("a")).built is not None
     assert len({pid for _, pid in begun(root)}) == 1
 
 
@@ -218,7 +218,7 @@ def test_what_a_test_does_beside_its_build(root: Path, make_pool: MakePool) -> N
     configs = ("skips", "forgets", "fails", "twice", "swaps", "a")
     pool = make_pool(*configs)
     pool.begin(map(key, configs))
-    found = [pool.compiled(key(config)) for config in configs]
+    found = [pool.compile_case(key(config)) for config in configs]
     assert [one.outcome for one in found] == ["skipped", "passed", "failed", "failed", "failed", "passed"]
     assert [one.built is None for one in found] == [True, True, False, False, True, False]
     assert found[0].text == "not today"
@@ -234,10 +234,10 @@ def test_a_killed_worker_is_replaced(root: Path, make_pool: MakePool) -> None:
     pool = make_pool("dies", "a", "b")
     pool.begin(map(key, ("dies", "a", "b")))
     with pytest.raises(WorkerError, match="worker compile0-1 died during 'open': killed by SIGKILL") as caught:
-        pool.compiled(key("dies"))
+        pool.compile_case(key("dies"))
     assert (caught.value.kind, caught.value.starting) == (NoteKind.KILLED, False)
-    assert pool.compiled(key("a")).built is not None
-    assert pool.compiled(key("b")).built is not None
+    assert pool.compile_case(key("a")).built is not None
+    assert pool.compile_case(key("b")).built is not None
     (_, dead), (_, second), (_, third) = begun(root)
     assert dead != second == third
 
@@ -245,11 +245,11 @@ def test_a_killed_worker_is_replaced(root: Path, make_pool: MakePool) -> None:
 def test_a_worker_that_was_killed_between_items_is_replaced(root: Path, make_pool: MakePool) -> None:
     """No item is an error for it."""
     pool = make_pool("a", "b")
-    assert pool.compiled(key("a")).built is not None
+    assert pool.compile_case(key("a")).built is not None
     [(_, pid)] = begun(root)
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # ended with all its threads, and left for the pool to notice
-    assert pool.compiled(key("b")).built is not None
+    assert pool.compile_case(key("b")).built is not None
 
 
 def test_a_compilation_without_end_is_ended(root: Path, make_pool: MakePool) -> None:
@@ -257,9 +257,9 @@ def test_a_compilation_without_end_is_ended(root: Path, make_pool: MakePool) -> 
     pool = make_pool("hangs", "a", limit_seconds=1.0)
     pool.begin(map(key, ("hangs", "a")))
     with pytest.raises(WorkerError, match=r"did not answer 'open' within 1 s and was killed \(--attnperf-case-limit"):
-        pool.compiled(key("hangs"))
+        pool.compile_case(key("hangs"))
     assert ended({int((root / "child").read_text())})
-    assert pool.compiled(key("a")).built is not None
+    assert pool.compile_case(key("a")).built is not None
 
 
 def test_a_suite_that_cannot_be_collected(root: Path, make_pool: MakePool) -> None:
@@ -269,7 +269,7 @@ def test_a_suite_that_cannot_be_collected(root: Path, make_pool: MakePool) -> No
     pool.begin(map(key, ("a", "b", "c")))
     for config in ("a", "b", "c"):
         with pytest.raises(WorkerError, match="worker compile0-1 could not start") as caught:
-            pool.compiled(key(config))
+            pool.compile_case(key(config))
         assert "no_such_module_anywhere" in caught.value.log_tail
     assert [path.name for path in (root / ".attnperf" / "logs").glob("*.log")] == ["compile0-1.log"]
 
@@ -278,8 +278,8 @@ def test_an_item_that_is_not_there(root: Path, make_pool: MakePool) -> None:
     """A key of no item is an error that says so, and the worker goes on."""
     pool = make_pool("a")
     with pytest.raises(WorkerError, match=r"worker compile0-1 has no item .*hip\.saxpy/gone/gfx942; it has 1 items"):
-        pool.compiled(key("gone"))
-    assert pool.compiled(key("a")).built is not None
+        pool.compile_case(key("gone"))
+    assert pool.compile_case(key("a")).built is not None
     assert len(begun(root)) == 1
 
 
@@ -287,7 +287,7 @@ def test_shutting_down_leaves_nothing_behind(root: Path, make_pool: MakePool) ->
     """A worker in the middle of a compilation, what it started, and one that waits are ended at once."""
     pool = make_pool("a", "hangs", "b", size=2)
     pool.begin(map(key, ("a", "hangs")))
-    assert pool.compiled(key("a")).built is not None
+    assert pool.compile_case(key("a")).built is not None
     while not (root / "child").exists() or not (root / "child").read_text():
         time.sleep(0.01)
     pids = {pid for _, pid in begun(root)} | {int((root / "child").read_text())}
@@ -298,8 +298,8 @@ def test_shutting_down_leaves_nothing_behind(root: Path, make_pool: MakePool) ->
     assert ended(pids)
     pool.shutdown()
     with pytest.raises(WorkerError, match="have been ended"):
-        pool.compiled(key("b"))
-    assert pool.compiled(key("a")).built is not None
+        pool.compile_case(key("b"))
+    assert pool.compile_case(key("a")).built is not None
 
 
 def test_shutting_down_while_workers_start(root: Path, make_pool: MakePool) -> None:
@@ -317,11 +317,11 @@ def test_shutting_down_while_workers_start(root: Path, make_pool: MakePool) -> N
 def test_a_compile_workers_plan(tmp_path: Path) -> None:
     """It has the files of its own items once each, a role that shows no GPU and never interprets, and a flag for it."""
     plan = LaunchPlan(("old.py",), tmp_path, tmp_path, Role.INTERPRET, passed_options=("--attnperf-device=cpu",))
-    compiling = compile_plan(plan, ["b.py", "a.py", "b.py"])
+    compiling = make_compile_plan(plan, ["b.py", "a.py", "b.py"])
     assert compiling.files == ("b.py", "a.py")
-    command = compiling.command(3, "compile0-1")
+    command = compiling.make_command(3, "compile0-1")
     assert {"--attnperf-device=cpu", "--attnperf-worker-role=compile", "a.py"} <= set(command)
-    environment = compiling.environment(
+    environment = compiling.make_environment(
         {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "0"}, "w", compile_pool.NO_GPU
     )
     assert "TRITON_INTERPRET" not in environment
@@ -335,7 +335,7 @@ def test_a_compile_worker_runs_no_backend() -> None:
         server = CompileServer(Channel(theirs), [key("a")], Path(), Path())
         strayed: Any = SimpleNamespace(name="triton.flash", id="prefill-b1")
         with pytest.raises(UsageError, match=r"runs no backend, and was asked for triton\.flash on prefill-b1"):
-            server.rendezvous(strayed, strayed)
+            server.serve_case(strayed, strayed)
     device = CompilerDevice()
     with pytest.raises(UsageError, match=r"runs no backend, and was asked for triton\.flash"):
         device.subject(strayed, strayed, (1, 2))

@@ -12,7 +12,7 @@ import pytest
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.workers import compile_pool
-from pytest_attnperf.workers.compile_pool import Compiled, CompilePool
+from pytest_attnperf.workers.compile_pool import CompiledBuild, CompilePool
 from pytest_attnperf.workers.launch import LaunchPlan
 
 
@@ -86,7 +86,7 @@ def pool_of(size: int) -> CompilePool:
 def test_reasons_are_what_came_of_a_build(fake_workers: dict[str, Any]) -> None:
     """A worker that cannot build for want of a compiler says why, and its item ends as any other."""
     pool = pool_of(1)
-    assert pool.compiled(key("a")) == Compiled(unsupported=("no compiler",))
+    assert pool.compile_case(key("a")) == CompiledBuild(unsupported=("no compiler",))
     pool.shutdown()
 
 
@@ -97,9 +97,9 @@ def test_an_answer_that_is_none_is_an_error(fake_workers: dict[str, Any], answer
     fake_workers[""] = answer
     pool = pool_of(1)
     with pytest.raises(WorkerError, match="compile worker compile0-1: ValidationError: "):
-        pool.compiled(key("a"))
+        pool.compile_case(key("a"))
     fake_workers[""] = good
-    assert pool.compiled(key("b")).unsupported == ("no compiler",)
+    assert pool.compile_case(key("b")).unsupported == ("no compiler",)
     assert FakeWorker.started == ["compile0-1"]
     pool.shutdown()
 
@@ -112,7 +112,7 @@ def test_one_process_that_cannot_start_takes_no_other_items(fake_workers: dict[s
     found = []
     for config in "abc":
         with contextlib.suppress(WorkerError):
-            found.append(pool.compiled(key(config)).unsupported)
+            found.append(pool.compile_case(key(config)).unsupported)
     assert len(found) >= 2
     assert set(found) == {("no compiler",)}
     assert sorted(FakeWorker.started) == ["compile0-1", "compile1-1"]
@@ -126,7 +126,7 @@ def test_processes_that_cannot_start_are_tried_once_each(fake_workers: dict[str,
     pool.begin(map(key, "abc"))
     for config in "abc":
         with pytest.raises(WorkerError, match="worker could not start"):
-            pool.compiled(key(config))
+            pool.compile_case(key(config))
     assert sorted(FakeWorker.started) == ["compile0-1", "compile1-1"]
     pool.shutdown()
 
@@ -137,7 +137,7 @@ def test_a_process_that_the_system_refuses_is_an_error(fake_workers: dict[str, A
     pool = pool_of(1)
     for config in "ab":
         with pytest.raises(WorkerError, match=r"compile worker compile0-\d: OSError: .*Cannot allocate memory"):
-            pool.compiled(key(config))
+            pool.compile_case(key(config))
     pool.shutdown()
 
 
@@ -155,4 +155,4 @@ def test_a_pool_that_never_began_is_shut_down() -> None:
     pool = pool_of(2)
     pool.shutdown()
     with pytest.raises(WorkerError, match=r"hip\.saxpy/a/gfx942 was not compiled: the compile workers have been ended"):
-        pool.compiled(key("a"))
+        pool.compile_case(key("a"))

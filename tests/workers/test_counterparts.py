@@ -8,8 +8,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Role
 from pytest_attnperf.workers.counterparts import (
     config_file,
+    find_missing_files,
     has_folder_of_suite,
-    missing_files,
     refuse_without_suite,
     relative_files,
 )
@@ -37,7 +37,7 @@ def test_files_are_matched_by_relative_path(plan: LaunchPlan, other: Path) -> No
     (other / "suites/test_b.py").touch()
     outside = replace(plan, files=[*plan.files, "../elsewhere/test_c.py"])
     assert relative_files(outside) == ["suites/test_a.py", "suites/test_b.py"]
-    assert missing_files(outside, other) == ("suites/test_a.py", "../elsewhere/test_c.py")
+    assert find_missing_files(outside, other) == ("suites/test_a.py", "../elsewhere/test_c.py")
 
 
 def test_a_linked_rootdir_is_seen_through(plan: LaunchPlan, other: Path, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_linked_rootdir_is_seen_through(plan: LaunchPlan, other: Path, tmp_pat
 def test_a_tree_without_the_suite_is_an_error(plan: LaunchPlan, other: Path) -> None:
     """The error names the tree, what is missing and the hint given."""
     with pytest.raises(UsageError, match=r"^it lacks the suite: suites/test_a.py, nor any other of 2 files, is not"):
-        refuse_without_suite(missing_files(plan, other), "it")
+        refuse_without_suite(find_missing_files(plan, other), "it")
     with pytest.raises(UsageError, match=r"lacks the suite: suites/test_b.py is not there; look elsewhere$"):
         refuse_without_suite(["suites/test_b.py"], "it", "; look elsewhere")
 

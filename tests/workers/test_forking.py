@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.workers import forking
-from pytest_attnperf.workers.forking import Obstacle, draw_anew, driver_touched, spare_driver
+from pytest_attnperf.workers.forking import Obstacle, is_driver_initialised, reseed_random, spare_driver
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -30,32 +30,32 @@ def cuda(answer: int) -> Callable[[], Any]:
 @pytest.mark.parametrize(("answer", "touched"), [(3, False), (0, True), (100, True)])
 def test_the_driver_is_asked_whether_it_was_initialised(answer: int, touched: bool) -> None:
     """Any answer but CUDA_ERROR_NOT_INITIALIZED comes of an initialised one, 'no device' too."""
-    assert driver_touched({}, cuda(answer)) is touched
+    assert is_driver_initialised({}, cuda(answer)) is touched
 
 
 def test_a_process_without_a_driver_has_not_touched_it() -> None:
     """Nothing is loaded to find that out."""
-    assert not driver_touched({}, lambda: None)
-    assert not driver_touched({"torch": SimpleNamespace()}, cuda(3))
+    assert not is_driver_initialised({}, lambda: None)
+    assert not is_driver_initialised({"torch": SimpleNamespace()}, cuda(3))
 
 
 def test_torch_is_asked_too() -> None:
     """It knows of a context that it has made."""
     torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
-    assert driver_touched({"torch": torch}, lambda: None)
+    assert is_driver_initialised({"torch": torch}, lambda: None)
 
 
 def test_an_open_node_of_amd_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """HIP opens /dev/kfd when it is initialised, and keeps it."""
     monkeypatch.setattr(forking, "AMD_NODE", os.devnull)
     with open(os.devnull, "rb"):
-        assert driver_touched({}, lambda: None)
+        assert is_driver_initialised({}, lambda: None)
 
 
 def test_the_real_driver_is_asked_with_a_pointer() -> None:
     """ctypes hands over where to write the count."""
     seen = []
-    driver_touched({}, lambda: SimpleNamespace(cuDeviceGetCount=lambda count: seen.append(count) or 3))
+    is_driver_initialised({}, lambda: SimpleNamespace(cuDeviceGetCount=lambda count: seen.append(count) or 3))
     assert isinstance(seen[0]._obj, ctypes.c_int)
 
 
@@ -148,11 +148,11 @@ def test_numbers_of_numpy_are_drawn_anew_unless_it_was_seeded() -> None:
     try:
         numpy.random.seed(5)
         first = numpy.random.get_state()[1].tolist()
-        draw_anew(forking._DRAWN_AT_START)
+        reseed_random(forking._DRAWN_AT_START)
         assert numpy.random.get_state()[1].tolist() == first
         numpy.random.set_bit_generator(numpy.random.MT19937())
         unseeded = numpy.random.get_state()[1].tolist()
-        draw_anew(forking._DRAWN_AT_START)
+        reseed_random(forking._DRAWN_AT_START)
         assert numpy.random.get_state()[1].tolist() != unseeded
     finally:
         numpy.random.set_state(before)
@@ -165,7 +165,7 @@ def test_threads_of_this_process_are_counted() -> None:
     thread = threading.Thread(target=lambda: (began.set(), ends.wait()))
     thread.start()
     began.wait()
-    assert thread.native_id in forking._threads()
-    assert threading.get_native_id() not in forking._threads()
+    assert thread.native_id in forking._thread_ids()
+    assert threading.get_native_id() not in forking._thread_ids()
     ends.set()
     thread.join()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.workers.revisions import history
+from pytest_attnperf.workers.revisions import read_history
 
 
 class Repository:
@@ -54,7 +54,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def test_commits_from_good_to_bad(repository: Repository) -> None:
     """GOOD and the commits after it, oldest first, with short hash, author's date, parents and subject."""
-    found = history("v1", "HEAD", repository.folder)
+    found = read_history("v1", "HEAD", repository.folder)
     assert [commit.subject for commit in found.commits] == ["one", "two", "three \x1b[31mred"]
     assert found.commits[-1].sha == repository.git("rev-parse", "HEAD")
     assert found.commits[-1].sha.startswith(found.commits[-1].short)
@@ -70,7 +70,7 @@ def test_commits_from_good_to_bad(repository: Repository) -> None:
 def test_from_a_subfolder(repository: Repository) -> None:
     """A folder inside the work tree will do."""
     (repository.folder / "inside").mkdir()
-    assert len(history("v1", "main", repository.folder / "inside").commits) == 3
+    assert len(read_history("v1", "main", repository.folder / "inside").commits) == 3
 
 
 def test_a_merged_branch_is_one_commit(repository: Repository) -> None:
@@ -79,7 +79,7 @@ def test_a_merged_branch_is_one_commit(repository: Repository) -> None:
     repository.commit("on side")
     repository.git("checkout", "--quiet", "main")
     repository.git("merge", "--quiet", "--no-ff", "-m", "merge side", "side")
-    found = history("v1", "main", repository.folder)
+    found = read_history("v1", "main", repository.folder)
     assert [commit.subject for commit in found.commits][3:] == ["merge side"]
     assert found.commits[3].is_merge
     assert not found.commits[2].is_merge
@@ -91,7 +91,7 @@ def test_good_on_a_merged_branch_is_told(repository: Repository) -> None:
     repository.commit("on side")
     repository.git("checkout", "--quiet", "main")
     repository.git("merge", "--quiet", "--no-ff", "-m", "merge side", "side")
-    found = history("side", "main", repository.folder)
+    found = read_history("side", "main", repository.folder)
     assert [commit.subject for commit in found.commits][0::3] == ["on side", "merge side"]
     (note,) = found.notes
     assert note.startswith("side is not on the first-parent line of main: a slowdown of ")
@@ -100,14 +100,14 @@ def test_good_on_a_merged_branch_is_told(repository: Repository) -> None:
 def test_no_repository(tmp_path: Path) -> None:
     """A folder outside any repository is named, with what to do."""
     with pytest.raises(UsageError, match=re.escape(f"{tmp_path} is in no git repository: run attnperf bisect inside")):
-        history("a", "b", tmp_path)
+        read_history("a", "b", tmp_path)
 
 
 def test_no_git(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without git the message says that it is needed."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no git is on PATH: install it"):
-        history("v1", "main", repository.folder)
+        read_history("v1", "main", repository.folder)
 
 
 @pytest.mark.parametrize(
@@ -117,19 +117,19 @@ def test_no_git(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_unknown_revision(repository: Repository, revision: str, message: str) -> None:
     """A revision that does not exist is named, with close names where there are any."""
     with pytest.raises(UsageError, match=re.escape(message)):
-        history(revision, "main", repository.folder)
+        read_history(revision, "main", repository.folder)
 
 
 def test_same_commit(repository: Repository) -> None:
     """Two names of one commit leave nothing to search."""
     with pytest.raises(UsageError, match=r"GOOD 'main' and BAD 'HEAD' are the same commit [0-9a-f]{12}"):
-        history("main", "HEAD", repository.folder)
+        read_history("main", "HEAD", repository.folder)
 
 
 def test_exchanged_ends(repository: Repository) -> None:
     """A BAD that GOOD descends from is told apart from two branches."""
     with pytest.raises(UsageError, match="GOOD 'main' is no ancestor of BAD 'v1', but BAD is one of GOOD: exchange"):
-        history("main", "v1", repository.folder)
+        read_history("main", "v1", repository.folder)
 
 
 def test_two_branches(repository: Repository) -> None:
@@ -138,7 +138,7 @@ def test_two_branches(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "side")
     repository.commit("on side")
     with pytest.raises(UsageError, match=f"GOOD 'side' is no ancestor of BAD 'main'; both come from {base[:12]}: use"):
-        history("side", "main", repository.folder)
+        read_history("side", "main", repository.folder)
 
 
 def test_no_common_commit(repository: Repository) -> None:
@@ -146,14 +146,14 @@ def test_no_common_commit(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "--orphan", "other")
     repository.commit("alone")
     with pytest.raises(UsageError, match="is no ancestor of BAD 'other'; they have no commit in common"):
-        history("main", "other", repository.folder)
+        read_history("main", "other", repository.folder)
 
 
 def test_shallow_clone(repository: Repository, tmp_path: Path) -> None:
     """In a shallow clone a missing revision comes with the command that fetches it."""
     repository.git("clone", "--quiet", "--depth=1", repository.folder.as_uri(), str(tmp_path / "clone"))
     with pytest.raises(UsageError, match=r"no commit 'v1' in .*shallow, and .* needs all commits: git fetch --unsh"):
-        history("v1", "main", tmp_path / "clone")
+        read_history("v1", "main", tmp_path / "clone")
 
 
 def test_commit_fetched_into_a_shallow_clone(repository: Repository, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_commit_fetched_into_a_shallow_clone(repository: Repository, tmp_path: P
     with pytest.raises(
         UsageError, match=r"GOOD 'v1' is no ancestor .*; this clone is shallow, .*git fetch --unshallow"
     ):
-        history("v1", "main", clone)
+        read_history("v1", "main", clone)
 
 
 def test_subject_that_is_no_utf8(repository: Repository) -> None:
@@ -174,7 +174,7 @@ def test_subject_that_is_no_utf8(repository: Repository) -> None:
     head = f"tree {tree}\nparent {parent}\nauthor {who}\ncommitter {who}\n\n"
     command = ["git", "-C", str(repository.folder), "hash-object", "-t", "commit", "-w", "--stdin"]
     made = subprocess.run(command, input=head.encode() + b"na\xefve\n", capture_output=True, check=True).stdout
-    found = history("v1", made.decode().strip(), repository.folder)
+    found = read_history("v1", made.decode().strip(), repository.folder)
     assert found.commits[-1].subject.encode().startswith(b"na")
 
 
@@ -183,7 +183,7 @@ def test_broken_repository(repository: Repository) -> None:
     two = repository.git("rev-parse", "main~1")
     (repository.folder / ".git" / "objects" / two[:2] / two[2:]).unlink()
     with pytest.raises(UsageError, match=r"git cannot walk the commits of .*; mend the repository"):
-        history("v1", "main", repository.folder)
+        read_history("v1", "main", repository.folder)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a repository another owner")
@@ -191,4 +191,4 @@ def test_repository_of_another_owner(repository: Repository) -> None:
     """A repository that git distrusts for its owner, as in a container, is read."""
     os.chown(repository.folder, 65534, 65534)
     os.chown(repository.folder / ".git", 65534, 65534)
-    assert len(history("v1", "main", repository.folder).commits) == 3
+    assert len(read_history("v1", "main", repository.folder).commits) == 3

@@ -27,7 +27,7 @@ from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.testing.fake.device import FakeSubject
 from pytest_attnperf.workers.controller import Ready, WrongAsTimedError
 from pytest_attnperf.workers.conversation import Closed, Conversation, Opened, OpenRequest
-from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
+from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, PairSide, SideFailedError, take_pair
 from pytest_attnperf.workers.local import LocalCase
 from pytest_attnperf.workers.look import Ending
 from pytest_attnperf.workloads.prefill import Prefill
@@ -59,19 +59,19 @@ class Served(LocalCase):
         self.pool.profiled = profiled
         return super().check(profiled=profiled)
 
-    def turns(self, block_us: float, timer: str) -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
         """As scripted."""
         self.pool.asked_timer = timer
         self.pool.during_turns()
         self.pool.fault_at("turns")
-        plan = super().turns(block_us, timer)
+        plan = super().prepare_turns(block_us, timer)
         return replace(plan, cache_state=self.pool.script.get("cache_state", "hot"))
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """As scripted."""
         self.pool.turns.append((self.pool.letter, place))
         self.pool.fault_at("turn")
-        return super().turn(place)
+        return super().measure_turn(place)
 
     def finish(self) -> FinalReport:
         """As scripted."""
@@ -111,7 +111,7 @@ class FakePool:
             raise self.raises[operation]
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The scripted case."""
         self.opened.append(request)
         subject = FakeSubject(self.script, 1.0 if self.letter == "A" else 1.0001, (1, 2))
@@ -120,22 +120,22 @@ class FakePool:
         finally:
             self.busy_when_left = self.busy
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """One process per side and place."""
         pid = 1000 * (1 + (self.letter == "B")) + place
         machine = Fingerprint({"arch": self.arch}, {"rocm": {"A": "6.4", "B": "7.0"}[self.letter]})
         return Ready(pid, Role.INTERPRET, self.device, machine, (REQUEST.key,), method=self.method)
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """A pair needs none."""
         raise AssertionError("a canary was measured beside a pair")
 
     def start(self, places: Sequence[int]) -> None:
         """Nothing to start."""
 
-    def known(self) -> Ready | None:
+    def last_ready(self) -> Ready | None:
         """Place 0."""
-        return self.ready(0)
+        return self.wait_until_ready(0)
 
     def shutdown(self) -> None:
         """Nothing runs."""
@@ -156,7 +156,7 @@ class Bench:
     def take(self, **plan: Any) -> PairLook:
         """One pair, by a clock that shows 1 s, then 3.5 s."""
         clock = itertools.count(1.0, 2.5)
-        sides = Side(self.a, SIDES[0]), Side(self.b, SIDES[1])
+        sides = PairSide(self.a, SIDES[0]), PairSide(self.b, SIDES[1])
         return take_pair(*sides, 5, REQUEST, InterleavePlan(**plan), clock=lambda: next(clock))
 
     @property
@@ -194,7 +194,7 @@ def test_a_pair_is_measured_and_proven(bench: Bench) -> None:
 def test_sides_may_open_different_requests(bench: Bench) -> None:
     """The base side opens its own request where it has one, e.g. the same case with another configuration."""
     other = replace(REQUEST, pin={"BLOCK_M": "128"})
-    sides = Side(bench.a, SIDES[0]), Side(bench.b, SIDES[1])
+    sides = PairSide(bench.a, SIDES[0]), PairSide(bench.b, SIDES[1])
     assert take_pair(*sides, 5, REQUEST, InterleavePlan(), base_request=other).pair is not None
     assert (bench.a.opened, bench.b.opened) == ([other], [REQUEST])
     bench.take()
@@ -236,12 +236,12 @@ def test_quads_fit_the_budget(budget_us: float, quads: int) -> None:
     """A quad is two turns a side, each an unmeasured and a measured block; the count is even, 8 to 30."""
     # 4 x (2000 + 3000) us = 20,000 us a quad
     plan = InterleavePlan(quads=30, budget_us=budget_us)
-    assert plan.quads_of(turn_plan(100, 20), turn_plan(150, 20)) == quads
+    assert plan.count_quads(turn_plan(100, 20), turn_plan(150, 20)) == quads
 
 
 def test_an_odd_number_of_quads_is_made_even() -> None:
     """Both orders come equally often, however many quads are asked for."""
-    assert InterleavePlan(quads=11).quads_of(turn_plan(1, 1), turn_plan(1, 1)) == 12
+    assert InterleavePlan(quads=11).count_quads(turn_plan(1, 1), turn_plan(1, 1)) == 12
 
 
 @pytest.mark.parametrize(("side", "other"), [SIDES, SIDES[::-1]])

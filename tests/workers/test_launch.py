@@ -18,7 +18,7 @@ def plan(tmp_path: Path) -> LaunchPlan:
 
 def test_addopts_and_the_cache_do_not_reach_the_worker(plan: LaunchPlan) -> None:
     """`-n2`, `--lf` or `--junitxml` in addopts would act in the worker, and it would write the user's lastfailed."""
-    command = plan.command(7, "worker0-1")
+    command = plan.make_command(7, "worker0-1")
     assert command[command.index("addopts=") - 1] == "-o"
     assert any(word.startswith("cache_dir=") and "worker0-1.cache" in word for word in command)
     assert "--attnperf-worker-fd=7" in command
@@ -27,7 +27,7 @@ def test_addopts_and_the_cache_do_not_reach_the_worker(plan: LaunchPlan) -> None
 
 def test_the_tree_is_pinned(plan: LaunchPlan) -> None:
     """rootdir and confcutdir are the tree's, so that no conftest outside it is loaded."""
-    command = plan.command(7, "w")
+    command = plan.make_command(7, "w")
     assert f"--rootdir={plan.rootdir}" in command
     assert f"--confcutdir={plan.rootdir}" in command
 
@@ -35,7 +35,7 @@ def test_the_tree_is_pinned(plan: LaunchPlan) -> None:
 def test_the_environment_is_scrubbed(plan: LaunchPlan) -> None:
     """Variables that change a pytest session are removed; everything else is kept."""
     base = {"PYTEST_ADDOPTS": "-n2", "PYTEST_XDIST_WORKER": "gw0", "HOME": "/h", "TRITON_CACHE_DIR": "/c"}
-    environment = plan.environment(base, "w", None)
+    environment = plan.make_environment(base, "w", None)
     assert "PYTEST_ADDOPTS" not in environment
     assert "PYTEST_XDIST_WORKER" not in environment
     assert environment["HOME"] == "/h"
@@ -45,7 +45,7 @@ def test_the_environment_is_scrubbed(plan: LaunchPlan) -> None:
 @pytest.mark.parametrize(("role", "interpreted"), [(Role.INTERPRET, "1"), (Role.DEVICE, None), (Role.COMPILE, None)])
 def test_the_role_decides_whether_triton_interprets(plan: LaunchPlan, role: Role, interpreted: str | None) -> None:
     """Only the interpret role sets TRITON_INTERPRET; the others remove a stray one."""
-    environment = replace(plan, role=role).environment({"TRITON_INTERPRET": "1"}, "w", None)
+    environment = replace(plan, role=role).make_environment({"TRITON_INTERPRET": "1"}, "w", None)
     assert environment.get("TRITON_INTERPRET") == interpreted
 
 
@@ -53,23 +53,23 @@ def test_the_role_decides_whether_triton_interprets(plan: LaunchPlan, role: Role
 def test_triton_fuses_in_every_worker_unless_told_otherwise(plan: LaunchPlan, role: Role) -> None:
     """Releases of Triton differ in the default; what stored baselines were made with is set where the user set none."""
     own = replace(plan, role=role)
-    assert own.environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "1"
-    assert own.environment({"TRITON_DEFAULT_FP_FUSION": "0"}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
+    assert own.make_environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "1"
+    assert own.make_environment({"TRITON_DEFAULT_FP_FUSION": "0"}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
     told = replace(own, extra_environment={"TRITON_DEFAULT_FP_FUSION": "0"})
-    assert told.environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
+    assert told.make_environment({}, "w", None)["TRITON_DEFAULT_FP_FUSION"] == "0"
 
 
 def test_a_cpu_worker_has_one_thread_unless_told_otherwise(plan: LaunchPlan) -> None:
     """Without a GPU OMP_NUM_THREADS is 1 where the user set nothing; on a GPU it is left alone."""
     interpreting = replace(plan, role=Role.INTERPRET)
-    assert interpreting.environment({}, "w", None)["OMP_NUM_THREADS"] == "1"
-    assert interpreting.environment({"OMP_NUM_THREADS": "4"}, "w", None)["OMP_NUM_THREADS"] == "4"
-    assert "OMP_NUM_THREADS" not in plan.environment({}, "w", None)
+    assert interpreting.make_environment({}, "w", None)["OMP_NUM_THREADS"] == "1"
+    assert interpreting.make_environment({"OMP_NUM_THREADS": "4"}, "w", None)["OMP_NUM_THREADS"] == "4"
+    assert "OMP_NUM_THREADS" not in plan.make_environment({}, "w", None)
 
 
 def test_a_worker_sees_one_gpu(plan: LaunchPlan) -> None:
     """The leased GPU is set for both vendors before torch loads."""
-    environment = plan.environment({"CUDA_VISIBLE_DEVICES": "0,1,2"}, "w", "2")
+    environment = plan.make_environment({"CUDA_VISIBLE_DEVICES": "0,1,2"}, "w", "2")
     assert environment["CUDA_VISIBLE_DEVICES"] == "2"
     assert environment["HIP_VISIBLE_DEVICES"] == "2"
 
@@ -80,7 +80,7 @@ def test_every_worker_runs_this_harness(plan: LaunchPlan) -> None:
     plan.link_harness()
     assert [path.name for path in plan.harness.iterdir()] == ["pytest_attnperf"]
     assert (plan.harness / "pytest_attnperf").resolve() == Path(pytest_attnperf.__file__).resolve().parent
-    path = plan.environment({"PYTHONPATH": "/mine"}, "w", None)["PYTHONPATH"]
+    path = plan.make_environment({"PYTHONPATH": "/mine"}, "w", None)["PYTHONPATH"]
     assert path == f"{plan.harness}:{plan.rootdir}:/mine"
 
 
@@ -93,11 +93,11 @@ def test_a_copy_of_the_harness_in_the_tree_does_not_run(plan: LaunchPlan, safe_p
     plan.link_harness()
     probe = "import pytest_attnperf, kernels; print(pytest_attnperf.__file__, kernels.SIDE)"
     start = START.replace("import pytest_attnperf, pytest; sys.exit(pytest.main())", probe)
-    assert plan.command(7, "w")[:3] == [sys.executable, "-c", START]
+    assert plan.make_command(7, "w")[:3] == [sys.executable, "-c", START]
     answer = subprocess.run(
         [sys.executable, "-c", start],
         cwd=plan.rootdir,
-        env=plan.environment({"PYTHONSAFEPATH": safe_path}, "w", None),
+        env=plan.make_environment({"PYTHONSAFEPATH": safe_path}, "w", None),
         capture_output=True,
         text=True,
         check=True,
@@ -116,7 +116,7 @@ def test_a_base_side_imports_from_its_own_tree(
     monkeypatch.chdir(old)
     inherited = f"{old}:lib:{tmp_path}/link/src::/opt/lib:{old}/.venv/lib:{old}/env/site-packages"
     base = replace(plan, rootdir=new, moved=(old, new))
-    path = base.environment({"PYTHONPATH": inherited}, "w", None)["PYTHONPATH"].split(":")
+    path = base.make_environment({"PYTHONPATH": inherited}, "w", None)["PYTHONPATH"].split(":")
     assert path == [
         str(plan.harness),
         str(new),

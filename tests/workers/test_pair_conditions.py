@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.records import DeviceInfo, Fingerprint, Role
 from pytest_attnperf.workers.controller import Ready
-from pytest_attnperf.workers.interleave import PairLook, machine_differences, toolchain_changes, unseen_facts
+from pytest_attnperf.workers.interleave import PairLook, find_machine_differences, toolchain_changes, unseen_facts
 from pytest_attnperf.workers.look import Ending, Look
 
 CARD = DeviceInfo("rocm", "gfx942", "mi300x", device_id="0000:c1:00.0")
@@ -24,14 +24,14 @@ def ready(machine: dict[str, str] | None = None, named: dict[str, str] | None = 
 
 def test_the_same_image_on_both_sides_differs_in_nothing() -> None:
     """No difference of the machine and no change of the toolchain."""
-    assert (machine_differences(ready(), ready()), toolchain_changes(ready(), ready())) == ([], ())
+    assert (find_machine_differences(ready(), ready()), toolchain_changes(ready(), ready())) == ([], ())
     assert unseen_facts(ready(), ready()) == ()
 
 
 def test_releases_may_differ_and_are_named() -> None:
     """Another ROCm, torch and harness keep no pair from being compared; each is said, the base side's first."""
     new = replace(ready(named={"rocm": "7.0.2", "torch": "2.8.0"}), harness="0.2.0")
-    assert machine_differences(ready(), new) == []
+    assert find_machine_differences(ready(), new) == []
     assert toolchain_changes(ready(), new) == (
         "harness: 0.1.0 -> 0.2.0",
         "rocm: 6.4.4 -> 7.0.2",
@@ -50,14 +50,14 @@ def test_what_only_one_side_has_is_said_in_words() -> None:
 )
 def test_the_machine_must_be_one(field: str, value: str) -> None:
     """Another architecture, product, partition or power cap is what the sides cannot be compared for."""
-    assert machine_differences(ready(), ready({field: value})) == [(field, MACHINE[field], value)]
+    assert find_machine_differences(ready(), ready({field: value})) == [(field, MACHINE[field], value)]
     assert toolchain_changes(ready(), ready({field: value})) == ()
 
 
 def test_a_fact_that_one_container_cannot_see_is_the_card_s() -> None:
     """A power cap or driver that one side could not read is only said where both name the same card."""
     blind = ready({"power_cap_w": UNKNOWN}, {"driver": UNKNOWN})
-    assert machine_differences(ready(), blind) == []
+    assert find_machine_differences(ready(), blind) == []
     assert toolchain_changes(ready(), blind) == ()
     assert unseen_facts(ready(), blind) == (f"power_cap_w: 750 -> {UNKNOWN}", f"driver: 6.14.5 -> {UNKNOWN}")
 
@@ -66,14 +66,14 @@ def test_a_fact_that_one_container_cannot_see_is_the_card_s() -> None:
 def test_two_machines_are_no_pair(fact: str, there: str, here: str) -> None:
     """Both may have a card at one PCI address; another kernel or driver is another machine, and hides no power cap."""
     base, new = ready(named={fact: there}), ready({"power_cap_w": UNKNOWN}, {fact: here})
-    assert machine_differences(base, new) == [(fact, there, here), ("power_cap_w", "750", UNKNOWN)]
+    assert find_machine_differences(base, new) == [(fact, there, here), ("power_cap_w", "750", UNKNOWN)]
     assert (toolchain_changes(base, new), unseen_facts(base, new)) == ((), ())
 
 
 def test_on_another_card_an_unknown_fact_counts() -> None:
     """Nothing then says that it is the same."""
     other = ready({"power_cap_w": UNKNOWN}, card="0000:c2:00.0")
-    assert machine_differences(ready(), other) == [("power_cap_w", "750", UNKNOWN)]
+    assert find_machine_differences(ready(), other) == [("power_cap_w", "750", UNKNOWN)]
     assert unseen_facts(ready(), other) == ()
 
 
@@ -93,5 +93,5 @@ def test_cards_of_one_address_on_two_machines_are_two() -> None:
     """Kernel, driver and PCI address may be the same; the machine that says its identity is known by that. One side
     that does not say, being an older harness, keeps nothing from being compared."""
     ours, theirs = replace(ready(), host="0a1b"), replace(ready(), host="9c8d")
-    assert machine_differences(theirs, ours) == [("machine", "9c8d", "0a1b")]
-    assert machine_differences(ours, ours) == machine_differences(ready(), ours) == []
+    assert find_machine_differences(theirs, ours) == [("machine", "9c8d", "0a1b")]
+    assert find_machine_differences(ours, ours) == find_machine_differences(ready(), ours) == []

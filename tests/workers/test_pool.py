@@ -16,7 +16,7 @@ from pytest_attnperf.testing.project import WORKLOAD, FakeProject
 from pytest_attnperf.workers import controller
 from pytest_attnperf.workers.conversation import BlockPlan, OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
-from pytest_attnperf.workers.pool import WorkerPool, fitting, wait_for
+from pytest_attnperf.workers.pool import WorkerPool, count_fitting, wait_for_starts
 
 PLAN = BlockPlan(max_blocks=5)
 MakePool = Callable[[], WorkerPool]
@@ -52,10 +52,10 @@ def request(backend: str, following: str | None = None, limit_seconds: float = 3
 
 def measured(pool: WorkerPool, opening: OpenRequest) -> float:
     """One case, whole; its first block in microseconds."""
-    with pool.case(0, opening) as case:
+    with pool.case_at(0, opening) as case:
         assert case.open().state == "open"
         assert case.check().right
-        block_us = case.blocks(PLAN).block_us[0]
+        block_us = case.measure_blocks(PLAN).block_us[0]
         assert case.finish().check.right
         assert case.close().outcome == "passed"
     return block_us
@@ -68,9 +68,9 @@ def test_one_worker_serves_case_after_case(attnperf_project: FakeProject, make_p
     attnperf_project.backend("fake.b", time_us=50.0, block_sd=0.0)
     pool = make_pool()
     assert measured(pool, request("fake.a", "fake.b")) == 100.0
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     assert measured(pool, request("fake.b")) == 50.0
-    assert pool.ready(0).pid == pid
+    assert pool.wait_until_ready(0).pid == pid
 
 
 MODULE_FIXTURE = """
@@ -92,16 +92,16 @@ def test_a_change_of_plan_tears_down_what_was_promised(attnperf_project: FakePro
         path.write_text(path.read_text() + MODULE_FIXTURE.format(name=name))
     pool = make_pool()
     measured(pool, request("fake.a", "fake.b"))
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     measured(pool, replace(request("fake.a"), key=CaseKey("other", "fake.a", WORKLOAD)))
-    assert pool.ready(0).pid == pid
+    assert pool.wait_until_ready(0).pid == pid
     order = (attnperf_project.path / "order.txt").read_text().split("\n")
     assert order[:3] == ["up test_prefill.py", "down test_prefill.py", "up test_other.py"]
 
 
 def profiled(pool: WorkerPool, opening: OpenRequest) -> int:
     """One case profiled; the calls that were."""
-    with pool.case(0, opening) as case:
+    with pool.case_at(0, opening) as case:
         assert case.open().state == "open"
         assert case.check().right
         return case.profile().calls
@@ -112,16 +112,16 @@ def test_a_worker_profiles_case_after_case_and_times_none(attnperf_project: Fake
     attnperf_project.backend("fake.a", time_us=100.0)
     attnperf_project.backend("fake.b", time_us=50.0, fault="unprofiled")
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     assert [profiled(pool, request("fake.a")) for _ in range(2)] == [5, 5]
-    assert pool.ready(0).pid == pid
+    assert pool.wait_until_ready(0).pid == pid
     with pytest.raises(NotProvenRightError, match="a profiler has been used"):
         measured(pool, request("fake.a"))
     with pytest.raises(NotProvenRightError, match="a profiler has been used"):
-        pool.canary(0)
+        pool.measure_canary(0)
     with pytest.raises(CaseFailedError, match="saw no kernel"):
         profiled(pool, request("fake.b"))
-    assert pool.ready(0).pid != pid
+    assert pool.wait_until_ready(0).pid != pid
 
 
 def test_a_worker_that_could_not_finish_is_replaced(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -129,10 +129,10 @@ def test_a_worker_that_could_not_finish_is_replaced(attnperf_project: FakeProjec
     attnperf_project.backend("fake.a", time_us=100.0, fault="finish")
     attnperf_project.backend("fake.b", time_us=50.0)
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     with pytest.raises(CaseFailedError, match="gave nothing"):
         measured(pool, request("fake.a", "fake.b"))
-    assert pool.ready(0).pid != pid
+    assert pool.wait_until_ready(0).pid != pid
     measured(pool, request("fake.b"))
 
 
@@ -140,10 +140,10 @@ def test_no_time_without_proof(attnperf_project: FakeProject, make_pool: MakePoo
     """Asking for blocks before the check raises, and the worker stays usable."""
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
-    with pool.case(0, request("fake.a")) as case:
+    with pool.case_at(0, request("fake.a")) as case:
         case.open()
         with pytest.raises(NotProvenRightError):
-            case.blocks(PLAN)
+            case.measure_blocks(PLAN)
     measured(pool, request("fake.a"))
 
 
@@ -156,7 +156,7 @@ def test_a_crash_is_named_with_the_log_and_the_next_case_runs(
     pool = make_pool()
     with (
         pytest.raises(WorkerError, match="killed by SIGABRT") as caught,
-        pool.case(0, request("fake.a", "fake.b")) as case,
+        pool.case_at(0, request("fake.a", "fake.b")) as case,
     ):
         case.open()
         case.check()
@@ -168,11 +168,11 @@ def test_a_hang_ends_at_the_limit(attnperf_project: FakeProject, make_pool: Make
     """A case that never answers is killed at its limit, not waited for."""
     attnperf_project.backend("fake.a", fault="hang")
     pool = make_pool()
-    pool.ready(0)
+    pool.wait_until_ready(0)
     started = time.monotonic()
     with (
         pytest.raises(WorkerError, match="did not answer 'check' within") as caught,
-        pool.case(0, request("fake.a", limit_seconds=0.7)) as case,
+        pool.case_at(0, request("fake.a", limit_seconds=0.7)) as case,
     ):
         case.open()
         case.check()
@@ -184,22 +184,22 @@ def test_a_poisoned_worker_is_replaced(attnperf_project: FakeProject, make_pool:
     """After a fault that the context does not survive, the process is not used again."""
     attnperf_project.backend("fake.a", fault="poison")
     pool = make_pool()
-    pid = pool.ready(0).pid
-    with pytest.raises(CaseFailedError, match="illegal memory access"), pool.case(0, request("fake.a")) as case:
+    pid = pool.wait_until_ready(0).pid
+    with pytest.raises(CaseFailedError, match="illegal memory access"), pool.case_at(0, request("fake.a")) as case:
         case.open()
         case.check()
-    assert pool.ready(0).pid != pid
+    assert pool.wait_until_ready(0).pid != pid
 
 
 def test_an_abandoned_conversation_leaves_the_worker_idle(attnperf_project: FakeProject, make_pool: MakePool) -> None:
     """Leaving the context in the middle (the other side lacked the case) closes the item; nothing stays parked."""
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
-    with pool.case(0, request("fake.a")) as case:
+    with pool.case_at(0, request("fake.a")) as case:
         case.open()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     measured(pool, request("fake.a"))
-    assert pool.ready(0).pid == pid
+    assert pool.wait_until_ready(0).pid == pid
 
 
 def test_a_missing_case_is_an_error_not_a_hang(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -208,7 +208,7 @@ def test_a_missing_case_is_an_error_not_a_hang(attnperf_project: FakeProject, ma
     pool = make_pool()
     with (
         pytest.raises(WorkerError, match=r"has no case prefill/fake\.gone"),
-        pool.case(0, request("fake.gone")) as case,
+        pool.case_at(0, request("fake.gone")) as case,
     ):
         case.open()
     measured(pool, request("fake.a"))
@@ -221,7 +221,7 @@ def test_a_suite_that_does_not_import_is_an_error_with_the_log(
     attnperf_project.backend("fake.a", time_us=10.0)
     (attnperf_project.path / "suites" / "test_prefill.py").write_text("import no_such_module_anywhere\n")
     with pytest.raises(WorkerError, match="could not start") as caught:
-        make_pool().ready(0)
+        make_pool().wait_until_ready(0)
     assert "no_such_module_anywhere" in caught.value.log_tail
 
 
@@ -237,7 +237,7 @@ def test_workers_die_with_the_controller(attnperf_project: FakeProject, make_poo
     """Shutting down leaves no process behind, also one that is stuck."""
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     pool.shutdown()
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
 
@@ -247,7 +247,7 @@ def test_places_are_different_processes(attnperf_project: FakeProject, make_pool
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
     pool.start([0, 1])
-    assert pool.ready(0).pid != pool.ready(1).pid
+    assert pool.wait_until_ready(0).pid != pool.wait_until_ready(1).pid
 
 
 def test_a_canary_is_measured_once_per_process(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -256,12 +256,12 @@ def test_a_canary_is_measured_once_per_process(attnperf_project: FakeProject, ma
     attnperf_project.backend("fake.a", time_us=10.0)
     attnperf_project.device(canary={"gemm": 200.0, "copy": 50.0})
     pool = make_pool()
-    first = pool.canary(0)
+    first = pool.measure_canary(0)
     assert {name: canary.median_us for name, canary in first.items()} == {"gemm": 200.0, "copy": 50.0}
-    assert first["gemm"].process == f"pid {pool.ready(0).pid}"
+    assert first["gemm"].process == f"pid {pool.wait_until_ready(0).pid}"
     attnperf_project.device(canary={"gemm": 220.0, "copy": 55.0})
-    assert pool.canary(0) == first
-    assert pool.canary(1)["gemm"].median_us == 220.0
+    assert pool.measure_canary(0) == first
+    assert pool.measure_canary(1)["gemm"].median_us == 220.0
 
 
 def test_a_worker_of_another_protocol_is_refused(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -269,22 +269,22 @@ def test_a_worker_of_another_protocol_is_refused(attnperf_project: FakeProject, 
     attnperf_project.backend("fake.a", time_us=10.0)
     attnperf_project.conftest("import pytest_attnperf.workers.server as s\ns.PROTOCOL_VERSION = 99\n")
     with pytest.raises(WorkerError, match="speaks protocol 99, this side 4"):
-        make_pool().ready(0)
+        make_pool().wait_until_ready(0)
 
 
 def test_the_plan_is_data(tmp_path: Path) -> None:
     """A plan can be varied without starting anything: another interpreter is one field."""
     plan = LaunchPlan(files=[], rootdir=tmp_path, scratch=tmp_path, role=Role.DEVICE)
-    assert replace(plan, python="/other/python").command(3, "w")[0] == "/other/python"
+    assert replace(plan, python="/other/python").make_command(3, "w")[0] == "/other/python"
 
 
 def pids_of(pool: WorkerPool, *requests: OpenRequest) -> list[int]:
     """The processes that serve these cases, one after the other, in place 0."""
     found = []
     for opening in requests:
-        with pool.case(0, opening) as case:
+        with pool.case_at(0, opening) as case:
             case.open()
-            found.append(pool.ready(0).pid)
+            found.append(pool.wait_until_ready(0).pid)
             case.close()
     return found
 
@@ -308,7 +308,7 @@ def test_how_far_a_process_is_shared(attnperf_project: FakeProject, make_pool: M
     assert lines == ["up it", "down it", "up it", "down it"]
     pool.isolate = "case"
     pool.renew(third.key)
-    assert pool.ready(0).pid == three
+    assert pool.wait_until_ready(0).pid == three
     assert len({three, *pids_of(pool, *order[:2])}) == 3
 
 
@@ -327,13 +327,13 @@ def test_a_process_that_does_not_end_keeps_its_gpu(
     kill = os.killpg
     pool = make_pool()
     pool.gpus = ("0", "1")
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     monkeypatch.setattr(controller, "EXIT_LIMIT_SECONDS", 0.2)
     monkeypatch.setattr(os, "killpg", lambda *args: None if args[0] == pid else kill(*args))
     try:
         with (
             pytest.raises(WorkerError, match=STUCK.format(pid=pid) + "GPU 0"),
-            pool.case(0, request("fake.a", limit_seconds=0.5)) as case,
+            pool.case_at(0, request("fake.a", limit_seconds=0.5)) as case,
         ):
             case.open()
             case.check()
@@ -343,13 +343,13 @@ def test_a_process_that_does_not_end_keeps_its_gpu(
         started = time.monotonic()
         for _ in range(3):
             with pytest.raises(WorkerError, match=f"not started; process {pid} .* holds GPU 0: nothing is measured"):
-                pool.ready(0)
+                pool.wait_until_ready(0)
         assert time.monotonic() - started < 5
     finally:
         kill(pid, signal.SIGKILL)
     while Path(f"/proc/{pid}/stat").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text():
         time.sleep(0.01)
-    assert pool.ready(0).pid != pid
+    assert pool.wait_until_ready(0).pid != pid
 
 
 GB = 2.0**30
@@ -361,7 +361,7 @@ GB = 2.0**30
 )
 def test_what_starts_ahead_fits_into_memory(memory_gb: float, case_gb: float, fit: int) -> None:
     """Eight pairs, unless contexts and the pair that measures need more than there is; one starts in any case."""
-    assert fitting(8, memory_gb * GB, case_gb * GB, processes=2) == fit
+    assert count_fitting(8, memory_gb * GB, case_gb * GB, processes=2) == fit
 
 
 def test_one_that_cannot_start_is_not_waited_for(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -369,6 +369,6 @@ def test_one_that_cannot_start_is_not_waited_for(attnperf_project: FakeProject, 
     attnperf_project.backend("fake.a", time_us=100.0)
     pool = make_pool()
     (attnperf_project.path / "suites" / "conftest.py").write_text("import no_such_thing\n")
-    wait_for(pool, [0])
+    wait_for_starts(pool, [0])
     with pytest.raises(WorkerError, match="no_such_thing"):
-        pool.ready(0)
+        pool.wait_until_ready(0)

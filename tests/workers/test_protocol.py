@@ -15,9 +15,9 @@ from pytest_attnperf.workers.protocol import (
     ChannelClosedError,
     ChannelTimeoutError,
     MalformedMessageError,
-    State,
-    plain,
+    WorkerState,
     protocol_error,
+    to_plain,
 )
 
 
@@ -179,7 +179,7 @@ def test_records_become_plain_and_keep_nan(ends: tuple[Channel, socket.socket]) 
     """Dataclasses, enums and tuples travel as JSON; NaN survives, because a wrong result often is one."""
     channel, raw = ends
     figures = ErrorFigures("check", "out", float("nan"), 1.0, 0.5, 1.0, worst_index=(1, 2))
-    Channel(raw).send(plain({"key": CaseKey("s", "b", "w"), "verdict": Verdict.SLOWER, "figures": (figures,)}))
+    Channel(raw).send(to_plain({"key": CaseKey("s", "b", "w"), "verdict": Verdict.SLOWER, "figures": (figures,)}))
     message = channel.receive(1.0)
     assert message["key"] == {"suite": "s", "backend": "b", "workload": "w", "label": ""}
     assert message["verdict"] == "SLOWER"
@@ -189,10 +189,10 @@ def test_records_become_plain_and_keep_nan(ends: tuple[Channel, socket.socket]) 
 
 def test_the_state_table_is_the_documented_one() -> None:
     """No time can be asked for outside an open case, and nothing at all after the end."""
-    assert "block" not in ALLOWED[State.IDLE]
-    assert "block" not in ALLOWED[State.FINISHED]
-    assert "open" not in ALLOWED[State.OPEN]
-    assert ALLOWED[State.ENDED] == frozenset()
-    error = protocol_error(State.IDLE, "block")
+    assert "block" not in ALLOWED[WorkerState.IDLE]
+    assert "block" not in ALLOWED[WorkerState.FINISHED]
+    assert "open" not in ALLOWED[WorkerState.OPEN]
+    assert ALLOWED[WorkerState.ENDED] == frozenset()
+    error = protocol_error(WorkerState.IDLE, "block")
     assert error["kind"] == "protocol"
     assert error["message"] == "operation 'block' is not allowed in state IDLE; allowed: canary, exit, list, open, ping"

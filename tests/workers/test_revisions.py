@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def around(repository: GitRepository) -> Repository:
     """The repository as the product sees it."""
-    found = Repository.around(repository.path)
+    found = Repository.find_around(repository.path)
     assert found is not None
     return found
 
@@ -26,9 +26,9 @@ def test_a_repository_is_found_from_a_folder_inside(repository: GitRepository, t
     """The nearest repository above a folder is found; a folder without one, or with an empty .git, has none."""
     repository.write(a__b__c_py="")
     (repository.path / "a" / ".git").mkdir()
-    found = Repository.around(repository.path / "a" / "b")
+    found = Repository.find_around(repository.path / "a" / "b")
     assert found == Repository(repository.path, repository.path / ".git")
-    assert Repository.around(tmp_path) is None
+    assert Repository.find_around(tmp_path) is None
 
 
 def test_names_become_commits(repository: GitRepository) -> None:
@@ -39,8 +39,8 @@ def test_names_become_commits(repository: GitRepository) -> None:
     asked = around(repository)
     names = ["v1", "HEAD~1", first[:8], "main", "HEAD", ":/first"]
     assert [asked.commit_of(name) for name in names] == [first, first, first, second, second, first]
-    assert asked.knows("v1")
-    assert not any(asked.knows(name) for name in ("v2", "-v1", "v1..main"))
+    assert asked.has_commit("v1")
+    assert not any(asked.has_commit(name) for name in ("v2", "-v1", "v1..main"))
 
 
 def test_three_dots_are_the_merge_base(repository: GitRepository) -> None:
@@ -164,7 +164,7 @@ def test_a_broken_repository_is_quoted(repository: GitRepository) -> None:
     with pytest.raises(UsageError, match=r"git said: .*not a git repository"):
         around(repository).commit_of(commit)
     with pytest.raises(UsageError, match=r"git ls-tree -r failed in .*; mend the repository, or copy the base tree"):
-        around(repository).submodules(commit)
+        around(repository).list_submodules(commit)
 
 
 def test_the_state_of_a_folder(repository: GitRepository, tmp_path: Path) -> None:

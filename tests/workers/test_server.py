@@ -15,8 +15,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.testing.fake.backends import FakeBackend
 from pytest_attnperf.testing.fake.device import FakeDevice
-from pytest_attnperf.workers.protocol import Channel, State
-from pytest_attnperf.workers.server import TRITON_BUILD, Server, host_identity, missing_compiler
+from pytest_attnperf.workers.protocol import Channel, WorkerState
+from pytest_attnperf.workers.server import TRITON_BUILD, Server, describe_missing_compiler, host_identity
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
@@ -44,10 +44,10 @@ class Bench:
         while self.server.next_item() is not None:
             for _ in range(self.bodies):
                 try:
-                    self.server.rendezvous(FakeBackend("fake.a"), WORKLOAD)
+                    self.server.serve_case(FakeBackend("fake.a"), WORKLOAD)
                 except UsageError as error:
                     self.refused.append(str(error))
-            self.server.item_finished("passed", "")
+            self.server.report_item_finished("passed", "")
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         """One request and its answer."""
@@ -104,7 +104,7 @@ def test_what_a_state_does_not_allow_changes_nothing(bench: Bench, operation: st
     answer = bench.ask(operation)
     assert answer["error"]["kind"] == "protocol"
     assert "allowed: canary, exit, list, open, ping" in answer["error"]["message"]
-    assert bench.server.state is State.IDLE
+    assert bench.server.state is WorkerState.IDLE
 
 
 def test_a_case_that_raises_does_not_end_the_worker(tmp_path: Path) -> None:
@@ -234,22 +234,26 @@ def test_what_inductor_raises() -> None:
     """Whether it led to the error, or is held by it."""
     for error in (InvalidCxxCompiler(), RuntimeError("outer")):
         error.__cause__ = InvalidCxxCompiler()
-        assert missing_compiler(error, {}).startswith("no C++ compiler was found, and torch.compile needs one on a CPU")
+        assert describe_missing_compiler(error, {}).startswith(
+            "no C++ compiler was found, and torch.compile needs one on a CPU"
+        )
     held = RuntimeError("outer")
     held.inner_exception = InvalidCxxCompiler()  # type: ignore[attr-defined]
     held.__context__ = held  # a circle ends
-    assert "install gcc or clang" in missing_compiler(held, {})
+    assert "install gcc or clang" in describe_missing_compiler(held, {})
 
 
 def test_what_triton_raises(tmp_path: Path) -> None:
     """Only where there is none: a compiler that fails says why itself."""
     error = raised_by_triton()
-    assert missing_compiler(error, {"PATH": str(tmp_path)}).startswith("no C compiler was found, and Triton builds its")
+    assert describe_missing_compiler(error, {"PATH": str(tmp_path)}).startswith(
+        "no C compiler was found, and Triton builds its"
+    )
     (tmp_path / "gcc").write_text("")
     (tmp_path / "gcc").chmod(0o755)
-    assert missing_compiler(error, {"PATH": str(tmp_path)}) == ""
+    assert describe_missing_compiler(error, {"PATH": str(tmp_path)}) == ""
 
 
 def test_other_errors_are_left_alone() -> None:
     """On a machine without a compiler, too."""
-    assert missing_compiler(RuntimeError("no kernel"), {}) == ""
+    assert describe_missing_compiler(RuntimeError("no kernel"), {}) == ""

@@ -28,9 +28,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(("case", place))
         yield place
 
-    monkeypatch.setattr(WorkerPool, "case", case)
+    monkeypatch.setattr(WorkerPool, "case_at", case)
     monkeypatch.setattr(WorkerPool, "start", lambda self, places: asked.append(("start", list(places))))
-    monkeypatch.setattr(WorkerPool, "ready", lambda self, place: asked.append(("ready", place)))
+    monkeypatch.setattr(WorkerPool, "wait_until_ready", lambda self, place: asked.append(("ready", place)))
     return asked
 
 
@@ -96,11 +96,11 @@ def test_leaving_early_gives_the_turn_back(tmp_path: Path) -> None:
 def test_a_case_of_its_own_takes_a_turn(tmp_path: Path, served: list[Any]) -> None:
     """What is only proven runs on the card, too: in its turn, which one that is held already counts for."""
     ours = pool(tmp_path)
-    with ours.case(101, object()):  # type: ignore[arg-type]
+    with ours.case_at(101, object()):  # type: ignore[arg-type]
         assert (busy(tmp_path, "A"), busy(tmp_path, "B")) == (False, True)
     with in_turns(ours, [101]) as order:
         next(order)
-        with ours.case(101, object()):  # type: ignore[arg-type]
+        with ours.case_at(101, object()):  # type: ignore[arg-type]
             pass
         assert busy(tmp_path, "B")
     assert [what for what, _ in served] == ["case", "case"]
@@ -111,12 +111,12 @@ def test_what_is_known_needs_no_turn(tmp_path: Path, served: list[Any]) -> None:
     ours = pool(tmp_path)
     ours.start([100, 101])
     ours.start([100, 101])
-    ours.ready(100)
+    ours.wait_until_ready(100)
     with FileLock(tmp_path / "A.lock"):
-        ours.ready(100)
+        ours.wait_until_ready(100)
     with in_turns(ours, [100]) as order:
         next(order)
-        ours.ready(100)
+        ours.wait_until_ready(100)
     assert served == [("start", [100, 101]), ("ready", 100), ("ready", 100)]
 
 
@@ -125,13 +125,13 @@ def test_a_turn_that_never_comes_is_an_error(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(shared_gpus, "POLL_S", 0.001)
     ours = pool(tmp_path, limit_s=0.01)
     with FileLock(tmp_path / "A.lock"), pytest.raises(WorkerError, match="no turn on GPU A within 0 s: another worker"):
-        ours.canary(100)
+        ours.measure_canary(100)
 
 
 def test_who_holds_a_turn_does_not_wait_for_another(tmp_path: Path, served: list[Any]) -> None:
     """Where a place moves away from a card that was lost in its turn, the case is an error, and the turn given back."""
     ours = pool(tmp_path)
     lost = pytest.raises(WorkerError, match="GPU A was lost in its turn")
-    with lost, in_turns(ours, [100]) as order, ours.case(next(order) + 1, object()):  # type: ignore[arg-type]
+    with lost, in_turns(ours, [100]) as order, ours.case_at(next(order) + 1, object()):  # type: ignore[arg-type]
         pass
     assert (served, busy(tmp_path, "A")) == ([], False)

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_attnperf.workers import source_tree
 from pytest_attnperf.workers.revisions import Repository
-from pytest_attnperf.workers.source_tree import Revisions, counts, of_sources, source_id, top_folders
+from pytest_attnperf.workers.source_tree import Revisions, is_counted, source_id, strip_libraries, top_folders
 
 LOADED = {"kernels/flash.py": "1", "conftest.py": "2"}
 
@@ -85,7 +85,7 @@ def test_a_loaded_library_counts_beside_the_sources(tree: Path) -> None:
     """Which no revision holds, so that the part of the sources stays what it was."""
     one = named(tree, {**LOADED, "kernels/built.so": "3"})
     other = named(tree, {**LOADED, "kernels/built.so": "4"})
-    assert (one != other, of_sources(one), of_sources(other)) == (True, named(tree), named(tree))
+    assert (one != other, strip_libraries(one), strip_libraries(other)) == (True, named(tree), named(tree))
 
 
 def test_links_count_by_what_they_point_to(tree: Path) -> None:
@@ -112,7 +112,7 @@ def test_folders_and_files_that_count() -> None:
     """Files directly in the tree only where they are Python."""
     assert top_folders(["kernels/a/b.py", "conftest.py"]) == {"kernels"}
     folders = frozenset({"kernels"})
-    assert [counts(path, folders) for path in ("a.py", "a.json", "kernels/a.json", "docs/a.py", ".a.py")] == [
+    assert [is_counted(path, folders) for path in ("a.py", "a.json", "kernels/a.json", "docs/a.py", ".a.py")] == [
         *(True, False, True, False, False)
     ]
 
@@ -140,7 +140,7 @@ def test_a_revision_is_named_as_its_tree_was(tmp_path: Path, monkeypatch: pytest
     git(tmp_path, "commit", "-qm", "x")
     commit, before = git(tmp_path, "rev-parse", "HEAD"), named(root)
     write(root, "kernels/flash.py", "other")
-    repository = Repository.around(root)
+    repository = Repository.find_around(root)
     assert repository is not None
     revisions = Revisions(repository, root, commit)
     folders = top_folders(LOADED)

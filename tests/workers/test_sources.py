@@ -108,14 +108,14 @@ def another(*_: Any, **__: Any) -> Any:
 def looked() -> OwnCode:
     """What has looked once, and seen nothing."""
     own = OwnCode()
-    assert own.problem() == ""
+    assert own.find_problem() == ""
     return own
 
 
 def test_nothing_is_said_of_the_package_as_it_is(looked: OwnCode) -> None:
     """Dataclasses, properties, decorated functions and what is imported from libraries are no replacement."""
-    assert looked.problem() == ""
-    assert OwnCode().problem() == ""
+    assert looked.find_problem() == ""
+    assert OwnCode().find_problem() == ""
 
 
 REPLACED = [
@@ -136,26 +136,26 @@ def test_a_replaced_function_is_named(
     assert hasattr(owner, name)
     monkeypatch.setattr(owner, name, another)
     for own in (OwnCode(), looked):
-        found = own.problem()
+        found = own.find_problem()
         assert found.startswith(f"pytest_attnperf.{said} {BY}"), found
         assert "Remove what replaces it" in found
     monkeypatch.undo()
-    assert looked.problem() == ""
+    assert looked.find_problem() == ""
 
 
 def test_a_class_of_a_suites_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its methods need not be looked at."""
     monkeypatch.setattr(pytest_attnperf.correctness.judge, "Judge", type("Judge", (), {"__module__": __name__}))
-    assert OwnCode().problem().startswith(f"pytest_attnperf.correctness.judge.Judge was replaced by {__file__}")
+    assert OwnCode().find_problem().startswith(f"pytest_attnperf.correctness.judge.Judge was replaced by {__file__}")
 
 
 def test_a_replaced_module_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """One without a file, or with a file elsewhere, is none of the package's."""
     fake = ModuleType("pytest_attnperf.workloads.attention_math")
     monkeypatch.setitem(sys.modules, fake.__name__, fake)
-    assert OwnCode().problem().startswith(f"{fake.__name__} was replaced by a module without a file")
+    assert OwnCode().find_problem().startswith(f"{fake.__name__} was replaced by a module without a file")
     fake.__file__ = __file__
-    assert OwnCode().problem().startswith(f"{fake.__name__} was replaced by {__file__}")
+    assert OwnCode().find_problem().startswith(f"{fake.__name__} was replaced by {__file__}")
 
 
 CONFTEST = """

@@ -37,8 +37,8 @@ class Asked:
 
     def _serve(self) -> None:
         while self.server.next_item() is not None:
-            self.server.rendezvous(FakeBackend("fake.a"), WORKLOAD)
-            self.server.item_finished("passed", "")
+            self.server.serve_case(FakeBackend("fake.a"), WORKLOAD)
+            self.server.report_item_finished("passed", "")
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
         """One request and its answer."""

@@ -67,10 +67,10 @@ def request(backend: str = "fake.a", limit_seconds: float = 30.0) -> OpenRequest
 
 def measured(pool: WorkerPool, place: int = 0, opening: OpenRequest | None = None) -> float:
     """One case, whole; its first block in microseconds."""
-    with pool.case(place, opening or request()) as case:
+    with pool.case_at(place, opening or request()) as case:
         assert case.open().state == "open"
         assert case.check().right
-        block_us = case.blocks(PLAN).block_us[0]
+        block_us = case.measure_blocks(PLAN).block_us[0]
         assert case.finish().check.right
         assert case.close().outcome == "passed"
     return block_us
@@ -100,7 +100,7 @@ def template_of(pool: WorkerPool) -> int:
 
 def fresh(pool: WorkerPool, *places: int) -> bool:
     """Whether the workers at these places are children of this process."""
-    return all(parent_of(pool.ready(place).pid) == os.getpid() for place in places)
+    return all(parent_of(pool.wait_until_ready(place).pid) == os.getpid() for place in places)
 
 
 def log_of(pool: WorkerPool, place: int) -> str:
@@ -112,7 +112,7 @@ def test_workers_are_forked_and_measure(make_pool: MakePool) -> None:
     """Three processes with one parent, which is none of them, each with a time of its own."""
     pool = make_pool()
     pool.start(range(3))
-    pids = [pool.ready(place).pid for place in range(3)]
+    pids = [pool.wait_until_ready(place).pid for place in range(3)]
     assert {parent_of(pid) for pid in pids} == {template_of(pool)}
     assert template_of(pool) not in pids
     assert len({measured(pool, place) for place in range(3)}) == 3
@@ -121,7 +121,7 @@ def test_workers_are_forked_and_measure(make_pool: MakePool) -> None:
 def test_all_end_with_the_pool(make_pool: MakePool) -> None:
     """Workers in an orderly way, and the template behind them."""
     pool = make_pool()
-    pids = [pool.ready(place).pid for place in range(2)]
+    pids = [pool.wait_until_ready(place).pid for place in range(2)]
     workers = [pool._places[place] for place in range(2)]
     pool.shutdown()
     assert [worker._process.returncode for worker in workers] == [0, 0]
@@ -143,7 +143,7 @@ def test_each_worker_has_its_own_environment_and_log(
     logs = [log_of(pool, place).splitlines() for place in range(3)]
     for place, (log, name, gpu) in enumerate(zip(logs, ("worker0-1", "worker1-2", "worker2-3"), "010", strict=True)):
         said = [line for line in log if line.startswith("runs in")]
-        assert said == [f"runs in {pool.ready(place).pid} {name} {gpu} None 1"]
+        assert said == [f"runs in {pool.wait_until_ready(place).pid} {name} {gpu} None 1"]
     assert [line for log in logs for line in log if line.startswith("collected")] == [
         f"collected by {template_of(pool)}"
     ]
@@ -157,7 +157,7 @@ def test_what_the_user_says_of_the_check_stays(
     (attnperf_project.path / "suites" / "conftest.py").write_text(SAYING)
     pool = make_pool()
     measured(pool)
-    assert f"runs in {pool.ready(0).pid} worker0-1 None 0 None" in log_of(pool, 0)
+    assert f"runs in {pool.wait_until_ready(0).pid} worker0-1 None 0 None" in log_of(pool, 0)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ def test_a_forked_worker_that_dies(attnperf_project: FakeProject, make_pool: Mak
     """Its end is told as that of any worker, with its own log, and the next one serves."""
     attnperf_project.backend("fake.b", time_us=1.0, fault=fault)
     pool = make_pool()
-    pid, other = pool.ready(0).pid, pool.ready(1).pid
+    pid, other = pool.wait_until_ready(0).pid, pool.wait_until_ready(1).pid
     with pytest.raises(WorkerError, match=f"died during 'check': .*{said}") as caught:
         measured(pool, 0, request("fake.b"))
     if fault == "segfault":
         assert "Fatal Python error: Segmentation fault" in caught.value.log_tail
-    assert pool.ready(0).pid not in (pid, other)
+    assert pool.wait_until_ready(0).pid not in (pid, other)
     assert measured(pool, 0) > 0
-    assert pool.ready(1).pid == other
+    assert pool.wait_until_ready(1).pid == other
 
 
 @pytest.mark.parametrize("fault", ["hang", "stuck"])
@@ -183,7 +183,7 @@ def test_a_forked_worker_that_hangs_is_killed(attnperf_project: FakeProject, mak
     """Also where it is stuck in C and hears no signal."""
     attnperf_project.backend("fake.b", time_us=1.0, fault=fault)
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     with pytest.raises(WorkerError, match="did not answer 'check' within 1 s and was killed"):
         measured(pool, 0, request("fake.b", limit_seconds=1.0))
     assert gone(pid)
@@ -194,11 +194,11 @@ def test_a_poisoned_worker_is_replaced(attnperf_project: FakeProject, make_pool:
     """By another fork."""
     attnperf_project.backend("fake.b", time_us=1.0, fault="poison")
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     with pytest.raises(CaseFailedError):
         measured(pool, 0, request("fake.b"))
-    assert pool.ready(0).pid != pid
-    assert parent_of(pool.ready(0).pid) == template_of(pool)
+    assert pool.wait_until_ready(0).pid != pid
+    assert parent_of(pool.wait_until_ready(0).pid) == template_of(pool)
 
 
 def test_a_case_of_its_own_process(attnperf_project: FakeProject, make_pool: MakePool) -> None:
@@ -207,7 +207,7 @@ def test_a_case_of_its_own_process(attnperf_project: FakeProject, make_pool: Mak
     pool, seen = make_pool(isolate="case"), []
     for backend in ("fake.a", "fake.b"):
         measured(pool, 0, request(backend))
-        pid = pool.ready(0).pid
+        pid = pool.wait_until_ready(0).pid
         seen.append((pid, parent_of(pid)))
     assert len({pid for pid, _ in seen}) == 2
     assert {parent for _, parent in seen} == {template_of(pool)}
@@ -216,11 +216,11 @@ def test_a_case_of_its_own_process(attnperf_project: FakeProject, make_pool: Mak
 def test_a_worker_outlives_its_template(make_pool: MakePool) -> None:
     """It goes on measuring, and those that start behind it are started afresh."""
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     os.kill(template_of(pool), signal.SIGKILL)
     assert gone(template_of(pool))
     assert measured(pool) > 0
-    assert pool.ready(0).pid == pid
+    assert pool.wait_until_ready(0).pid == pid
     assert fresh(pool, 1, 2)
 
 
@@ -228,7 +228,7 @@ def test_the_end_of_a_worker_without_its_template(attnperf_project: FakeProject,
     """Nobody can ask how it ended; that it did is known, and its log is shown."""
     attnperf_project.backend("fake.b", time_us=1.0, fault="segfault")
     pool = make_pool()
-    pool.ready(0)
+    pool.wait_until_ready(0)
     os.kill(template_of(pool), signal.SIGKILL)
     assert gone(template_of(pool))
     with pytest.raises(WorkerError, match="died during 'check': nobody knows how") as caught:
@@ -277,7 +277,7 @@ def test_a_device_that_does_not_say_that_it_forks(attnperf_project: FakeProject,
     attnperf_project.backend("fake.a", time_us=100.0)
     pool.start(range(3))
     assert fresh(pool, 0, 1, 2)
-    assert pool.ready(0).pid == template_of(pool)
+    assert pool.wait_until_ready(0).pid == template_of(pool)
     assert pool._template.obstacle is Obstacle.DEVICE
     assert log_line(Obstacle.DEVICE) in log_of(pool, 0)
     assert len({measured(pool, place) for place in range(3)}) == 3
@@ -302,7 +302,7 @@ def test_a_suite_that_must_not_be_forked(
     pool.start(range(2))
     assert fresh(pool, 0, 1)
     assert pool._template.obstacle is obstacle
-    assert pool.ready(0).pid == template_of(pool)
+    assert pool.wait_until_ready(0).pid == template_of(pool)
     assert measured(pool, 0) > 0
 
 
@@ -311,7 +311,7 @@ def test_a_suite_that_cannot_be_collected(attnperf_project: FakeProject, make_po
     pool = make_pool()
     (attnperf_project.path / "suites" / "test_prefill.py").write_text("import no_such_thing\n")
     with pytest.raises(WorkerError, match="could not start: the suite could not be collected") as caught:
-        pool.ready(0)
+        pool.wait_until_ready(0)
     assert "No module named 'no_such_thing'" in caught.value.log_tail
 
 
@@ -320,7 +320,7 @@ def test_a_template_that_ends_as_it_starts(attnperf_project: FakeProject, make_p
     pool = make_pool()
     (attnperf_project.path / "suites" / "conftest.py").write_text("import os\nos._exit(7)\n")
     with pytest.raises(WorkerError, match="died during 'start': exit status 7"):
-        pool.ready(0)
+        pool.wait_until_ready(0)
 
 
 def test_one_that_is_not_wanted_any_more_ends(make_pool: MakePool) -> None:
@@ -329,8 +329,8 @@ def test_one_that_is_not_wanted_any_more_ends(make_pool: MakePool) -> None:
     pool.start(range(2))
     worker = pool._places[0]
     worker.kill()
-    assert not worker.alive
-    assert pool.ready(1).pid
+    assert not worker.is_alive
+    assert pool.wait_until_ready(1).pid
     assert measured(pool, 0) > 0
 
 
@@ -344,7 +344,7 @@ def test_a_start_that_takes_too_long(
         "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
     )
     with pytest.raises(WorkerError, match="did not answer 'start' within 2 s and was killed") as caught:
-        pool.ready(0)
+        pool.wait_until_ready(0)
     assert caught.value.log_tail == "waiting"
     monkeypatch.setattr(template, "END_SECONDS", 0.1)
     pool.shutdown()
@@ -391,9 +391,9 @@ def test_a_forked_worker_whose_channel_a_grandchild_holds(attnperf_project: Fake
     attnperf_project.backend("fake.b", time_us=1.0, fault="kill")
     pool = make_pool()
     pool.start(range(2))
-    pool.ready(0)
+    pool.wait_until_ready(0)
     time.sleep(0.5)
-    assert pool._places[1].alive
+    assert pool._places[1].is_alive
     began = time.monotonic()
     with pytest.raises(WorkerError, match="died during 'check': killed by SIGKILL"):
         measured(pool, 1, request("fake.b"))

@@ -20,7 +20,7 @@ from pytest_attnperf.workers.trees import (
     Tree,
     build_folders,
     cache_folder,
-    opened_tree,
+    open_tree,
     remove_stale_locks,
     run_build,
     short_hash,
@@ -39,9 +39,9 @@ def cache(tmp_path: Path) -> Path:
 
 def tree_of(repository: GitRepository, cache: Path, revision: str = "HEAD", variant: str = "") -> Tree:
     """The tree of a revision."""
-    found = Repository.around(repository.path)
+    found = Repository.find_around(repository.path)
     assert found is not None
-    with opened_tree(found, found.commit_of(revision), cache, variant=variant) as tree:
+    with open_tree(found, found.commit_of(revision), cache, variant=variant) as tree:
         return tree
 
 

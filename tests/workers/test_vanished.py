@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.records import Role
-from pytest_attnperf.workers.counterparts import vanished_files
+from pytest_attnperf.workers.counterparts import find_vanished_files
 from pytest_attnperf.workers.launch import LaunchPlan
 
 CASE = "def test_a(attnperf):\n    attnperf.run(None, None)\n"
@@ -38,8 +38,8 @@ def test_files_with_cases_are_found(plan: LaunchPlan, tmp_path: Path) -> None:
         (base / name).parent.mkdir(parents=True, exist_ok=True)
         (base / name).write_text(text)
     one = (plan.rootdir / "suites/test_old.py",)
-    assert vanished_files(plan, base) == ("suites/deep/test_object.py", "suites/test_old.py")
-    assert vanished_files(replace(plan, selected=one), base) == ("suites/test_old.py",)
-    assert vanished_files(replace(plan, patterns=("helpers.py",)), base) == ("suites/helpers.py",)
-    assert vanished_files(replace(plan, selected=()), base) == ()
-    assert vanished_files(replace(plan, selected=(tmp_path / "outside",)), base) == ()
+    assert find_vanished_files(plan, base) == ("suites/deep/test_object.py", "suites/test_old.py")
+    assert find_vanished_files(replace(plan, selected=one), base) == ("suites/test_old.py",)
+    assert find_vanished_files(replace(plan, patterns=("helpers.py",)), base) == ("suites/helpers.py",)
+    assert find_vanished_files(replace(plan, selected=()), base) == ()
+    assert find_vanished_files(replace(plan, selected=(tmp_path / "outside",)), base) == ()

@@ -12,7 +12,7 @@ from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError, WorkloadError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads import adhoc
-from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend, named_outputs
+from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend, name_outputs
 from pytest_attnperf.workloads.base import Workload
 
 
@@ -253,9 +253,9 @@ def test_inputs_are_tensors_on_the_device(function: Any, device: str, message: s
 def test_outputs_are_named_by_their_place() -> None:
     """One tensor is 'out', several are numbered, a dict keeps its names."""
     tensor = torch.ones(1)
-    assert list(named_outputs(tensor)) == ["out"]
-    assert list(named_outputs((tensor, tensor))) == ["out0", "out1"]
-    assert list(named_outputs({"dq": tensor})) == ["dq"]
+    assert list(name_outputs(tensor)) == ["out"]
+    assert list(name_outputs((tensor, tensor))) == ["out0", "out1"]
+    assert list(name_outputs({"dq": tensor})) == ["dq"]
 
 
 def test_incoming_gradients_are_not_the_inputs_again() -> None:

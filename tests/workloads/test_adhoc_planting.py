@@ -76,7 +76,7 @@ def test_results_of_planted_inputs_are_handed_out_once() -> None:
     """A reference that was run to see what is borne is not run again, and nothing stays for a backend to find."""
     once, inputs = Once(), (torch.ones(1),)
     once.keep(inputs, {"out": inputs[0]})
-    assert once.taken((torch.ones(1),)) == {}
+    assert once.take((torch.ones(1),)) == {}
     once.keep(inputs, {"out": inputs[0]})
-    assert list(once.taken(inputs)) == ["out"]
-    assert once.taken(inputs) == {}
+    assert list(once.take(inputs)) == ["out"]
+    assert once.take(inputs) == {}

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.prefill import Prefill
@@ -93,10 +93,10 @@ def sdpa(backend: SDPBackend, workload: Prefill, inputs: tuple[torch.Tensor, ...
 def found_in(workload: Prefill, backend: SDPBackend, *, seed: int, planted: bool) -> tuple[str, ...]:
     """What the judge's arithmetic finds wrong with torch's result."""
     inputs = workload.make_inputs(seed, "cpu", planted=planted)
-    expected = References().get(workload, inputs, seed=seed, planted=planted)
+    expected = References().compute_expected(workload, inputs, seed=seed, planted=planted)
     got = sdpa(backend, workload, inputs)
-    return problems(
-        [compare(workload.id, "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())]
+    return list_problems(
+        [compare_output(workload.id, "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())]
     )
 
 
@@ -134,10 +134,10 @@ def test_another_problem_is_not_taken_for_this_one(changed: dict[str, int], leng
     """Judged as a window of 6 keys, torch's result for any other mask is found wrong: agreeing is not automatic."""
     asked = Prefill(1, lengths[0], 4, 32, seq_kv=lengths[1], kv_heads=2, causal=True, window=6)
     inputs = asked.make_inputs(3, "cpu", planted=True)
-    expected = References().get(asked, inputs, seed=3, planted=True)
+    expected = References().compute_expected(asked, inputs, seed=3, planted=True)
     for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
         got = sdpa(backend, replace(asked, **changed), inputs)
-        figures = compare("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
+        figures = compare_output("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
         assert figures.max_error > 20 * figures.max_budget
 
 
@@ -155,11 +155,11 @@ def test_other_scores_are_not_taken_for_these(asked: dict[str, bool], taken: dic
     """Judged with ALiBi or a bias, torch's result without it is found wrong, and so are distances off by one."""
     workload = Prefill(1, 20, 4, 32, seq_kv=65, kv_heads=2, **asked)
     inputs = workload.make_inputs(3, "cpu", planted=True)
-    expected = References().get(workload, inputs, seed=3, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=3, planted=True)
     other = Prefill(**{"batch": 1, "seq_q": 20, "heads": 4, "head_dim": 32, "seq_kv": 65, "kv_heads": 2, **taken})
     further = other.make_inputs(3, "cpu", planted=True)[3:]
     if other.seq_q > 20:
         inputs = (torch.cat([inputs[0], inputs[0][:, -1:]], dim=1), *inputs[1:])
     got = sdpa(SDPBackend.MATH, other, (*inputs[:3], *further))[:, :20]
-    figures = compare("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
+    figures = compare_output("x", "out", got, expected.reference["out"], expected.yardsticks["out"], Tolerance())
     assert figures.max_error > 10 * figures.max_budget

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_attnperf.correctness.lines import measure_lines, worst_line
+from pytest_attnperf.correctness.lines import find_worst_line, measure_lines
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.workloads import attention_gradients
 from pytest_attnperf.workloads.backward import Backward
@@ -64,7 +64,7 @@ def plain(inputs: Tensors, *, causal: bool) -> dict[str, torch.Tensor]:
     """The plain gradients, given the exact forward results as they are stored."""
     exact = autograd(inputs, torch.float64, causal=causal)
     out, lse = exact["out"].to(inputs[0].dtype), exact["lse"].float()
-    return attention_gradients.plain(*inputs, out, lse, causal=causal)
+    return attention_gradients.compute_plain(*inputs, out, lse, causal=causal)
 
 
 def error(got: torch.Tensor, expected: torch.Tensor) -> float:
@@ -92,7 +92,7 @@ def test_the_reference_agrees_with_autograd(shape: str) -> None:
     for dtype in (torch.float64, torch.bfloat16):
         inputs, causal = inputs_of(shape, dtype)
         expected = autograd(inputs, torch.float64, causal=causal)
-        got = attention_gradients.reference(*inputs, causal=causal)
+        got = attention_gradients.compute_reference(*inputs, causal=causal)
         assert list(got) == ["dq", "dk", "dv"]
         for name, tensor in got.items():
             torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
@@ -104,9 +104,9 @@ def test_the_reference_agrees_with_autograd(shape: str) -> None:
 def test_chunks_change_nothing(shape: str, score_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows one at a time, or a few at a time, give what all at once give: exactly but for the order of sums."""
     inputs, causal = inputs_of(shape, torch.float32)
-    whole, whole_plain = attention_gradients.reference(*inputs, causal=causal), plain(inputs, causal=causal)
+    whole, whole_plain = attention_gradients.compute_reference(*inputs, causal=causal), plain(inputs, causal=causal)
     monkeypatch.setattr(attention_gradients, "SCORE_BYTES_CPU", score_bytes)
-    for name, tensor in attention_gradients.reference(*inputs, causal=causal).items():
+    for name, tensor in attention_gradients.compute_reference(*inputs, causal=causal).items():
         torch.testing.assert_close(tensor, whole[name], rtol=0, atol=1e-13)
     for name, tensor in plain(inputs, causal=causal).items():
         torch.testing.assert_close(tensor, whole_plain[name], rtol=0, atol=3e-6)
@@ -117,12 +117,12 @@ def test_no_tensor_is_larger_than_a_chunk_or_a_gradient(monkeypatch: pytest.Monk
     inputs = tuple(torch.randn(2, 256, 2, 16) for _ in range(4))
     monkeypatch.setattr(attention_gradients, "SCORE_BYTES_CPU", 64_000)
     with LargestTensor() as seen:
-        attention_gradients.reference(*inputs, causal=True)
+        attention_gradients.compute_reference(*inputs, causal=True)
     one_gradient = 2 * 256 * 2 * 16 * 8
     assert one_gradient <= seen.largest <= max(64_000, one_gradient)
     monkeypatch.setattr(attention_gradients, "SCORE_BYTES_CPU", 64 << 20)
     with LargestTensor() as seen:
-        attention_gradients.reference(*inputs, causal=True)
+        attention_gradients.compute_reference(*inputs, causal=True)
     assert seen.largest == 2 * 2 * 256 * 256 * 8
 
 
@@ -131,7 +131,7 @@ def test_no_tensor_is_larger_than_a_chunk_or_a_gradient(monkeypatch: pytest.Monk
 def test_plain_rounds_as_autograd_does(shape: str, dtype: torch.dtype) -> None:
     """The yardstick is in the working dtype and about as far from the truth as autograd in it, not less."""
     inputs, causal = inputs_of(shape, dtype)
-    truth = attention_gradients.reference(*inputs, causal=causal)
+    truth = attention_gradients.compute_reference(*inputs, causal=causal)
     eager, got = autograd(inputs, dtype, causal=causal), plain(inputs, causal=causal)
     for name in ("dq", "dk", "dv"):
         assert got[name].dtype == dtype
@@ -143,7 +143,7 @@ def test_plain_rounds_as_autograd_does(shape: str, dtype: torch.dtype) -> None:
 
 def exact(inputs: Tensors, *, causal: bool) -> dict[str, torch.Tensor]:
     """The reference gradients."""
-    return attention_gradients.reference(*inputs, causal=causal)
+    return attention_gradients.compute_reference(*inputs, causal=causal)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -166,10 +166,10 @@ def test_plain_reads_what_a_kernel_is_given() -> None:
         inputs, causal = inputs_of("grouped", dtype)
         exact = autograd(inputs, torch.float64, causal=causal)
         out, lse = exact["out"].to(dtype), exact["lse"].float()
-        got = attention_gradients.plain(*inputs, out, lse, causal=causal)
-        shifted_out = attention_gradients.plain(*inputs, out + 0.25, lse, causal=causal)
+        got = attention_gradients.compute_plain(*inputs, out, lse, causal=causal)
+        shifted_out = attention_gradients.compute_plain(*inputs, out + 0.25, lse, causal=causal)
         assert [torch.equal(shifted_out[name], got[name]) for name in got] == [False, False, True]
-        shifted_lse = attention_gradients.plain(*inputs, out, lse + 0.25, causal=causal)
+        shifted_lse = attention_gradients.compute_plain(*inputs, out, lse + 0.25, causal=causal)
         assert [torch.equal(shifted_lse[name], got[name]) for name in got] == [not lse_read] * 3
 
 
@@ -177,7 +177,7 @@ def test_inputs_that_want_gradients_are_read_only() -> None:
     """Nothing is recorded for autograd, and nothing is written to what is passed in."""
     inputs, causal = inputs_of("grouped", torch.float32)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in inputs)
-    results = [attention_gradients.reference(*leaves, causal=causal), plain(leaves, causal=causal)]
+    results = [attention_gradients.compute_reference(*leaves, causal=causal), plain(leaves, causal=causal)]
     assert not any(tensor.requires_grad for result in results for tensor in result.values())
     assert all(torch.equal(leaf, tensor) for leaf, tensor in zip(leaves, inputs, strict=True))
 
@@ -189,10 +189,10 @@ def test_the_reference_on_a_gpu_is_far_more_exact_than_the_output_type() -> None
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        got = attention_gradients.reference(*(tensor.cuda() for tensor in inputs), causal=causal)
+        got = attention_gradients.compute_reference(*(tensor.cuda() for tensor in inputs), causal=causal)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-    expected = attention_gradients.reference(*inputs, causal=causal)
+    expected = attention_gradients.compute_reference(*inputs, causal=causal)
     for name, tensor in got.items():
         assert tensor.dtype == torch.float32
         assert error(tensor.cpu(), expected[name]) < 2.0**-10 / 100
@@ -206,9 +206,9 @@ def test_a_kernel_that_keeps_dp_in_fp32_is_far_from_the_budget_of_every_row() ->
     for seed in range(3):
         inputs = workload.make_inputs(seed, "cpu", planted=True)
         truth, (kernel,) = workload.reference(inputs)["dq"], workload.plain_otherwise(inputs)
-        judged = References().get(workload, inputs, seed=seed, planted=True).yardsticks["dq"].lines
+        judged = References().compute_expected(workload, inputs, seed=seed, planted=True).yardsticks["dq"].lines
         for found, lines in ((alone, measure_lines(workload.plain(inputs)["dq"], truth)), (both, judged)):
-            line = worst_line(kernel["dq"], truth, lines, 2.0, torch.finfo(torch.bfloat16).eps)
+            line = find_worst_line(kernel["dq"], truth, lines, 2.0, torch.finfo(torch.bfloat16).eps)
             assert line is not None
             found.append(line.error / line.allowed)
     assert max(both) < 0.1 < max(alone)

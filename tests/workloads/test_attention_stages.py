@@ -18,7 +18,7 @@ from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.families import Families, Family
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.qk_scores import QkScores
-from pytest_attnperf.workloads.row_shape import edges
+from pytest_attnperf.workloads.row_shape import list_edges
 from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.weighted_values import WeightedValues
 
@@ -121,7 +121,7 @@ def test_causal_pairs_are_those_that_prefill_counts(seq_q: int, seq_kv: int) -> 
     stage = WeightedValues(batch=2, seq_q=seq_q, heads=3, seq_kv=seq_kv, head_dim=8, causal=True)
     prefill = Prefill(2, seq_q, 3, 8, seq_kv, causal=True)
     assert stage.visible_pairs == 6 * prefill.visible_pairs
-    assert 6 * int(stage.hidden("cpu").sum()) == stage.pairs - stage.visible_pairs
+    assert 6 * int(stage.hidden_keys("cpu").sum()) == stage.pairs - stage.visible_pairs
 
 
 def test_work_counts_what_must_be_moved() -> None:
@@ -184,12 +184,12 @@ def test_inputs_are_the_same_for_the_same_seed_only(text: str) -> None:
 @pytest.mark.parametrize("head_dim", [2, 8, 40, 128])
 def test_every_edge_of_the_dimensions_is_planted_in_some_score(head_dim: int) -> None:
     """Some pair has each dimension at a tile's edge large on both sides, and some short pair the last one."""
-    count = len(edges(head_dim))
+    count = len(list_edges(head_dim))
     workload = QkScores(batch=1, seq_q=count, heads=2, seq_kv=count + 3, head_dim=head_dim, kv_heads=1, dtype="f32")
     q, k = workload.make_inputs(2, "cpu", planted=True)
     level = float(q.new_tensor(math.sqrt(4.0 * math.sqrt(head_dim))))
     both = {d for d in range(head_dim) if bool((q[..., d] == level).any() and (k[..., d] == level).any())}
-    assert set(edges(head_dim)) <= both
+    assert set(list_edges(head_dim)) <= both
     assert (q == level).sum(-1).eq(1).all()
     lone = QkScores(batch=1, seq_q=1, heads=1, head_dim=head_dim, dtype="f32")
     for tensor in lone.make_inputs(1, "cpu", planted=True):
@@ -204,7 +204,7 @@ def test_plants_are_at_edges_of_what_a_row_sees(seq_q: int, seq_kv: int, causal:
 
     workload = RowSoftmax(batch=1, seq_q=seq_q, heads=3, seq_kv=seq_kv, dtype="f32", causal=causal)
     last = torch.arange(seq_q) + (seq_kv - seq_q) if causal else torch.full((seq_q,), seq_kv - 1)
-    places, planted = torch.tensor(edges(seq_kv)), set()
+    places, planted = torch.tensor(list_edges(seq_kv)), set()
     for seed in range(8):
         (scores,) = workload.make_inputs(seed, "cpu", planted=True)
         heaviest, key = torch.softmax(scores.double(), dim=-1).max(dim=-1)
@@ -212,7 +212,7 @@ def test_plants_are_at_edges_of_what_a_row_sees(seq_q: int, seq_kv: int, causal:
         assert (torch.isin(key, places) | (key == last))[..., 16:].all()
         assert bool((key == seq_kv - 1).any())
         planted |= set(key.flatten().tolist())
-    assert set(edges(seq_kv)) <= planted
+    assert set(list_edges(seq_kv)) <= planted
 
 
 def test_rows_that_see_no_key_weigh_nothing() -> None:

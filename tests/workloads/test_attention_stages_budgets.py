@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from pytest_attnperf.backends import Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.attention_stages import AttentionStage
 from pytest_attnperf.workloads.causal_mask import CausalMask
 from pytest_attnperf.workloads.qk_scores import QkScores
-from pytest_attnperf.workloads.row_shape import edges
+from pytest_attnperf.workloads.row_shape import list_edges
 from pytest_attnperf.workloads.row_softmax import RowSoftmax
 from pytest_attnperf.workloads.weighted_values import WeightedValues
 
@@ -43,9 +43,11 @@ def references(workload: AttentionStage) -> References:
 def found_wrong(workload: AttentionStage, stage: Stage, seed: int) -> tuple[str, ...]:
     """What the judge's budget says of the result of a stage for planted inputs."""
     inputs = workload.make_inputs(seed, "cpu", planted=True)
-    expected = references(workload).get(workload, inputs, seed=seed, planted=True)
+    expected = references(workload).compute_expected(workload, inputs, seed=seed, planted=True)
     (name,), got = expected.yardsticks, stage(*(tensor.clone() for tensor in inputs))
-    return problems([compare("one", name, got, expected.reference[name], expected.yardsticks[name], Tolerance())])
+    return list_problems(
+        [compare_output("one", name, got, expected.reference[name], expected.yardsticks[name], Tolerance())]
+    )
 
 
 def rejected(workload: AttentionStage, stage: Stage) -> bool:
@@ -107,7 +109,7 @@ def masked_scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 def test_wrong_scores_are_rejected() -> None:
     """A lost or doubled dimension at any edge of a tile, another scale, head or mask shows for every seed, in the dtype
     whose budget is the widest."""
-    for d in edges(72):
+    for d in list_edges(72):
         assert rejected(SCORES["bf16"], with_dimension(d, 0.0)), d
         assert rejected(SCORES["bf16"], with_dimension(d, 2.0)), d
     for stage in (of_other_heads, scaled(0.0), scaled(-1.0), masked_scores):
@@ -165,7 +167,7 @@ def test_a_wrong_softmax_is_rejected() -> None:
     """A key at any edge that is lost or counted twice, no maximum subtracted, and 0 / 0 for a row without keys show for
     every seed."""
     workload, stored = SOFTMAX["bf16"], torch.bfloat16
-    for key in [-1, *(key for key in edges(600) if key < 536)]:  # the first row sees so many
+    for key in [-1, *(key for key in list_edges(600) if key < 536)]:  # the first row sees so many
         assert rejected(workload, lambda x, key=key: softmax_of(x, stored, times(key, 0.0))), key
         assert rejected(workload, lambda x, key=key: softmax_of(x, stored, times(key, 2.0))), key
     assert rejected(workload, lambda x: (x.exp() / x.exp().sum(-1, keepdim=True)).to(stored))
@@ -182,7 +184,7 @@ def test_wrong_sums_of_values_are_rejected() -> None:
         values = v.roll(head, dims=2).repeat_interleave(2, dim=2).float().transpose(1, 2)
         return (weights.float() @ values).transpose(1, 2).to(v.dtype)
 
-    for key in [-1, *(key for key in edges(300) if key < 236)]:
+    for key in [-1, *(key for key in list_edges(300) if key < 236)]:
         for factor in (0.0, 2.0):
             assert rejected(VALUES["bf16"], functools.partial(run, change=times(key, factor), head=0)), key
     assert rejected(VALUES["bf16"], functools.partial(run, change=lambda weights: None, head=1))

@@ -7,36 +7,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.batch_spec import GRAMMAR, Part, batch_text, parse_batch
+from pytest_attnperf.workloads.batch_spec import GRAMMAR, BatchPart, format_batch, parse_batch
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> Part:
+def parts(draw: st.DrawFn) -> BatchPart:
     """Any part that may exist; lengths are often multiples of 1024."""
     q = draw(st.integers(1, 5000) | st.integers(1, 64).map(lambda k: 1024 * k))
     past = draw(st.integers(0, 5000) | st.integers(0, 64).map(lambda k: 1024 * k))
-    return Part(draw(st.integers(1, 300)), q, q + past)
+    return BatchPart(draw(st.integers(1, 300)), q, q + past)
 
 
 @given(batch=st.lists(parts(), min_size=1, max_size=6))
-def test_a_batch_parses_back_from_its_text(batch: list[Part]) -> None:
+def test_a_batch_parses_back_from_its_text(batch: list[BatchPart]) -> None:
     """The text of any batch parses to the same sequences in the same order, and to a text that stays as it is."""
-    parsed = parse_batch(batch_text(batch))
+    parsed = parse_batch(format_batch(batch))
     sizes = [(part.q, part.kv) for part in batch for _ in range(part.count)]
     assert [(part.q, part.kv) for part in parsed for _ in range(part.count)] == sizes
-    assert parse_batch(batch_text(parsed)) == parsed
+    assert parse_batch(format_batch(parsed)) == parsed
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("2q2k_8q1s1k", (Part(2, 2048, 2048), Part(8, 1, 1024))),
-        ("2q2k, 8q1s1k", (Part(2, 2048, 2048), Part(8, 1, 1024))),
-        ("1q4k_32q1s2k", (Part(1, 4096, 4096), Part(32, 1, 2048))),
-        ("q5_2q5s5_q5s6", (Part(3, 5, 5), Part(1, 5, 6))),
+        ("2q2k_8q1s1k", (BatchPart(2, 2048, 2048), BatchPart(8, 1, 1024))),
+        ("2q2k, 8q1s1k", (BatchPart(2, 2048, 2048), BatchPart(8, 1, 1024))),
+        ("1q4k_32q1s2k", (BatchPart(1, 4096, 4096), BatchPart(32, 1, 2048))),
+        ("q5_2q5s5_q5s6", (BatchPart(3, 5, 5), BatchPart(1, 5, 6))),
     ],
 )
-def test_batches_read_as_engines_write_them(text: str, expected: tuple[Part, ...]) -> None:
+def test_batches_read_as_engines_write_them(text: str, expected: tuple[BatchPart, ...]) -> None:
     """A count of 1 and keys as many as queries may be left out, k is 1024, and equal neighbours are one part."""
     assert parse_batch(text) == expected
 
@@ -47,7 +47,7 @@ def test_batches_read_as_engines_write_them(text: str, expected: tuple[Part, ...
 )
 def test_a_batch_has_one_text(text: str, canonical: str) -> None:
     """However a batch is written, its text is the shortest one."""
-    assert batch_text(parse_batch(text)) == canonical
+    assert format_batch(parse_batch(text)) == canonical
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_inputs_are_the_same_for_the_same_seed_only() -> None:
     assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(once[:6], other[:6], strict=True))
     unbiased = dataclasses.replace(workload, bias=False)
-    assert unbiased.parts(unbiased.make_inputs(1, "cpu", planted=True)).b_qkv is None
+    assert unbiased.split_inputs(unbiased.make_inputs(1, "cpu", planted=True)).b_qkv is None
 
 
 def test_only_new_rows_of_the_caches_change_in_place() -> None:
@@ -169,7 +169,7 @@ def test_only_new_rows_of_the_caches_change_in_place() -> None:
     for line in (EVERYTHING, EVERYTHING.replace("-bias", "")):
         workload = Block.parse(line)
         inputs = workload.make_inputs(1, "cpu", planted=True)
-        parts, views = workload.parts(inputs), in_place(workload)
+        parts, views = workload.split_inputs(inputs), in_place(workload)
         caches = [number for number, tensor in enumerate(inputs) if tensor is parts.k_cache or tensor is parts.v_cache]
         assert sorted(views) == caches
         for number, view in views.items():
@@ -188,7 +188,7 @@ def test_the_reference_is_the_formula(line: str) -> None:
     workload = Block.parse_line(line)
     inputs = workload.make_inputs(1, "cpu", planted=True)
     found = workload.reference(inputs)
-    parts = workload.parts(inputs)
+    parts = workload.split_inputs(inputs)
     x, w_qkv, w_out = (tensor.double() for tensor in parts[:3])
     bias = 0 if parts.b_qkv is None else parts.b_qkv.double()
     half = workload.head_dim // 2
@@ -216,7 +216,7 @@ def test_a_prompt_token_by_token_is_the_prompt_at_once() -> None:
     torch = pytest.importorskip("torch")
     whole = Block(2, 9, 4, 8, kv_heads=2, hidden=24, dtype="f32", bias=True)
     inputs = whole.make_inputs(3, "cpu", planted=True)
-    expected, parts = whole.reference(inputs), whole.parts(inputs)
+    expected, parts = whole.reference(inputs), whole.split_inputs(inputs)
     k_cache, v_cache = (torch.full((2, 9, 2, 8), math.nan, dtype=torch.float64) for _ in range(2))
     for i in range(9):
         token = dataclasses.replace(whole, seq=1, past=i, room=9)

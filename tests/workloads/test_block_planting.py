@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_attnperf.backends import Outputs, Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import Yardstick, compare, measure
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import Yardstick, compare_output, measure_yardstick
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.block import Block
-from pytest_attnperf.workloads.block_planting import HEADS_PER_ROW, plan
+from pytest_attnperf.workloads.block_planting import HEADS_PER_ROW, choose_plants
 from pytest_attnperf.workloads.rope import rotate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Layer:
         """What it gives, and the new rows as it has written them."""
         import torch
 
-        parts = block.parts(inputs)
+        parts = block.split_inputs(inputs)
         at = torch.arange(block.past, block.length)
         bias = parts.b_qkv if self.biased else None
         qkv = torch.nn.functional.linear(parts.x, parts.w_qkv, bias).view(*parts.x.shape[:2], -1, block.head_dim)
@@ -119,8 +119,8 @@ def yardsticks(block: Block) -> dict[str, Yardstick]:
     for seed in range(1000, 1006):
         inputs = block.make_inputs(seed, "cpu", planted=True)
         reference, plain = block.reference(inputs), block.plain(inputs)
-        own = {name: measure(name, truth, plain[name]) for name, truth in reference.items()}
-        found = {name: own[name].joined(found.get(name, own[name])) for name in own}
+        own = {name: measure_yardstick(name, truth, plain[name]) for name, truth in reference.items()}
+        found = {name: own[name].merge(found.get(name, own[name])) for name in own}
     return found
 
 
@@ -131,10 +131,10 @@ def wrong_outputs(block: Block, inputs: Tensors, layers: tuple[Layer, ...]) -> l
     for layer in layers:
         got = layer.outputs(block, inputs)
         figures = [
-            compare("x", name, got[name].contiguous(), truth, yardsticks(block)[name], Tolerance())
+            compare_output("x", name, got[name].contiguous(), truth, yardsticks(block)[name], Tolerance())
             for name, truth in reference.items()
         ]
-        found.append({figure.output for figure in figures if problems([figure])})
+        found.append({figure.output for figure in figures if list_problems([figure])})
     return found
 
 
@@ -183,14 +183,14 @@ def test_a_planted_key_holds_most_of_its_rows_weight(line: str, dtype: str) -> N
     torch = pytest.importorskip("torch")
     block = Block.parse_line(f"{line},{dtype}")
     inputs = block.make_inputs(2, "cpu", planted=True)
-    parts, found = block.parts(inputs), []
+    parts, found = block.split_inputs(inputs), []
     bias = 0 if parts.b_qkv is None else parts.b_qkv.double()
     qkv = (parts.x.double() @ parts.w_qkv.double().T + bias).view(*parts.x.shape[:2], -1, block.head_dim)
     rows = slice(block.past, block.length)
     turned = torch.stack([rotate(one, parts.cos[rows], parts.sin[rows], False) for one in qkv])
     keys = parts.k_cache.double()
     keys[:, rows] = turned[:, :, block.heads : block.heads + block.kv_heads]
-    for item in plan(block, 2):
+    for item in choose_plants(block, 2):
         seen = keys[item.batch, : max(block.past + item.row, item.key) + 1, item.head * block.kv_heads // block.heads]
         scores = seen @ turned[item.batch, item.row, item.head] / math.sqrt(block.head_dim)
         found.append(float(scores.softmax(0)[item.key]))
@@ -205,7 +205,7 @@ def test_plants_are_at_every_edge_and_disturb_no_other() -> None:
     block = Block.parse_line(f"s=70,p=40,room=128,{SMALL},f16")
     kinds: dict[int, set[int]] = {1: set(), 0: set(), -1: set()}
     for seed in range(30):
-        planted = plan(block, seed)
+        planted = choose_plants(block, seed)
         rows = {item.row for item in planted}
         assert len({(item.row, item.head) for item in planted}) == len(planted)
         assert not rows & {item.key - 40 for item in planted if item.key != item.row + 40}
@@ -221,7 +221,7 @@ def test_plants_are_at_every_edge_and_disturb_no_other() -> None:
 def test_heads_and_sequences_take_plants_in_turn() -> None:
     """A decode step plants a key in each of up to HEADS_PER_ROW heads, other ones in other sequences and seeds."""
     block = Block.parse_line("b=4,s=1,p=4095,h=32,hk=8,d=128,f16")
-    planted = [plan(block, seed) for seed in range(8)]
+    planted = [choose_plants(block, seed) for seed in range(8)]
     for items in planted:
         assert all(sum(item.batch == b for item in items) == HEADS_PER_ROW for b in range(4))
         assert {item.key for item in items} >= {0, 4094, 4095}
@@ -233,11 +233,11 @@ def test_little_room_is_shared_by_seeds_and_sequences() -> None:
     """Where a step has room for one plant, sequences and seeds take the last filled, the first and the own key in turn,
     and then the edges; a step without a cache has none."""
     block = Block.parse_line("b=3,s=1,p=63,h=2,d=16,e=64,f16")
-    planted = [plan(block, seed) for seed in range(20)]
+    planted = [choose_plants(block, seed) for seed in range(20)]
     assert all(len(items) == 3 for items in planted)
     assert {item.key for items in planted[:6] for item in items} >= {0, 62, 63}
     assert {item.key for items in planted for item in items} >= {0, 15, 16, 31, 32, 47, 48, 62, 63}
-    assert plan(replace(block, past=0, room=1), 1) == []
+    assert choose_plants(replace(block, past=0, room=1), 1) == []
 
 
 @pytest.mark.soak

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_attnperf.correctness.metrics import constant_value, measure
+from pytest_attnperf.correctness.metrics import find_constant_value, measure_yardstick
 from pytest_attnperf.workloads.block import Block
 from pytest_attnperf.workloads.block_inputs import HUGE, REGIMES
 from pytest_attnperf.workloads.rope import rotate
@@ -25,7 +25,7 @@ def queries_and_keys(block: Block, inputs: Tensors) -> tuple[torch.Tensor, torch
     """Rotated queries (B, S, H, D) and all keys (B, past + S, H, D) in fp64."""
     import torch
 
-    parts = block.parts(inputs)
+    parts = block.split_inputs(inputs)
     bias = 0 if parts.b_qkv is None else parts.b_qkv.double()
     rows = (parts.x.double() @ parts.w_qkv.double().T + bias).view(block.batch, block.seq, -1, block.head_dim)
     cos, sin = (table[block.past : block.length] for table in (parts.cos, parts.sin))
@@ -47,8 +47,8 @@ def test_every_regime_can_be_judged(regime: str, dtype: str, shape: str) -> None
     reference, plain = workload.reference(inputs), workload.plain(inputs)
     allowed = {"f32": 1e-4, "f16": 0.02, "bf16": 0.15}[dtype]
     for name, truth in reference.items():
-        assert constant_value(truth) is None
-        yardstick = measure(name, truth, plain[name])  # raises where anything is not finite
+        assert find_constant_value(truth) is None
+        yardstick = measure_yardstick(name, truth, plain[name])  # raises where anything is not finite
         assert 0 < yardstick.max_error < allowed * float(truth.abs().max())
         assert yardstick.rms_error < allowed / 3 * float(truth.square().mean().sqrt())
 
@@ -95,7 +95,7 @@ def test_equal_scores_give_the_mean_of_the_values() -> None:
     torch = pytest.importorskip("torch")
     workload = Block.parse_line("s=20,p=13,h=4,hk=2,d=32,f16,bias,equal")
     inputs = workload.make_inputs(1, "cpu", planted=True)
-    parts, found = workload.parts(inputs), workload.reference(inputs)
+    parts, found = workload.split_inputs(inputs), workload.reference(inputs)
     assert (queries_and_keys(workload, inputs)[0] == 0).all()
     values = torch.cat([parts.v_cache[:, :13].double(), found["v"]], dim=1)
     mean = values.cumsum(dim=1)[:, 13:] / torch.arange(14, 34)[:, None, None]
@@ -109,7 +109,7 @@ def test_an_f16_sum_of_values_overflows(shape: str) -> None:
     workload = Block.parse_line(f"{shape},f16,overflow")
     inputs = workload.make_inputs(1, "cpu", planted=False)
     reference = workload.reference(inputs)
-    past = workload.parts(inputs).v_cache[:, : workload.past]
+    past = workload.split_inputs(inputs).v_cache[:, : workload.past]
     values = torch.cat([past, workload.plain(inputs)["v"]], dim=1)
     assert float(values.min()) > 35000
     assert (values[:, 1:] + values[:, :-1]).isinf().all()

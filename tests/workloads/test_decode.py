@@ -157,7 +157,7 @@ def test_the_reference_is_the_formula() -> None:
     for text in (EVERYTHING, EVERYTHING.replace("-page16", "")):
         workload = Decode.parse(text)
         inputs = workload.make_inputs(1, "cpu", planted=False)
-        parts, found = workload.parts(inputs), workload.reference(inputs)
+        parts, found = workload.split_inputs(inputs), workload.reference(inputs)
         assert parts.k_scale is not None
         assert parts.v_scale is not None
         assert parts.sinks is not None

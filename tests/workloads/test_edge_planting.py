@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_attnperf.workloads.edge_planting import edges, is_free, plant
+from pytest_attnperf.workloads.edge_planting import is_free, list_edges, plant_edges
 
 TENSORS: dict[str, tuple[Callable[[], torch.Tensor], bool]] = {
     "normal": (lambda: torch.randn(64, 100), True),
@@ -39,19 +39,19 @@ def test_only_free_numbers_are_planted(name: str) -> None:
 
 def test_edges_are_where_kernels_go_wrong() -> None:
     """Both ends, powers of two and the last tile, with their neighbours, within the axis."""
-    found = edges(1000)
+    found = list_edges(1000)
     assert found == sorted(set(found))
     assert {0, 1, 2, 127, 128, 129, 511, 512, 513, 998, 999, 895, 896, 897} <= set(found)
     assert found[-1] == 999
-    assert edges(1) == [0]
-    assert edges(3) == [0, 1, 2]
+    assert list_edges(1) == [0]
+    assert list_edges(3) == [0, 1, 2]
 
 
 def test_the_last_element_of_every_axis_is_planted() -> None:
     """The first and last row and column hold elements far above the usual, and most rows are as they were."""
     torch.manual_seed(0)
     x = torch.randn(512, 1000)
-    (planted,) = plant((x,), (0,), seed=1, amplitude=64.0)
+    (planted,) = plant_edges((x,), (0,), seed=1, amplitude=64.0)
     changed = (planted != x).any(-1)
     assert changed[0]
     assert changed[-1]
@@ -65,7 +65,7 @@ def test_planting_is_the_same_for_a_seed_and_another_for_another() -> None:
     """A case is planted alike in every process; the tensors themselves are never written to."""
     x = torch.randn(4, 8, 100, 64).half()
     before = x.clone()
-    one, again, other = (plant((x,), (0,), seed, 16.0)[0] for seed in (1, 1, 2))
+    one, again, other = (plant_edges((x,), (0,), seed, 16.0)[0] for seed in (1, 1, 2))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     assert torch.equal(x, before)
@@ -77,6 +77,6 @@ def test_every_axis_has_planted_ends() -> None:
     x = torch.randn(2, 4, 100, 64)
     seen = torch.zeros(100, dtype=torch.bool)
     for seed in range(3):
-        (planted,) = plant((x,), (0,), seed, 64.0)
+        (planted,) = plant_edges((x,), (0,), seed, 64.0)
         seen |= (planted != x).any(-1).any(0).any(0)
     assert seen[[0, 99, 63, 64, 96]].all()

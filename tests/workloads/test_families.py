@@ -65,8 +65,8 @@ def test_why_a_family_has_no_triton_backend() -> None:
         NO_TRITON_YET = "its table does not fit"
 
     families = Families((Family.of(Spin, "rotation"), PREFILL))
-    assert families.why_no_triton("spin") == "; family spin has no Triton backend yet: its table does not fit"
-    assert (families.why_no_triton("prefill"), families.why_no_triton("none")) == ("", "")
+    assert families.reason_no_triton("spin") == "; family spin has no Triton backend yet: its table does not fit"
+    assert (families.reason_no_triton("prefill"), families.reason_no_triton("none")) == ("", "")
 
 
 @pytest.mark.parametrize(("name", "message"), [("my-op", "one word without hyphens"), ("prefill", "registered twice")])

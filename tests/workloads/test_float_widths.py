@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_attnperf.workloads.float_widths import Noise, _noise_mode, rounded_in_between, widened, working_step
+from pytest_attnperf.workloads.float_widths import Noise, _noise_mode, round_in_between, widen_floats, working_step
 
 REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "method": lambda x: (x.float() * 2).to(x.dtype),
@@ -27,7 +27,7 @@ REFERENCES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_every_width_that_a_reference_names_is_widened(name: str) -> None:
     """Casts, keywords and factories give fp64, so that nothing is rounded on the way."""
     x = torch.randn(4, 8, dtype=torch.float64)
-    with widened(torch.float64):
+    with widen_floats(torch.float64):
         found = REFERENCES[name](x)
     assert found.dtype == torch.float64
     if name in ("half", "fp8", "type"):
@@ -38,7 +38,7 @@ def test_what_is_rounded_in_between_is_as_far_off_as_the_narrow_type() -> None:
     """A sum of squares in fp64 with random rounding to bf16 moves like one whose steps are stored in bf16."""
     x = torch.randn(64, 64, dtype=torch.float64)
     exact = x.pow(2).sum(-1).sqrt()
-    with rounded_in_between(Noise(2.0**-8)):
+    with round_in_between(Noise(2.0**-8)):
         noisy = x.pow(2).sum(-1).sqrt()
     stored = x.pow(2).bfloat16().double().sum(-1).bfloat16().double().sqrt().bfloat16().double()
     ratio = (noisy - exact).std() / (stored - exact).std()
@@ -49,7 +49,7 @@ def test_what_is_rounded_in_between_is_as_far_off_as_the_narrow_type() -> None:
 def test_moving_elements_rounds_nothing() -> None:
     """Views, copies, masks and choices keep every bit; so do integers."""
     x = torch.randn(8, 8, dtype=torch.float64)
-    with rounded_in_between(Noise(2.0**-8)):
+    with round_in_between(Noise(2.0**-8)):
         moved = torch.cat([x.t().contiguous(), x.masked_fill(x > 0, 0.0)]).amax(-1)
         index = x.argmax(-1) + 1
     assert torch.equal(moved, torch.cat([x.t(), x.masked_fill(x > 0, 0.0)]).amax(-1))
@@ -62,7 +62,7 @@ def test_backward_passes_are_rounded_too() -> None:
     gradients = []
     for step in (0.0, 2.0**-8):
         leaf = x.clone().requires_grad_()
-        with rounded_in_between(Noise(step)):
+        with round_in_between(Noise(step)):
             gradients += torch.autograd.grad(torch.softmax(leaf, -1), leaf, dout)
     exact, noisy = gradients
     assert 1e-4 < (noisy - exact).norm() / exact.norm() < 0.1
@@ -71,7 +71,7 @@ def test_backward_passes_are_rounded_too() -> None:
 def test_a_quantising_reference_gives_the_values_before_it_quantises() -> None:
     """Neither round() nor the cast to int8 rounds; a cast to int32, which is no quantisation, does."""
     x = torch.tensor([1.4, -2.6])
-    with widened(torch.float64, unrounded=True):
+    with widen_floats(torch.float64, unrounded=True):
         found = torch.round(x.double()).to(torch.int8)
         index = x.to(torch.int32)
     assert torch.equal(found, x.double())
@@ -80,7 +80,7 @@ def test_a_quantising_reference_gives_the_values_before_it_quantises() -> None:
 
 def test_everything_is_as_before_afterwards() -> None:
     """Neither the default type nor any cast stays replaced, also where the reference raises."""
-    with pytest.raises(RuntimeError, match="mine"), widened(torch.float64):
+    with pytest.raises(RuntimeError, match="mine"), widen_floats(torch.float64):
         raise RuntimeError("mine")
     assert torch.get_default_dtype() == torch.float32
     assert torch.zeros(1).half().dtype == torch.float16
@@ -109,7 +109,7 @@ def test_random_numbers_are_those_of_the_function_as_it_is() -> None:
         return torch.rand(64, generator=torch.Generator().manual_seed(7))
 
     as_it_is = drawn()
-    with widened(torch.float64):
+    with widen_floats(torch.float64):
         wide, named = drawn(), torch.randn(8, dtype=torch.bfloat16)
     assert wide.dtype == named.dtype == torch.float64
     assert torch.equal(wide, as_it_is.double())
@@ -121,7 +121,7 @@ def test_a_reference_loads_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name == "torch._dynamo" or name.startswith("torch._dynamo.")]:
         monkeypatch.delitem(sys.modules, name)
     x = torch.randn(8, 8)
-    with rounded_in_between(Noise(2.0**-8)):
+    with round_in_between(Noise(2.0**-8)):
         x @ x
     assert "torch._dynamo" not in sys.modules
     monkeypatch.setitem(sys.modules, "torch._dynamo", torch)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_attnperf.correctness.poison import bit_equal
+from pytest_attnperf.correctness.poison import is_bit_equal
 from pytest_attnperf.errors import CaseFailedError, WorkloadError
 from pytest_attnperf.workloads import gradients
 from pytest_attnperf.workloads.adhoc import AdHoc, CallableBackend
@@ -27,7 +27,7 @@ def test_gradients_are_those_of_autograd() -> None:
     """Outputs and gradients by name, detached; integers have none, and the inputs' memory is read where it lies."""
     x, w, index = make_inputs(0)
     dout = torch.randn(8, 40)
-    found = gradients.backward(gradients.run(scaled, (x, w, index), [dout]), ("x", "w", "index"))
+    found = gradients.run_backward(gradients.record_graph(scaled, (x, w, index), [dout]), ("x", "w", "index"))
     leaf = x.clone().requires_grad_()
     (expected,) = torch.autograd.grad(torch.tanh(leaf)[index] * w, leaf, dout)
     assert list(found) == ["out", "place", "grad_x", "grad_w"]
@@ -37,8 +37,8 @@ def test_gradients_are_those_of_autograd() -> None:
 
 def test_an_input_that_no_output_depends_on_has_no_gradient() -> None:
     """As the teacher's logits of a distillation loss, on both sides alike."""
-    graph = gradients.run(lambda x, y: x * y.detach(), (torch.ones(3), torch.ones(3)), None)
-    assert list(gradients.backward(graph, ("x", "y"))) == ["out", "grad_x"]
+    graph = gradients.record_graph(lambda x, y: x * y.detach(), (torch.ones(3), torch.ones(3)), None)
+    assert list(gradients.run_backward(graph, ("x", "y"))) == ["out", "grad_x"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_input_that_no_output_depends_on_has_no_gradient() -> None:
 def test_what_cannot_be_sent_back_is_said(function: Any, incoming: Any, says: str) -> None:
     """No gradient at all, other outputs than the reference's, another shape."""
     with pytest.raises(CaseFailedError, match=says):
-        gradients.run(function, (torch.ones(3),), incoming)
+        gradients.record_graph(function, (torch.ones(3),), incoming)
 
 
 @pytest.mark.parametrize(
@@ -153,22 +153,22 @@ def test_other_values_of_the_same_size_lie_there_meanwhile(dtype: torch.dtype) -
     tensors = ((torch.randn(64, 64) * 1e-3).to(dtype), torch.ones((), dtype=dtype))
     before = tuple(tensor.clone() for tensor in tensors)
     withheld = Withheld(tensors)
-    with pytest.raises(ZeroDivisionError), withheld.of(tensors):
+    with pytest.raises(ZeroDivisionError), withheld.hide(tensors):
         assert (tensors[0] != before[0]).float().mean() > 0.9
         assert tensors[1] != before[1]
         ratio = tensors[0].abs().double().square().mean() / before[0].abs().double().square().mean()
         assert 0.4 < ratio < 1.2
         _ = 1 / 0
-    assert all(map(bit_equal, tensors, before))
-    with withheld.of(tensors):
-        assert not bit_equal(tensors[0], before[0])
-    assert all(map(bit_equal, tensors, before))
+    assert all(map(is_bit_equal, tensors, before))
+    with withheld.hide(tensors):
+        assert not is_bit_equal(tensors[0], before[0])
+    assert all(map(is_bit_equal, tensors, before))
 
 
 def test_nobodys_random_numbers_are_drawn_from() -> None:
     """A function's dropout is what it would be."""
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    with Withheld((torch.ones(4),)).of((torch.ones(4),)):
+    with Withheld((torch.ones(4),)).hide((torch.ones(4),)):
         pass
     assert torch.equal(state, torch.get_rng_state())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads import mixed
 from pytest_attnperf.workloads.base import Workload
-from pytest_attnperf.workloads.batch_spec import Part, batch_text
+from pytest_attnperf.workloads.batch_spec import BatchPart, format_batch
 from pytest_attnperf.workloads.mixed import CACHES, DTYPES, Mixed
 
 SMALL = Mixed("2q17_q9s40_5q1s70", 4, 16, kv_heads=2)
@@ -23,7 +23,7 @@ def mixeds(draw: st.DrawFn) -> Mixed:
     sizes = draw(st.lists(st.tuples(*[st.integers(1, 4096)] * 3), min_size=1, max_size=4))
     kv_heads = draw(st.integers(1, 64))
     return Mixed(
-        batch=batch_text(Part(count, q, q + past - 1) for count, q, past in sizes),
+        batch=format_batch(BatchPart(count, q, q + past - 1) for count, q, past in sizes),
         heads=kv_heads * draw(st.integers(1, 16)),
         head_dim=draw(st.integers(1, 512)),
         kv_heads=kv_heads,
@@ -133,7 +133,7 @@ def test_fields_are_checked_without_text(changes: dict[str, Any], message: str) 
         dataclasses.replace(SMALL, **changes)
 
 
-def visible(part: Part, window: int) -> list[list[bool]]:
+def visible(part: BatchPart, window: int) -> list[list[bool]]:
     """Whether token i of a sequence sees key j, as the docstring of Mixed states it."""
     positions = range(part.kv - part.q, part.kv)
     return [[key <= p and (not window or key > p - window) for key in range(part.kv)] for p in positions]
@@ -142,7 +142,7 @@ def visible(part: Part, window: int) -> list[list[bool]]:
 @given(q=st.integers(1, 12), past=st.integers(0, 12), count=st.integers(1, 3), window=st.integers(0, 15))
 def test_work_is_that_of_the_masks(q: int, past: int, count: int, window: int) -> None:
     """Pairs, keys that are read, and entries of the block table are those of the masks written out."""
-    part = Part(count, q, q + past)
+    part = BatchPart(count, q, q + past)
     workload = Mixed(part.text, 4, 8, 2, window=window)
     mask = visible(part, window)
     pairs = count * sum(map(sum, mask))

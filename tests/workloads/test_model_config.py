@@ -158,23 +158,23 @@ def test_what_is_left_out_or_assumed_is_noted(tmp_path: Path, fields: dict[str, 
 def test_ranks(tmp_path: Path) -> None:
     """Heads are shared out; K/V heads, too, until each rank has one, and are then held by several."""
     config = read(tmp_path)
-    shares = [(config.rank(tp).heads, config.rank(tp).kv_heads) for tp in (1, 4, 8, 16, 32)]
+    shares = [(config.make_rank(tp).heads, config.make_rank(tp).kv_heads) for tp in (1, 4, 8, 16, 32)]
     assert shares == [(32, 8), (8, 2), (4, 1), (2, 1), (1, 1)]
     for tp in (0, -1, 3, 64):
         with pytest.raises(WorkloadError, match=rf"32 heads and 8 K/V heads .* tp={tp} ranks; allowed: 1, 2, 4, 8, 16"):
-            config.rank(tp)
+            config.make_rank(tp)
     with pytest.raises(WorkloadError, match=r"28 heads and 4 K/V heads .* tp=7 ranks; allowed: 1, 2, 4, 28$"):
-        ModelConfig.read(MODELS / "qwen2.5-7b.json").rank(7)
-    assert ModelConfig.read(MODELS / "deepseek-v3.json").rank(128).heads == 1
+        ModelConfig.read(MODELS / "qwen2.5-7b.json").make_rank(7)
+    assert ModelConfig.read(MODELS / "deepseek-v3.json").make_rank(128).heads == 1
 
 
 def test_a_model_is_described_in_one_line() -> None:
     """Type, file without its folder, and what one rank has."""
     llama, deepseek = (ModelConfig.read(MODELS / f"{name}.json") for name in ("llama3-70b", "deepseek-v3"))
-    assert llama.described(8) == (
+    assert llama.describe(8) == (
         "model llama (llama3-70b.json), tp 8: heads 8, K/V heads 1, head_dim 128, hidden 8192, bf16"
     )
-    assert deepseek.described(16) == (
+    assert deepseek.describe(16) == (
         "model deepseek_v3 (deepseek-v3.json), tp 16: heads 8 of 128+64, values of 128, latents of 512, hidden 7168, "
         "bf16"
     )
@@ -207,8 +207,8 @@ def _outcome(path: Path, tp: int) -> str:
         config = ModelConfig.read(path)
         for family in model_workloads.BUILDERS:
             found = model_workloads.workloads_of(config, family, tp, (1, 4), (16, 64))
-            assert found or model_workloads.why_none(config, family)
-        return config.described(tp)
+            assert found or model_workloads.reason_no_workload(config, family)
+        return config.describe(tp)
     except WorkloadError as error:
         return str(error)
 

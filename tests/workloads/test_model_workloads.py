@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.errors import WorkloadError
 from pytest_attnperf.workloads.families import Families
 from pytest_attnperf.workloads.model_config import ModelConfig
-from pytest_attnperf.workloads.model_workloads import BUILDERS, why_none, workloads_of
+from pytest_attnperf.workloads.model_workloads import BUILDERS, reason_no_workload, workloads_of
 
 MODELS = Path(__file__).parents[2] / "suites" / "models"
 LLAMA: dict[str, Any] = json.loads((MODELS / "llama3-8b.json").read_text())
@@ -118,7 +118,7 @@ def test_shipped_latent_attention(tp: int, heads: int, projections: tuple[str, .
         "row_softmax": [f"b1-s512-h{heads}-bf16-causal"],
         "weighted_values": [f"b1-s512-h{heads}-d128-bf16-causal"],
     }
-    assert why_none(config, "block") == (
+    assert reason_no_workload(config, "block") == (
         "block is multi-head attention; the model's is latent: see families mla, gemm and rope"
     )
 
@@ -146,7 +146,7 @@ def test_windows_are_said_where_they_can_be(tmp_path: Path) -> None:
     narrow = read(tmp_path, sliding_window=64)
     for family in ("block", "backward", "varlen_backward", "qk_scores"):
         assert ids(narrow, family) == []
-        assert why_none(narrow, family).startswith("every layer has a window of 64 keys")
+        assert reason_no_workload(narrow, family).startswith("every layer has a window of 64 keys")
 
 
 def test_layers_of_full_attention_stand_beside_those_with_windows(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_soft_caps_are_said_by_decode_and_mixed(tmp_path: Path) -> None:
     assert ids(config, "rope")
     for family in ("prefill", "block", "backward", "varlen", "varlen_backward", "row_softmax"):
         assert ids(config, family) == []
-        assert why_none(config, family) == (
+        assert reason_no_workload(config, family) == (
             "scores have a soft cap (attn_logit_softcapping=50); decode and mixed can say so"
         )
 
@@ -183,10 +183,10 @@ def test_soft_caps_are_said_by_decode_and_mixed(tmp_path: Path) -> None:
 def test_families_that_have_none_say_why(tmp_path: Path) -> None:
     """A dtype that a family lacks, attention that is not latent, and families that no model has."""
     config = read(tmp_path, torch_dtype="float32")
-    assert (ids(config, "mixed"), why_none(config, "mixed")) == ([], "mixed takes f16 and bf16, not f32")
-    assert (ids(config, "mla"), why_none(config, "mla")) == ([], "llama has no latent attention")
+    assert (ids(config, "mixed"), reason_no_workload(config, "mixed")) == ([], "mixed takes f16 and bf16, not f32")
+    assert (ids(config, "mla"), reason_no_workload(config, "mla")) == ([], "llama has no latent attention")
     assert ids(config, "bandwidth") == []
-    assert why_none(config, "bandwidth").startswith("bandwidth is none of the families")
+    assert reason_no_workload(config, "bandwidth").startswith("bandwidth is none of the families")
 
 
 def test_lengths_are_bounded_by_positions(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_single_position_is_no_prompt(tmp_path: Path) -> None:
     config = read(tmp_path, max_position_embeddings=1)
     none = [family for family in BUILDERS if not ids(config, family, lengths=(1,))]
     assert none == ["backward", "varlen_backward", "mla", "qk_scores", "causal_mask", "row_softmax", "weighted_values"]
-    assert why_none(config, "backward").endswith("it takes 2 tokens at least")
+    assert reason_no_workload(config, "backward").endswith("it takes 2 tokens at least")
 
 
 def test_every_id_reads_back() -> None:

@@ -21,7 +21,7 @@ def test_what_is_scattered_is_gathered(dtype: str) -> None:
     dense, scale = paged_cache.store(torch.randn(3, 70, 2, 8), dtype)
     table = paged_cache.make_block_table(LENGTHS, 16, 3, "cpu")
     cache = paged_cache.scatter(dense, LENGTHS, table, 16)
-    assert cache.shape == (paged_cache.pages_of(LENGTHS, 16), 16, 2, 8)
+    assert cache.shape == (paged_cache.count_pages(LENGTHS, 16), 16, 2, 8)
     everything = paged_cache.gather(cache, table)
     assert everything.shape == (3, 80, 2, 8)
     for b, length in enumerate(LENGTHS):
@@ -51,7 +51,7 @@ def test_a_table_is_a_permutation_fixed_by_the_seed() -> None:
     assert not torch.equal(table, other)
     counts = paged_cache.page_counts(LENGTHS, 16)
     owned = [int(page) for row, count in zip(table, counts, strict=True) for page in row[:count]]
-    assert len(set(owned)) == len(owned) == paged_cache.pages_of(LENGTHS, 16) - 1
+    assert len(set(owned)) == len(owned) == paged_cache.count_pages(LENGTHS, 16) - 1
     (spare,) = set(range(len(owned) + 1)) - set(owned)
     assert {int(page) for row, count in zip(table, counts, strict=True) for page in row[count:]} == {spare}
 

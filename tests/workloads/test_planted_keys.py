@@ -6,23 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
-from pytest_attnperf.workloads.planted_keys import Plant, edges, plans, target_score
+from pytest_attnperf.workloads.planted_keys import Plant, list_edges, make_plans, target_score
 from pytest_attnperf.workloads.prefill import Prefill
 
 
 def all_plans(seq_q: int, seq_kv: int, *, causal: bool, seeds: range, lanes: int = 1, window: int = 0) -> set[Plant]:
     """Every plant that appears for any of the seeds, in lanes that exist."""
-    found = (plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=lanes, window=window)[:lanes] for seed in seeds)
+    found = (make_plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=lanes, window=window)[:lanes] for seed in seeds)
     return {plant for sets in found for plan in sets for plant in plan}
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 63, 512, 1000, 2049, 32768, 131072])
 def test_edges_are_bounded_and_hold_both_ends(length: int) -> None:
     """Edges lie inside, are at most 26, and hold the first and last position and both sides of the last tile's edge."""
-    found = edges(length)
+    found = list_edges(length)
     assert found == sorted(set(found))
     assert {0, length - 1} <= set(found) <= set(range(length))
     assert len(found) <= 26
@@ -35,7 +35,7 @@ def test_edges_are_bounded_and_hold_both_ends(length: int) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_plants_are_distinct_rows_and_at_most_one_key_beyond_the_mask(seq_q: int, seq_kv: int, causal: bool) -> None:
     """A row carries one plant; a causal plant is a key the row sees, or the first it does not see."""
-    for plan in plans(seq_q, seq_kv, causal=causal, seed=1, lanes=4):
+    for plan in make_plans(seq_q, seq_kv, causal=causal, seed=1, lanes=4):
         assert len({plant.row for plant in plan}) == len(plan)
         for plant in plan:
             assert 0 <= plant.row < seq_q
@@ -51,7 +51,7 @@ def test_plants_of_a_window_are_seen_or_just_outside_it(seq_q: int, seq_kv: int,
     """A windowed plant is a key its row sees, the one after the last, or the one before the first; a row that sees
     nothing carries none."""
     for seed in range(5):
-        for plan in plans(seq_q, seq_kv, causal=True, seed=seed, lanes=lanes, window=window):
+        for plan in make_plans(seq_q, seq_kv, causal=True, seed=seed, lanes=lanes, window=window):
             assert len({plant.row for plant in plan}) == len(plan)
             for plant in plan:
                 last = plant.row + seq_kv - seq_q
@@ -64,7 +64,7 @@ def test_both_sides_of_both_edges_of_a_window_are_planted() -> None:
     are planted, for some head and some of 16 seeds."""
     found = all_plans(512, 512, causal=True, seeds=range(16), lanes=4, window=100)
     at = {shift: {plant.row for plant in found if plant.key == plant.row + shift} for shift in (-100, -99, 0, 1)}
-    inside = {row for row in edges(512) if row >= 100}
+    inside = {row for row in list_edges(512) if row >= 100}
     assert all(inside - {511} <= rows for rows in at.values())
 
 
@@ -74,7 +74,7 @@ def test_one_head_or_few_rows_still_carry_a_hidden_key(line: str, seed: int) -> 
     """For every seed an expired key is planted and, where there is one, a forbidden one, however few rows there are."""
     workload = Prefill.parse_line(f"{line},d=64,causal,w=1000")
     shift = workload.seq_kv - workload.seq_q
-    sets = plans(workload.seq_q, workload.seq_kv, causal=True, seed=seed, lanes=workload.heads, window=1000)
+    sets = make_plans(workload.seq_q, workload.seq_kv, causal=True, seed=seed, lanes=workload.heads, window=1000)
     ahead = {plant.key - plant.row - shift for plan in sets[: workload.heads] for plant in plan}
     assert -1000 in ahead
     assert (1 in ahead) == (workload.seq_q > 1)
@@ -89,14 +89,14 @@ def test_a_window_off_by_one_fails_by_many_budgets(line: str, dtype: str) -> Non
     """A result of a window one key shorter or longer is off by more than eight budgets, in every dtype."""
     workload = Prefill.parse_line(f"{line},causal,{dtype}")
     inputs = workload.make_inputs(2, "cpu", planted=True)
-    expected = References().get(workload, inputs, seed=2, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=2, planted=True)
     yardstick = expected.yardsticks["out"]
     for window in (workload.window - 1, workload.window + 1):
         wrong = replace(workload, window=window).reference(inputs)["out"].to(yardstick.dtype)
-        figures = compare("x", "out", wrong, expected.reference["out"], yardstick, Tolerance())
+        figures = compare_output("x", "out", wrong, expected.reference["out"], yardstick, Tolerance())
         assert figures.max_error > 8 * figures.max_budget
     right = workload.reference(inputs)["out"].to(yardstick.dtype)
-    figures = compare("x", "out", right, expected.reference["out"], yardstick, Tolerance())
+    figures = compare_output("x", "out", right, expected.reference["out"], yardstick, Tolerance())
     assert figures.max_error <= figures.max_budget
 
 
@@ -106,7 +106,7 @@ def test_a_lost_key_fails_by_many_budgets(line: str, dtype: str) -> None:
     """A result without the last key is off by more than ten budgets in every dtype, also where rows see no key."""
     workload = Prefill.parse_line(f"{line},{dtype}")
     inputs = workload.make_inputs(2, "cpu", planted=True)
-    expected = References().get(workload, inputs, seed=2, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=2, planted=True)
     q, k, v, *scales = inputs
     shorter = replace(workload, seq_kv=workload.seq_kv - 1, causal=False)
     visible_rows = slice(workload.rows_without_keys, None)
@@ -115,13 +115,13 @@ def test_a_lost_key_fails_by_many_budgets(line: str, dtype: str) -> None:
     if workload.causal:  # only the last row sees the last key
         got[:, :-1] = expected.reference["out"][:, :-1]
     yardstick = expected.yardsticks["out"]
-    figures = compare("x", "out", got.to(yardstick.dtype), expected.reference["out"], yardstick, Tolerance())
+    figures = compare_output("x", "out", got.to(yardstick.dtype), expected.reference["out"], yardstick, Tolerance())
     assert figures.max_error > 10 * figures.max_budget
 
 
 def test_plans_are_decided_by_the_seed() -> None:
     """The same seed plants the same rows, another seed other ones."""
-    one, again, other = (plans(63, 63, causal=True, seed=seed, lanes=4) for seed in (1, 1, 2))
+    one, again, other = (make_plans(63, 63, causal=True, seed=seed, lanes=4) for seed in (1, 1, 2))
     assert one == again != other
 
 
@@ -129,7 +129,7 @@ def test_plans_are_decided_by_the_seed() -> None:
 def test_seeds_cover_every_edge(seq_q: int) -> None:
     """Where one (batch, head) has too few rows for all edges, seeds take turns until all were planted."""
     found = {plant.key for plant in all_plans(seq_q, 1000, causal=False, seeds=range(300))}
-    assert found == set(edges(1000))
+    assert found == set(list_edges(1000))
 
 
 def test_every_causal_edge_is_planted_on_both_sides_of_the_mask() -> None:
@@ -137,14 +137,14 @@ def test_every_causal_edge_is_planted_on_both_sides_of_the_mask() -> None:
     found = all_plans(512, 512, causal=True, seeds=range(1), lanes=2)
     diagonal = {plant.row for plant in found if plant.key == plant.row}
     forbidden = {plant.row for plant in found if plant.key == plant.row + 1}
-    assert set(edges(512)) <= diagonal
-    assert set(edges(512)) - {511} <= forbidden
+    assert set(list_edges(512)) <= diagonal
+    assert set(list_edges(512)) - {511} <= forbidden
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_last_key_is_always_planted_where_there_is_room(seed: int) -> None:
     """Four slots are enough for the last and the first key to be planted for every seed."""
-    keys = {plant.key for plan in plans(1, 32768, causal=False, seed=seed, lanes=4)[:4] for plant in plan}
+    keys = {plant.key for plan in make_plans(1, 32768, causal=False, seed=seed, lanes=4)[:4] for plant in plan}
     assert {0, 32767} <= keys
 
 
@@ -170,7 +170,9 @@ def test_a_planted_key_holds_most_of_its_rows_weight(line: str) -> None:
     if len(inputs) == 6:
         q, k = q * inputs[3], k * inputs[4]
     window = workload.window
-    sets = plans(workload.seq_q, workload.seq_kv, causal=workload.causal, seed=3, lanes=workload.heads, window=window)
+    sets = make_plans(
+        workload.seq_q, workload.seq_kv, causal=workload.causal, seed=3, lanes=workload.heads, window=window
+    )
     weights = []
     for head in range(workload.heads):
         key_head = head // (workload.heads // workload.kv_heads)
@@ -203,6 +205,6 @@ def test_planting_changes_planted_rows_and_the_length_of_keys_only() -> None:
     assert torch.equal(ordinary[2], planted[2])
     cosine = torch.nn.functional.cosine_similarity(ordinary[1], planted[1], dim=-1)
     assert float(cosine.min()) > 0.9999
-    rows = {plant.row for plant in plans(512, 512, causal=False, seed=5, lanes=1)[0]}
+    rows = {plant.row for plant in make_plans(512, 512, causal=False, seed=5, lanes=1)[0]}
     changed = (ordinary[0] != planted[0]).any(-1).flatten().nonzero().flatten().tolist()
     assert set(changed) == rows

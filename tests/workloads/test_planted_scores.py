@@ -9,25 +9,27 @@ import pytest
 import torch
 
 from pytest_attnperf.backends import Outputs, Tensors
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.attention_math import alibi_slopes
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.decode import Decode
-from pytest_attnperf.workloads.loud_rows import APART, CLEAR, LOUD, bears
+from pytest_attnperf.workloads.loud_rows import APART, CLEAR, LOUD, can_have_loud_row
 from pytest_attnperf.workloads.mixed import Mixed
 from pytest_attnperf.workloads.mla import Mla
-from pytest_attnperf.workloads.planted_keys import PLANTED_BIAS, REACH_NATS, plans
+from pytest_attnperf.workloads.planted_keys import PLANTED_BIAS, REACH_NATS, make_plans
 from pytest_attnperf.workloads.prefill import Prefill
 from pytest_attnperf.workloads.varlen import Varlen
 
 
 def budgets_off(workload: Workload, inputs: Tensors, got: Outputs) -> float:
     """The largest error of 'out' in budgets."""
-    expected = References().get(workload, inputs, seed=2, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=2, planted=True)
     yardstick = expected.yardsticks["out"]
-    figures = compare("x", "out", got["out"].to(yardstick.dtype), expected.reference["out"], yardstick, Tolerance())
+    figures = compare_output(
+        "x", "out", got["out"].to(yardstick.dtype), expected.reference["out"], yardstick, Tolerance()
+    )
     return figures.max_error / figures.max_budget
 
 
@@ -39,7 +41,7 @@ def test_plants_stay_within_the_reach(reach: int, causal: bool, seq_q: int, seq_
     found = [
         plant
         for seed in range(4)
-        for plan in plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=2, window=100 * causal, reach=reach)
+        for plan in make_plans(seq_q, seq_kv, causal=causal, seed=seed, lanes=2, window=100 * causal, reach=reach)
         for plant in plan
     ]
     assert found
@@ -54,7 +56,9 @@ def test_a_planted_key_holds_most_of_its_rows_weight(line: str) -> None:
     workload = Prefill.parse_line(line)
     ordinary, planted = (workload.make_inputs(3, "cpu", planted=planted) for planted in (False, True))
     q, k = (tensor.double().permute(0, 2, 1, 3) for tensor in planted[:2])
-    added = workload.split_inputs(planted).added.of_rows(0, workload.seq_q, workload.seq_q, workload.seq_kv, q.dtype)
+    added = workload.split_inputs(planted).added_terms.of_rows(
+        0, workload.seq_q, workload.seq_q, workload.seq_kv, q.dtype
+    )
     assert added is not None
     weights = (q @ k.mT / math.sqrt(workload.head_dim) + added).softmax(-1).amax(-1)[0]  # (H, Sq)
     changed = (ordinary[0] != planted[0]).any(-1)[0].T
@@ -69,7 +73,9 @@ def test_every_head_plants_the_last_key_within_its_reach() -> None:
     furthest = []
     for head in (0, 7):
         reach = int(REACH_NATS / slopes[head])
-        found = [plant for plan in plans(1000, 1000, causal=True, seed=head, lanes=1, reach=reach) for plant in plan]
+        found = [
+            plant for plan in make_plans(1000, 1000, causal=True, seed=head, lanes=1, reach=reach) for plant in plan
+        ]
         furthest.append(max(abs(plant.row - plant.key) for plant in found))
     assert furthest[0] <= 16 < 500 < furthest[1]
 
@@ -149,8 +155,8 @@ def test_no_row_is_loud_where_it_would_excuse_others() -> None:
     """A log-sum-exp in bf16 has planted scores of about 20; one in fp32 has a loud row, 8-bit queries none."""
     planted = Prefill.parse_line("s=40,h=2,d=64,lse,bf16").make_inputs(0, "cpu", planted=True)
     assert loudest(planted, causal=False)[0] < 25
-    assert bears("f32", lse=True)
-    assert not bears("i8")
+    assert can_have_loud_row("f32", lse=True)
+    assert not can_have_loud_row("i8")
 
 
 PROBLEMS = {

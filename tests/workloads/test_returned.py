@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_attnperf.correctness import poison
-from pytest_attnperf.workloads.returned import named_outputs
+from pytest_attnperf.workloads.returned import name_outputs
 
 ONE, TWO = torch.ones(2, 3), torch.zeros(4)
 
@@ -57,7 +57,7 @@ class ReturnsViews(torch.autograd.Function):
 )
 def test_results_are_named_whatever_holds_them(returned: Any, names: list[str]) -> None:
     """Tensors, sequences, dicts, dataclasses, named tuples, numbers and None, nested."""
-    found = named_outputs(returned)
+    found = name_outputs(returned)
     assert list(found) == names
     assert all(type(tensor) is torch.Tensor for tensor in found.values())
 
@@ -112,17 +112,17 @@ class Computing(Mapping[str, torch.Tensor]):
 
 def test_parts_are_read_as_they_are_stored() -> None:
     """A subclass that computes where it is read gives what it holds; a mapping of another kind is no result."""
-    assert torch.equal(named_outputs(Lazy(out=ONE))["out"], ONE)
-    assert torch.equal(named_outputs(LazyRow([ONE]))["out0"], ONE)
-    assert torch.equal(named_outputs(LazyResult(ONE))["out"], ONE)
-    assert torch.equal(named_outputs(UserDict(out=ONE))["out"], ONE)
-    assert type(named_outputs(Computing())["out"]) is Computing
+    assert torch.equal(name_outputs(Lazy(out=ONE))["out"], ONE)
+    assert torch.equal(name_outputs(LazyRow([ONE]))["out0"], ONE)
+    assert torch.equal(name_outputs(LazyResult(ONE))["out"], ONE)
+    assert torch.equal(name_outputs(UserDict(out=ONE))["out"], ONE)
+    assert type(name_outputs(Computing())["out"]) is Computing
     assert [list(poison.tensors_in(one)) for one in (Lazy(out=ONE), Computing())] == [[ONE], []]
 
 
 def test_numbers_become_tensors() -> None:
     """A Python number is a tensor of its own kind: a bool is no integer."""
-    found = named_outputs((2.5, 3, True))
+    found = name_outputs((2.5, 3, True))
     assert [(tensor.item(), tensor.dtype) for tensor in found.values()] == [
         (2.5, torch.float32),
         (3, torch.int64),
@@ -132,7 +132,7 @@ def test_numbers_become_tensors() -> None:
 
 def test_what_is_no_result_is_given_as_it_is() -> None:
     """A generator or a string is not turned into anything: the judge refuses it by name."""
-    assert named_outputs("text") == {"out": "text"}
+    assert name_outputs("text") == {"out": "text"}
 
 
 def test_views_of_an_autograd_function_can_be_written_and_read() -> None:
@@ -144,11 +144,11 @@ def test_views_of_an_autograd_function_can_be_written_and_read() -> None:
     with pytest.raises(RuntimeError, match="is a view and its base"):
         raw[0].clone()
     assert all(bool(tensor.clone().isnan().all()) for tensor in poison.tensors_in(raw))
-    assert all(bool(tensor.isnan().all()) for tensor in named_outputs(raw).values())
+    assert all(bool(tensor.isnan().all()) for tensor in name_outputs(raw).values())
 
 
 def test_a_parameter_is_a_result() -> None:
     """A kernel may return a parameter that it has written; it is read as the tensor that it is."""
-    (found,) = named_outputs(torch.nn.Parameter(ONE.clone())).values()
+    (found,) = name_outputs(torch.nn.Parameter(ONE.clone())).values()
     assert type(found) is torch.Tensor
     assert not found.requires_grad

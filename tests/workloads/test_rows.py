@@ -16,7 +16,7 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.families import Families
 from pytest_attnperf.workloads.layernorm import LayerNorm
 from pytest_attnperf.workloads.rmsnorm import RmsNorm
-from pytest_attnperf.workloads.row_shape import DTYPES, RowProblem, edges, planted_columns
+from pytest_attnperf.workloads.row_shape import DTYPES, RowProblem, list_edges, planted_columns
 from pytest_attnperf.workloads.softmax import Softmax
 
 KINDS: tuple[type[RowProblem], ...] = (Softmax, RmsNorm, LayerNorm)
@@ -112,7 +112,7 @@ def test_the_definition_is_complete_and_plain(workload: RowProblem) -> None:
 @given(columns=st.integers(1, 5000))
 def test_edges_are_columns_at_both_ends(columns: int) -> None:
     """Edges are distinct columns, hold the first and the last, and both sides of the last whole tile of every size."""
-    found = edges(columns)
+    found = list_edges(columns)
     assert found == sorted(set(found))
     assert {0, columns - 1} <= set(found) <= set(range(columns))
     for tile in (16, 256, 4096):
@@ -122,7 +122,7 @@ def test_edges_are_columns_at_both_ends(columns: int) -> None:
 
 def test_every_edge_is_planted_in_some_row() -> None:
     """Enough rows plant every edge, the first of an odd seed the last column; one row plants others for other seeds."""
-    assert set(planted_columns(len(edges(1000)), 1000, 1)) == set(edges(1000))
+    assert set(planted_columns(len(list_edges(1000)), 1000, 1)) == set(list_edges(1000))
     assert planted_columns(1, 1000, 1) == [999]
     assert len({planted_columns(1, 1000, seed)[0] for seed in range(20)}) > 5
 

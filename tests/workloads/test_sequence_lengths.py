@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.workloads.sequence_lengths import PATTERN, lengths_text, parse_lengths
+from pytest_attnperf.workloads.sequence_lengths import PATTERN, format_lengths, parse_lengths
 
 
 @given(lengths=st.lists(st.integers(1, 1 << 20), min_size=1, max_size=50).map(tuple))
 def test_lengths_are_read_back_from_their_text(lengths: tuple[int, ...]) -> None:
     """Every list of lengths has one text, which is one word of the pattern and parses back to it."""
-    text = lengths_text(lengths)
+    text = format_lengths(lengths)
     assert parse_lengths(text) == lengths
     assert re.fullmatch(PATTERN, text)
 
@@ -29,7 +29,7 @@ def test_a_count_stands_before_a_length(text: str, lengths: tuple[int, ...]) -> 
 
 def test_equal_lengths_in_a_row_have_one_text() -> None:
     """A count is written where there are two and more, so that equal batches have equal ids."""
-    assert lengths_text((512, 512, 63, 512)) == "2x512_63_512"
+    assert format_lengths((512, 512, 63, 512)) == "2x512_63_512"
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def expected_of(workload: Varlen, inputs: tuple[torch.Tensor, ...]) -> torch.Ten
     """torch's attention in fp64, of all sequences at once under one mask (Tq, Tk) that holds them apart."""
     q, k, v = (tensor.double().permute(1, 0, 2) for tensor in inputs[:3])
     added = torch.full((workload.heads, q.shape[1], k.shape[1]), float("-inf"), dtype=torch.float64)
-    for rows, keys in workload.slices():
+    for rows, keys in workload.iterate_slices():
         row = torch.arange(rows.stop - rows.start)[:, None] + (keys.stop - keys.start) - (rows.stop - rows.start)
         key = torch.arange(keys.stop - keys.start)[None, :]
         seen = (key <= row) & (key > row - (workload.window or 1 << 30)) if workload.causal else key == key
@@ -202,6 +202,6 @@ def test_lse_is_packed_as_flash_attention_has_it() -> None:
         assert tuple(outputs["lse"].shape) == (4, 14)
         assert outputs["lse"].isinf().any(0).tolist() == [False] * 5 + [True] * 5 + [False] * 4
         assert bool((outputs["out"][5:10] == 0).all())
-    one = workload.sequence(0)
+    one = workload.make_sequence(0)
     alone = one.reference((inputs[0][None, :5], inputs[1][None, :7], inputs[2][None, :7]))
     assert torch.equal(workload.reference(inputs)["lse"][:, :5], alone["lse"][0])

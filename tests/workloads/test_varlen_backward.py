@@ -132,7 +132,7 @@ def test_a_sequence_is_a_dense_problem() -> None:
     inputs = MIXED.make_inputs(3, "cpu", planted=True)
     reference, plain = MIXED.reference(inputs), MIXED.plain(inputs)
     assert MIXED.non_finite_outputs == frozenset()
-    for (rows, keys), dense in zip(MIXED.slices(), MIXED.sequences, strict=True):
+    for (rows, keys), dense in zip(MIXED.iterate_slices(), MIXED.sequences, strict=True):
         assert dense is not None
         q, dout, out = (inputs[place][None, rows] for place in (0, 3, 4))
         k, v = (inputs[place][None, keys] for place in (1, 2))
@@ -149,7 +149,7 @@ def test_the_reference_is_autograds() -> None:
     inputs = MIXED.make_inputs(5, "cpu", planted=True)
     leaves = [tensor.double().requires_grad_() for tensor in inputs[:3]]
     seen = torch.zeros(15, 14, dtype=torch.bool)
-    for rows, keys in MIXED.slices():
+    for rows, keys in MIXED.iterate_slices():
         block = torch.ones(rows.stop - rows.start, keys.stop - keys.start, dtype=torch.bool)
         seen[rows, keys] = block.tril(block.shape[1] - block.shape[0])
     q, k, v = leaves[0], *(tensor.repeat_interleave(2, dim=1) for tensor in leaves[1:])
@@ -164,6 +164,6 @@ def test_keys_are_planted_in_every_sequence() -> None:
     """Every sequence but the single row holds a row that one key dominates."""
     workload = VarlenBackward((64, 200), 2, 64, dtype="f32", causal=True)
     plain_inputs, planted = (workload.make_inputs(1, "cpu", planted=flag) for flag in (False, True))
-    for rows, keys in workload.slices():
+    for rows, keys in workload.iterate_slices():
         assert not torch.equal(planted[0][rows], plain_inputs[0][rows])
         assert not torch.equal(planted[1][keys], plain_inputs[1][keys])

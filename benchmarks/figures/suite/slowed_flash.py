@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from kernels.triton.prefill.forward import head_and_rank, store_rows
-from kernels.triton.prefill.launch import parts
+from kernels.triton.prefill.launch import split_head_dim
 from kernels.triton.prefill.tiles import attend
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def slowed_prefill_forward(
 
     batch, seq_q, heads, head_dim = q.shape
     seq_kv, kv_heads = k.shape[1], k.shape[2]
-    lead, tail = parts(head_dim)
+    lead, tail = split_head_dim(head_dim)
     out = torch.empty_like(q)
     slowed_prefill_forward_kernel[(batch * heads, triton.cdiv(seq_q, config["BLOCK_M"]))](
         q, k, v, out, heads, kv_heads, seq_q, seq_kv, math.log2(math.e) / math.sqrt(head_dim), extra, 1.0,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import Choice, Space
+from kernels.configs import ConfigChoice, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.triton.backward.space import DELTA, DKV, DQ
@@ -54,17 +54,17 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
         choices = {space.kernel: self.choose(space, arch, problem) for space in self.spaces}
         configs = {kernel: choice.config for kernel, choice in choices.items()}
 
-        def call(*given: Any) -> Any:
-            packed = _packed(workload, given)
+        def launch_kernels(*given: Any) -> Any:
+            packed = _find_packed(workload, given)
             return flash_backward(*given[:6], causal=workload.causal, configs=configs, packed=packed)
 
-        _compile(workload, tensors, choices)
+        _compile_kernels(workload, tensors, choices)
         return Prepared(
-            call=call,
+            call=launch_kernels,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded(choices),
+            outputs=_canonical_outputs,
+            config=self.config_entries(choices),
             declares=Declares(
                 kernels=tuple(f"{space.kernel}_kernel" for space in self.spaces),
                 never=("scaled_dot_product", "flash_attention"),
@@ -73,7 +73,7 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
         )
 
 
-def _packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | None:
+def _find_packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | None:
     """Where the sequences lie, or None for a dense problem."""
     from kernels.triton.backward.launch import Packed
 
@@ -82,14 +82,14 @@ def _packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | N
     return Packed(tensors[6], tensors[7], workload.max_q, workload.max_kv)
 
 
-def _compile(workload: Backward | VarlenBackward, tensors: Tensors, choices: dict[str, Choice]) -> None:
+def _compile_kernels(workload: Backward | VarlenBackward, tensors: Tensors, choices: dict[str, ConfigChoice]) -> None:
     """Each kernel by itself, so that one which does not fit the device is named."""
     from kernels.triton.backward import launch
 
     if not tensors[0].is_cuda:
         return
     q, k, v, dout, out, lse = tensors[:6]
-    geometry = launch.checked(q, k, v, dout, out, lse, _packed(workload, tensors))
+    geometry = launch.make_geometry(q, k, v, dout, out, lse, _find_packed(workload, tensors))
     configs = {kernel: choice.config for kernel, choice in choices.items()}
 
     delta = partial(launch.launch_delta, config=configs[DELTA.kernel])
@@ -105,7 +105,7 @@ def _compile(workload: Backward | VarlenBackward, tensors: Tensors, choices: dic
         compile_ahead(launched, given, space, choices[space.kernel])
 
 
-def _canonical(result: Tensors) -> Outputs:
+def _canonical_outputs(result: Tensors) -> Outputs:
     return dict(zip(("dq", "dk", "dv"), result, strict=True))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, padded
+from kernels.configs import ConfigRule, pad_size
 from kernels.triton.backward.space import DELTA, DKV, DQ
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from pytest_attnperf.kernel_builds import KernelBuild
 
 INPUTS = ("q_ptr", "k_ptr", "v_ptr", "dout_ptr")
@@ -20,7 +20,7 @@ LENGTHS = ("seq_q", "seq_kv", "stats_stride")
 
 
 @dataclass(frozen=True)
-class Variant:
+class BackwardVariant:
     """One way to launch a rule: the element type, the mask, and which lengths.
 
     lengths    'even' where tiles and 16 divide them, 'ragged' where not, 'varlen' for packed sequences
@@ -32,13 +32,17 @@ class Variant:
 
 
 VARIANTS = {
-    64: (Variant("f16", True, "ragged"),),
-    128: (Variant("bf16", True, "even"), Variant("bf16", False, "even"), Variant("f16", True, "varlen")),
-    256: (Variant("f16", True, "ragged"),),
+    64: (BackwardVariant("f16", True, "ragged"),),
+    128: (
+        BackwardVariant("bf16", True, "even"),
+        BackwardVariant("bf16", False, "even"),
+        BackwardVariant("f16", True, "varlen"),
+    ),
+    256: (BackwardVariant("f16", True, "ragged"),),
 }
 """Of 16-bit rules, by their largest head dimension."""
 
-WIDE_VARIANTS = (Variant("f32", True, "ragged"),)
+WIDE_VARIANTS = (BackwardVariant("f32", True, "ragged"),)
 """Of 32-bit rules."""
 
 ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "f32": "*fp32"}
@@ -55,7 +59,7 @@ class BackwardKernel(TritonKernel):
     outputs: tuple[str, ...]
     even: str
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per variant that the rule takes."""
         head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
         for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
@@ -64,7 +68,7 @@ class BackwardKernel(TritonKernel):
             varlen, even = variant.lengths == "varlen", variant.lengths == "even"
             mask = "causal" if variant.causal else "full"
             pointers = (*INPUTS, *STATISTICS, *self.outputs, *(OFFSETS if varlen else ()))
-            yield build(
+            yield make_build(
                 self.name,
                 arch,
                 f"d{head_dim}-{variant.dtype}-{mask}-{variant.lengths}",
@@ -72,14 +76,14 @@ class BackwardKernel(TritonKernel):
                 rule,
                 module=f"backward.{self.space.kernel.removeprefix('backward_')}",
                 function=f"{self.space.kernel}_kernel",
-                signature=self._signature(ELEMENTS[variant.dtype], varlen=varlen),
+                signature=self._kernel_signature(ELEMENTS[variant.dtype], varlen=varlen),
                 constants={
                     **({} if varlen else dict.fromkeys(OFFSETS)),
                     "CAUSAL": variant.causal,
                     "VARLEN": varlen,
                     self.even: even,
                     "HEAD_DIM": head_dim,
-                    "BLOCK_D": padded(head_dim),
+                    "BLOCK_D": pad_size(head_dim),
                     "PRECISION": "ieee",
                     "IN_FP32": False,
                 },
@@ -87,7 +91,7 @@ class BackwardKernel(TritonKernel):
                 matrix=has_matrix_instructions(arch, bits),
             )
 
-    def _signature(self, element: str, *, varlen: bool) -> dict[str, str]:
+    def _kernel_signature(self, element: str, *, varlen: bool) -> dict[str, str]:
         """As it is launched; `None` offsets of dense problems are constants."""
         return {
             **dict.fromkeys((*INPUTS, *self.outputs), element),
@@ -102,12 +106,12 @@ class BackwardKernel(TritonKernel):
 class BackwardDeltaKernel(TritonKernel):
     """`backward_delta_kernel`, at the largest head dimension of each rule."""
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One."""
         head_dim = int(rule.when["head_dim_max"])
         dtype = "f32" if rule.when["element_bits"] == 32 else "bf16"
         pointers = ("dout_ptr", "out_ptr")
-        yield build(
+        yield make_build(
             self.name,
             arch,
             f"d{head_dim}-{dtype}",
@@ -120,7 +124,7 @@ class BackwardDeltaKernel(TritonKernel):
                 "delta_ptr": "*fp32",
                 **dict.fromkeys(("heads", "seq"), "i32"),
             },
-            constants={"HEAD_DIM": head_dim, "BLOCK_D": padded(head_dim)},
+            constants={"HEAD_DIM": head_dim, "BLOCK_D": pad_size(head_dim)},
             divisible_by_16=(*pointers, "delta_ptr"),
         )
 

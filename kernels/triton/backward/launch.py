@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.backward.delta import backward_delta_kernel
 from kernels.triton.backward.dkv import backward_dkv_kernel
 from kernels.triton.backward.dq import backward_dq_kernel
@@ -56,7 +56,7 @@ class _Geometry:
     packed: Packed | None
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
+    def common_arguments(self) -> tuple[Any, ...]:
         """The arguments that dkv and dq have in common, from the offsets on."""
         offsets = (self.packed.cu_seqlens_q, self.packed.cu_seqlens_k) if self.packed else (None, None)
         scale = 1.0 / math.sqrt(self.head_dim)
@@ -86,7 +86,7 @@ def flash_backward(
 
     Raises UsageError naming the argument for other shapes, dtypes or memory layouts.
     """
-    geometry = checked(q, k, v, dout, out, lse, packed)
+    geometry = make_geometry(q, k, v, dout, out, lse, packed)
     delta = launch_delta(dout, out, configs["backward_delta"])
     dk, dv = launch_dkv(q, k, v, dout, lse, delta, geometry, causal=causal, config=configs["backward_dkv"])
     dq = launch_dq(q, k, v, dout, lse, delta, geometry, causal=causal, config=configs["backward_dq"])
@@ -100,7 +100,7 @@ def launch_delta(dout: torch.Tensor, out: torch.Tensor, config: Config) -> torch
     *batches, seq, heads, head_dim = dout.shape
     delta = torch.empty((*batches, heads, seq), dtype=torch.float32, device=dout.device)
     grid = (math.prod(batches) * heads, triton.cdiv(seq, config["BLOCK_M"]))
-    backward_delta_kernel[grid](dout, out, delta, heads, seq, HEAD_DIM=head_dim, BLOCK_D=padded(head_dim), **config)
+    backward_delta_kernel[grid](dout, out, delta, heads, seq, HEAD_DIM=head_dim, BLOCK_D=pad_size(head_dim), **config)
     return delta
 
 
@@ -123,8 +123,8 @@ def launch_dkv(
     grid = (geometry.batch * geometry.kv_heads, triton.cdiv(geometry.seq_kv, config["BLOCK_N"]))
     even = geometry.packed is None and geometry.seq_q % config["BLOCK_M"] == 0
     backward_dkv_kernel[grid](
-        q, k, v, dout, lse, delta, dk, dv, *geometry.arguments,
-        EVEN_M=even, **_constants(q, geometry, causal=causal), **config,
+        q, k, v, dout, lse, delta, dk, dv, *geometry.common_arguments,
+        EVEN_M=even, **_kernel_constants(q, geometry, causal=causal), **config,
     )  # fmt: skip
     return dk, dv
 
@@ -148,13 +148,13 @@ def launch_dq(
     grid = (geometry.batch * geometry.heads, triton.cdiv(geometry.seq_q, config["BLOCK_M"]))
     even = geometry.packed is None and geometry.seq_kv % config["BLOCK_N"] == 0
     backward_dq_kernel[grid](
-        q, k, v, dout, lse, delta, dq, *geometry.arguments,
-        EVEN_N=even, **_constants(q, geometry, causal=causal), **config,
+        q, k, v, dout, lse, delta, dq, *geometry.common_arguments,
+        EVEN_N=even, **_kernel_constants(q, geometry, causal=causal), **config,
     )  # fmt: skip
     return dq
 
 
-def _constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[str, Any]:
+def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[str, Any]:
     """What dkv and dq are both compiled for."""
     import torch
 
@@ -162,13 +162,13 @@ def _constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[st
         "CAUSAL": causal,
         "VARLEN": geometry.packed is not None,
         "HEAD_DIM": geometry.head_dim,
-        "BLOCK_D": padded(geometry.head_dim),
+        "BLOCK_D": pad_size(geometry.head_dim),
         "PRECISION": "ieee",
         "IN_FP32": q.dtype == torch.bfloat16 and not q.is_cuda,
     }
 
 
-def checked(
+def make_geometry(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -181,44 +181,44 @@ def checked(
     import torch
 
     dims = 3 if packed else 4
-    _require(q.dim() == dims, "q", f"{q.dim()} dimensions", f"{dims}")
+    _require_argument(q.dim() == dims, "q", f"{q.dim()} dimensions", f"{dims}")
     *batches, rows, heads, head_dim = q.shape
-    _require(k.dim() == dims, "k", f"{k.dim()} dimensions", f"{dims}")
+    _require_argument(k.dim() == dims, "k", f"{k.dim()} dimensions", f"{dims}")
     *_, keys, kv_heads, _ = k.shape
-    _require(str(q.dtype).removeprefix("torch.") in DTYPES, "q", str(q.dtype), f"one of {', '.join(DTYPES)}")
-    _require(head_dim <= HEAD_DIM_MAX, "q", f"head_dim {head_dim}", f"a head_dim of at most {HEAD_DIM_MAX}")
-    _require(heads % kv_heads == 0, "k", f"{kv_heads} heads", f"a number of heads that divides q's {heads}")
+    _require_argument(str(q.dtype).removeprefix("torch.") in DTYPES, "q", str(q.dtype), f"one of {', '.join(DTYPES)}")
+    _require_argument(head_dim <= HEAD_DIM_MAX, "q", f"head_dim {head_dim}", f"a head_dim of at most {HEAD_DIM_MAX}")
+    _require_argument(heads % kv_heads == 0, "k", f"{kv_heads} heads", f"a number of heads that divides q's {heads}")
     like_k = (*batches, keys, kv_heads, head_dim)
     expected = {"k": (k, like_k), "v": (v, like_k), "dout": (dout, tuple(q.shape)), "out": (out, tuple(q.shape))}
     for name, (tensor, shape) in expected.items():
-        _require(tuple(tensor.shape) == shape, name, f"shape {tuple(tensor.shape)}", f"{shape}")
-        _require(tensor.dtype == q.dtype, name, str(tensor.dtype), f"q's {q.dtype}")
+        _require_argument(tuple(tensor.shape) == shape, name, f"shape {tuple(tensor.shape)}", f"{shape}")
+        _require_argument(tensor.dtype == q.dtype, name, str(tensor.dtype), f"q's {q.dtype}")
     of_rows = (*batches, heads, rows)
-    _require(tuple(lse.shape) == of_rows, "lse", f"shape {tuple(lse.shape)}", f"{of_rows}")
-    _require(lse.dtype == torch.float32, "lse", str(lse.dtype), "torch.float32")
+    _require_argument(tuple(lse.shape) == of_rows, "lse", f"shape {tuple(lse.shape)}", f"{of_rows}")
+    _require_argument(lse.dtype == torch.float32, "lse", str(lse.dtype), "torch.float32")
     for name, tensor in (("q", q), ("lse", lse), *((name, tensor) for name, (tensor, _) in expected.items())):
-        _require(tensor.is_contiguous(), name, "not contiguous", "contiguous")
-        _require(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
+        _require_argument(tensor.is_contiguous(), name, "not contiguous", "contiguous")
+        _require_argument(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
     if packed is None:
         return _Geometry(batches[0], rows, keys, heads, kv_heads, head_dim, rows, None)
-    batch = _sequences(packed)
+    batch = _count_sequences(packed)
     return _Geometry(batch, packed.max_q, packed.max_kv, heads, kv_heads, head_dim, rows, packed)
 
 
-def _sequences(packed: Packed) -> int:
+def _count_sequences(packed: Packed) -> int:
     """How many there are. What the offsets hold is on the device, and is not read."""
     import torch
 
     lengths = packed.cu_seqlens_q.numel()
     for name, tensor in (("cu_seqlens_q", packed.cu_seqlens_q), ("cu_seqlens_k", packed.cu_seqlens_k)):
-        _require(tensor.dtype == torch.int32, name, str(tensor.dtype), "torch.int32")
+        _require_argument(tensor.dtype == torch.int32, name, str(tensor.dtype), "torch.int32")
         whole = tensor.dim() == 1 and tensor.numel() == lengths >= 2
-        _require(whole, name, f"shape {tuple(tensor.shape)}", "(sequences + 1,), the same for q and k")
+        _require_argument(whole, name, f"shape {tuple(tensor.shape)}", "(sequences + 1,), the same for q and k")
     for name, longest in (("max_q", packed.max_q), ("max_kv", packed.max_kv)):
-        _require(longest >= 1, name, str(longest), "at least 1")
+        _require_argument(longest >= 1, name, str(longest), "at least 1")
     return lengths - 1
 
 
-def _require(fulfilled: bool, name: str, found: str, wanted: str) -> None:
+def _require_argument(fulfilled: bool, name: str, found: str, wanted: str) -> None:
     if not fulfilled:
         raise UsageError(f"flash_backward: {name} is {found}, must be {wanted}")

@@ -37,35 +37,40 @@ class TritonBandwidth(Configured, Backend[Bandwidth]):
         tensors = own_copies(inputs)
         problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
-        call = _launch(workload, choice.config)
+        call = _choose_launcher(workload, choice.config)
         compile_ahead(call, tensors, SPACE, choice)
         return Prepared(
             call=call,
             tensors=tensors,
             convert=lambda new: new,
             outputs=canonical_outputs(workload.kind),
-            config=self.recorded({SPACE.kernel: choice}),
+            config=self.config_entries({SPACE.kernel: choice}),
             declares=Declares(kernels=(f"bandwidth_{workload.kind}_kernel",), never=("Memcpy DtoD", "Memset")),
         )
 
 
-def _launch(workload: Bandwidth, config: dict[str, int | bool]) -> Callable[..., torch.Tensor]:
+def _choose_launcher(workload: Bandwidth, config: dict[str, int | bool]) -> Callable[..., torch.Tensor]:
     """The call on the workload's inputs."""
     from kernels.triton.bandwidth import kernel
 
-    def copy(b: torch.Tensor) -> torch.Tensor:
+    def run_copy(b: torch.Tensor) -> torch.Tensor:
         return kernel.copy(b, config=config)
 
-    def read(b: torch.Tensor) -> torch.Tensor:
+    def run_read(b: torch.Tensor) -> torch.Tensor:
         return kernel.read_sums(b, config=config)
 
-    def write(p: torch.Tensor) -> torch.Tensor:
+    def run_write(p: torch.Tensor) -> torch.Tensor:
         return kernel.write_pattern(p, workload.elements, config=config)
 
-    def triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    def run_triad(b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         return kernel.triad(b, c, SCALAR, config=config)
 
-    calls: dict[str, Callable[..., torch.Tensor]] = {"copy": copy, "read": read, "write": write, "triad": triad}
+    calls: dict[str, Callable[..., torch.Tensor]] = {
+        "copy": run_copy,
+        "read": run_read,
+        "write": run_write,
+        "triad": run_triad,
+    }
     return calls[workload.kind]
 
 

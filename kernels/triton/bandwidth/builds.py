@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space
+from kernels.configs import ConfigRule, Space
 from kernels.triton.bandwidth.space import SPACE
-from kernels.triton.builds import ELEMENTS, TritonKernel, build
+from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.bandwidth import KINDS, PATTERN, WORDS
 
@@ -32,7 +32,7 @@ class BandwidthKernel(TritonKernel):
     name: str = "triton.bandwidth"
     backends: tuple[str, ...] = ("triton.bandwidth",)
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per kind and width; `read` sees 32-bit words only."""
         for kind in KINDS:
             for dtype in ("f32", "f16"):
@@ -41,7 +41,7 @@ class BandwidthKernel(TritonKernel):
                 unasked = any(rule.when.get(name, value) != value for name, value in asked.items())
                 if unasked or (kind, dtype) == ("read", "f16"):
                     continue
-                yield build(
+                yield make_build(
                     self.name,
                     arch,
                     f"{kind}-{dtype}",

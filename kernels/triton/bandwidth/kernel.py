@@ -83,7 +83,7 @@ def copy(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
 
     require_floats("copy", "b", b, dims=1)
     a = torch.empty_like(b)
-    bandwidth_copy_kernel[_grid(b.numel(), config)](b, a, b.numel(), **config)
+    bandwidth_copy_kernel[_compute_grid(b.numel(), config)](b, a, b.numel(), **config)
     return a
 
 
@@ -99,7 +99,7 @@ def read_sums(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
         raise UsageError(f"read_sums: b must be a multiple of {4 * WORDS} bytes long, got {size} bytes")
     words = b.view(torch.int32)
     sums = torch.empty(words.numel() // WORDS, dtype=torch.int32, device=b.device)
-    bandwidth_read_kernel[_grid(words.numel(), config)](words, sums, words.numel(), WORDS=WORDS, **config)
+    bandwidth_read_kernel[_compute_grid(words.numel(), config)](words, sums, words.numel(), WORDS=WORDS, **config)
     return sums
 
 
@@ -120,7 +120,7 @@ def write_pattern(p: torch.Tensor, count: int, *, config: Mapping[str, Any]) -> 
     if count < 1:
         raise UsageError(f"write_pattern: count must be at least 1, got {count}")
     a = torch.empty(count, dtype=p.dtype, device=p.device)
-    bandwidth_write_kernel[_grid(count, config)](p, a, count, PATTERN=length, **config)
+    bandwidth_write_kernel[_compute_grid(count, config)](p, a, count, PATTERN=length, **config)
     return a
 
 
@@ -134,9 +134,9 @@ def triad(b: torch.Tensor, c: torch.Tensor, scalar: float, *, config: Mapping[st
     require_floats("triad", "b", b, dims=1)
     require_same("triad", "c", c, b)
     a = torch.empty_like(b)
-    bandwidth_triad_kernel[_grid(b.numel(), config)](b, c, a, b.numel(), scalar, **config)
+    bandwidth_triad_kernel[_compute_grid(b.numel(), config)](b, c, a, b.numel(), scalar, **config)
     return a
 
 
-def _grid(count: int, config: Mapping[str, Any]) -> tuple[int]:
+def _compute_grid(count: int, config: Mapping[str, Any]) -> tuple[int]:
     return (triton.cdiv(count, config["BLOCK"]),)

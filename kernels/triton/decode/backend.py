@@ -48,15 +48,15 @@ class TritonFlashDecode(Configured, Backend[Decode]):
         from kernels.triton.decode.kernel import flash_decode
 
         tensors = own_copies(inputs)
-        given = workload.parts(tensors)
+        given = workload.split_inputs(tensors)
         if given.table is not None:
             require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
         arch = arch_of(given.q.device)
         choice = self.choose(SPACE, arch, problem_of(workload))
         reduce_choice = self.choose(REDUCE_SPACE, arch, {"head_dim": workload.head_dim})
 
-        def call(*own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-            parts = workload.parts(own)
+        def launch_kernels(*own: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            parts = workload.split_inputs(own)
             return flash_decode(
                 parts.q,
                 parts.k,
@@ -73,20 +73,20 @@ class TritonFlashDecode(Configured, Backend[Decode]):
                 reduce_config=reduce_choice.config,
             )
 
-        compile_ahead(call, tensors, SPACE, choice)
+        compile_ahead(launch_kernels, tensors, SPACE, choice)
         return Prepared(
-            call=call,
+            call=launch_kernels,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded({SPACE.kernel: choice, REDUCE_SPACE.kernel: reduce_choice}),
+            outputs=_canonical_outputs,
+            config=self.config_entries({SPACE.kernel: choice, REDUCE_SPACE.kernel: reduce_choice}),
             declares=Declares(
                 kernels=("decode_kernel",), never=("scaled_dot_product",), matrix=workload.dtype in ("f16", "bf16")
             ),
         )
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kernels.configs import Space, padded
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.configs import Space, pad_size
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.decode.space import LAUNCH_CONSTANTS, REDUCE_SPACE, SPACE, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.workloads.decode import Decode
@@ -51,14 +51,14 @@ class DecodeKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem."""
-        return [self.build_of(arch, problem(line, arch)) for line in LINES]
+        return [self.build_of(arch, parse_problem(line, arch)) for line in LINES]
 
     def build_of(self, arch: str, workload: Decode) -> KernelBuild:
         """The build of a problem under the rule that takes it."""
         rule = self.space.choose(arch, problem_of(workload)).rule
         # What decides the grid alone is no argument of the kernel.
         seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
-        return build(
+        return make_build(
             self.name,
             arch,
             config_id(workload),
@@ -66,9 +66,9 @@ class DecodeKernel(TritonKernel):
             replace(rule, config=seen),
             module="decode.kernel",
             function="decode_kernel",
-            signature=_signature(workload),
-            constants=_constants(workload),
-            divisible_by_16=[name for name in _signature(workload) if name.endswith("_ptr")] + ["split_keys"],
+            signature=_kernel_signature(workload),
+            constants=_kernel_constants(workload),
+            divisible_by_16=[name for name in _kernel_signature(workload) if name.endswith("_ptr")] + ["split_keys"],
             matrix=has_matrix_instructions(arch, 32 if workload.dtype == "f32" else 16),
         )
 
@@ -90,7 +90,7 @@ class DecodeReduceKernel(TritonKernel):
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")
-        return build(
+        return make_build(
             self.name,
             arch,
             f"d{head_dim}-bf16",
@@ -106,13 +106,13 @@ class DecodeReduceKernel(TritonKernel):
                 "WITH_LSE": True,
                 "HEAD_DIM": head_dim,
                 "BLOCK_N": 64,
-                "BLOCK_D": padded(head_dim),
+                "BLOCK_D": pad_size(head_dim),
             },
             divisible_by_16=[*pointers, "heads", "split_keys"],
         )
 
 
-def problem(line: str, arch: str) -> Decode:
+def parse_problem(line: str, arch: str) -> Decode:
     """The workload of a line, with the fp8 that the architecture computes in."""
     return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
 
@@ -124,22 +124,22 @@ def config_id(workload: Decode) -> str:
     return "-".join([*words, *([workload.kv_dtype] if workload.kv_dtype else [])])
 
 
-def _signature(workload: Decode) -> dict[str, str]:
+def _kernel_signature(workload: Decode) -> dict[str, str]:
     """As `flash_decode` launches it; what a problem does not have is None, and a constant."""
     own, cache = TYPES[workload.dtype], TYPES[workload.cache_dtype]
     signature = {"q_ptr": own, "k_ptr": cache, "v_ptr": cache, "seq_lens_ptr": "*i32", "out_ptr": own}
     optional = {"table_ptr": workload.page, "sinks_ptr": workload.sinks, "lse_ptr": workload.lse}
     scales = dict.fromkeys(("k_scale_ptr", "v_scale_ptr"), workload.kv_dtype)
-    partial = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr"), not _one_split(workload))
+    partial = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr"), not _has_one_split(workload))
     present = [name for name, given in (optional | scales | partial).items() if given]
     signature |= {name: "*i32" if name == "table_ptr" else "*fp32" for name in present}
     return signature | dict.fromkeys(("kv_heads", "room", "split_keys"), "i32") | {"scale": "fp32"}
 
 
-def _constants(workload: Decode) -> dict[str, object]:
+def _kernel_constants(workload: Decode) -> dict[str, object]:
     absent = {"table_ptr", "sinks_ptr", "lse_ptr", "k_scale_ptr", "v_scale_ptr", "acc_ptr", "max_ptr", "sum_ptr"}
     return {
-        **dict.fromkeys(sorted(absent - _signature(workload).keys())),
+        **dict.fromkeys(sorted(absent - _kernel_signature(workload).keys())),
         "QUERIES": workload.queries,
         "GROUP": workload.heads // workload.kv_heads,
         "PAGE": workload.page,
@@ -148,16 +148,16 @@ def _constants(workload: Decode) -> dict[str, object]:
         "SINKS": workload.sinks,
         "QUANTISED": workload.kv_dtype != "",
         "WITH_LSE": workload.lse,
-        "ONE_SPLIT": _one_split(workload),
+        "ONE_SPLIT": _has_one_split(workload),
         "HEAD_DIM": workload.head_dim,
         "BLOCK_M": problem_of(workload)["rows"],
-        "BLOCK_D": padded(workload.head_dim),
+        "BLOCK_D": pad_size(workload.head_dim),
         "PRECISION": "ieee",
         "IN_FP32": False,
     }
 
 
-def _one_split(workload: Decode) -> bool:
+def _has_one_split(workload: Decode) -> bool:
     """A short window is one split in every shipped rule."""
     return 0 < workload.window <= 128
 

@@ -34,25 +34,27 @@ def require_arguments(
 
     named = {"q": q, "k": k, "v": v}
     for name, tensor in named.items():
-        _require(tensor.dim() == 4 and tensor.is_contiguous(), name, tensor, "contiguous, of four dimensions")
+        _require_argument(tensor.dim() == 4 and tensor.is_contiguous(), name, tensor, "contiguous, of four dimensions")
     batch, queries, heads, head_dim = q.shape
     kv_heads = k.shape[2]
-    _require(q.dtype in (torch.float16, torch.bfloat16, torch.float32), "q", q, "float16, bfloat16 or float32")
-    _require(queries <= QUERIES_MAX, "q", q, f"(B, Q, H, D) with Q of at most {QUERIES_MAX}")
-    _require(head_dim <= HEAD_DIM_MAX, "q", q, f"(B, Q, H, D) with D of at most {HEAD_DIM_MAX}")
-    _require(k.shape[3] == head_dim, "k", k, f"(..., Hk, {head_dim}), the head dimension of q")
-    _require(heads % kv_heads == 0, "k", k, f"(..., Hk, D) with Hk dividing the {heads} heads of q")
+    _require_argument(q.dtype in (torch.float16, torch.bfloat16, torch.float32), "q", q, "float16, bfloat16 or float32")
+    _require_argument(queries <= QUERIES_MAX, "q", q, f"(B, Q, H, D) with Q of at most {QUERIES_MAX}")
+    _require_argument(head_dim <= HEAD_DIM_MAX, "q", q, f"(B, Q, H, D) with D of at most {HEAD_DIM_MAX}")
+    _require_argument(k.shape[3] == head_dim, "k", k, f"(..., Hk, {head_dim}), the head dimension of q")
+    _require_argument(heads % kv_heads == 0, "k", k, f"(..., Hk, D) with Hk dividing the {heads} heads of q")
     rows = heads // kv_heads * queries
-    _require(rows <= ROWS_MAX, "q", q, f"such that H / Hk * Q is at most {ROWS_MAX}, it is {rows}")
-    _require(v.shape == k.shape and v.dtype == k.dtype, "v", v, f"{k.dtype} {tuple(k.shape)}, as k")
+    _require_argument(rows <= ROWS_MAX, "q", q, f"such that H / Hk * Q is at most {ROWS_MAX}, it is {rows}")
+    _require_argument(v.shape == k.shape and v.dtype == k.dtype, "v", v, f"{k.dtype} {tuple(k.shape)}, as k")
     _require_vector("seq_lens", seq_lens, torch.int32, batch)
     if block_table is None:
-        _require(k.shape[0] == batch, "k", k, f"({batch}, Skv, Hk, D) without block_table")
+        _require_argument(k.shape[0] == batch, "k", k, f"({batch}, Skv, Hk, D) without block_table")
     else:
         fits = block_table.dim() == 2 and block_table.shape[0] == batch and block_table.dtype == torch.int32
-        _require(fits and block_table.is_contiguous(), "block_table", block_table, f"int32 ({batch}, pages)")
+        _require_argument(fits and block_table.is_contiguous(), "block_table", block_table, f"int32 ({batch}, pages)")
         page = k.shape[1]
-        _require(page >= PAGE_MIN and not page & (page - 1), "k", k, "of pages of a power of two of at least 16 keys")
+        _require_argument(
+            page >= PAGE_MIN and not page & (page - 1), "k", k, "of pages of a power of two of at least 16 keys"
+        )
     if sinks is not None:
         _require_vector("sinks", sinks, torch.float32, heads)
     _require_scales(q, k, k_scale, v_scale)
@@ -69,7 +71,7 @@ def _require_scales(
 
     scales = {"k_scale": k_scale, "v_scale": v_scale}
     if k.element_size() > 1:
-        _require(k.dtype == q.dtype, "k", k, f"{q.dtype}, as q, or of an 8-bit dtype with scales")
+        _require_argument(k.dtype == q.dtype, "k", k, f"{q.dtype}, as q, or of an 8-bit dtype with scales")
         for name, scale in scales.items():
             if scale is not None:
                 raise UsageError(f"{name} is given for keys of {k.dtype}; only 8-bit caches have scales")
@@ -82,9 +84,9 @@ def _require_scales(
 
 def _require_vector(name: str, tensor: torch.Tensor, dtype: torch.dtype, size: int) -> None:
     fits = tensor.shape == (size,) and tensor.dtype == dtype and tensor.is_contiguous()
-    _require(fits, name, tensor, f"contiguous {dtype} ({size},)")
+    _require_argument(fits, name, tensor, f"contiguous {dtype} ({size},)")
 
 
-def _require(holds: bool, name: str, tensor: torch.Tensor, allowed: str) -> None:
+def _require_argument(holds: bool, name: str, tensor: torch.Tensor, allowed: str) -> None:
     if not holds:
         raise UsageError(f"{name} must be {allowed}, got {tensor.dtype} {tuple(tensor.shape)}")

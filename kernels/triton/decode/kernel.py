@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.decode.checks import require_arguments
 from kernels.triton.decode.reduce import decode_reduce_kernel, first_key_walked
 from kernels.triton.decode.space import LAUNCH_CONSTANTS
@@ -230,15 +230,15 @@ def flash_decode(
         kv_heads, room, split_keys, 1.0 / math.sqrt(head_dim),
         QUERIES=queries, GROUP=heads // kv_heads, PAGE=page, CAP=float(cap), WINDOW=window,
         SINKS=sinks is not None, QUANTISED=k_scale is not None, WITH_LSE=with_lse, ONE_SPLIT=splits == 1,
-        HEAD_DIM=head_dim, BLOCK_M=padded(queries * (heads // kv_heads)), BLOCK_D=padded(head_dim), PRECISION="ieee",
-        IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda,
+        HEAD_DIM=head_dim, BLOCK_M=pad_size(queries * (heads // kv_heads)), BLOCK_D=pad_size(head_dim),
+        PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda,
         **{name: value for name, value in config.items() if name not in LAUNCH_CONSTANTS},
     )  # fmt: skip
     if splits > 1:
         decode_reduce_kernel[(batch * queries * heads,)](
             acc, row_max, row_sum, seq_lens, sinks, out, lse, heads, splits, split_keys,
             QUERIES=queries, WINDOW=window, SINKS=sinks is not None, WITH_LSE=with_lse, HEAD_DIM=head_dim,
-            BLOCK_N=config["BLOCK_N"], BLOCK_D=padded(head_dim), **reduce_config,
+            BLOCK_N=config["BLOCK_N"], BLOCK_D=pad_size(head_dim), **reduce_config,
         )  # fmt: skip
     return out, lse
 

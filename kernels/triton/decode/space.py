@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernels.configs import Space, padded
+from kernels.configs import Space, pad_size
 
 if TYPE_CHECKING:
     from pytest_attnperf.workloads.decode import Decode
@@ -26,7 +26,7 @@ def problem_of(workload: Decode) -> dict[str, int | bool | str]:
     """What a rule is chosen by."""
     return {
         "head_dim": workload.head_dim,
-        "rows": padded(workload.heads // workload.kv_heads * workload.queries),
+        "rows": pad_size(workload.heads // workload.kv_heads * workload.queries),
         "element_bits": 32 if workload.dtype == "f32" else 16,
         "cache_bits": {"f32": 32, "f16": 16, "bf16": 16}.get(workload.cache_dtype, 8),
         "paged": workload.page > 0,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Choice, Space
+from kernels.configs import ConfigChoice, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.native.gemm import fp8_formats
@@ -17,7 +17,7 @@ from kernels.triton.gemm.space import (
     SPACE,
     STREAM_K_ONLY,
     STREAM_K_SPACE,
-    properties,
+    problem_of,
 )
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Backend, Declares, Prepared
@@ -52,13 +52,15 @@ class TritonGemm(Configured, Backend["Gemm"]):
         """What its kernel is configured by."""
 
     @abc.abstractmethod
-    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+    def bind_launch(
+        self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
+    ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
         """The timed call, a function of `tensors`; names of the kernels that it runs; and what else is recorded."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
         """Needs Triton and, without a GPU, its interpreter; fp8 only in formats that the device multiplies."""
         found = missing_triton(device)
-        if workload.scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
+        if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
             held = ", ".join(sorted(formats)) or "no fp8 format"
             found.append(f"{device.arch} multiplies {held} in hardware, not {workload.dtype}")
         return found
@@ -66,15 +68,15 @@ class TritonGemm(Configured, Backend["Gemm"]):
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
-        choice = self.choose(self.space, arch_of(tensors[0].device), properties(workload))
-        call, kernels, recorded = self.launch(workload, tensors, choice)
+        choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
+        call, kernels, recorded = self.bind_launch(workload, tensors, choice)
         compile_ahead(call, tensors, self.space, choice)
         return Prepared(
             call=call,
             tensors=tensors,
             convert=lambda new: new,
             outputs=lambda out: {"out": out},
-            config=self.recorded({self.space.kernel: choice}) | recorded,
+            config=self.config_entries({self.space.kernel: choice}) | recorded,
             declares=Declares(
                 kernels=kernels,
                 never=("aten::mm", "aten::_int_mm", "aten::_scaled_mm"),
@@ -91,17 +93,23 @@ class DataParallel(TritonGemm):
         """Of `gemm_kernel`."""
         return SPACE
 
-    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+    def bind_launch(
+        self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
+    ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
         """Records how tiles are read."""
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
         transposed = workload.layout == "nt"
 
-        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+        def launch_kernel(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             return gemm(a, b, (scales[0], scales[1]) if scales else None, transposed=transposed, config=config)
 
-        return call, ("gemm_kernel",), _reads(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
+        return (
+            launch_kernel,
+            ("gemm_kernel",),
+            _tile_read_entries(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2])),
+        )
 
 
 class DataParallelTwin(DataParallel):
@@ -121,7 +129,9 @@ class StreamK(TritonGemm):
         """Of `gemm_stream_k_kernel`."""
         return STREAM_K_SPACE
 
-    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+    def bind_launch(
+        self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
+    ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
         """Records how tiles are read, how many are cut, and over how many programs."""
         from kernels.triton.gemm.kernel import takes_descriptors
         from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
@@ -132,13 +142,13 @@ class StreamK(TritonGemm):
         tiles = -(-workload.size_m // config["BLOCK_M"]) * -(-workload.size_n // config["BLOCK_N"])
         cut_tiles = cut_tile_count(tiles, programs)
 
-        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+        def launch_kernels(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             pair = (scales[0], scales[1]) if scales else None
             return gemm_stream_k(a, b, pair, transposed=transposed, workspace=workspace, config=config)
 
         names = ("gemm_stream_k_kernel", *(("gemm_fix_up_kernel",) if cut_tiles else ()))
-        recorded = _reads(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
-        return call, names, {**recorded, "schedule": f"{cut_tiles} of {tiles} tiles cut, {programs} programs"}
+        recorded = _tile_read_entries(described=config["DESCRIPTORS"] and takes_descriptors(*tensors[:2]))
+        return launch_kernels, names, {**recorded, "schedule": f"{cut_tiles} of {tiles} tiles cut, {programs} programs"}
 
 
 class MultiplyReduce(TritonGemm):
@@ -159,20 +169,22 @@ class MultiplyReduce(TritonGemm):
             )
         return found
 
-    def launch(self, workload: Gemm, tensors: Tensors, choice: Choice) -> tuple[Call, tuple[str, ...], dict[str, str]]:
+    def bind_launch(
+        self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
+    ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
         """As chosen."""
         from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
 
         config, transposed = choice.config, workload.layout == "nt"
 
-        def call(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
+        def launch_kernel(a: torch.Tensor, b: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:
             pair = (scales[0], scales[1]) if scales else None
             return gemm_multiply_reduce(a, b, pair, transposed=transposed, config=config)
 
-        return call, ("gemm_multiply_reduce_kernel",), {}
+        return launch_kernel, ("gemm_multiply_reduce_kernel",), {}
 
 
-def _reads(*, described: int) -> dict[str, str]:
+def _tile_read_entries(*, described: int) -> dict[str, str]:
     """What is recorded of how tiles are read, which the sizes decide too."""
     return {"reads": "descriptors" if described else "pointers"}
 

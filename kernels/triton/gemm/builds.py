@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.configs import Rule
+from kernels.configs import ConfigRule
 from kernels.native.gemm import fp8_formats
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
-from kernels.triton.gemm.space import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, properties
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
+from kernels.triton.gemm.space import DESCRIPTOR_BYTES, MULTIPLY_REDUCE_SPACE, SPACE, STREAM_K_SPACE, problem_of
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.base import DTYPE_BYTES
@@ -90,11 +90,11 @@ class GemmKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per problem, under the rule of `arch` (or of 'default') that takes it."""
-        chosen = (_native(Gemm.parse(text), arch) for text in self.problems)
+        chosen = (_native_problem(Gemm.parse(text), arch) for text in self.problems)
         rules = self.space.choose
-        return [self.under(arch, each, rules(arch, properties(each)).rule) for each in chosen if each is not None]
+        return [self.build_under(arch, each, rules(arch, problem_of(each)).rule) for each in chosen if each is not None]
 
-    def under(self, arch: str, workload: Gemm, rule: Rule) -> KernelBuild:
+    def build_under(self, arch: str, workload: Gemm, rule: ConfigRule) -> KernelBuild:
         """The build of a problem under a rule, which need not be a shipped one."""
         bits = 8 * DTYPE_BYTES[workload.dtype]
         aligned = tuple(name for name in SIZES if getattr(workload, name) % 16 == 0)
@@ -102,9 +102,9 @@ class GemmKernel(TritonKernel):
         rule = replace(rule, config={name: value for name, value in rule.config.items() if name not in left_out})
         if "DESCRIPTORS" in rule.config:
             rule = replace(rule, config={**rule.config, "DESCRIPTORS": _reads_descriptors(workload, rule)})
-        signature = self._signature(workload, rule)
-        constants = self._constants(workload, rule)
-        return build(
+        signature = self._kernel_signature(workload, rule)
+        constants = self._kernel_constants(workload, rule)
+        return make_build(
             self.name,
             arch,
             workload.id.removeprefix("gemm-"),
@@ -118,40 +118,40 @@ class GemmKernel(TritonKernel):
             matrix=self.matrix and has_matrix_instructions(arch, bits),
         )
 
-    def _signature(self, workload: Gemm, rule: Rule) -> Mapping[str, str]:
+    def _kernel_signature(self, workload: Gemm, rule: ConfigRule) -> Mapping[str, str]:
         """As the launcher launches it."""
         signature = {"out_ptr": OUT_TYPES.get(workload.dtype, FP8_OUT), **dict.fromkeys(SIZES, "i32")}
-        if workload.scaled:
+        if workload.is_scaled:
             signature |= dict.fromkeys(SCALES, "*fp32")
         if self.space is STREAM_K_SPACE:
             signature |= {"workspace_ptr": "*i32" if workload.dtype == "i8" else "*fp32", "cut_tiles": "i32"}
         if self.function == FIX_UP:
             return signature | {"programs": "i32"}
         if _reads_descriptors(workload, rule):
-            return signature | _descriptors(workload, rule)
+            return signature | _descriptor_types(workload, rule)
         return signature | dict.fromkeys(("a_ptr", "b_ptr"), TYPES[workload.dtype])
 
-    def _constants(self, workload: Gemm, rule: Rule) -> dict[str, object]:
+    def _kernel_constants(self, workload: Gemm, rule: ConfigRule) -> dict[str, object]:
         constants: dict[str, object] = {
             "TRANSPOSED": workload.layout == "nt",
-            "SCALED": workload.scaled,
+            "SCALED": workload.is_scaled,
             "INTEGER": workload.dtype == "i8",
         }
-        if not workload.scaled:
+        if not workload.is_scaled:
             constants |= dict.fromkeys(SCALES)
         if self.space is MULTIPLY_REDUCE_SPACE:
             return constants | {"BLOCK_M": 1 << (workload.size_m - 1).bit_length()}
         return constants | {"EVEN_K": workload.size_k % rule.config["BLOCK_K"] == 0, "IN_FP32": False}
 
 
-def _reads_descriptors(workload: Gemm, rule: Rule) -> bool:
-    """As `kernels.triton.gemm.kernel.operands` decides it, for tensors at addresses that 16 divides."""
+def _reads_descriptors(workload: Gemm, rule: ConfigRule) -> bool:
+    """As `kernels.triton.gemm.kernel.make_operands` decides it, for tensors at addresses that 16 divides."""
     rows = (workload.size_k, workload.size_k if workload.layout == "nt" else workload.size_n)
     aligned = all(row * DTYPE_BYTES[workload.dtype] % DESCRIPTOR_BYTES == 0 for row in rows)
     return bool(rule.config.get("DESCRIPTORS")) and aligned
 
 
-def _descriptors(workload: Gemm, rule: Rule) -> dict[str, str]:
+def _descriptor_types(workload: Gemm, rule: ConfigRule) -> dict[str, str]:
     """Types of a and b as tensor descriptors, as Triton writes them."""
     element = TYPES[workload.dtype].removeprefix("*")
     block_m, block_n, block_k = (rule.config[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
@@ -160,9 +160,9 @@ def _descriptors(workload: Gemm, rule: Rule) -> dict[str, str]:
     return {name: f"tensordesc<{element}[{rows}, {columns}]>" for name, (rows, columns) in blocks.items()}
 
 
-def _native(workload: Gemm, arch: str) -> Gemm | None:
+def _native_problem(workload: Gemm, arch: str) -> Gemm | None:
     """The problem in an fp8 format that the architecture multiplies; None where it has none."""
-    if not workload.scaled:
+    if not workload.is_scaled:
         return workload
     kind = "cuda" if arch.startswith("sm_") else "rocm"
     formats = sorted(fp8_formats(DeviceInfo(kind=kind, arch=arch, product="")))

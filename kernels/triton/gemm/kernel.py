@@ -165,12 +165,12 @@ def gemm(
     constants = kernel_constants(a, transposed=transposed)
     a_scale, b_scale = scales or (None, None)
     even = size_k % config["BLOCK_K"] == 0
-    a_read, b_read, config = operands(a, b, transposed=transposed, config=config)
+    a_read, b_read, config = make_operands(a, b, transposed=transposed, config=config)
     gemm_kernel[grid](a_read, b_read, out, a_scale, b_scale, size_m, size_n, size_k, EVEN_K=even, **constants, **config)
     return out
 
 
-def operands(
+def make_operands(
     a: torch.Tensor, b: torch.Tensor, *, transposed: bool, config: dict[str, Any]
 ) -> tuple[Any, Any, dict[str, Any]]:
     """a and b as the kernel reads them, and the configuration with DESCRIPTORS as it is then.

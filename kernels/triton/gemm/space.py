@@ -26,7 +26,7 @@ STREAM_K_SPACE = Space("gemm_stream_k", TILE | STREAM_K_ONLY, PROPERTIES)
 MULTIPLY_REDUCE_SPACE = Space("gemm_multiply_reduce", {"BLOCK_N": int, "BLOCK_K": int}, PROPERTIES)
 
 
-def properties(workload: Gemm) -> dict[str, int | bool | str]:
+def problem_of(workload: Gemm) -> dict[str, int | bool | str]:
     """PROPERTIES of a workload."""
     return {
         "m": workload.size_m,

@@ -33,7 +33,7 @@ from kernels.triton.gemm.kernel import (
     checked_sizes,
     empty_result,
     kernel_constants,
-    operands,
+    make_operands,
     store_tile,
     tile_place,
 )
@@ -179,7 +179,7 @@ def gemm_stream_k(
     out = empty_result(a, size_n)
     a_scale, b_scale = scales or (None, None)
     constants = kernel_constants(a, transposed=transposed)
-    a_read, b_read, read = operands(a, b, transposed=transposed, config=tile)
+    a_read, b_read, read = make_operands(a, b, transposed=transposed, config=tile)
     gemm_stream_k_kernel[(programs,)](
         a_read, b_read, out, a_scale, b_scale, workspace, size_m, size_n, size_k, cut_tiles,
         EVEN_K=size_k % tile["BLOCK_K"] == 0, **constants, **read,

@@ -62,7 +62,7 @@ class TritonUnified(Configured, Backend[Mixed]):
         }
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
 
-        def call(
+        def launch_kernel(
             q: torch.Tensor,
             k: torch.Tensor,
             v: torch.Tensor,
@@ -78,13 +78,13 @@ class TritonUnified(Configured, Backend[Mixed]):
                 k_scale=k_scale, v_scale=v_scale, config=choice.config,
             )  # fmt: skip
 
-        compile_ahead(call, tensors, SPACE, choice)
+        compile_ahead(launch_kernel, tensors, SPACE, choice)
         return Prepared(
-            call=call,
+            call=launch_kernel,
             tensors=tensors,
             convert=lambda new: new,
             outputs=lambda out: {"out": out},
-            config=self.recorded({SPACE.kernel: choice}),
+            config=self.config_entries({SPACE.kernel: choice}),
             declares=Declares(kernels=("mixed_kernel",), never=("scaled_dot_product",), matrix=True),
         )
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space, padded
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.configs import ConfigRule, Space, pad_size
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.mixed.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -22,7 +22,7 @@ PAGE = 16
 
 
 @dataclass(frozen=True)
-class Variant:
+class MixedVariant:
     """What is compiled of one rule; `name` is its part of the configuration's id.
 
     decode   whether for steps without prompts only
@@ -45,14 +45,14 @@ class Variant:
 
 
 VARIANTS = (
-    Variant(128, "bf16"),
-    Variant(128, "f16"),
-    Variant(128, "bf16", cache="kvf8e4m3"),
-    Variant(128, "bf16", cache="kvi8", window=1024, cap=30.0, sinks=True),
-    Variant(128, "bf16", decode=True),
-    Variant(128, "bf16", decode=True, cache="kvf8e4m3"),
-    Variant(256, "bf16"),
-    Variant(256, "bf16", decode=True),
+    MixedVariant(128, "bf16"),
+    MixedVariant(128, "f16"),
+    MixedVariant(128, "bf16", cache="kvf8e4m3"),
+    MixedVariant(128, "bf16", cache="kvi8", window=1024, cap=30.0, sinks=True),
+    MixedVariant(128, "bf16", decode=True),
+    MixedVariant(128, "bf16", decode=True, cache="kvf8e4m3"),
+    MixedVariant(256, "bf16"),
+    MixedVariant(256, "bf16", decode=True),
 )
 """Plain ones, 8-bit caches, one with every feature, and the largest head dimension."""
 
@@ -67,9 +67,9 @@ class MixedKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per variant."""
-        return list(self._builds(arch))
+        return list(self._make_builds(arch))
 
-    def _builds(self, arch: str) -> Iterator[KernelBuild]:
+    def _make_builds(self, arch: str) -> Iterator[KernelBuild]:
         for variant in VARIANTS:
             problem = {
                 "head_dim": variant.head_dim,
@@ -77,8 +77,8 @@ class MixedKernel(TritonKernel):
                 "longest_query": 1 if variant.decode else 2048,
                 "cache_bits": 8 if variant.cache else 16,
             }
-            rule: Rule = self.space.choose(arch, problem).rule
-            yield build(
+            rule: ConfigRule = self.space.choose(arch, problem).rule
+            yield make_build(
                 self.name,
                 arch,
                 variant.name,
@@ -86,14 +86,14 @@ class MixedKernel(TritonKernel):
                 rule,
                 module="mixed.kernel",
                 function="mixed_kernel",
-                signature=_signature(ELEMENTS[variant.dtype], ELEMENTS[variant.cache or variant.dtype]),
-                constants=_constants(variant),
-                divisible_by_16=[name for name in _signature("", "") if name.endswith("_ptr")],
+                signature=_kernel_signature(ELEMENTS[variant.dtype], ELEMENTS[variant.cache or variant.dtype]),
+                constants=_kernel_constants(variant),
+                divisible_by_16=[name for name in _kernel_signature("", "") if name.endswith("_ptr")],
                 matrix=has_matrix_instructions(arch, 16),
             )
 
 
-def _signature(element: str, cached: str) -> dict[str, str]:
+def _kernel_signature(element: str, cached: str) -> dict[str, str]:
     """As `mixed_attention` launches it."""
     return {
         **dict.fromkeys(("q_ptr", "out_ptr"), element),
@@ -105,7 +105,7 @@ def _signature(element: str, cached: str) -> dict[str, str]:
     }
 
 
-def _constants(variant: Variant) -> dict[str, object]:
+def _kernel_constants(variant: MixedVariant) -> dict[str, object]:
     return {
         "GROUP": GROUP,
         "PAGE": PAGE,
@@ -114,7 +114,7 @@ def _constants(variant: Variant) -> dict[str, object]:
         "WITH_SINKS": variant.sinks,
         "QUANTISED": bool(variant.cache),
         "HEAD_DIM": variant.head_dim,
-        "BLOCK_D": padded(variant.head_dim),
+        "BLOCK_D": pad_size(variant.head_dim),
         "PRECISION": "ieee",
         "IN_FP32": False,
     }

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.primitives import LOG2_E, dot
 from pytest_attnperf.errors import UsageError
 
@@ -286,7 +286,7 @@ def mixed_attention(
         q, k_cache, v_cache, out, block_table, cu_seqlens_q, seq_lens, sinks, k_scale, v_scale,
         sequences, block_table.shape[1], k_cache.shape[2], 1.0 / math.sqrt(head_dim),
         GROUP=group, PAGE=k_cache.shape[1], WINDOW=window, CAP=float(cap),
-        WITH_SINKS=sinks is not None, QUANTISED=k_scale is not None, HEAD_DIM=head_dim, BLOCK_D=padded(head_dim),
+        WITH_SINKS=sinks is not None, QUANTISED=k_scale is not None, HEAD_DIM=head_dim, BLOCK_D=pad_size(head_dim),
         PRECISION="ieee", IN_FP32=q.dtype == torch.bfloat16 and not q.is_cuda, **config,
     )  # fmt: skip
     return out
@@ -298,16 +298,18 @@ def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
 
     q, k, v = tensors.values()
     if q.dim() != 3 or q.dtype not in (torch.float16, torch.bfloat16):
-        raise UsageError(f"q must be fp16 or bf16 (T, H, D), got {_described(q)}")
+        raise UsageError(f"q must be fp16 or bf16 (T, H, D), got {_describe_tensor(q)}")
     if k.dim() != 4 or k.shape[3] != q.shape[2] or q.shape[1] % k.shape[2]:
         raise UsageError(
             f"k_cache must be (pages, page_size, Hk, D) with the D of q and an Hk that divides its H, got "
-            f"{_described(k)} for q {_described(q)}"
+            f"{_describe_tensor(k)} for q {_describe_tensor(q)}"
         )
     if k.shape != v.shape or k.dtype != v.dtype:
-        raise UsageError(f"v_cache must be as k_cache, got {_described(v)} and {_described(k)}")
+        raise UsageError(f"v_cache must be as k_cache, got {_describe_tensor(v)} and {_describe_tensor(k)}")
     if k.dtype != q.dtype and k.element_size() != 1:
-        raise UsageError(f"k_cache must be of q's dtype or of 8 bits, got {_described(k)} for q {_described(q)}")
+        raise UsageError(
+            f"k_cache must be of q's dtype or of 8 bits, got {_describe_tensor(k)} for q {_describe_tensor(q)}"
+        )
     if k.shape[1] & (k.shape[1] - 1):
         raise UsageError(f"k_cache has pages of {k.shape[1]} keys; allowed are powers of two")
 
@@ -326,7 +328,7 @@ def _require_indices(tensors: dict[str, torch.Tensor]) -> None:
         wanted_dims = 2 if tensor is table else 1
         if tensor.dtype != torch.int32 or tuple(tensor.shape) != shape or tensor.dim() != wanted_dims:
             wanted = "(B, pages_per_sequence)" if tensor is table else f"{shape} for a block_table of {sequences} rows"
-            raise UsageError(f"{name} must be int32 {wanted}, got {_described(tensor)}")
+            raise UsageError(f"{name} must be int32 {wanted}, got {_describe_tensor(tensor)}")
 
 
 def _require_floats(tensors: dict[str, torch.Tensor | None], *, heads: int, quantised: bool) -> None:
@@ -335,10 +337,10 @@ def _require_floats(tensors: dict[str, torch.Tensor | None], *, heads: int, quan
 
     for name, tensor in tensors.items():
         if name != "sinks" and (tensor is not None) != quantised:
-            raise UsageError(f"{name} must be given with an 8-bit cache and only then, got {_described(tensor)}")
+            raise UsageError(f"{name} must be given with an 8-bit cache and only then, got {_describe_tensor(tensor)}")
         size = heads if name == "sinks" else 1
         if tensor is not None and (tensor.dtype != torch.float32 or tuple(tensor.shape) != (size,)):
-            raise UsageError(f"{name} must be fp32 ({size},), got {_described(tensor)}")
+            raise UsageError(f"{name} must be fp32 ({size},), got {_describe_tensor(tensor)}")
 
 
 def _require_together(tensors: dict[str, torch.Tensor]) -> None:
@@ -351,5 +353,5 @@ def _require_together(tensors: dict[str, torch.Tensor]) -> None:
             raise UsageError(f"{name} must be contiguous, got strides {tensor.stride()} for {tuple(tensor.shape)}")
 
 
-def _described(tensor: torch.Tensor | None) -> str:
+def _describe_tensor(tensor: torch.Tensor | None) -> str:
     return "none" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"

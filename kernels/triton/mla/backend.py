@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Choice, Space
+from kernels.configs import ConfigChoice, Space
 from kernels.configured import Configured
 from kernels.layouts import own_copies
 from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
@@ -51,35 +51,35 @@ class TritonMla(Configured, Backend[Mla]):
         from kernels.triton.mla.kernel import mla_prefill
 
         tensors = own_copies(inputs)
-        space = DECODE if workload.decodes else PREFILL
-        choice = self._chosen(space, workload, tensors)
-        launch = mla_decode if workload.decodes else mla_prefill
+        space = DECODE if workload.is_decode else PREFILL
+        choice = self._choose_config(space, workload, tensors)
+        launch = mla_decode if workload.is_decode else mla_prefill
 
-        def call(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        def launch_kernels(*given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
             return launch(*given, causal=workload.causal, with_lse=workload.lse, config=choice.config)
 
-        compile_ahead(call, tensors, space, choice)
+        compile_ahead(launch_kernels, tensors, space, choice)
         return Prepared(
-            call=call,
+            call=launch_kernels,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded({space.kernel: choice}),
+            outputs=_canonical_outputs,
+            config=self.config_entries({space.kernel: choice}),
             declares=Declares(
-                kernels=DECODE_KERNELS if workload.decodes else ("mla_kernel",),
+                kernels=DECODE_KERNELS if workload.is_decode else ("mla_kernel",),
                 never=("scaled_dot_product",),
                 matrix=workload.dtype in ("f16", "bf16"),
             ),
         )
 
-    def _chosen(self, space: Space, workload: Mla, tensors: Tensors) -> Choice:
+    def _choose_config(self, space: Space, workload: Mla, tensors: Tensors) -> ConfigChoice:
         problem = {"latent_dim": workload.latent_dim, "element_bits": tensors[0].element_size() * 8}
-        if workload.decodes:
+        if workload.is_decode:
             problem["rows"] = workload.seq_q * workload.heads
         return self.choose(space, arch_of(tensors[0].device), problem)
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, padded
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.configs import ConfigRule, pad_size
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -45,7 +45,7 @@ class MlaKernel(TritonKernel):
         """RDNA is left out, see `too_few_registers`."""
         return too_few_registers(arch)
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per element type, and one per further mask in bf16."""
         latent, bits = int(rule.when["latent_dim_max"]), int(rule.when["element_bits"])
         nope, rope = SHAPES[latent]
@@ -55,12 +55,12 @@ class MlaKernel(TritonKernel):
             for causal in self.masks if dtype == "bf16" else self.masks[:1]:
                 signature, constants = self.arguments(element, nope, rope, latent)
                 mask = "" if causal is None else "-causal" if causal else "-full"
-                yield build(
+                yield make_build(
                     self.name,
                     arch,
                     f"d{nope}-r{rope}-c{latent}{rows}-{dtype}{mask}",
                     self.space,
-                    Rule(rule.when, own, rule.source),
+                    ConfigRule(rule.when, own, rule.source),
                     module="mla.kernel" if self.space is PREFILL else "mla.decode",
                     function=self.function,
                     signature=signature,
@@ -70,41 +70,41 @@ class MlaKernel(TritonKernel):
                 )
 
 
-def _pointers(element: str, names: str, wide: str = "") -> Signature:
+def _pointer_types(element: str, names: str, wide: str = "") -> Signature:
     return {**dict.fromkeys(names.split(), element), **dict.fromkeys(wide.split(), "*fp32")}
 
 
-def _common(nope: int, latent: int) -> Constants:
+def _common_constants(nope: int, latent: int) -> Constants:
     return {"D": nope, "DV": nope, "C": latent, "PRECISION": "ieee", "IN_FP32": False}
 
 
-def _prefill(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+def _prefill_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
     """As `mla_prefill` launches it, with log-sum-exp and ragged lengths."""
     pointers = "q_nope_ptr q_pe_ptr kv_ptr k_pe_ptr wkv_b_ptr out_ptr scratch_ptr"
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv"), "i32"), "scale_log2": "fp32"}
-    constants = {"WITH_LSE": True, "EVEN_N": False, "R": rope, "BLOCK_R": padded(rope), "BLOCK_C": padded(latent)}
-    return {**_pointers(element, pointers, "lse_ptr"), **numbers}, _common(nope, latent) | constants
+    constants = {"WITH_LSE": True, "EVEN_N": False, "R": rope, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
+    return {**_pointer_types(element, pointers, "lse_ptr"), **numbers}, _common_constants(nope, latent) | constants
 
 
-def _absorb(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+def _absorb_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
     """As `mla_decode` launches it."""
-    signature = _pointers(element, "q_nope_ptr wkv_b_ptr q_latent_ptr")
-    return {**signature, "tokens": "i32", "heads": "i32"}, _common(nope, latent) | {"BLOCK_D": padded(nope)}
+    signature = _pointer_types(element, "q_nope_ptr wkv_b_ptr q_latent_ptr")
+    return {**signature, "tokens": "i32", "heads": "i32"}, _common_constants(nope, latent) | {"BLOCK_D": pad_size(nope)}
 
 
-def _split(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+def _split_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
     """As `mla_decode` launches it with several parts."""
-    pointers = _pointers(element, "q_latent_ptr q_pe_ptr kv_ptr k_pe_ptr", "part_ptr part_lse_ptr")
+    pointers = _pointer_types(element, "q_latent_ptr q_pe_ptr kv_ptr k_pe_ptr", "part_ptr part_lse_ptr")
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv", "keys_per_part"), "i32"), "scale_log2": "fp32"}
-    constants = {"R": rope, "C": latent, "BLOCK_R": padded(rope), "BLOCK_C": padded(latent)}
+    constants = {"R": rope, "C": latent, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
     return {**pointers, **numbers}, {**constants, "PRECISION": "ieee", "IN_FP32": False}
 
 
-def _combine(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
+def _combine_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
     """As `mla_decode` launches it with several parts, with log-sum-exp."""
-    pointers = _pointers(element, "wkv_b_ptr out_ptr", "part_ptr part_lse_ptr lse_ptr")
+    pointers = _pointer_types(element, "wkv_b_ptr out_ptr", "part_ptr part_lse_ptr lse_ptr")
     numbers = dict.fromkeys(("tokens", "heads", "seq_q", "parts"), "i32")
-    return {**pointers, **numbers}, _common(nope, latent) | {"WITH_LSE": True}
+    return {**pointers, **numbers}, _common_constants(nope, latent) | {"WITH_LSE": True}
 
 
 KERNELS = (
@@ -113,15 +113,28 @@ KERNELS = (
         ("triton.mla",),
         PREFILL,
         "mla_kernel",
-        _prefill,
+        _prefill_arguments,
         ("BLOCK_M", "BLOCK_N", "BLOCK_D", "RELOAD"),
         (True, False),
     ),
-    MlaKernel("triton.mla_absorb", ("triton.mla",), DECODE, "mla_absorb_kernel", _absorb, ("BLOCK_T", "BLOCK_K")),
     MlaKernel(
-        "triton.mla_split", ("triton.mla",), DECODE, "mla_split_kernel", _split, ("BLOCK_M", "BLOCK_N"), (False, True)
+        "triton.mla_absorb", ("triton.mla",), DECODE, "mla_absorb_kernel", _absorb_arguments, ("BLOCK_T", "BLOCK_K")
     ),
     MlaKernel(
-        "triton.mla_combine", ("triton.mla",), DECODE, "mla_combine_kernel", _combine, ("BLOCK_T", "BLOCK_K", "BLOCK_V")
+        "triton.mla_split",
+        ("triton.mla",),
+        DECODE,
+        "mla_split_kernel",
+        _split_arguments,
+        ("BLOCK_M", "BLOCK_N"),
+        (False, True),
+    ),
+    MlaKernel(
+        "triton.mla_combine",
+        ("triton.mla",),
+        DECODE,
+        "mla_combine_kernel",
+        _combine_arguments,
+        ("BLOCK_T", "BLOCK_K", "BLOCK_V"),
     ),
 )

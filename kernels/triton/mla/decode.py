@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.mla.kernel import attend, check_tensors
 from kernels.triton.primitives import LN_2, dot
 
@@ -199,7 +199,7 @@ def mla_decode(
     q_latent = q_nope.new_empty((batch, seq_q, heads, latent))
     mla_absorb_kernel[(heads, triton.cdiv(tokens, block_t), triton.cdiv(latent, block_k))](
         q_nope, wkv_b, q_latent, tokens, heads,
-        D=nope, DV=value, C=latent, BLOCK_T=block_t, BLOCK_K=block_k, BLOCK_D=padded(nope), **how,
+        D=nope, DV=value, C=latent, BLOCK_T=block_t, BLOCK_K=block_k, BLOCK_D=pad_size(nope), **how,
     )  # fmt: skip
     part_dtype = torch.float32 if parts > 1 else q_nope.dtype
     part = torch.empty((batch, seq_q, heads, parts, latent), dtype=part_dtype, device=q_nope.device)
@@ -208,7 +208,7 @@ def mla_decode(
         q_latent, q_pe, kv_latent, k_pe, part, part_lse, heads, seq_q, seq_kv, keys_per_part,
         math.log2(math.e) / math.sqrt(nope + rope),
         CAUSAL=causal and seq_q > 1, R=rope, C=latent, BLOCK_M=config["BLOCK_M"], BLOCK_N=config["BLOCK_N"],
-        BLOCK_R=padded(rope), BLOCK_C=padded(latent), **how,
+        BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), **how,
     )  # fmt: skip
     out = q_nope.new_empty((batch, seq_q, heads, value))
     lse = torch.empty((batch, heads, seq_q), dtype=torch.float32, device=out.device) if with_lse else None

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.primitives import LN_2, dot
 from pytest_attnperf.errors import UsageError
 
@@ -269,7 +269,7 @@ def mla_prefill(
         q_nope, q_pe, kv_latent, k_pe, wkv_b, out, lse, scratch, heads, seq_q, seq_kv,
         math.log2(math.e) / math.sqrt(nope + rope),
         CAUSAL=causal, WITH_LSE=with_lse, EVEN_N=seq_kv % config["BLOCK_N"] == 0,
-        D=nope, DV=value, R=rope, C=latent, BLOCK_R=padded(rope), BLOCK_C=padded(latent), PRECISION="ieee",
+        D=nope, DV=value, R=rope, C=latent, BLOCK_R=pad_size(rope), BLOCK_C=pad_size(latent), PRECISION="ieee",
         IN_FP32=q_nope.dtype == torch.bfloat16 and not q_nope.is_cuda, **config,
     )  # fmt: skip
     return out, lse

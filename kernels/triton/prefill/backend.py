@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import Choice
+from kernels.configs import ConfigChoice
 from kernels.configured import Configured
 from kernels.layouts import own_copies
-from kernels.limits import FLOATS, Limits, refusals
+from kernels.limits import FLOATS, AttentionLimits, refusal_reasons
 from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name, multiplies_8_bits, transposed_values
 from kernels.triton.prefill.space import FLOAT_8, FNUZ, OCP, PERSISTENT, SPACE, problem_of
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
@@ -49,7 +49,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
                 "14 bits (arXiv:2412.19437, section 3.3.2)"
             )
         eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
-        return found + refusals(workload, Limits(self.name, dtypes=FLOATS | {"i8"} | eight))
+        return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS | {"i8"} | eight))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
@@ -57,21 +57,21 @@ class TritonFlash(Configured, Backend["Prefill"]):
         (space,) = self.spaces
         transposes = multiplies_8_bits(dtype_name(inputs[2]), workload.int8)
 
-        def convert(new: Tensors) -> Tensors:
+        def convert_inputs(new: Tensors) -> Tensors:
             q, k, v, *rest = new
             return (q, k, transposed_values(v) if transposes else v, *rest)
 
-        tensors = own_copies(convert(inputs))
+        tensors = own_copies(convert_inputs(inputs))
         choice = self.choose(space, arch_of(tensors[0].device), problem_of(workload))
-        call = launcher(self.function(tensors[0].device), workload, choice)
+        call = make_launcher(self.choose_function(tensors[0].device), workload, choice)
         compile_ahead(call, tensors, space, choice)
         layout = {"v_layout": "(B, Hk, Dv, Skv)"} if transposes else {}
         return Prepared(
             call=call,
             tensors=tensors,
-            convert=convert,
-            outputs=_canonical,
-            config={**self.recorded({space.kernel: choice}), **layout},
+            convert=convert_inputs,
+            outputs=_canonical_outputs,
+            config={**self.config_entries({space.kernel: choice}), **layout},
             declares=Declares(
                 kernels=(f"{space.kernel}_kernel",),
                 never=("scaled_dot_product",),
@@ -79,7 +79,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
             ),
         )
 
-    def function(self, device: torch.device) -> Callable[..., Any]:
+    def choose_function(self, device: torch.device) -> Callable[..., Any]:
         """The launcher for a device."""
         from kernels.triton.prefill.forward import prefill_forward
 
@@ -92,7 +92,7 @@ class TritonFlashPersistent(TritonFlash):
 
     spaces = (PERSISTENT,)
 
-    def function(self, device: torch.device) -> Callable[..., Any]:
+    def choose_function(self, device: torch.device) -> Callable[..., Any]:
         """The launcher for a device, with its number of multiprocessors; three where it is interpreted."""
         import functools
 
@@ -104,11 +104,11 @@ class TritonFlashPersistent(TritonFlash):
         return functools.partial(prefill_persistent, multiprocessors=count)
 
 
-def launcher(function: Callable[..., Any], workload: Prefill, choice: Choice) -> Callable[..., Any]:
+def make_launcher(function: Callable[..., Any], workload: Prefill, choice: ConfigChoice) -> Callable[..., Any]:
     """What is timed: the launch with the tensors of `Prefill` in their order."""
-    scales, config = len(workload.scaled), choice.config
+    scales, config = len(workload.scaled_names), choice.config
 
-    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
+    def launch_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:
         added = rest[scales] if workload.alibi or workload.bias else None
         return function(
             q,
@@ -124,10 +124,10 @@ def launcher(function: Callable[..., Any], workload: Prefill, choice: Choice) ->
             bias=added if workload.bias else None,
         )
 
-    return call
+    return launch_kernel
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Problem, Space
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.prefill.space import FLOAT_8, PERSISTENT, SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -29,7 +29,7 @@ MANY_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Variant:
+class PrefillVariant:
     """One way to launch.
 
     config      id of the configuration
@@ -64,7 +64,7 @@ class Variant:
             "rows": MANY_ROWS,
         }
 
-    def signature(self) -> dict[str, str]:
+    def kernel_signature(self) -> dict[str, str]:
         """Types of the arguments that are not None and no constants, as the launcher gives them."""
         found = {"q_ptr": self.q, "k_ptr": self.kv, "v_ptr": self.kv}
         found |= {"out_ptr": self.q if self.bits > 8 else "*bf16", "lse_ptr": "*fp32"}
@@ -79,9 +79,9 @@ class Variant:
             found["window"] = "i32"
         return found | {"scale_log2": "fp32"}
 
-    def constants(self) -> dict[str, object]:
+    def kernel_constants(self) -> dict[str, object]:
         """The others, as `prefill_launch.constants` has them."""
-        given = self.signature()
+        given = self.kernel_signature()
         absent = (*SCALES, "slopes_ptr", "bias_ptr", "window")
         return {
             **{name: None for name in absent if name not in given},
@@ -99,13 +99,13 @@ class Variant:
 
 
 FEATURES = (
-    Variant("d128-bf16-causal-window", feature="window"),
-    Variant("d128-bf16-causal-alibi", feature="alibi"),
-    Variant("d128-bf16-full-bias", feature="bias", causal=False),
-    Variant("d192-dv128-bf16-causal-ragged", head_dims=(192, 128)),
-    Variant("d128-i8-causal-pv8", q="*i8", kv="*i8", feature="pv8"),
-    Variant("d128-i8-causal-pv16", q="*i8", kv="*i8", feature="pv16"),
-    Variant("d128-i8-causal-kv8", kv="*i8", feature="kv8"),
+    PrefillVariant("d128-bf16-causal-window", feature="window"),
+    PrefillVariant("d128-bf16-causal-alibi", feature="alibi"),
+    PrefillVariant("d128-bf16-full-bias", feature="bias", causal=False),
+    PrefillVariant("d192-dv128-bf16-causal-ragged", head_dims=(192, 128)),
+    PrefillVariant("d128-i8-causal-pv8", q="*i8", kv="*i8", feature="pv8"),
+    PrefillVariant("d128-i8-causal-pv16", q="*i8", kv="*i8", feature="pv16"),
+    PrefillVariant("d128-i8-causal-kv8", kv="*i8", feature="kv8"),
 )
 """What users run of each feature, beside fp8."""
 
@@ -126,12 +126,15 @@ class PrefillForwardKernel(TritonKernel):
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per head dimension that a rule of `arch` (or of 'default') ends at, element type, mask and kind of
         lengths; then one per feature."""
-        return [built(self.name, arch, self.space, each) for each in (*self._plain(arch), *features(arch))]
+        return [
+            build_variant(self.name, arch, self.space, each)
+            for each in (*self._plain_variants(arch), *feature_variants(arch))
+        ]
 
-    def _plain(self, arch: str) -> Iterator[Variant]:
+    def _plain_variants(self, arch: str) -> Iterator[PrefillVariant]:
         sizes = {
             (int(rule.when["head_dim_max"]), int(rule.when["element_bits"])): None
-            for rule in self.space.rules(arch)
+            for rule in self.space.load_rules(arch)
             if rule.when["element_bits"] != 8 and rule.when.get("plain", True)
         }
         for head_dim, bits in sizes:
@@ -139,7 +142,7 @@ class PrefillForwardKernel(TritonKernel):
                 for causal, even in ((True, False), (False, False), (True, True)):
                     mask, lengths = "causal" if causal else "full", "even" if even else "ragged"
                     config = f"d{head_dim}-{dtype}-{mask}-{lengths}"
-                    yield Variant(config, element, element, (head_dim, head_dim), causal=causal, even=even)
+                    yield PrefillVariant(config, element, element, (head_dim, head_dim), causal=causal, even=even)
 
 
 @dataclass(frozen=True)
@@ -152,26 +155,26 @@ class PrefillPersistentKernel(TritonKernel):
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
         """One build per kind of lengths."""
-        variants = (Variant("d128-bf16-causal-ragged"), Variant("d128-bf16-causal-even", even=True))
+        variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
-        return [built(self.name, arch, self.space, each, further) for each in variants]
+        return [build_variant(self.name, arch, self.space, each, further) for each in variants]
 
 
-def features(arch: str) -> Iterator[Variant]:
+def feature_variants(arch: str) -> Iterator[PrefillVariant]:
     """The features that an architecture has."""
     yield from FEATURES
     for dtype, element in TYPES_8.items():
         if dtype in FLOAT_8.get(arch, ()):
-            yield Variant(f"d128-{dtype}-causal-ragged", element, element)
+            yield PrefillVariant(f"d128-{dtype}-causal-ragged", element, element)
 
 
-def built(
-    kernel: str, arch: str, space: Space, variant: Variant, further: Mapping[str, str] | None = None
+def build_variant(
+    kernel: str, arch: str, space: Space, variant: PrefillVariant, further: Mapping[str, str] | None = None
 ) -> KernelBuild:
     """The build of a variant under the rule that takes it; `further` arguments of the kernel and their types."""
-    signature = {**variant.signature(), **(further or {})}
+    signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
-    return build(
+    return make_build(
         kernel,
         arch,
         variant.config,
@@ -180,7 +183,7 @@ def built(
         module=f"prefill.{space.kernel.removeprefix('prefill_')}",
         function=f"{space.kernel}_kernel",
         signature=signature,
-        constants=variant.constants(),
+        constants=variant.kernel_constants(),
         divisible_by_16=(*aligned, *(LENGTHS if variant.even else ())),
         matrix=has_matrix_instructions(arch, variant.bits),
     )

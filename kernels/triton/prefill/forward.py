@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.triton.prefill.launch import PADDED_KEYS, check_dense, constants, output_dtype
+from kernels.triton.prefill.launch import PADDED_KEYS, check_dense, kernel_constants, output_dtype
 from kernels.triton.prefill.tiles import INT8_STEPS, attend
 from kernels.triton.primitives import LN_2, LOG2_E
 
@@ -215,6 +215,6 @@ def prefill_forward(
         q, k, v, out, lse, q_scale, k_scale, v_scale, alibi_slopes, bias,
         shape.heads, shape.kv_heads, shape.seq_q, shape.seq_kv, window or None,
         math.log2(math.e) / math.sqrt(shape.head_dim),
-        WITH_LSE=with_lse, **constants(shape, q, v, causal, window, int8, bias, config), **config,
+        WITH_LSE=with_lse, **kernel_constants(shape, q, v, causal, window, int8, bias, config), **config,
     )  # fmt: skip
     return out, lse

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PADDED_KEYS = 16
 
 
 @dataclass(frozen=True)
-class Shape:
+class PrefillSizes:
     """Sizes of one dense launch."""
 
     batch: int
@@ -41,17 +41,17 @@ class Shape:
     head_dim_v: int
 
 
-def parts(head_dim: int, least: int = 16) -> tuple[int, int]:
+def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
     """(lead, tail), powers of two of at least `least` that cover a head dimension; tail is 0 where one part does.
 
     Two parts where they save at least a quarter of the padding to one: 192 is 128 + 64 instead of 256, 160 is 128 + 32.
     Below 64 the tail would be too narrow to be worth a product of its own.
     """
-    whole = max(least, padded(head_dim))
+    whole = max(least, pad_size(head_dim))
     lead = whole // 2
     if lead < 64 or head_dim <= lead:
         return whole, 0
-    tail = max(least, padded(head_dim - lead))
+    tail = max(least, pad_size(head_dim - lead))
     return (lead, tail) if 4 * (lead + tail) <= 3 * whole else (whole, 0)
 
 
@@ -91,8 +91,8 @@ def head_dims(head_dim: int, head_dim_v: int, element_bytes: int = 2, int8: str 
     int8 that is widened before a product gets 64: with 16 columns Triton 3.6 on sm_90 multiplied unwritten memory.
     """
     narrow = 32 if element_bytes == 1 else 16
-    lead, tail = parts(head_dim, 64 if int8 == "kv8" else narrow)
-    lead_v, tail_v = parts(head_dim_v, 64 if int8 in ("kv8", "pv16") else 16)
+    lead, tail = split_head_dim(head_dim, 64 if int8 == "kv8" else narrow)
+    lead_v, tail_v = split_head_dim(head_dim_v, 64 if int8 in ("kv8", "pv16") else 16)
     return {
         "HEAD_DIM": head_dim,
         "HEAD_DIM_V": head_dim_v,
@@ -103,8 +103,8 @@ def head_dims(head_dim: int, head_dim_v: int, element_bytes: int = 2, int8: str 
     }
 
 
-def constants(
-    shape: Shape,
+def kernel_constants(
+    shape: PrefillSizes,
     q: torch.Tensor,
     v: torch.Tensor,
     causal: bool,
@@ -145,7 +145,7 @@ def check_dense(
     descales: Sequence[torch.Tensor],
     alibi_slopes: torch.Tensor | None,
     bias: torch.Tensor | None,
-) -> Shape:
+) -> PrefillSizes:
     """The sizes of a dense launch. Raises UsageError naming the argument, its value and what is allowed."""
     check_dtypes(q, k, v, int8)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -168,7 +168,7 @@ def check_dense(
         _check_shape("bias", bias, (heads, seq_q, seq_kv))
         if not bias.is_contiguous() or dtype_name(bias) not in FLOATS:
             raise UsageError(f"bias must be contiguous, one of {', '.join(FLOATS)}, got {dtype_name(bias)}")
-    return Shape(batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v)
+    return PrefillSizes(batch, heads, kv_heads, seq_q, seq_kv, head_dim, head_dim_v)
 
 
 def check_varlen(

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from kernels.triton.prefill.forward import attend_block, head_and_rank
-from kernels.triton.prefill.launch import check_dense, constants, output_dtype
+from kernels.triton.prefill.launch import check_dense, kernel_constants, output_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -95,6 +95,6 @@ def prefill_persistent(
         q, k, v, out, lse, q_scale, k_scale, v_scale, alibi_slopes, bias,
         shape.batch * shape.heads, shape.heads, shape.kv_heads, shape.seq_q, shape.seq_kv, window or None,
         math.log2(math.e) / math.sqrt(shape.head_dim), multiprocessors,
-        WITH_LSE=with_lse, **constants(shape, q, v, causal, window, int8, bias, config), **config,
+        WITH_LSE=with_lse, **kernel_constants(shape, q, v, causal, window, int8, bias, config), **config,
     )  # fmt: skip
     return out, lse

@@ -43,23 +43,23 @@ class TritonRope(Configured, Backend[Rope]):
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
         config = choice.config
 
-        def call(
+        def launch_kernel(
             q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor]:
             return rope(q, k, cos, sin, interleaved=workload.interleaved, config=config)
 
-        compile_ahead(call, tensors, SPACE, choice)
+        compile_ahead(launch_kernel, tensors, SPACE, choice)
         return Prepared(
-            call=call,
+            call=launch_kernel,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded({SPACE.kernel: choice}),
+            outputs=_canonical_outputs,
+            config=self.config_entries({SPACE.kernel: choice}),
             declares=Declares(kernels=("rope_kernel",)),
         )
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
     return {"q": result[0], "k": result[1]}
 
 

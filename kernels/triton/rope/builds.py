@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space
-from kernels.triton.builds import ELEMENTS, TritonKernel, build
+from kernels.configs import ConfigRule, Space
+from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from kernels.triton.rope.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -26,7 +26,7 @@ class RopeKernel(TritonKernel):
     name: str = "triton.rope"
     backends: tuple[str, ...] = ("triton.rope",)
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per dtype and kind of pairs."""
         head_dim = int(rule.when["head_dim_max"])
         for dtype in ("bf16", "f32"):
@@ -35,7 +35,7 @@ class RopeKernel(TritonKernel):
                 asked = {"element_bits": bits, "interleaved": interleaved}
                 if any(rule.when.get(name, value) != value for name, value in asked.items()):
                     continue
-                yield build(
+                yield make_build(
                     self.name,
                     arch,
                     f"d{head_dim}-{dtype}-{'interleaved' if interleaved else 'halves'}",

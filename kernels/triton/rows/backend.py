@@ -46,7 +46,7 @@ class RowsBackend(Configured, Backend[P]):
 
     @property
     @abc.abstractmethod
-    def replaces(self) -> str:
+    def replaced_operators(self) -> str:
         """Names of torch's own operators for it, which must not run."""
 
     @property
@@ -55,7 +55,7 @@ class RowsBackend(Configured, Backend[P]):
         return (self.space,)
 
     @abc.abstractmethod
-    def launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
+    def bind_launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
         """The call on the workload's inputs: gives 'out', or ('out', 'residual_out' or None)."""
 
     def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
@@ -66,15 +66,15 @@ class RowsBackend(Configured, Backend[P]):
         """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
-        call = self.launch(workload, choice.config)
+        call = self.bind_launch(workload, choice.config)
         compile_ahead(call, tensors, self.space, choice)
         return Prepared(
             call=call,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded({self.space.kernel: choice}),
-            declares=Declares(kernels=(f"{self.space.kernel}_kernel",), never=(self.replaces,)),
+            outputs=_canonical_outputs,
+            config=self.config_entries({self.space.kernel: choice}),
+            declares=Declares(kernels=(f"{self.space.kernel}_kernel",), never=(self.replaced_operators,)),
         )
 
 
@@ -88,18 +88,18 @@ class TritonSoftmax(RowsBackend[Softmax]):
         return SOFTMAX
 
     @property
-    def replaces(self) -> str:
+    def replaced_operators(self) -> str:
         """torch's softmax."""
         return "aten::_?softmax"
 
-    def launch(self, workload: Softmax, config: dict[str, int | bool]) -> Callable[..., Any]:
+    def bind_launch(self, workload: Softmax, config: dict[str, int | bool]) -> Callable[..., Any]:
         """(x,) -> out."""
         from kernels.triton.rows.softmax import softmax
 
-        def call(x: torch.Tensor) -> torch.Tensor:
+        def launch_kernel(x: torch.Tensor) -> torch.Tensor:
             return softmax(x, config=config)
 
-        return call
+        return launch_kernel
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,19 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
         return RMSNORM
 
     @property
-    def replaces(self) -> str:
+    def replaced_operators(self) -> str:
         """torch's RMSNorm."""
         return "aten::(_fused_)?rms_norm"
 
-    def launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
+    def bind_launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
         """(x, weight) or (x, residual, weight) -> (out, residual_out)."""
         from kernels.triton.rows.rmsnorm import rmsnorm as launched
 
-        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+        def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight = others
             return launched(x, weight, *residual, eps=rmsnorm.EPS, config=config)
 
-        return call
+        return launch_kernel
 
 
 @dataclass(frozen=True)
@@ -137,22 +137,22 @@ class TritonLayerNorm(RowsBackend[LayerNorm]):
         return LAYERNORM
 
     @property
-    def replaces(self) -> str:
+    def replaced_operators(self) -> str:
         """torch's LayerNorm."""
         return "aten::(native_)?layer_norm"
 
-    def launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
+    def bind_launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
         """(x, weight, bias) or (x, residual, weight, bias) -> (out, residual_out)."""
         from kernels.triton.rows.layernorm import layernorm as launched
 
-        def call(x: torch.Tensor, *others: torch.Tensor) -> Summed:
+        def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
             *residual, weight, bias = others
             return launched(x, weight, bias, *residual, eps=layernorm.EPS, config=config)
 
-        return call
+        return launch_kernel
 
 
-def _canonical(result: torch.Tensor | Summed) -> Outputs:
+def _canonical_outputs(result: torch.Tensor | Summed) -> Outputs:
     out, summed = result if isinstance(result, tuple) else (result, None)
     return {"out": out} if summed is None else {"out": out, "residual_out": summed}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Rule
-from kernels.triton.builds import ELEMENTS, TritonKernel, build
+from kernels.configs import ConfigRule
+from kernels.triton.builds import ELEMENTS, TritonKernel, make_build
 from kernels.triton.rows.space import LAYERNORM, RMSNORM, SOFTMAX
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -27,7 +27,7 @@ class RowsKernel(TritonKernel):
     norm: bool
     dtypes: tuple[str, ...]
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per dtype."""
         longest = rule.when.get("columns_max")
         columns = "long" if longest is None else f"c{longest}"
@@ -37,14 +37,14 @@ class RowsKernel(TritonKernel):
             if rule.when.get("element_bits", bits) != bits:
                 continue
             config = f"{columns}-{dtype}" + ("-residual" if self.norm else "")
-            yield self.under(arch, config, dtype, rule, one_pass=one_pass, residual=self.norm)
+            yield self.build_under(arch, config, dtype, rule, one_pass=one_pass, residual=self.norm)
 
-    def under(
+    def build_under(
         self,
         arch: str,
         config: str,
         dtype: str,
-        rule: Rule,
+        rule: ConfigRule,
         *,
         one_pass: bool,
         residual: bool,
@@ -57,7 +57,7 @@ class RowsKernel(TritonKernel):
         """
         absent = () if residual or not self.norm else ("residual_ptr", "sum_ptr")
         pointers = tuple(name for name in self.pointers if name not in absent)
-        return build(
+        return make_build(
             self.name,
             arch,
             config,

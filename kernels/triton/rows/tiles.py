@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import triton
 import triton.language as tl
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def tile_of(columns: int, config: Mapping[str, Any]) -> dict[str, Any]:
     """The constants and options of a launch for rows of `columns`: BLOCK_R, BLOCK_C and ONE_PASS among them."""
-    block_c = min(config["BLOCK_C"], padded(columns))
+    block_c = min(config["BLOCK_C"], pad_size(columns))
     block_r = config["BLOCK_R"] * (config["BLOCK_C"] // block_c)
     return {**config, "BLOCK_R": block_r, "BLOCK_C": block_c, "ONE_PASS": columns <= block_c}
 

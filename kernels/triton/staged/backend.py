@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.configs import Choice, Problem, Space
+from kernels.configs import ConfigChoice, Problem, Space
 from kernels.configured import Configured
 from kernels.limits import FLOATS
 from kernels.staged_backend import StagedBackend, StagedWorkload, StageKernel, StageProblem
@@ -51,11 +51,11 @@ class TritonStaged(Configured, StagedBackend):
     spaces = SPACES
     dtypes = FLOATS
 
-    def missing(self, device: DeviceInfo) -> list[str]:
+    def missing_reasons(self, device: DeviceInfo) -> list[str]:
         """Triton and, without a GPU, its interpreter."""
         return missing_triton(device)
 
-    def needs(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
+    def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
         """Head dimensions and keys that the kernels take."""
         found = []
         if problem.head_dim > HEAD_DIM_MAX:
@@ -71,8 +71,8 @@ class TritonStaged(Configured, StagedBackend):
         space = SPACE_OF[stage]
         choice = self.choose(space, arch_of(device), chosen_by(stage, problem))
         return StageKernel(
-            run=_explained(_LAUNCHERS[stage](problem, choice), space, choice),
-            config=self.recorded({space.kernel: choice}),
+            run=_name_config_errors(_LAUNCHERS[stage](problem, choice), space, choice),
+            config=self.config_entries({space.kernel: choice}),
             declares=Declares(
                 kernels=(f"{space.kernel}_kernel",),
                 never=("scaled_dot_product",),
@@ -98,69 +98,69 @@ def chosen_by(stage: str, problem: StageProblem) -> Problem:
     return {name: known[name] for name in SPACE_OF[stage].properties}
 
 
-def _explained(launch: Run, space: Space, choice: Choice) -> Run:
+def _name_config_errors(launch: Run, space: Space, choice: ConfigChoice) -> Run:
     """The launch, which is timed; one that asks for more than the device has raises KernelConfigError, naming the
     file."""
     from triton.runtime.errors import OutOfResources
 
-    def run(*tensors: torch.Tensor) -> Tensors:
+    def run_stage(*tensors: torch.Tensor) -> Tensors:
         try:
             return launch(*tensors)
         except OutOfResources:
             compile_ahead(launch, tensors, space, choice)
             raise
 
-    return run
+    return run_stage
 
 
-def _qk_scores(problem: StageProblem, choice: Choice) -> Run:
+def _qk_scores(problem: StageProblem, choice: ConfigChoice) -> Run:
     from kernels.triton.staged.qk_scores import qk_scores
 
     config = choice.config
 
-    def run(q: torch.Tensor, k: torch.Tensor) -> Tensors:
+    def run_stage(q: torch.Tensor, k: torch.Tensor) -> Tensors:
         return (qk_scores(q, k, config=config),)
 
-    return run
+    return run_stage
 
 
-def _causal_mask(problem: StageProblem, choice: Choice) -> Run:
+def _causal_mask(problem: StageProblem, choice: ConfigChoice) -> Run:
     from kernels.triton.staged.causal_mask import causal_mask
 
     config = choice.config
 
-    def run(scores: torch.Tensor) -> Tensors:
+    def run_stage(scores: torch.Tensor) -> Tensors:
         return (causal_mask(scores, config=config),)
 
-    return run
+    return run_stage
 
 
-def _row_softmax(problem: StageProblem, choice: Choice) -> Run:
+def _row_softmax(problem: StageProblem, choice: ConfigChoice) -> Run:
     import torch
 
     from kernels.triton.staged.row_softmax import row_softmax
 
     config, dtype = choice.config, getattr(torch, TORCH_DTYPES[problem.dtype])
 
-    def run(scores: torch.Tensor) -> Tensors:
+    def run_stage(scores: torch.Tensor) -> Tensors:
         weights, lse = row_softmax(scores, dtype=dtype, causal=problem.causal, with_lse=problem.lse, config=config)
         return (weights,) if lse is None else (weights, lse)
 
-    return run
+    return run_stage
 
 
-def _weighted_values(problem: StageProblem, choice: Choice) -> Run:
+def _weighted_values(problem: StageProblem, choice: ConfigChoice) -> Run:
     from kernels.triton.staged.weighted_values import weighted_values
 
     config = choice.config
 
-    def run(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
+    def run_stage(weights: torch.Tensor, v: torch.Tensor) -> Tensors:
         return (weighted_values(weights, v, causal=problem.causal, config=config),)
 
-    return run
+    return run_stage
 
 
-_LAUNCHERS: dict[str, Callable[[StageProblem, Choice], Run]] = {
+_LAUNCHERS: dict[str, Callable[[StageProblem, ConfigChoice], Run]] = {
     "qk_scores": _qk_scores,
     "causal_mask": _causal_mask,
     "row_softmax": _row_softmax,

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.configs import ConfigRule, Space
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.staged.space import CAUSAL_MASK, QK_SCORES, ROW_SOFTMAX, WEIGHTED_VALUES
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -35,14 +35,14 @@ class TritonStagedKernel(TritonKernel):
     constants: Mapping[str, object]
     product: bool = False
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One."""
         bits = int(rule.when.get("element_bits", 16))
         once = {"ONE_PASS": "columns_max" in rule.when} if self.space is ROW_SOFTMAX else {}
-        yield build(
+        yield make_build(
             self.name,
             arch,
-            _config(self.space, ELEMENTS[bits][0], rule),
+            _config_name(self.space, ELEMENTS[bits][0], rule),
             self.space,
             rule,
             module=f"staged.{self.space.kernel.removeprefix('staged_')}",
@@ -58,7 +58,7 @@ class TritonStagedKernel(TritonKernel):
         )
 
 
-def _config(space: Space, dtype: str, rule: Rule) -> str:
+def _config_name(space: Space, dtype: str, rule: ConfigRule) -> str:
     """'d128-bf16', 'd128-bf16-pairs4194304' for problems of at least so many; of rows 'c8192' or 'long'; else 'any'."""
     if space is CAUSAL_MASK:
         return "any"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernels.configs import padded
+from kernels.configs import pad_size
 from kernels.triton.launch_checks import FLOATS
 from kernels.triton.prefill.launch import HEAD_DIM_MAX, dtype_name
 from pytest_attnperf.errors import UsageError
@@ -20,7 +20,7 @@ KEYS_MAX = (1 << 31) // 256
 
 def head_step(head_dim: int, block: int) -> int:
     """How many dimensions a tile has whose configuration says `block`: no more than the padded head dimension."""
-    return min(block, padded(head_dim))
+    return min(block, pad_size(head_dim))
 
 
 def require_matrix(launcher: str, name: str, matrix: torch.Tensor, dtypes: Sequence[str]) -> tuple[int, int, int, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernels.configured import Configured
-from kernels.limits import HALVES, Limits, refusals
+from kernels.limits import HALVES, AttentionLimits, refusal_reasons
 from kernels.triton.trans_v.space import SPACE
 from kernels.triton.triton_backend import INTERPRETER_FLOPS_MAX, arch_of, compile_ahead, missing_triton
 from pytest_attnperf.backends import Backend, Declares, Prepared
@@ -38,10 +38,10 @@ class TritonTransV(Configured, Backend["Prefill"]):
         found = missing_triton(device)
         if workload.head_dim not in HEAD_DIMS:
             found.append(f"head_dim {workload.head_dim} is none of {', '.join(map(str, HEAD_DIMS))}")
-        limits = Limits(
+        limits = AttentionLimits(
             self.name, HALVES, window=False, rows_without_keys=False, head_dim_v=False, alibi=False, bias=False
         )
-        return found + refusals(workload, limits)
+        return found + refusal_reasons(workload, limits)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
         """Transpose v, untimed; pick the configuration for this architecture from the data files, or the pinned one,
@@ -52,16 +52,18 @@ class TritonTransV(Configured, Backend["Prefill"]):
         problem = {"head_dim": workload.head_dim, "causal": workload.causal}
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
 
-        def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        def launch_kernel(
+            q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
             return trans_v(q, k, v, causal=workload.causal, with_lse=workload.lse, config=choice.config)
 
-        compile_ahead(call, tensors, SPACE, choice)
+        compile_ahead(launch_kernel, tensors, SPACE, choice)
         return Prepared(
-            call=call,
+            call=launch_kernel,
             tensors=tensors,
             convert=_transposed_v,
-            outputs=_canonical,
-            config=self.recorded({SPACE.kernel: choice}),
+            outputs=_canonical_outputs,
+            config=self.config_entries({SPACE.kernel: choice}),
             declares=Declares(kernels=("trans_v_kernel",), never=("scaled_dot_product",), matrix=True),
             arguments=_transposed_v_alone,
         )
@@ -81,7 +83,7 @@ def _transposed_v_alone(inputs: Tensors) -> Tensors:
     return q, k, v.permute(0, 2, 3, 1).contiguous()
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.configs import Rule, Space
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.configs import ConfigRule, Space
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.trans_v.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
@@ -29,13 +29,13 @@ class TransVKernel(TritonKernel):
     name: str = "triton.trans_v"
     backends: tuple[str, ...] = ("triton.flash_trans_v",)
 
-    def builds_under(self, arch: str, rule: Rule) -> Iterator[KernelBuild]:
+    def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
         """One per variant that the rule takes."""
         head_dim = int(rule.when["head_dim"])
         for dtype, causal, with_lse in VARIANTS:
             if rule.when.get("causal", causal) != causal:
                 continue
-            yield build(
+            yield make_build(
                 self.name,
                 arch,
                 f"d{head_dim}-{dtype}-{'causal' if causal else 'full'}{'-lse' if with_lse else ''}",

@@ -151,7 +151,7 @@ def trans_v(
     """
     import torch
 
-    _check(q, k, v, causal=causal)
+    _check_inputs(q, k, v, causal=causal)
     batch, seq_q, heads, head_dim = q.shape
     seq_kv, kv_heads = k.shape[1], k.shape[2]
     out = torch.empty_like(q)
@@ -165,24 +165,24 @@ def trans_v(
     return out, lse
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+def _check_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
     """Raises UsageError naming the argument, what it is and what it must be."""
     for name, tensor in (("q", q), ("k", k)):
-        _require(tensor.dim() == 4, name, f"{tensor.dim()} dimensions", "4")
+        _require_argument(tensor.dim() == 4, name, f"{tensor.dim()} dimensions", "4")
     (batch, seq_q, heads, head_dim), (_, seq_kv, kv_heads, _) = q.shape, k.shape
-    _require(head_dim in HEAD_DIMS, "q", f"head_dim {head_dim}", "a head_dim of 64 or 128")
-    _require(str(q.dtype).removeprefix("torch.") in DTYPES, "q", str(q.dtype), f"one of {', '.join(DTYPES)}")
-    _require(heads % kv_heads == 0, "k", f"{kv_heads} heads", f"a number of heads that divides q's {heads}")
+    _require_argument(head_dim in HEAD_DIMS, "q", f"head_dim {head_dim}", "a head_dim of 64 or 128")
+    _require_argument(str(q.dtype).removeprefix("torch.") in DTYPES, "q", str(q.dtype), f"one of {', '.join(DTYPES)}")
+    _require_argument(heads % kv_heads == 0, "k", f"{kv_heads} heads", f"a number of heads that divides q's {heads}")
     shapes = {"k": (k, (batch, seq_kv, kv_heads, head_dim)), "v": (v, (batch, kv_heads, head_dim, seq_kv))}
     for name, (tensor, shape) in shapes.items():
-        _require(tuple(tensor.shape) == shape, name, f"shape {tuple(tensor.shape)}", f"{shape}")
-        _require(tensor.dtype == q.dtype, name, str(tensor.dtype), f"q's {q.dtype}")
-        _require(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
+        _require_argument(tuple(tensor.shape) == shape, name, f"shape {tuple(tensor.shape)}", f"{shape}")
+        _require_argument(tensor.dtype == q.dtype, name, str(tensor.dtype), f"q's {q.dtype}")
+        _require_argument(tensor.device == q.device, name, f"on {tensor.device}", f"on q's {q.device}")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _require(tensor.is_contiguous(), name, "not contiguous", "contiguous")
-    _require(not causal or seq_kv >= seq_q, "k", f"{seq_kv} keys", f"at least the {seq_q} causal rows of q")
+        _require_argument(tensor.is_contiguous(), name, "not contiguous", "contiguous")
+    _require_argument(not causal or seq_kv >= seq_q, "k", f"{seq_kv} keys", f"at least the {seq_q} causal rows of q")
 
 
-def _require(fulfilled: bool, name: str, found: str, wanted: str) -> None:
+def _require_argument(fulfilled: bool, name: str, found: str, wanted: str) -> None:
     if not fulfilled:
         raise UsageError(f"trans_v: {name} is {found}, must be {wanted}")

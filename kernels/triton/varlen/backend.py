@@ -47,7 +47,7 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem_of(workload))
         config = choice.config
 
-        def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        def launch_kernel(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
             return varlen_forward(
                 *tensors[:5],
                 max_q=max_q,
@@ -58,13 +58,13 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
                 alibi_slopes=tensors[5] if workload.alibi else None,
             )
 
-        compile_ahead(call, tensors, SPACE, choice)
+        compile_ahead(launch_kernel, tensors, SPACE, choice)
         return Prepared(
-            call=call,
+            call=launch_kernel,
             tensors=tensors,
             convert=lambda new: new,
-            outputs=_canonical,
-            config=self.recorded({SPACE.kernel: choice}),
+            outputs=_canonical_outputs,
+            config=self.config_entries({SPACE.kernel: choice}),
             declares=Declares(
                 kernels=("varlen_forward_kernel",),
                 never=("scaled_dot_product",),
@@ -73,7 +73,7 @@ class TritonFlashVarlen(Configured, Backend["Varlen"]):
         )
 
 
-def _canonical(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
+def _canonical_outputs(result: tuple[torch.Tensor, torch.Tensor | None]) -> Outputs:
     out, lse = result
     return {"out": out} if lse is None else {"out": out, "lse": lse}
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.configs import Space
-from kernels.triton.builds import TritonKernel, build, has_matrix_instructions
+from kernels.triton.builds import TritonKernel, has_matrix_instructions, make_build
 from kernels.triton.prefill.launch import head_dims
 from kernels.triton.varlen.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
@@ -40,7 +40,7 @@ class VarlenForwardKernel(TritonKernel):
             **dict.fromkeys(("cu_q_ptr", "cu_k_ptr"), "*i32"),
         }
         problem = {"head_dim": head_dim, "causal": causal, "element_bits": 16, "plain": not windowed}
-        return build(
+        return make_build(
             self.name,
             arch,
             f"d{head_dim}-{dtype}-{'causal' if causal else 'full'}",

@@ -61,25 +61,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Store, and say what. Raises UsageError, ResultsFileError and BaselineError, before anything is written."""
-    from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, accepted_text
+    from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, require_text
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.session.accept.accepting import Request
 
-    reason = accepted_text("--reason", options.reason, REASON_MAX)
-    author = accepted_text("--author", options.author or git_name(), AUTHOR_MAX)
+    reason = require_text("--reason", options.reason, REASON_MAX)
+    author = require_text("--author", options.author or git_name(), AUTHOR_MAX)
     request = Request(reason, author, date.today().isoformat(), options.policy)
-    results = _read(options.results)
-    cases = {str(case.key): case for case in (chosen_case(results, name) for name in options.cases)}
+    results = _read_results(options.results)
+    cases = {str(case.key): case for case in (choose_case(results, name) for name in options.cases)}
     if options.baselines.exists() and not options.baselines.is_dir():
         raise UsageError(f"--baselines {options.baselines} is no folder; it takes what pytest --update-baselines wrote")
     store = BaselineStore(options.baselines)
-    accepted = {key: _accepted(results, case, store, request) for key, case in cases.items()}
+    accepted = {key: _accept_case(results, case, store, request) for key, case in cases.items()}
     paths = write_all(results, cases, accepted, store, dry_run=options.dry_run)
-    _say(accepted, paths, reason)
+    _print_accepted(accepted, paths, reason)
     return 0
 
 
-def chosen_case(results: RunResult, name: str) -> CaseResult:
+def choose_case(results: RunResult, name: str) -> CaseResult:
     """The case that `name` means. Raises UsageError where there is none, and where there are several."""
     if not name.strip():
         raise UsageError("a CASE is empty: it is a key, a node id, or a part that only one case has")
@@ -113,7 +113,7 @@ def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.r
     return name
 
 
-def _read(path: Path) -> RunResult:
+def _read_results(path: Path) -> RunResult:
     from pytest_attnperf.reports.files import json_results
 
     if not path.is_file():
@@ -121,7 +121,7 @@ def _read(path: Path) -> RunResult:
     return json_results.read(path)
 
 
-def _accepted(results: RunResult, case: CaseResult, store: BaselineStore, request: Request) -> Accepted:
+def _accept_case(results: RunResult, case: CaseResult, store: BaselineStore, request: Request) -> Accepted:
     from pytest_attnperf.session.accept.accepting import accept
 
     device = results.device
@@ -153,12 +153,12 @@ def write_all(
     return [replace_entries(store, store.roots[0], device.arch, device.product, suite, new[suite]) for suite in new]
 
 
-def _say(accepted: dict[str, Accepted], paths: Sequence[Path], reason: str) -> None:
+def _print_accepted(accepted: dict[str, Accepted], paths: Sequence[Path], reason: str) -> None:
     from pytest_attnperf.reports.text.figures import one_line
 
     lines = []
     for key, one in accepted.items():
-        lines.append(one_line(one.line(key), LINE_LIMIT))
+        lines.append(one_line(one.describe_acceptance(key), LINE_LIMIT))
         lines += [f"  {one_line(text, LINE_LIMIT)}" for text in (*one.acceptance.changes, *one.notes)]
     if paths:
         files = " ".join(shlex.quote(str(path)) for path in paths)

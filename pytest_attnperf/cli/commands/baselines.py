@@ -68,12 +68,12 @@ def run(options: argparse.Namespace) -> int:
             "--remove-orphaned with --suite: other files may have cases of the same suite, whose entries would be "
             "lost; drop --suite"
         )
-    products = _products(options.baselines, options.on)
-    work = partial(_check, options, products)
+    products = _list_products(options.baselines, options.on)
+    work = partial(_print_all_due, options, products)
     return collect_cases(work, options.suite, whole=options.remove_orphaned)
 
 
-def _products(root: Path, on: str) -> list[Product]:
+def _list_products(root: Path, on: str) -> list[Product]:
     """Products that have entries. Raises UsageError where there are none, or not the one asked for."""
     found = [Product(path.parent.name, path.name) for path in sorted(root.glob("*/*")) if any(path.glob("*.json"))]
     chosen = [one for one in found if on in ("", f"{one.arch}/{one.name}")]
@@ -85,42 +85,42 @@ def _products(root: Path, on: str) -> list[Product]:
     raise UsageError(f"{root} holds no entries of {on}; there are: {there}")
 
 
-def _check(options: argparse.Namespace, products: Sequence[Product], cases: Cases) -> int:
+def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cases: Cases) -> int:
     """Print what is due, product by product; 1 where anything is."""
     due = 0
     for product in products:
-        stored, found = _compare(options, product, cases)
+        stored, found = _compare_entries(options, product, cases)
         due += len(found)
-        _print(product, stored, found)
+        _print_product(product, stored, found)
     return int(bool(due))
 
 
-def _compare(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
+def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
     """(how many entries are stored of the suites that were collected, what is due)."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
-    from pytest_attnperf.gate.upkeep import State, compare_with_tree
+    from pytest_attnperf.gate.upkeep import UpkeepState, compare_with_tree
 
     store = BaselineStore(options.baselines)
-    of_tree = cases(_device(product))
+    of_tree = cases(_make_device(product))
     suites = {case.key.suite for case in of_tree}
     if not options.suite:
-        suites |= set(store.suites(product.arch, product.name))
+        suites |= set(store.list_suites(product.arch, product.name))
     count, due = 0, []
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
         count += len(stored)
         found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite])
-        orphaned = [one.key.entry for one in found if one.state is State.ORPHANED]
+        orphaned = [one.key.entry for one in found if one.state is UpkeepState.ORPHANED]
         if orphaned and options.remove_orphaned:
             path = remove_entries(store, options.baselines, product.arch, product.name, suite, orphaned)
             sys.stderr.write(f"{len(orphaned)} entries taken out of {path}\n")
-            found = [one for one in found if one.state is not State.ORPHANED]
+            found = [one for one in found if one.state is not UpkeepState.ORPHANED]
         due += found
     return count, due
 
 
-def _device(product: Product) -> DeviceInfo:
+def _make_device(product: Product) -> DeviceInfo:
     """The device as backends are asked about it; what a datasheet does not say of it stays unknown."""
     from pytest_attnperf.records import DeviceInfo
 
@@ -128,7 +128,7 @@ def _device(product: Product) -> DeviceInfo:
     return DeviceInfo(kind, product.arch, product.name, product.name)
 
 
-def _print(product: Product, stored: int, due: Sequence[Due]) -> None:
+def _print_product(product: Product, stored: int, due: Sequence[Due]) -> None:
     counts = Counter(one.state.value for one in due)
     said = ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing is due"
     sys.stdout.write(f"{product.arch}/{product.name}: {stored} entries; {said}\n")

@@ -22,9 +22,15 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.bisect.evidence import CannotMeasureError
-from pytest_attnperf.session.bisect.result import BisectResult, Outcome, SearchSettings, result_lines, step_line
+from pytest_attnperf.session.bisect.result import (
+    BisectOutcome,
+    BisectResult,
+    BisectSettings,
+    format_step,
+    render_result,
+)
 from pytest_attnperf.session.bisect.search import BATCH, Search
-from pytest_attnperf.workers.revisions import Commit, History, history
+from pytest_attnperf.workers.revisions import Commit, History, read_history
 
 GROUP = "every day"
 ORDER = 80
@@ -62,7 +68,7 @@ Execute = Callable[[Sequence[str], Path], int]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be typed behind the command."""
-    defaults = SearchSettings()
+    defaults = BisectSettings()
     parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
     parser.add_argument("bad", metavar="BAD", help="a revision that is slow")
     parser.add_argument("nodeid", metavar="NODEID", help="one case, as pytest prints it")
@@ -133,15 +139,15 @@ class PytestPairs:
         from pytest_attnperf.reports.files import json_results
 
         results, log = self.folder / f"{self._runs}.json", self.folder / f"{self._runs}.log"
-        status = self.execute(self.command(revision, pairs, results), log)
+        status = self.execute(self.build_command(revision, pairs, results), log)
         if not results.exists():
-            raise CannotMeasureError(_without_results(status, log))
+            raise CannotMeasureError(_describe_no_results(status, log))
         case = self._only_case(json_results.read(results).cases)
         if case.verdict in NO_RATIO or not case.pairs:
-            raise CannotMeasureError(_no_ratio(case))
+            raise CannotMeasureError(_describe_no_ratio(case))
         return case.pairs
 
-    def command(self, revision: str, pairs: int, results: Path) -> list[str]:
+    def build_command(self, revision: str, pairs: int, results: Path) -> list[str]:
         """What is run. Options of the user come first, so that none of ours can be lost to them."""
         return [
             *(sys.executable, "-m", "pytest", self.nodeid, *self.options),
@@ -166,8 +172,8 @@ class PytestPairs:
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
     """Search, and print what is found. Raises UsageError and BisectError; `execute_pytest` is replaced in tests."""
-    settings = _settings(options)
-    found = history(options.good, options.bad, Path.cwd())
+    settings = _parse_settings(options)
+    found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}
     _say_plan(found, settings)
     with tempfile.TemporaryDirectory(prefix="attnperf-bisect-") as folder:
@@ -177,16 +183,16 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
             tuple(commits),
             pairs,
             settings,
-            seen=lambda record, left: say(step_line(record, left, lambda sha: _named(commits[sha]))),
+            seen=lambda record, left: say(format_step(record, left, lambda sha: _format_commit(commits[sha]))),
         )
         try:
             result = search.run()
         except KeyboardInterrupt:
             say("stopped; what is known so far:")
-            _say_result(search.known(), commits, options.nodeid)
+            _say_result(search.current_result(), commits, options.nodeid)
             return INTERRUPTED
     _say_result(result, commits, options.nodeid)
-    return 0 if result.outcome is Outcome.CULPRIT else 1
+    return 0 if result.outcome is BisectOutcome.CULPRIT else 1
 
 
 def execute(command: Sequence[str], log: Path) -> int:
@@ -198,11 +204,11 @@ def execute(command: Sequence[str], log: Path) -> int:
         try:
             return process.wait()
         except BaseException:
-            _end(process)
+            _end_process(process)
             raise
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     """Wait for a process that a terminal's Ctrl-C reached, too; one that does not end is told to, and killed."""
     try:
         process.wait(CLOSING_LIMIT_S)
@@ -217,14 +223,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.kill()
 
 
-def _settings(options: argparse.Namespace) -> SearchSettings:
+def _parse_settings(options: argparse.Namespace) -> BisectSettings:
     try:
-        return SearchSettings(options.confidence, options.threshold, options.pairs_max)
+        return BisectSettings(options.confidence, options.threshold, options.pairs_max)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def _without_results(status: int, log: Path) -> str:
+def _describe_no_results(status: int, log: Path) -> str:
     """Why a pytest left no results: its first error in one line, and the end of what it printed."""
     lines = safe_lines(log.read_text(errors="replace"), LOG_LINES) if log.exists() else []
     errors = [line for line in lines if line.startswith(("ERROR", "E  ", "INTERNALERROR"))]
@@ -232,17 +238,17 @@ def _without_results(status: int, log: Path) -> str:
     return "\n".join((f"pytest ended with {status} and left no results: {told[0].strip()}", *lines))
 
 
-def _no_ratio(case: CaseResult) -> str:
+def _describe_no_ratio(case: CaseResult) -> str:
     """The verdict in one line, and behind it the end of its reasons."""
     reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
     return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
 
 
-def _say_plan(found: History, settings: SearchSettings) -> None:
+def _say_plan(found: History, settings: BisectSettings) -> None:
     between = len(found.commits) - 1
     halvings = (between - 1).bit_length()
-    say(f"GOOD {_named(found.commits[0])}")
-    say(f"BAD  {_named(found.commits[-1])}")
+    say(f"GOOD {_format_commit(found.commits[0])}")
+    say(f"BAD  {_format_commit(found.commits[-1])}")
     say(
         f"{between} commit{'s' * (between != 1)} after GOOD: BAD and about {halvings} more are measured, {BATCH} to "
         f"{settings.pairs_max} pairs each"
@@ -252,7 +258,7 @@ def _say_plan(found: History, settings: SearchSettings) -> None:
 
 
 def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -> None:
-    for line in result_lines(result, lambda sha: _named(commits[sha])):
+    for line in render_result(result, lambda sha: _format_commit(commits[sha])):
         say(line)
     culprit = commits[result.culprit.revision] if result.culprit else None
     if culprit is not None and culprit.is_merge:
@@ -263,5 +269,5 @@ def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -
         )
 
 
-def _named(commit: Commit) -> str:
+def _format_commit(commit: Commit) -> str:
     return f"{commit.short} ({one_line(commit.subject, SUBJECT_LENGTH)}, {commit.author_date})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import Built, object_bytes, source_hashes
 from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, read_manifest, write_manifest
 from pytest_attnperf.errors import CodeObjectError, ToolMissingError, UsageError
@@ -39,7 +39,7 @@ examples:
 
 
 @dataclass(frozen=True)
-class Made:
+class BuildOutcome:
     """What became of one build."""
 
     declared: KernelBuild
@@ -57,39 +57,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Build and write. Raises UsageError for unknown names, ToolMissingError where no compiler is here."""
-    from pytest_attnperf.plugin.own_pytest import visit
+    from pytest_attnperf.plugin.own_pytest import visit_project
 
-    return visit(lambda registered: build_all(registered, options), options.suite)
+    return visit_project(lambda registered: build_all(registered, options), options.suite)
 
 
 def build_all(registered: Registered, options: argparse.Namespace) -> int:
     """Build what a project has registered."""
     from pytest_attnperf.plugin.worker_session import COMPILED_CACHE
 
-    archs = _archs(options.arch)
-    declared = [one for one in registered.kernels.builds(archs, options.kernel) if isinstance(one.source, HipSource)]
+    archs = _parse_archs(options.arch)
+    declared = [
+        one for one in registered.kernels.list_builds(archs, options.kernel) if isinstance(one.source, HipSource)
+    ]
     if not declared:
-        raise UsageError(_nothing(registered, archs, options.kernel))
-    made = _built(declared, registered.config.rootpath / COMPILED_CACHE)
+        raise UsageError(_reason_nothing_to_build(registered, archs, options.kernel))
+    made = _build_each(declared, registered.config.rootpath / COMPILED_CACHE)
     failed = [one for one in made if one.built is None]
     for arch in archs:
         done = [one for one in made if one.declared.arch == arch]
         if done:
-            _written(options.out / arch, arch, done, keeps_others=options.kernel is not None)
+            _write_objects(options.out / arch, arch, done, keeps_others=options.kernel is not None)
     for one in failed:
         sys.stderr.write(f"{one.error}\n")
     sys.stdout.write(f"{len(made) - len(failed)} objects in {options.out}, {len(failed)} failed\n")
     return 1 if failed else 0
 
 
-def _archs(text: str) -> tuple[str, ...]:
+def _parse_archs(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(f"--arch={text!r} names no architecture; give one such as gfx942, several, or 'all'")
     return tuple(dict.fromkeys(arch for name in names for arch in (ALL_ARCHS if name == "all" else (name,))))
 
 
-def _nothing(registered: Registered, archs: Sequence[str], names: Sequence[str] | None) -> str:
+def _reason_nothing_to_build(registered: Registered, archs: Sequence[str], names: Sequence[str] | None) -> str:
     """Why there is nothing to build."""
     chosen = [registered.kernels.get(name) for name in names] if names else list(registered.kernels)
     reasons = [f"{one.name}: {why}" for one in chosen for arch in archs for why in one.unsupported_reasons(arch)]
@@ -106,22 +108,22 @@ def _nothing(registered: Registered, archs: Sequence[str], names: Sequence[str] 
     )
 
 
-def _built(declared: Sequence[KernelBuild], cache: Path) -> list[Made]:
+def _build_each(declared: Sequence[KernelBuild], cache: Path) -> list[BuildOutcome]:
     """Every build, as many at a time as there are cores. Raises ToolMissingError where there is no compiler."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda one: _made(one, cache), declared))
+        return list(pool.map(lambda one: _build_one(one, cache), declared))
 
 
-def _made(declared: KernelBuild, cache: Path) -> Made:
+def _build_one(declared: KernelBuild, cache: Path) -> BuildOutcome:
     try:
-        return Made(declared, build(declared, cache))
+        return BuildOutcome(declared, build_object(declared, cache))
     except ToolMissingError:
         raise
     except CodeObjectError as error:
-        return Made(declared, error=str(error))
+        return BuildOutcome(declared, error=str(error))
 
 
-def _written(folder: Path, arch: str, made: Iterable[Made], *, keeps_others: bool) -> None:
+def _write_objects(folder: Path, arch: str, made: Iterable[BuildOutcome], *, keeps_others: bool) -> None:
     """Write objects, then the manifest that names them; entries of what was not built now stay where asked for."""
     entries = {}
     if keeps_others:
@@ -130,14 +132,14 @@ def _written(folder: Path, arch: str, made: Iterable[Made], *, keeps_others: boo
         entries.pop((one.declared.kernel, one.declared.config), None)
         if one.built is None:
             continue
-        entry, data = described(one.declared, one.built)
+        entry, data = make_manifest_entry(one.declared, one.built)
         write_atomically(folder / entry.file, data)
         entries[entry.kernel, entry.config] = entry
         sys.stdout.write(f"{folder / entry.file}: {len(data):,} bytes, {entry.compiler}\n")
     write_manifest(folder, arch, entries.values())
 
 
-def described(declared: KernelBuild, built: Built) -> tuple[PrebuiltObject, bytes]:
+def make_manifest_entry(declared: KernelBuild, built: Built) -> tuple[PrebuiltObject, bytes]:
     """What the manifest says of a build, and its object."""
     source = declared.source
     assert isinstance(source, HipSource)

@@ -87,13 +87,13 @@ def run(options: argparse.Namespace) -> int:
     from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here
 
-    kind = chosen_kind(options)
+    kind = choose_kind(options)
     lease = lease_gpu(visible_gpus_here()) if kind == "gpu" else None
     token = lease.token if lease is not None else ""
     try:
-        watch = device_state.begin(token)
+        watch = device_state.start_watch(token)
         with tempfile.TemporaryDirectory(prefix="attnperf-ceilings-") as scratch:
-            processes = Processes(kind, token or None, options.processes, Path(scratch))
+            processes = CeilingProcesses(kind, token or None, options.processes, Path(scratch))
             found = [processes.measure(number) for number in range(1, options.processes + 1)]
         state = watch.end(found[0].device.device_id)
     finally:
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
     return conclude(found, state, options)
 
 
-def chosen_kind(options: argparse.Namespace) -> str:
+def choose_kind(options: argparse.Namespace) -> str:
     """'gpu' or 'cpu'. Raises UsageError for what cannot be run, before anything is started."""
     from pytest_attnperf.environment.gpus import has_gpu, torch_build
 
@@ -123,7 +123,7 @@ def chosen_kind(options: argparse.Namespace) -> str:
 
 
 @dataclass
-class Processes:
+class CeilingProcesses:
     """Fresh processes of this harness on one device, and where their lines go."""
 
     kind: str
@@ -140,7 +140,7 @@ class Processes:
         from pytest_attnperf.measure.ceilings import ProcessCeilings
 
         path = self.scratch / f"process-{number}.json"
-        code, tail = self._run(
+        code, tail = self._run_process(
             [sys.executable, "-c", START, "cpu" if self.kind == "cpu" else "cuda", str(path)], number
         )
         name = f"process {number} of {self.count}"
@@ -151,18 +151,18 @@ class Processes:
             raise WorkerError(f"{name} {how}; nothing was stored", tail)
         return msgspec.json.decode(path.read_bytes(), type=ProcessCeilings)
 
-    def _run(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
+    def _run_process(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
         """(status, None where it was stuck; the last lines it printed)."""
         from pytest_attnperf.measure.ceilings import PROGRESS
 
         tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._say(number, "starts")
+        self._print_line(number, "starts")
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=self._environment(number),
+            env=self._build_environment(number),
             text=True,
             errors="replace",
             start_new_session=True,
@@ -171,7 +171,7 @@ class Processes:
 
         def give_up() -> None:
             stuck.set()
-            _kill(process)
+            _kill_group(process)
 
         limit = threading.Timer(self.limit_s, give_up)
         limit.daemon = True
@@ -181,16 +181,16 @@ class Processes:
             for line in process.stdout:
                 tail.append(line.rstrip("\n"))
                 if line.startswith(PROGRESS):
-                    self._say(number, line.removeprefix(PROGRESS).rstrip("\n"))
+                    self._print_line(number, line.removeprefix(PROGRESS).rstrip("\n"))
             code = process.wait()
         finally:
             limit.cancel()
             if process.poll() is None:  # an interrupt, which the process in its own session does not get
-                _kill(process)
+                _kill_group(process)
                 process.wait()
         return (None if stuck.is_set() else code), "\n".join(tail)
 
-    def _environment(self, number: int) -> dict[str, str]:
+    def _build_environment(self, number: int) -> dict[str, str]:
         """A worker's: one GPU, this harness first; on a CPU one thread, as in every run on a CPU."""
         from pytest_attnperf.records import Role
         from pytest_attnperf.workers.launch import LaunchPlan
@@ -198,9 +198,9 @@ class Processes:
         role = Role.DEVICE if self.kind == "gpu" else Role.INTERPRET
         plan = LaunchPlan(files=(), rootdir=Path.cwd(), scratch=self.scratch, role=role)
         plan.link_harness()
-        return plan.environment(os.environ, f"ceilings-{number}", self.gpu)
+        return plan.make_environment(os.environ, f"ceilings-{number}", self.gpu)
 
-    def _say(self, number: int, line: str) -> None:
+    def _print_line(self, number: int, line: str) -> None:
         from pytest_attnperf.reports.text.figures import one_line
 
         seconds = time.monotonic() - self.began
@@ -208,7 +208,7 @@ class Processes:
         sys.stderr.flush()
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
+def _kill_group(process: subprocess.Popen[str]) -> None:
     """End a process and all it started; nothing to do where they have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -219,19 +219,19 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
 
     Raises BaselineError where they cannot be stored, behind the print: measuring again would take minutes.
     """
-    from pytest_attnperf.baselines.ceilings_store import CeilingsStore, over_processes, without
+    from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings, drop_figures
     from pytest_attnperf.environment.device_specs import spec_for
 
     device = found[0].device
     spec = spec_for(device)
-    measured = over_processes(found, datetime.datetime.now(datetime.timezone.utc).date().isoformat())
-    refused = impossible(measured, spec)
-    stored = without(measured, refused)
+    measured = compute_median_ceilings(found, datetime.datetime.now(datetime.timezone.utc).date().isoformat())
+    refused = find_impossible(measured, spec)
+    stored = drop_figures(measured, refused)
     against = _read_against(options.against) if options.against is not None else None
     if options.json:
         sys.stdout.write(json.dumps(as_json(stored, spec, device, refused, against), indent=2) + "\n")
     else:
-        sys.stdout.write(f"{text(stored, spec, device, state, refused, against)}\n")
+        sys.stdout.write(f"{render_ceilings(stored, spec, device, state, refused, against)}\n")
     if options.dry_run:
         said = "nothing was stored (--dry-run)"
     else:
@@ -242,13 +242,13 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
 
 def _read_against(path: Path) -> StoredCeilings:
     """Stored ceilings, wherever the file lies. Raises BaselineError."""
-    from pytest_attnperf.baselines.ceilings_store import decode
-    from pytest_attnperf.baselines.store import content_of
+    from pytest_attnperf.baselines.ceilings_store import decode_ceilings
+    from pytest_attnperf.baselines.store import read_content
 
-    return decode(content_of(path), str(path))
+    return decode_ceilings(read_content(path), str(path))
 
 
-def peak_of(name: str, spec: DeviceSpec | None) -> float | None:
+def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
     """The data sheet's peak of a figure, at the maximum clock; None where there is none that is to be relied on."""
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.roofline.floors import UNRELIABLE
@@ -258,24 +258,26 @@ def peak_of(name: str, spec: DeviceSpec | None) -> float | None:
     return spec.peak_bytes_per_s if name in (COPY, READ) else spec.peak_flops(name.partition(" ")[0])
 
 
-def impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str, str]:
+def find_impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str, str]:
     """Figures of which a process saw more than the data sheet's peak allows, each with the reason."""
     from pytest_attnperf.roofline.floors import MARGIN
 
     refused = {}
     for name, values in stored.values.items():
-        peak = peak_of(name, spec)
+        peak = find_peak(name, spec)
         if peak is None or spec is None or max(values) <= peak * (1 + MARGIN):
             continue
         refused[name] = (
-            f"impossible: {_told(name, max(values))} at {stored.ceilings.sizes[name]} is {max(values) / peak:.2f} "
-            f"times the data sheet's peak of {_told(name, peak)} at the maximum clock ({spec.name}: {spec.source}); "
+            f"impossible: {_format_ceiling(name, max(values))} at {stored.ceilings.sizes[name]} is "
+            f"{max(values) / peak:.2f} "
+            f"times the data sheet's peak of {_format_ceiling(name, peak)} at the maximum clock ({spec.name}: "
+            f"{spec.source}); "
             "either less was done than was counted, or the timer's clock or the data sheet's figure is wrong"
         )
     return refused
 
 
-def text(
+def render_ceilings(
     stored: StoredCeilings,
     spec: DeviceSpec | None,
     device: DeviceInfo,
@@ -285,27 +287,34 @@ def text(
 ) -> str:
     """The table, what stands above it, and what must be known."""
     from pytest_attnperf.baselines.ceilings_store import figures_of, shape_of
-    from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+    from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
     found = stored.ceilings
     columns = [Column("at", "left"), Column("spread"), Column("of peak"), Column("MHz")]
     columns += [Column("change")] if against is not None else []
     rows = []
     for name, value in figures_of(stored).items():
-        share = _share(name, value, spec)
+        share = _format_peak_share(name, value, spec)
         clock, spread = stored.clock_mhz.get(name), found.spread.get(name)
-        row = [_told(name, value), found.sizes.get(name, ""), "-" if spread is None else f"{spread * 100:.1f} %", share]
+        row = [
+            _format_ceiling(name, value),
+            found.sizes.get(name, ""),
+            "-" if spread is None else f"{spread * 100:.1f} %",
+            share,
+        ]
         row += ["-" if clock is None else f"{clock:.0f}"]
-        row += [_change(name, value, against)] if against is not None else []
+        row += [_format_ceiling_change(name, value, against)] if against is not None else []
         rows.append((name, *row))
-    notes = _notes(stored, refused)
+    notes = _list_notes(stored, refused)
     if against is not None and shape_of(against.ceilings) != shape_of(found):
         notes = (*notes, f"change: from another device, {shape_of(against.ceilings)}")
     table = Table("", "figure", (Column("reached"), *columns), tuple(rows), notes)
-    return terminal(_head(stored, spec, device, state), [table], 130)
+    return render_terminal_tables(_list_head_lines(stored, spec, device, state), [table], 130)
 
 
-def _head(stored: StoredCeilings, spec: DeviceSpec | None, device: DeviceInfo, state: DeviceState) -> list[str]:
+def _list_head_lines(
+    stored: StoredCeilings, spec: DeviceSpec | None, device: DeviceInfo, state: DeviceState
+) -> list[str]:
     from pytest_attnperf.reports.text.figures import one_line
 
     found = stored.ceilings
@@ -336,7 +345,7 @@ def _state_lines(state: DeviceState) -> list[str]:
     return condition_lines(RunResult(0, "", "", "", "", "", None, None, (), device_state=state))
 
 
-def _notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str, ...]:
+def _list_notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str, ...]:
     found = stored.ceilings
     wide = [name for name, spread in found.spread.items() if spread > WIDE_SPREAD]
     lines = [f"refused: {name}: {reason}" for name, reason in refused.items()]
@@ -346,17 +355,17 @@ def _notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str, ...
     return tuple(lines)
 
 
-def _share(name: str, value: float, spec: DeviceSpec | None) -> str:
+def _format_peak_share(name: str, value: float, spec: DeviceSpec | None) -> str:
     """Of the peak; none for fp32 multiplied as fp32 where the data sheet's rate is that of TF32."""
     from pytest_attnperf.reports.text.figures import format_share
 
-    peak = peak_of(name, spec)
+    peak = find_peak(name, spec)
     if peak is None or spec is None or (name == "f32" and spec.f32_path in F32_ON_MATRIX_UNITS):
         return "-"
     return format_share(value / peak)
 
 
-def _change(name: str, value: float, against: StoredCeilings) -> str:
+def _format_ceiling_change(name: str, value: float, against: StoredCeilings) -> str:
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.reports.text.figures import format_change
 
@@ -364,7 +373,7 @@ def _change(name: str, value: float, against: StoredCeilings) -> str:
     return "-" if old is None else format_change(value / old)
 
 
-def _told(name: str, value: float) -> str:
+def _format_ceiling(name: str, value: float) -> str:
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.reports.text.figures import format_rate, format_us
 
@@ -384,14 +393,14 @@ def as_json(
 ) -> dict[str, Any]:
     """What was found, as stored, the device, the peaks it is held against, what was refused, and `--against`."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
-    from pytest_attnperf.baselines.schema import plain
+    from pytest_attnperf.baselines.schema import to_plain
 
-    peaks = {name: peak for name in [*figures_of(stored), *refused] if (peak := peak_of(name, spec)) is not None}
+    peaks = {name: peak for name in [*figures_of(stored), *refused] if (peak := find_peak(name, spec)) is not None}
     return {
-        **plain(stored),
-        "device": plain(device),
+        **to_plain(stored),
+        "device": to_plain(device),
         "peaks": peaks,
         "peak_source": spec.source if spec is not None and peaks else "",
         "refused": dict(refused),
-        "against": None if against is None else plain(against),
+        "against": None if against is None else to_plain(against),
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.tools.ci.comments import Stamp
     from pytest_attnperf.tools.ci.github import GitHub
-    from pytest_attnperf.tools.ci.outcome import Conclusion, Outcome
+    from pytest_attnperf.tools.ci.outcome import Conclusion, GateOutcome
     from pytest_attnperf.tools.ci.pulls import Pull
 
 GROUP = "in CI"
@@ -50,12 +50,12 @@ OTHER_CONTEXT = "{name}/gate into {branch}"
 
 
 @dataclass(frozen=True)
-class Report:
+class CommentReport:
     """What there is to say. counted: the cases in words, foreign text."""
 
     markdown: str
     counted: str
-    outcome: Outcome
+    outcome: GateOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,38 +108,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Set the status first: what blocks must not depend on a comment. Raises UsageError."""
-    from pytest_attnperf.tools.ci.github import GitHubError, from_environment
-    from pytest_attnperf.tools.ci.outcome import Conclusion, mode_of
+    from pytest_attnperf.tools.ci.github import GitHubError, make_client
+    from pytest_attnperf.tools.ci.outcome import Conclusion, choose_mode
 
     _require_sound(options)
-    mode = mode_of(options.mode, os.environ)
-    report = _report(options)
+    mode = choose_mode(options.mode, os.environ)
+    report = _read_report(options)
     conclusion = Conclusion(report.outcome, mode)
     if options.dry_run and not (os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN")):
-        say(f"no token: nothing was looked up\n{_body(options, report, conclusion, _stamp(options, report))}")
+        say(
+            f"no token: nothing was looked "
+            f"up\n{_render_body(options, report, conclusion, _make_stamp(options, report))}"
+        )
         return 0
     try:
-        _publish(from_environment(os.environ), options, report, conclusion)
+        _publish(make_client(os.environ), options, report, conclusion)
     except GitHubError as error:
         sys.stderr.write(f"attnperf: {error}\n")
         return 1
     return 0
 
 
-def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclusion: Conclusion) -> None:
+def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport, conclusion: Conclusion) -> None:
     """Status and comment. Raises GitHubError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci import comments, pulls
-    from pytest_attnperf.tools.ci.outcome import Mode
+    from pytest_attnperf.tools.ci.outcome import GateMode
 
     repo: str = options.repo
-    pull = pulls.by_number(github, repo, options.pull) if options.pull is not None else None
-    stamp = _stamp(options, report, pull)
+    pull = pulls.fetch_pull(github, repo, options.pull) if options.pull is not None else None
+    stamp = _make_stamp(options, report, pull)
     if pull is not None and options.base_branch not in ("", pull.base_ref):
         say(f"nothing written: #{pull.number} goes into {pull.base_ref} now; judged was {options.base_branch}")
         return
     if options.status:
-        context = _context(options.name, pull)
+        context = _format_status_name(options.name, pull)
         say(
             pulls.put_status(
                 github,
@@ -152,31 +155,35 @@ def _publish(github: GitHub, options: argparse.Namespace, report: Report, conclu
                 dry_run=options.dry_run,
             )
         )
-    if conclusion.mode is Mode.SHADOW:
+    if conclusion.mode is GateMode.SHADOW:
         say(f"mode shadow: no comment; {conclusion.sentence}")
         return
     if pull is None:
-        pull = pulls.by_head(github, repo, options.head_sha, options.head_repo)
-    why = _why_not(pull, options)
+        pull = pulls.find_open_pull(github, repo, options.head_sha, options.head_repo)
+    why = _reason_not_to_write(pull, options)
     if pull is None or why:
         say(f"no comment: {why}")
         return
-    author = options.author or comments.own_login(github)
-    body = _body(options, report, conclusion, stamp)
-    mark = markdown.marker(options.name)
-    say(comments.put(github, repo, pull.number, body, marker=mark, author=author, stamp=stamp, dry_run=options.dry_run))
+    author = options.author or comments.fetch_login(github)
+    body = _render_body(options, report, conclusion, stamp)
+    mark = markdown.format_marker(options.name)
+    say(
+        comments.put_comment(
+            github, repo, pull.number, body, marker=mark, author=author, stamp=stamp, dry_run=options.dry_run
+        )
+    )
     if options.dry_run:
         say(body)
 
 
-def _context(name: str, pull: Pull | None) -> str:
+def _format_status_name(name: str, pull: Pull | None) -> str:
     """The status's name. What passes into a branch whose baselines are old says nothing of the default branch."""
     if pull is None or pull.base_ref == pull.default_ref:
         return STATUS_CONTEXT.format(name=name)
     return OTHER_CONTEXT.format(name=name, branch=pull.base_ref)
 
 
-def _why_not(pull: Pull | None, options: argparse.Namespace) -> str:
+def _reason_not_to_write(pull: Pull | None, options: argparse.Namespace) -> str:
     """Why nothing may be written on it; '' where it may."""
     sha: str = options.head_sha
     if pull is None:
@@ -188,82 +195,84 @@ def _why_not(pull: Pull | None, options: argparse.Namespace) -> str:
     return ""
 
 
-def _stamp(options: argparse.Namespace, report: Report, pull: Pull | None = None) -> Stamp:
+def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull | None = None) -> Stamp:
     from pytest_attnperf.tools.ci.comments import Stamp
-    from pytest_attnperf.tools.ci.outcome import Outcome
+    from pytest_attnperf.tools.ci.outcome import GateOutcome
 
     sha = options.head_sha or (pull.head_sha if pull is not None else "")
-    measured = report.outcome in (Outcome.PASSED, Outcome.FAILED)
+    measured = report.outcome in (GateOutcome.PASSED, GateOutcome.FAILED)
     return Stamp(sha, options.run_number, options.run_attempt, measured)
 
 
-def _report(options: argparse.Namespace) -> Report:
+def _read_report(options: argparse.Namespace) -> CommentReport:
     """By the files and --verdict, the worse of both. Raises UsageError, and what reading a file raises."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
-    from pytest_attnperf.tools.ci.outcome import EXPLAINED, Outcome
+    from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome
 
-    said = Outcome(options.verdict) if options.verdict else None
-    joined = _joined(options.results) if options.results else None
+    said = GateOutcome(options.verdict) if options.verdict else None
+    joined = _read_joined(options.results) if options.results else None
     if joined is None and said is None:
         raise UsageError("--markdown alone says nothing of the verdict; give --verdict, or the judged --results")
-    outcome = said or Outcome.PASSED
-    if joined is not None and joined.failed and outcome is Outcome.PASSED:
-        outcome = Outcome.FAILED
+    outcome = said or GateOutcome.PASSED
+    if joined is not None and joined.has_failed and outcome is GateOutcome.PASSED:
+        outcome = GateOutcome.FAILED
     if options.markdown is not None:
         text = read_regular(options.markdown, FILE_LIMIT).decode(errors="replace")
     elif joined is not None:
-        text = markdown.summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
+        text = markdown.render_summary(joined, limit_bytes=SUMMARY_BYTES, link=options.run_url)
     else:
         text = ""
     explained = EXPLAINED.get(outcome, "")
-    if joined is not None and outcome is Outcome.FAILED and not joined.failed:
-        explained = _strictness(joined)
+    if joined is not None and outcome is GateOutcome.FAILED and not joined.has_failed:
+        explained = _describe_strictness(joined)
     whole = "\n\n".join(part for part in (explained, text.strip()) if part)
-    counted = "" if joined is None else overview.counted([*(shown.case for shown in joined.cases), *joined.code])
-    return Report(whole, counted, outcome)
+    counted = (
+        "" if joined is None else overview.format_result_counts([*(shown.case for shown in joined.cases), *joined.code])
+    )
+    return CommentReport(whole, counted, outcome)
 
 
-def _strictness(joined: Joined) -> str:
+def _describe_strictness(joined: Joined) -> str:
     """Why results fail of which no case does: the report below says that they passed."""
-    from pytest_attnperf.reports.run.overview import UNRESOLVED, counts, is_unresolved
+    from pytest_attnperf.reports.run.overview import UNRESOLVED, format_verdict_counts, is_unresolved
 
     open_ones = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
     open_ones += [code.verdict for code in joined.code if code.verdict in UNRESOLVED]
     findings = sum(len(run.findings) for run in joined.runs)
-    what = [counts(open_ones)] if open_ones else []
+    what = [format_verdict_counts(open_ones)] if open_ones else []
     what += [f"{findings} finding{'s' * (findings != 1)}"] if findings else []
     return f"No case failed, but the gate is strict: {', '.join(what) or 'nothing was gated'}."
 
 
-def _joined(paths: list[Path]) -> Joined:
+def _read_joined(paths: list[Path]) -> Joined:
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.reports.run.joined import join
+    from pytest_attnperf.reports.run.joined import join_runs
 
-    return join([(str(path), json_results.decode(read_regular(path, FILE_LIMIT), str(path))) for path in paths])
+    return join_runs([(str(path), json_results.decode(read_regular(path, FILE_LIMIT), str(path))) for path in paths])
 
 
-def _body(options: argparse.Namespace, report: Report, conclusion: Conclusion, stamp: Stamp) -> str:
+def _render_body(options: argparse.Namespace, report: CommentReport, conclusion: Conclusion, stamp: Stamp) -> str:
     """The whole comment: marker, stamp, what the gate says, the report, where the log is."""
     from pytest_attnperf.reports.files import markdown
-    from pytest_attnperf.tools.ci.comments import fitted
+    from pytest_attnperf.tools.ci.comments import cut_body
 
-    parts = [f"{markdown.marker(options.name)}\n{stamp.line()}", conclusion.heading, report.markdown]
+    parts = [f"{markdown.format_marker(options.name)}\n{stamp.format_line()}", conclusion.heading, report.markdown]
     of = f"run {stamp.run}.{stamp.attempt}"
     of = f"[{of}]({options.run_url})" if options.run_url else of
     parts.insert(2, f"<sub>commit {stamp.sha[:12]}, {of}</sub>" if stamp.sha else f"<sub>{of}</sub>")
-    return fitted("\n\n".join(part for part in parts if part) + "\n")
+    return cut_body("\n\n".join(part for part in parts if part) + "\n")
 
 
 def _require_sound(options: argparse.Namespace) -> None:
     """Raises UsageError for what would be sent to a wrong place."""
-    from pytest_attnperf.reports.files.markdown import marker
+    from pytest_attnperf.reports.files.markdown import format_marker
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.ci.github import full_sha, repository
+    from pytest_attnperf.tools.ci.github import parse_full_sha, parse_repository
 
-    repository(options.repo)
+    parse_repository(options.repo)
     if options.head_repo:
-        repository(options.head_repo)
+        parse_repository(options.head_repo)
     if options.pull is None and not options.head_sha:
         raise UsageError("give --head-sha SHA, --pull N, or both: which pull request the results are of")
     if options.pull is not None and options.pull < 1:
@@ -271,8 +280,8 @@ def _require_sound(options: argparse.Namespace) -> None:
     if options.base_branch and options.pull is None:
         raise UsageError("--base-branch says where --pull N goes; give that, too")
     if options.head_sha:
-        full_sha(options.head_sha, "--head-sha")
-    marker(options.name)
+        parse_full_sha(options.head_sha, "--head-sha")
+    format_marker(options.name)
     if options.run_url and not re.fullmatch(r"https?://[A-Za-z0-9._~:/?&=%+-]{1,500}", options.run_url):
         raise UsageError(f"--run-url is {one_line(options.run_url)!r}; an http address is needed")
     if not (options.results or options.markdown or options.verdict in ("broken", "unmeasured")):

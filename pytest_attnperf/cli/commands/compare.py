@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,23 +59,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print. Raises UsageError, ResultsFileError and BaselineError."""
-    _refuse(options)
+    _refuse_contradictions(options)
     if options.by == "gpu":
-        return _cards(options)
+        return _compare_cards(options)
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.text.figures import printable_json
-    from pytest_attnperf.session.side_by_side import side_by_side
+    from pytest_attnperf.session.side_by_side import compare_sides
 
     first, second = (read_runs([path]) for path in options.results)
-    found = side_by_side(_sided(first), _sided(second))
+    found = compare_sides(_make_sided_cases(first), _make_sided_cases(second))
     if options.json:
-        sys.stdout.write(f"{printable_json(json.dumps(_values(found), indent=1))}\n")
+        sys.stdout.write(f"{printable_json(json.dumps(_build_values(found), indent=1))}\n")
     else:
-        _print([*_lines(found, options), *_notes(found, (first, second))])
-    return _status(found, options.fail_above)
+        _print_lines([*_list_lines(found, options), *_list_notes(found, (first, second))])
+    return _choose_status(found, options.fail_above)
 
 
-def _refuse(options: argparse.Namespace) -> None:
+def _refuse_contradictions(options: argparse.Namespace) -> None:
     """Raises UsageError for options that contradict each other."""
     count = len(options.results)
     if options.by != "gpu" and count != 2:
@@ -88,29 +88,29 @@ def _refuse(options: argparse.Namespace) -> None:
         raise UsageError(f"--fail-above is {options.fail_above}, must be a percentage of 0 or more")
 
 
-def _sided(joined: Joined) -> list[Sided]:
+def _make_sided_cases(joined: Joined) -> list[Sided]:
     from pytest_attnperf.session.side_by_side import Sided
 
     return [Sided(shown.device, shown.case, shown.case.fingerprint or shown.run.fingerprint) for shown in joined.cases]
 
 
-def _status(found: SideBySide, percent: float | None) -> int:
+def _choose_status(found: SideBySide, percent: float | None) -> int:
     if percent is None:
         return 0
     return 1 if found.wrong or not found.cases or any(case.ratio > 1 + percent / 100 for case in found.cases) else 0
 
 
-def _lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
+def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
     """The table, cut to --limit."""
     from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
 
-    width, ink = columns_shown(WIDTH, WIDTH_LEAST), ink_shown(options.color)
+    width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
     if options.by != "case":
-        groups = _ordered_groups(found.cases, options.by, options.sort)
+        groups = _sort_groups(found.cases, options.by, options.sort)
         shown = groups[: options.limit or None]
         table = group_table(shown, options.by, width=width, ink=ink)
-        return [table, *_left_out(len(groups) - len(shown), f"{options.by}s")] if table else []
-    cases = _ordered(found.cases, options.sort)
+        return [table, *_format_left_out(len(groups) - len(shown), f"{options.by}s")] if table else []
+    cases = _sort_cases(found.cases, options.sort)
     several = len({case.device for case in cases}) > 1
     rows = [
         ComparedRow(
@@ -120,14 +120,14 @@ def _lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
         for case in cases[: options.limit or None]
     ]  # fmt: skip
     table = case_table(rows, width=width, ink=ink)
-    return [table, *_left_out(len(cases) - len(rows), "cases")] if table else []
+    return [table, *_format_left_out(len(cases) - len(rows), "cases")] if table else []
 
 
-def _left_out(count: int, what: str) -> list[str]:
+def _format_left_out(count: int, what: str) -> list[str]:
     return [f"and {count} more {what}"] if count else []
 
 
-def _ordered(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
+def _sort_cases(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
     if sort == "name":
         return sorted(cases, key=lambda case: str(case.key))
     if sort == "time":
@@ -135,7 +135,7 @@ def _ordered(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
     return sorted(cases, key=lambda case: case.ratio, reverse=sort == "worst")
 
 
-def _ordered_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[GroupRow]:
+def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[GroupRow]:
     """Backends or suites; by time is by the time of their cases together."""
     from pytest_attnperf.reports.run.compared import GroupRow
     from pytest_attnperf.session.side_by_side import mean_ratio
@@ -161,30 +161,32 @@ def _ordered_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[G
     return sorted(rows, key=lambda row: row.change, reverse=sort == "worst")
 
 
-def _notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
+def _list_notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
     """What stands below the table: counts, what is on one side only, and what the figures are worth."""
-    from pytest_attnperf.reports.run.compared import listed, reasons
+    from pytest_attnperf.reports.run.compared import list_case_lines, list_reason_lines
     from pytest_attnperf.reports.text.figures import format_change, one_line
-    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.reports.text.text_width import wrap_text
     from pytest_attnperf.session.side_by_side import LOOKS
 
-    width = columns_shown(WIDTH, WIDTH_LEAST)
+    width = count_columns(WIDTH, WIDTH_LEAST)
     counts = [(sum(case.looks == looks for case in found.cases), looks) for looks in LOOKS]
     said = ", ".join(f"{count} {looks}" for count, looks in counts if count) or "nothing"
     mean = found.geometric_mean
     changed = f"; geometric mean {format_change(mean)}" if mean is not None else ""
-    lines = [*wrapped(f"{len(found.cases)} cases compared, these look: {said}{changed}", width)] if found.cases else []
+    lines = (
+        [*wrap_text(f"{len(found.cases)} cases compared, these look: {said}{changed}", width)] if found.cases else []
+    )
     lines += [] if found.cases else ["no case could be compared"]
-    lines += reasons(found.incomparable, width)
-    lines += listed("only in the first", found.only_base, width)
-    lines += listed("only in the second", found.only_new, width)
-    lines += [line for side in sides for note in side.notes for line in wrapped(one_line(note, 400), width)]
+    lines += list_reason_lines(found.incomparable, width)
+    lines += list_case_lines("only in the first", found.only_base, width)
+    lines += list_case_lines("only in the second", found.only_new, width)
+    lines += [line for side in sides for note in side.notes for line in wrap_text(one_line(note, 400), width)]
     for name, side in zip(("first", "second"), sides, strict=True):
-        lines += wrapped(f"{name}: {_origin(side)}", width)
-    return ["", *lines, *wrapped(NO_GATE, width)]
+        lines += wrap_text(f"{name}: {_describe_origin(side)}", width)
+    return ["", *lines, *wrap_text(NO_GATE, width)]
 
 
-def _origin(joined: Joined) -> str:
+def _describe_origin(joined: Joined) -> str:
     from pytest_attnperf.reports.text.figures import one_line
 
     runs = [f"{source} ({run.started[:10]}, commit {run.commit[:12] or 'unknown'})"
@@ -192,7 +194,7 @@ def _origin(joined: Joined) -> str:
     return one_line(", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else ""), 600)
 
 
-def _values(found: SideBySide) -> dict[str, object]:
+def _build_values(found: SideBySide) -> dict[str, object]:
     return {
         "cases": [
             {
@@ -209,38 +211,40 @@ def _values(found: SideBySide) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _cards(options: argparse.Namespace) -> int:
+def _compare_cards(options: argparse.Namespace) -> int:
     """The cards of all files, by device: times of two products say nothing of each other."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
-    from pytest_attnperf.reports.run.overview import device_of
+    from pytest_attnperf.reports.run.overview import format_device
     from pytest_attnperf.reports.text.figures import one_line, printable_json
-    from pytest_attnperf.reports.text.text_width import wrapped
-    from pytest_attnperf.session.card_spread import card_spreads, legend, slow_line
+    from pytest_attnperf.reports.text.text_width import wrap_text
+    from pytest_attnperf.session.card_spread import card_spreads, describe_slow_card, render_legend
 
     joined = read_runs(options.results)
     by_device: dict[str, list[RunResult]] = {}
     for one in joined.runs:
         if one.cases:
-            by_device.setdefault(device_of(one) or "unknown device", []).append(one)
+            by_device.setdefault(format_device(one) or "unknown device", []).append(one)
     found = {device: card_spreads(runs) for device, runs in by_device.items()}
     if options.json:
         values = {device: _card_values(spreads) for device, spreads in found.items()}
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
         return 0
-    width = columns_shown(WIDTH, WIDTH_LEAST)
+    width = count_columns(WIDTH, WIDTH_LEAST)
     tables = [(device, spreads.cards[: options.limit or None]) for device, spreads in found.items()]
-    lines = [card_table(tables, width=width, ink=ink_shown(options.color))] if any(cards for _, cards in tables) else []
+    lines = (
+        [card_table(tables, width=width, ink=choose_ink(options.color))] if any(cards for _, cards in tables) else []
+    )
     lines += [""] * bool(lines)
     several = len(found) > 1
     for device, spreads in found.items():
-        said = [slow_line(card, spreads.by) for card in spreads.cards if card.slow]
-        said += legend(spreads)
+        said = [describe_slow_card(card, spreads.by) for card in spreads.cards if card.slow]
+        said += render_legend(spreads)
         commits = {one.commit for one in by_device[device]}
         said += [f"of {len(commits)} commits: what differs between cards may be the code"] if len(commits) > 1 else []
         said = [one_line(f"{device}: {text}" if several else text, 600) for text in said]
-        lines += [line for text in said for line in wrapped(text, width)]
-    _print(lines or ["no case was measured"])
+        lines += [line for text in said for line in wrap_text(text, width)]
+    _print_lines(lines or ["no case was measured"])
     return 0
 
 
@@ -252,5 +256,5 @@ def _card_values(spreads: object) -> object:
     return asdict(spreads)
 
 
-def _print(lines: Sequence[str]) -> None:
+def _print_lines(lines: Sequence[str]) -> None:
     sys.stdout.write("\n".join(lines).strip("\n") + "\n")

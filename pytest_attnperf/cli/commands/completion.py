@@ -54,11 +54,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.shell is None:
         raise UsageError(f"completion of which shell? One of {', '.join(SHELLS)}: attnperf completion bash")
-    sys.stdout.write(f"{script(options.shell)}\n")
+    sys.stdout.write(f"{render_script(options.shell)}\n")
     return 0
 
 
-def script(shell: str) -> str:
+def render_script(shell: str) -> str:
     """What the shell reads. Raises UsageError where shtab is not installed."""
     try:
         import shtab
@@ -66,11 +66,11 @@ def script(shell: str) -> str:
         raise UsageError(
             "attnperf completion needs shtab, which is not installed: pip install 'pytest-attnperf[completion]'"
         ) from None
-    from pytest_attnperf.cli.program import whole_parser
+    from pytest_attnperf.cli.program import build_whole_parser
 
-    parser = whole_parser()
-    for action in actions_of(parser):
-        kind = completed_by(action)
+    parser = build_whole_parser()
+    for action in list_actions(parser):
+        kind = find_completion(action)
         if kind is not None:
             action.complete = {"file": shtab.FILE, "folder": shtab.DIRECTORY, "case": OF_CASES}[kind]  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell))
@@ -98,16 +98,16 @@ _attnperf_cases() {{
 """How each shell asks for the keys, when they are wanted and no sooner."""
 
 
-def actions_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Every argument of every command."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
             for inner in action.choices.values():
-                yield from actions_of(inner)
+                yield from list_actions(inner)
 
 
-def completed_by(action: argparse.Action) -> str | None:
+def find_completion(action: argparse.Action) -> str | None:
     """'file', 'folder' or 'case', by how an argument is declared; None where there is nothing to look up."""
     names = (action.metavar,) if isinstance(action.metavar, str) else action.metavar or ()
     words = set(re.findall(r"[A-Z]+", " ".join(names)))
@@ -131,11 +131,11 @@ def case_keys(results: Path) -> list[str]:
         return []
     listed = [held.get(name) for name in ("cases", "code")] if isinstance(held, dict) else []
     cases = [case for some in listed if isinstance(some, list) for case in some]
-    keys = (_key(case.get("key")) for case in cases if isinstance(case, dict))
+    keys = (_format_key(case.get("key")) for case in cases if isinstance(case, dict))
     return sorted({key for key in keys if HARMLESS.fullmatch(key)})
 
 
-def _key(parts: Any) -> str:
+def _format_key(parts: Any) -> str:
     """As records.CaseKey writes it; '' for what is none."""
     found = [parts.get(name) for name in ("suite", "backend", "workload", "label")] if isinstance(parts, dict) else []
     return "/".join(part for part in found if isinstance(part, str) and part)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.cli.output import columns_shown
+from pytest_attnperf.cli.output import count_columns
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.baselines.published import PublishedReport
-    from pytest_attnperf.tools.dispatch.points import LeftOut, Timed
+    from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut
     from pytest_attnperf.tools.dispatch.regions import DispatchTable
 
 GROUP = "deeper"
@@ -35,7 +35,7 @@ examples:
 
 
 @dataclass(frozen=True)
-class Source:
+class TimesSource:
     """What one file brings.
 
     arch, product   of the device; a published report has what it names in `product`
@@ -48,7 +48,7 @@ class Source:
     product: str
     device: str
     told: tuple[str, ...]
-    timed: tuple[Timed, ...]
+    timed: tuple[BackendTime, ...]
     left_out: tuple[LeftOut, ...] = ()
     published: bool = False
 
@@ -76,45 +76,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table, and write the module. Raises UsageError, and what reading a file raises."""
     from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.tools.dispatch.function_source import module_source
+    from pytest_attnperf.tools.dispatch.function_source import render_module
 
-    sources = _of_one_device(_sources(options), options.arch)
-    table = _table(sources, options)
-    told = _told(sources)
+    sources = _select_device(_read_sources(options), options.arch)
+    table = _build_table(sources, options)
+    told = _list_source_lines(sources)
     if options.out is not None:
-        write_atomically(options.out, module_source(table, told).encode())
-    sys.stdout.write(f"{_text(table, told, options)}\n")
+        write_atomically(options.out, render_module(table, told).encode())
+    sys.stdout.write(f"{_render_table(table, told, options)}\n")
     if options.out is not None:
         sys.stderr.write(f"written: {options.out}\n")
     return 0
 
 
-def _table(sources: Sequence[Source], options: argparse.Namespace) -> DispatchTable:
-    from pytest_attnperf.tools.dispatch.points import points_of
-    from pytest_attnperf.tools.dispatch.regions import dispatch_table
+def _build_table(sources: Sequence[TimesSource], options: argparse.Namespace) -> DispatchTable:
+    from pytest_attnperf.tools.dispatch.points import make_points
+    from pytest_attnperf.tools.dispatch.regions import make_dispatch_table
 
-    points, dropped = points_of(timed for source in sources for timed in source.timed)
+    points, dropped = make_points(timed for source in sources for timed in source.timed)
     left_out = [*(case for source in sources for case in source.left_out), *dropped]
     family: str = options.family
-    return dispatch_table(points, left_out, margin=options.margin / 100, incumbent=options.incumbent, family=family)
+    return make_dispatch_table(
+        points, left_out, margin=options.margin / 100, incumbent=options.incumbent, family=family
+    )
 
 
-def _text(table: DispatchTable, told: Sequence[str], options: argparse.Namespace) -> str:
+def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.Namespace) -> str:
     import json
 
     from pytest_attnperf.reports.text.figures import printable_json
     from pytest_attnperf.tools.dispatch import text as dispatch
-    from pytest_attnperf.tools.dispatch.regions import never_combined
+    from pytest_attnperf.tools.dispatch.regions import list_never_combined
 
-    missing = never_combined(table.groups)
+    missing = list_never_combined(table.groups)
     if options.json:
-        return printable_json(json.dumps(dispatch.plain(table, told, missing), indent=2))
+        return printable_json(json.dumps(dispatch.encode_table(table, told, missing), indent=2))
     if options.markdown:
-        return dispatch.markdown_text(table, told, missing)
-    return dispatch.text(table, told, missing, columns_shown(80))
+        return dispatch.render_markdown(table, told, missing)
+    return dispatch.render_table(table, told, missing, count_columns(80))
 
 
-def _told(sources: Sequence[Source]) -> list[str]:
+def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
     """Device, files, dates and caveats."""
     lines = [sources[0].device]
     dates = sorted({timed.recorded[:10] for source in sources for timed in source.timed if timed.recorded})
@@ -129,11 +131,11 @@ def _told(sources: Sequence[Source]) -> list[str]:
     return lines
 
 
-def _of_one_device(sources: Sequence[Source], arch: str) -> list[Source]:
+def _select_device(sources: Sequence[TimesSource], arch: str) -> list[TimesSource]:
     """Sources of one device. Raises UsageError naming the devices where they are several and none is chosen."""
     if any(source.published for source in sources) and len(sources) > 1:
         raise UsageError("a published report's times are of another method than any other's: give it alone")
-    by_device: dict[tuple[str, str], list[Source]] = {}
+    by_device: dict[tuple[str, str], list[TimesSource]] = {}
     for source in sources:
         by_device.setdefault((source.arch, source.product), []).append(source)
     wanted, _, product = arch.partition("/")
@@ -146,31 +148,31 @@ def _of_one_device(sources: Sequence[Source], arch: str) -> list[Source]:
     return by_device[chosen[0]]
 
 
-def _sources(options: argparse.Namespace) -> list[Source]:
-    return [source for path in options.results for source in _opened(path, options.table)]
+def _read_sources(options: argparse.Namespace) -> list[TimesSource]:
+    return [source for path in options.results for source in _read_path(path, options.table)]
 
 
-def _opened(path: Path, table: str) -> Iterable[Source]:
+def _read_path(path: Path, table: str) -> Iterable[TimesSource]:
     """Of a folder, every file in it that holds times. Raises UsageError where there is none."""
     if not path.is_dir():
-        yield _source(path, table)
+        yield _read_source(path, table)
         return
     found = False
     for file in sorted(path.glob("*.json")):
-        if _kind(file) == "baselines":
+        if _find_kind(file) == "baselines":
             found = True
-            yield _source(file, table)
+            yield _read_source(file, table)
     if not found:
         inside = ", ".join(part.name for part in sorted(path.iterdir())[:10]) or "nothing"
         raise UsageError(f"{path} holds no file of stored baselines, only {inside}; name baselines/<arch>/<product>")
 
 
-def _kind(path: Path) -> str:
+def _find_kind(path: Path) -> str:
     """'results', 'baselines' or 'published' by the fields of a file; '' for anything else."""
     import msgspec
 
     try:
-        fields: Any = msgspec.json.decode(_content(path))
+        fields: Any = msgspec.json.decode(_read_content(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: is not readable as JSON ({error})") from error
     if not isinstance(fields, dict):
@@ -183,61 +185,61 @@ def _kind(path: Path) -> str:
     return next((kind for kind, needed in kinds.items() if needed <= fields.keys()), "")
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     from pytest_attnperf.records.regular_file import read_regular
     from pytest_attnperf.reports.files.json_results import BYTES_MAX
 
     return read_regular(path, BYTES_MAX)
 
 
-def _source(path: Path, table: str) -> Source:
-    kind = _kind(path)
+def _read_source(path: Path, table: str) -> TimesSource:
+    kind = _find_kind(path)
     if kind == "published":
-        return _published(path, table)
+        return _read_published_source(path, table)
     if table:
         raise UsageError(f"--table is of published reports, and {path} is none")
     if kind == "results":
-        return _results(path)
+        return _read_results_source(path)
     if kind == "baselines":
-        return _baselines(path)
+        return _read_baselines_source(path)
     raise UsageError(
         f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it has none of "
         "their fields"
     )
 
 
-def _results(path: Path) -> Source:
+def _read_results_source(path: Path) -> TimesSource:
     """Raises UsageError for results without a device, and for those of a CPU or an interpreter."""
     from pytest_attnperf.reports.files import json_results
-    from pytest_attnperf.tools.dispatch.points import timed_cases
+    from pytest_attnperf.tools.dispatch.points import split_timed_cases
 
     run = json_results.read(path)
     device = run.device
     if device is None:
         raise UsageError(f"{path} names no device: nothing was measured in that run")
     _require_gpu(path, device.arch, interpreted=device.interpreted)
-    timed, left_out = timed_cases(run, str(path))
+    timed, left_out = split_timed_cases(run, str(path))
     said = f"{device.name or device.product} ({device.arch})"
     named = run.fingerprint.named if run.fingerprint else {}
-    told = (f"{path}: {run.started[:10]}, commit {run.commit or 'unknown'}, {_software(named)}",)
-    return Source(str(path), device.arch, device.product, said, told, tuple(timed), tuple(left_out))
+    told = (f"{path}: {run.started[:10]}, commit {run.commit or 'unknown'}, {_format_software(named)}",)
+    return TimesSource(str(path), device.arch, device.product, said, told, tuple(timed), tuple(left_out))
 
 
-def _baselines(path: Path) -> Source:
+def _read_baselines_source(path: Path) -> TimesSource:
     from pytest_attnperf.baselines import schema
-    from pytest_attnperf.tools.dispatch.points import Timed, median_of
+    from pytest_attnperf.tools.dispatch.points import BackendTime, compute_median
 
-    file = schema.decode(_content(path), str(path))
+    file = schema.decode_baseline(_read_content(path), str(path))
     _require_gpu(path, file.arch)
     timed = []
     for key, entry in file.entries.items():
         backend, _, rest = key.partition("/")
         workload, _, label = rest.partition("/")
         timed.append(
-            Timed(
+            BackendTime(
                 backend=f"{backend}/{label}" if label else backend,
                 workload=workload,
-                median_us=median_of(entry.processes),
+                median_us=compute_median(entry.processes),
                 source=str(path),
                 recorded=entry.recorded,
                 processes=entry.processes,
@@ -245,22 +247,22 @@ def _baselines(path: Path) -> Source:
                 definition=entry.workload,
             )
         )
-    software = dict.fromkeys(_software(environment.named) for environment in file.environments.values())
+    software = dict.fromkeys(_format_software(environment.named) for environment in file.environments.values())
     told = tuple(f"stored baselines, {said}" for said in software)
-    return Source(str(path), file.arch, file.product, f"{file.product} ({file.arch})", told, tuple(timed))
+    return TimesSource(str(path), file.arch, file.product, f"{file.product} ({file.arch})", told, tuple(timed))
 
 
-def _published(path: Path, table: str) -> Source:
+def _read_published_source(path: Path, table: str) -> TimesSource:
     """Of each workload the last table that has it, or of all the one that is named. Raises UsageError."""
-    from pytest_attnperf.tools.dispatch.points import Timed
+    from pytest_attnperf.tools.dispatch.points import BackendTime
 
-    report = _report(path)
+    report = _decode_report(path)
     tables = list(dict.fromkeys(row.table for row in report.rows))
     if table and table not in tables:
         raise UsageError(f"{path} has no table {table!r}; it has: {', '.join(map(repr, tables))}")
     of_workload = {row.workload: row.table for row in report.rows if table in ("", row.table)}
     rows = [row for row in report.rows if of_workload.get(row.workload) == row.table]
-    timed = tuple(Timed(row.backend, row.workload, row.time_us, str(path), report.date) for row in rows)
+    timed = tuple(BackendTime(row.backend, row.workload, row.time_us, str(path), report.date) for row in rows)
     used = ", ".join(repr(name) for name in tables if name in of_workload.values())
     unused = ", ".join(repr(name) for name in tables if name not in of_workload.values())
     told = (
@@ -269,17 +271,17 @@ def _published(path: Path, table: str) -> Source:
         *(f"caveat: {caveat}" for caveat in report.caveats),
     )
     device = report.device or "a device that the report does not name"
-    return Source(str(path), "", report.device, device, told, timed, published=True)
+    return TimesSource(str(path), "", report.device, device, told, timed, published=True)
 
 
-def _report(path: Path) -> PublishedReport:
+def _decode_report(path: Path) -> PublishedReport:
     """Raises UsageError for what is no report of a known schema."""
     import msgspec
 
     from pytest_attnperf.baselines.published import PUBLISHED_SCHEMA, PublishedReport
 
     try:
-        report = msgspec.json.decode(_content(path), type=PublishedReport)
+        report = msgspec.json.decode(_read_content(path), type=PublishedReport)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:
@@ -293,6 +295,6 @@ def _require_gpu(path: Path, arch: str, *, interpreted: bool = False) -> None:
         raise UsageError(f"{path}: the times are {how} ({arch}) and say nothing of a GPU; give results of a GPU")
 
 
-def _software(named: dict[str, str]) -> str:
+def _format_software(named: dict[str, str]) -> str:
     shown = [f"{name} {named[name]}" for name in ("torch", "triton", "aiter", "rocm", "cuda") if named.get(name)]
     return ", ".join(part for part in shown if not part.endswith(" none")) or "software unknown"

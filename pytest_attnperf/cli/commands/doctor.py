@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.reports.text.text_width import wrapped
-from pytest_attnperf.tools.doctor.engine import Report, report_json, run_probes
-from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Status, Surroundings
+from pytest_attnperf.reports.text.text_width import wrap_text
+from pytest_attnperf.tools.doctor.engine import DoctorReport, report_json, run_probes
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, DoctorFinding, Status, Surroundings
 
 GROUP = "first hour"
 ORDER = 10
@@ -75,17 +75,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Look, print, write. Raises UsageError for a bad name of a file, OSError where one cannot be written."""
     try:
-        return _run(options)
+        return _run_doctor(options)
     except KeyboardInterrupt:
         sys.stderr.write("attnperf doctor: stopped; --quick leaves out the part that takes a minute\n")
         return 2
 
 
-def _run(options: argparse.Namespace) -> int:
-    from pytest_attnperf.tools.doctor.bundle import refuse_bad_name
+def _run_doctor(options: argparse.Namespace) -> int:
+    from pytest_attnperf.tools.doctor.bundle import check_bundle_name
 
     if options.bundle is not None:
-        refuse_bad_name(options.bundle)
+        check_bundle_name(options.bundle)
     if options.json not in ("", "-"):
         _refuse_folder(Path(options.json))
     here = surroundings_here()
@@ -94,9 +94,9 @@ def _run(options: argparse.Namespace) -> int:
         sys.stderr.write("measuring on the GPU takes a minute; --quick leaves it out\n")
     report = run_probes(chosen, here)
     if options.json != "-":
-        ink, width = ink_shown(options.color), columns_shown(WIDTH, NARROWEST)
+        ink, width = choose_ink(options.color), count_columns(WIDTH, NARROWEST)
         sys.stdout.write("\n".join(report_lines(report, width=width, ink=ink, verbose=options.verbose)) + "\n")
-    _write(report, here, options)
+    _write_report_files(report, here, options)
     return 1 if report.counts["problem"] else 0
 
 
@@ -107,7 +107,7 @@ def _refuse_folder(path: Path) -> None:
         raise UsageError(f"--json {path}: there is no folder {path.parent}; make it first")
 
 
-def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> None:
+def _write_report_files(report: DoctorReport, here: Surroundings, options: argparse.Namespace) -> None:
     """The files that were asked for, each named on standard error."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.tools.doctor.bundle import write_bundle
@@ -121,10 +121,10 @@ def _write(report: Report, here: Surroundings, options: argparse.Namespace) -> N
             sys.stderr.write(f"written: {options.json}\n")
     if options.bundle is not None:
 
-        def show(shown: Report) -> str:
+        def render_report(shown: DoctorReport) -> str:
             return "\n".join(report_lines(shown, width=WIDTH, ink=PLAIN, verbose=True)) + "\n"
 
-        packed = write_bundle(options.bundle, report, show, here)
+        packed = write_bundle(options.bundle, report, render_report, here)
         sys.stderr.write(
             f"written: {options.bundle}\n"
             + "".join(f"  {member}\n" for member in packed)
@@ -143,7 +143,7 @@ def surroundings_here() -> Surroundings:
         python=sys.executable,
         clock=time.monotonic,
         has_gpu=has_gpu(system, environ),
-        vendor=vendor_of(system),
+        vendor=find_vendor(system),
         ends_s=time.monotonic() + PROMISED_S,
     )
 
@@ -156,7 +156,7 @@ def has_gpu(system: System, environ: Mapping[str, str]) -> bool:
         return False
 
 
-def vendor_of(system: System) -> str:
+def find_vendor(system: System) -> str:
     """'nvidia', 'amd' or '': whose driver shows a GPU here, device node or not.
 
     A container that was started without its devices still shows the driver of the machine.
@@ -164,29 +164,29 @@ def vendor_of(system: System) -> str:
     dev = system.root / "dev"
     if any(_NVIDIA_NODE.fullmatch(node.name) for node in dev.glob("nvidia*")):
         return "nvidia"
-    if kfd.architectures(system):
+    if kfd.list_architectures(system):
         return "amd"
     gpus = system.root / "proc/driver/nvidia/gpus"
     return "nvidia" if gpus.is_dir() and any(gpus.iterdir()) else ""
 
 
-def report_lines(report: Report, *, width: int, ink: Ink, verbose: bool = False) -> list[str]:
+def report_lines(report: DoctorReport, *, width: int, ink: Ink, verbose: bool = False) -> list[str]:
     """All of it. Without `verbose`, what is OK has one line, and details are left out."""
     name_width = min(NAME_WIDTH, max((len(each.name) for each in report.findings), default=0))
     lines: list[str] = []
-    for title, findings in grouped(report):
+    for title, findings in group_findings(report):
         lines += [*([""] if lines else []), ink.bold(title)]
         for finding in findings:
-            lines += _lines_of(finding, name_width, width, ink, verbose=verbose)
+            lines += _render_finding(finding, name_width, width, ink, verbose=verbose)
     if report.not_run:
-        lines += ["", *wrapped(f"not looked at without a GPU: {', '.join(report.not_run)}", width, "  ")]
-    closing = [summary(report), *(f"next: {step}" for step in next_step(report))]
-    return [*lines, "", *(part for line in closing for part in wrapped(line, width, "  "))]
+        lines += ["", *wrap_text(f"not looked at without a GPU: {', '.join(report.not_run)}", width, "  ")]
+    closing = [format_summary_line(report), *(f"next: {step}" for step in next_step(report))]
+    return [*lines, "", *(part for line in closing for part in wrap_text(line, width, "  "))]
 
 
-def grouped(report: Report) -> list[tuple[str, list[Finding]]]:
+def group_findings(report: DoctorReport) -> list[tuple[str, list[DoctorFinding]]]:
     """(title, findings) in the order of the probes; within a title the worst first."""
-    groups: dict[str, list[Finding]] = {}
+    groups: dict[str, list[DoctorFinding]] = {}
     for each in report.examined:
         groups.setdefault(each.title, []).extend(each.findings)
     return [
@@ -196,20 +196,20 @@ def grouped(report: Report) -> list[tuple[str, list[Finding]]]:
     ]
 
 
-def summary(report: Report) -> str:
+def format_summary_line(report: DoctorReport) -> str:
     """'doctor: 14 ok, 1 note, 2 warnings, 1 problem, 0 unknown in 2.1 s; timer: graph'."""
     counts = report.counts
     parts = [
         f"{counts['ok']} ok",
-        _several(counts["note"], "note"),
-        _several(counts["warning"], "warning"),
-        _several(counts["problem"], "problem"),
+        _format_plural(counts["note"], "note"),
+        _format_plural(counts["warning"], "warning"),
+        _format_plural(counts["problem"], "problem"),
         f"{counts['unknown']} unknown",
     ]
     return f"doctor: {', '.join(parts)} in {report.seconds:.1f} s; timer: {report.timer}"
 
 
-def next_step(report: Report) -> Sequence[str]:
+def next_step(report: DoctorReport) -> Sequence[str]:
     """What to type now: the fix of the first problem, how to get cases, or a run that this machine is good for."""
     problem = next((each for each in report.findings if each.status is Status.PROBLEM), None)
     if problem is not None:
@@ -217,13 +217,13 @@ def next_step(report: Report) -> Sequence[str]:
     suites = next((each for each in report.findings if each.name == "suites"), None)
     if suites is not None and suites.fix:
         return (suites.fix,)
-    where = _suites(suites)
+    where = _find_suites_folder(suites)
     if report.not_run:
         return (f"pytest{where} (proofs; nothing is timed without a GPU)",)
     return (f"pytest --attnperf{where}",)
 
 
-def _suites(found: Finding | None) -> str:
+def _find_suites_folder(found: DoctorFinding | None) -> str:
     """The folder that most files with cases lie in, as an argument; suites/ where there are any; '' for all."""
     tops = Counter(file.partition("/")[0] for file in found.details) if found is not None else Counter()
     if not tops:
@@ -232,19 +232,19 @@ def _suites(found: Finding | None) -> str:
     return f" {shlex.quote(top if top in (found.details if found else ()) else f'{top}/')}"
 
 
-def _several(count: int, word: str) -> str:
+def _format_plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def _lines_of(finding: Finding, name_width: int, width: int, ink: Ink, *, verbose: bool) -> Iterator[str]:
+def _render_finding(finding: DoctorFinding, name_width: int, width: int, ink: Ink, *, verbose: bool) -> Iterator[str]:
     word = f"{finding.status.value:<{WORD_WIDTH}}"
     margin = " " * (2 + WORD_WIDTH + 2)
     plain = f"{finding.name:<{name_width}}  {finding.value}"
-    first, *rest = wrapped(plain, width - len(margin), " " * (name_width + 2))
-    yield f"  {ink.verdict(word, STYLE_OF.get(finding.status))}  {first}"
+    first, *rest = wrap_text(plain, width - len(margin), " " * (name_width + 2))
+    yield f"  {ink.paint_verdict(word, STYLE_OF.get(finding.status))}  {first}"
     yield from (f"{margin}{line}" for line in rest)
     if finding.status is Status.OK and not verbose:
         return
     below = [finding.meaning, f"fix: {finding.fix}" if finding.fix else "", *(finding.details if verbose else ())]
     for text in filter(None, below):
-        yield from (f"{margin}  {line}" for line in wrapped(text, width - len(margin) - 2, "  "))
+        yield from (f"{margin}  {line}" for line in wrap_text(text, width - len(margin) - 2, "  "))

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import columns_shown, ink_shown
+from pytest_attnperf.cli.output import choose_ink, count_columns
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.gate.effort import Aim, UnitCost
     from pytest_attnperf.gate.recount import Recount
     from pytest_attnperf.records import DeviceInfo
-    from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
+    from pytest_attnperf.reports.explain.facts import DecisionOption, Facts, Stored, Told
     from pytest_attnperf.results import CaseResult, RunResult
 
 GROUP = "every day"
@@ -63,17 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print. Raises UsageError for no case or several, and ResultsFileError for a file that cannot be read."""
     from pytest_attnperf.records.code import CodeResult
-    from pytest_attnperf.reports.files.one_case import held_alone, read_index
+    from pytest_attnperf.reports.files.one_case import find_single_result, read_index
     from pytest_attnperf.reports.text.figures import printable_json
 
-    index = read_index(_content(options.results), str(options.results))
-    entry = index.find(options.what) if options.what else index.worst()
+    index = read_index(_read_content(options.results), str(options.results))
+    entry = index.find(options.what) if options.what else index.choose_worst()
     found = index.run_with(entry)
-    held = held_alone(found)
+    held = find_single_result(found)
     if isinstance(held, CodeResult):
-        text, values = _of_code(held, found, options)
+        text, values = _explain_code(held, found, options)
     else:
-        text, values = _of_case(told_of(held, found, options.results, index.timed, options.baselines), options)
+        text, values = _explain_case(
+            recount_case(held, found, options.results, index.timed_count, options.baselines), options
+        )
     if options.json:
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
     else:
@@ -84,12 +86,12 @@ def run(options: argparse.Namespace) -> int:
     return 1 if held.fails else 0
 
 
-def told_of(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
+def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
     """A case with everything that can be made of it again. `cases` share the run's false-alarm rate."""
-    from pytest_attnperf.gate.recount import recount
+    from pytest_attnperf.gate.recount import recount_figures
     from pytest_attnperf.reports.explain.facts import Facts, Told
 
-    again = recount(case, cases)
+    again = recount_figures(case, cases)
     facts = Facts(
         source=str(source),
         cases=cases,
@@ -97,32 +99,32 @@ def told_of(case: CaseResult, found: RunResult, source: Path, cases: int, baseli
         relative_sd=again.relative_sd,
         z=again.z,
         share=again.share,
-        contradicted=(*again.contradicted, *_contradictions(case, found.device)),
-        stored=_stored(case, found, again, baselines),
+        contradicted=(*again.contradicted, *_list_contradictions(case, found.device)),
+        stored=_find_stored(case, found, again, baselines),
     )
     told = Told(case, found, facts)
-    return replace(told, facts=_with_options(told, again))
+    return replace(told, facts=_add_options(told, again))
 
 
-def _contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
+def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
     """What the samples and the checks of the file say against each other."""
     from pytest_attnperf.gate.recount import BY_TIME, IMPOSSIBLE
-    from pytest_attnperf.session.consistent import contradictions, unproven
+    from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 
     try:
-        found = [] if device is None or not case.first else contradictions(case, device)
+        found = [] if device is None or not case.first else find_contradictions(case, device)
         if case.verdict in BY_TIME and (case.first or case.pairs):
-            found += [f"it is said to be right: {text}" for text in unproven(case.checks, None)]
+            found += [f"it is said to be right: {text}" for text in list_proof_gaps(case.checks, None)]
     except IMPOSSIBLE as error:
         found = [f"its samples cannot be looked at: {error}"]
     return found
 
 
-def _with_options(told: Told, again: Recount) -> Facts:
+def _add_options(told: Told, again: Recount) -> Facts:
     """What would decide a case that is not decided."""
     from pytest_attnperf.gate.effort import unit_cost
     from pytest_attnperf.records import Verdict
-    from pytest_attnperf.records.notes import NoteKind, of_kind
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.text.figures import format_change
 
     case, facts = told.case, told.facts
@@ -130,7 +132,7 @@ def _with_options(told: Told, again: Recount) -> Facts:
         return facts
     cost = unit_cost(case)
     known = again.ratio is not None and again.z is not None and again.relative_sd is not None
-    if of_kind(case.reasons, NoteKind.BUDGET) or not known or again.ratio is None or again.ratio <= 1:
+    if filter_notes(case.reasons, NoteKind.BUDGET) or not known or again.ratio is None or again.ratio <= 1:
         return replace(facts, options=tuple(_plain_options(told, cost)))
     options, undecidable = _more_pairs(told, again, cost) if case.pairs else _more_processes(told, again, cost)
     counted = (
@@ -140,80 +142,96 @@ def _with_options(told: Told, again: Recount) -> Facts:
     return replace(facts, options=tuple(options), undecidable=undecidable, counted=counted)
 
 
-def _plain_options(told: Told, cost: UnitCost) -> list[Option]:
+def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
     """Where no number can be computed: what is missing is measured."""
-    from pytest_attnperf.records.notes import NoteKind, of_kind
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.explain import steps
-    from pytest_attnperf.reports.explain.facts import Option
+    from pytest_attnperf.reports.explain.facts import DecisionOption
 
     case = told.case
-    pairs = f"{steps.PAIRS} pairs against {steps.base_of(told)}"
-    by_pairs = Option(pairs, _seconds(cost.pair_s, steps.PAIRS, cost.process_s), (steps.paired(told),))
-    if of_kind(case.reasons, NoteKind.BUDGET):
+    pairs = f"{steps.PAIRS} pairs against {steps.choose_base(told)}"
+    by_pairs = DecisionOption(
+        pairs, _estimate_seconds(cost.pair_s, steps.PAIRS, cost.process_s), (steps.format_pairs_command(told),)
+    )
+    if filter_notes(case.reasons, NoteKind.BUDGET):
         what = f"both looks of the case alone, {1 + SECOND_LOOK} processes"
-        alone = Option(what, _seconds(cost.process_s, 1 + SECOND_LOOK), (steps.gated(case.nodeid),))
+        alone = DecisionOption(
+            what, _estimate_seconds(cost.process_s, 1 + SECOND_LOOK), (steps.format_pytest_command(case.nodeid),)
+        )
         return [alone, by_pairs]
     what = f"a baseline of {BASELINE_PROCESSES} processes, recorded at the base revision, whose spread is the noise"
-    record = f"pytest --update-baselines {steps.quoted(case.nodeid)}"
-    return [Option(what, _seconds(cost.process_s, BASELINE_PROCESSES), (record,)), by_pairs]
+    record = f"pytest --update-baselines {steps.quote_word(case.nodeid)}"
+    return [DecisionOption(what, _estimate_seconds(cost.process_s, BASELINE_PROCESSES), (record,)), by_pairs]
 
 
-def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Option], str]:
+def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
     """Of a case that pairs have left open."""
     from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
-    from pytest_attnperf.reports.explain.facts import Option
+    from pytest_attnperf.reports.explain.facts import DecisionOption
 
     assert again.relative_sd is not None
     taken = len(told.case.pairs)
-    count = pairs_needed(_aim(told, again), relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
-    what = f"{count} pairs against {steps.base_of(told)} instead of {taken}"
+    count = pairs_needed(_choose_aim(told, again), relative_sd=again.relative_sd, taken=taken, asymmetry=ASYMMETRY)
+    what = f"{count} pairs against {steps.choose_base(told)} instead of {taken}"
     if count is None and taken < steps.PAIRS:
         count = steps.PAIRS
-        what = f"{count} pairs against {steps.base_of(told)} instead of {taken}, whose spread says little of the noise"
+        what = (
+            f"{count} pairs against {steps.choose_base(told)} instead of {taken}, whose spread says little of the noise"
+        )
     if count is None:
         return [], (
             f"Not even {PAIRS_MAX} pairs would decide it: the change is below what pairs of this case resolve. Find "
             "where the noise comes from, or allow a larger threshold."
         )
-    return [Option(what, _seconds(cost.pair_s, count, cost.process_s), (steps.paired(told, count),))], ""
+    return [
+        DecisionOption(
+            what, _estimate_seconds(cost.pair_s, count, cost.process_s), (steps.format_pairs_command(told, count),)
+        )
+    ], ""
 
 
-def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Option], str]:
+def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
     """Of a case that fresh processes have left open against stored ones: more of them, or pairs."""
     from pytest_attnperf.gate.effort import PROCESSES_MAX, pairs_needed, processes_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
-    from pytest_attnperf.reports.explain.facts import Option
+    from pytest_attnperf.reports.explain.facts import DecisionOption
 
     assert again.relative_sd is not None
     case, stored, options, undecidable = told.case, len(told.case.stored_us), [], ""
-    aim = _aim(told, again)
+    aim = _choose_aim(told, again)
     needed = processes_needed(aim, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error)
     if needed is None:
         undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from."
     else:
-        look = steps.gated(case.nodeid, f"--attnperf-second-look={needed.fresh}")
-        record = f"pytest --update-baselines --attnperf-processes={needed.stored} {steps.quoted(case.nodeid)}"
+        look = steps.format_pytest_command(case.nodeid, f"--attnperf-second-look={needed.fresh}")
+        record = f"pytest --update-baselines --attnperf-processes={needed.stored} {steps.quote_word(case.nodeid)}"
         more = needed.stored > stored
         what = f"{needed.fresh} fresh processes instead of {len(case.second or case.first)}"
         what = f"{needed.stored} stored processes (recorded at the base revision) and {what}" if more else what
         units = 1 + needed.fresh + (needed.stored if more else 0)
-        options.append(Option(what, _seconds(cost.process_s, units), (record, look) if more else (look,)))
+        options.append(
+            DecisionOption(what, _estimate_seconds(cost.process_s, units), (record, look) if more else (look,))
+        )
     # Pairs of independent processes scatter by no more than this; being side by side takes away, and adds nothing.
     apart = math.sqrt(2) * again.relative_sd
     pairs = pairs_needed(aim, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
     count = steps.PAIRS if pairs is None else max(steps.PAIRS, pairs)
-    base = steps.base_of(told)
+    base = steps.choose_base(told)
     what = f"at most {count} pairs against {base}, as far as pairs scatter no more than processes do"
     if pairs is None:
         what = f"{count} pairs against {base}: how many decide it is known once some were measured"
-    options.append(Option(what, _seconds(cost.pair_s, count, cost.process_s), (steps.paired(told, count),)))
+    options.append(
+        DecisionOption(
+            what, _estimate_seconds(cost.pair_s, count, cost.process_s), (steps.format_pairs_command(told, count),)
+        )
+    )
     return options, undecidable
 
 
-def _aim(told: Told, again: Recount) -> Aim:
+def _choose_aim(told: Told, again: Recount) -> Aim:
     """The slowdown that is left open."""
     from pytest_attnperf.gate.effort import Aim
 
@@ -223,11 +241,11 @@ def _aim(told: Told, again: Recount) -> Aim:
     return Aim(again.ratio, again.tolerated, again.z, told.case.degrees_of_freedom)
 
 
-def _seconds(each_s: float | None, units: int, first_s: float | None = 0.0) -> float | None:
+def _estimate_seconds(each_s: float | None, units: int, first_s: float | None = 0.0) -> float | None:
     return None if each_s is None or first_s is None else each_s * units + first_s
 
 
-def _stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | None) -> Stored | None:
+def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | None) -> Stored | None:
     """The baseline entry that the case was held to, where its folder still has it; None without a folder.
 
     Raises UsageError for a folder that was named and is none.
@@ -250,60 +268,60 @@ def _stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | N
         if tuple(process.median_us for process in entry.entry.processes) != case.stored_us:
             when = entry.entry.recorded or "another day"
             return Stored(str(where), other=f"its entry is another one than the case was held to (recorded {when})")
-        return _compared(case, found, again, entry, store)
+        return _compare_stored(case, found, again, entry, store)
     except AttnperfError as error:
         return Stored(str(where), other=str(error).partition("\n")[0])
 
 
-def _compared(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
+def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
     """What differs from the entry, in words."""
-    from pytest_attnperf.baselines.store import BaselineStore, Found
-    from pytest_attnperf.correctness.what_ran import differences
-    from pytest_attnperf.gate.canary import canary_shift
-    from pytest_attnperf.gate.comparable import config_changes
+    from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
+    from pytest_attnperf.correctness.what_ran import list_differences
+    from pytest_attnperf.gate.canary import compare_canaries
+    from pytest_attnperf.gate.comparable import list_config_changes
     from pytest_attnperf.reports.explain.facts import Stored
 
-    assert isinstance(entry, Found)
+    assert isinstance(entry, StoredEntry)
     assert isinstance(store, BaselineStore)
     assert found.device is not None
     held = entry.entry
-    shift = canary_shift(case.canary, entry.canary)
-    noise = store.noise(found.device.arch, found.device.product, case.key.suite).sd(
+    shift = compare_canaries(case.canary, entry.canary)
+    noise = store.noise_model(found.device.arch, found.device.product, case.key.suite).estimate_noise(
         case.key.entry, case.baseline_us or held.processes[0].median_us, held.processes[0].timer, held.bound
     )
     known = noise is not None and not case.pairs and again.relative_sd is not None
     return Stored(
         str(entry.path),
-        launches=tuple(differences(case.launches, held.launches)) if case.launches and held.launches else (),
-        config=tuple(config_changes(held.config, case.config)),
-        toolchain=tuple([] if case.fingerprint is None else case.fingerprint.changes(entry.fingerprint)),
-        canary=shift.reason(case.ratio or 1.0, case.floor_bound) if shift else "",
+        launches=tuple(list_differences(case.launches, held.launches)) if case.launches and held.launches else (),
+        config=tuple(list_config_changes(held.config, case.config)),
+        toolchain=tuple([] if case.fingerprint is None else case.fingerprint.list_changes(entry.fingerprint)),
+        canary=shift.describe_shift(case.ratio or 1.0, case.floor_bound) if shift else "",
         noise=f"{noise.relative_sd:.2%} by what is stored in {entry.path.name} now" if known and noise else "",
     )
 
 
-def _of_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
-    from pytest_attnperf.reports.explain.page import as_values, explanation
+def _explain_case(told: Told, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+    from pytest_attnperf.reports.explain.page import build_case_values, render_explanation
 
     if options.json:
-        return "", as_values(told)
-    return explanation(told, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)), {}
+        return "", build_case_values(told)
+    return render_explanation(told, width=count_columns(WIDTH, WIDTH_LEAST), ink=choose_ink(options.color)), {}
 
 
-def _of_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+def _explain_code(held: object, found: RunResult, options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     from pytest_attnperf.records.code import CodeResult
-    from pytest_attnperf.reports.explain.page import code_explanation, code_values
+    from pytest_attnperf.reports.explain.page import build_code_values, render_code_explanation
 
     assert isinstance(held, CodeResult)
     source = str(options.results)
     if options.json:
-        return "", code_values(held)
-    return code_explanation(
-        held, found, source, width=columns_shown(WIDTH, WIDTH_LEAST), ink=ink_shown(options.color)
+        return "", build_code_values(held)
+    return render_code_explanation(
+        held, found, source, width=count_columns(WIDTH, WIDTH_LEAST), ink=choose_ink(options.color)
     ), {}
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     from pytest_attnperf.records.regular_file import read_regular
     from pytest_attnperf.reports.files.json_results import BYTES_MAX
 

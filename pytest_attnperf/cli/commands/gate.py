@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import add_forms, asked_forms, columns_shown, ink_shown, write_forms
+from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.environment.provenance import is_ci
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.regular_file import read_regular
@@ -96,21 +96,21 @@ def _add_demands(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Judge, print, write. Raises UsageError, ResultsFileError and BaselineError."""
     from pytest_attnperf.baselines.store import BaselineStore
-    from pytest_attnperf.reports.run.joined import join
+    from pytest_attnperf.reports.run.joined import join_runs
     from pytest_attnperf.session.rejudge.cases import rejudge_all
-    from pytest_attnperf.session.rejudge.findings import opened_base
+    from pytest_attnperf.session.rejudge.findings import open_base
 
-    mode = _mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
+    mode = _choose_mode(options.mode, os.environ.get(MODE_VARIABLE, ""))
     read = read_results(options.results, options.max_bytes)
-    with opened_base(options.base, options.baselines, Path.cwd()) as base:
-        judged = rejudge_all(read, BaselineStore(base.folder), _settings(options, base))
+    with open_base(options.base, options.baselines, Path.cwd()) as base:
+        judged = rejudge_all(read, BaselineStore(base.folder), _parse_settings(options, base))
         label = base.label
-    joined = join(judged)
-    reasons = failures(joined, strict=is_ci() if options.strict is None else options.strict)
+    joined = join_runs(judged)
+    reasons = list_failures(joined, strict=is_ci() if options.strict is None else options.strict)
     joined = replace(joined, failed_by=tuple(reasons))
-    for line in _written(joined, options):
+    for line in _write_asked_files(joined, options):
         sys.stderr.write(f"{line}\n")
-    sys.stdout.write(_text(joined, options, mode, label, reasons))
+    sys.stdout.write(_render_text(joined, options, mode, label, reasons))
     return 1 if reasons and mode == "block" else 0
 
 
@@ -122,22 +122,22 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
 
     found: list[tuple[str, RunResult]] = []
     for path in paths:
-        data = _content(path, bytes_max)
+        data = _read_content(path, bytes_max)
         merged = decode_merged(data, str(path))
         found += [(str(path), json_results.decode(data, str(path)))] if merged is None else merged
     return found
 
 
-def failures(joined: Joined, *, strict: bool) -> list[str]:
+def list_failures(joined: Joined, *, strict: bool) -> list[str]:
     """Why the gate fails, in words; empty where it passes."""
-    from pytest_attnperf.records.notes import NoteKind, of_kind
-    from pytest_attnperf.reports.run.overview import UNRESOLVED, counted, is_unresolved
+    from pytest_attnperf.records.notes import NoteKind, filter_notes
+    from pytest_attnperf.reports.run.overview import UNRESOLVED, format_result_counts, is_unresolved
 
     failing: list[CaseResult | CodeResult] = [shown.case for shown in joined.cases if shown.case.fails]
     failing += [result for result in joined.code if result.fails]
-    reasons = [counted(failing)] if failing else []
+    reasons = [format_result_counts(failing)] if failing else []
     findings = [finding for run in joined.runs for finding in run.findings]
-    reasons += dict.fromkeys(of_kind(findings, NoteKind.OTHER_COMMIT))
+    reasons += dict.fromkeys(filter_notes(findings, NoteKind.OTHER_COMMIT))
     if not strict:
         return reasons
     verdicts = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
@@ -155,7 +155,7 @@ def failures(joined: Joined, *, strict: bool) -> list[str]:
     return reasons
 
 
-def _mode(option: str | None, variable: str) -> str:
+def _choose_mode(option: str | None, variable: str) -> str:
     """Raises UsageError for a variable that names no mode."""
     mode = option or variable.strip().lower() or MODES[0]
     if mode not in MODES:
@@ -163,7 +163,7 @@ def _mode(option: str | None, variable: str) -> str:
     return mode
 
 
-def _settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
+def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
     """Raises UsageError for demands that contradict each other."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
@@ -183,48 +183,48 @@ def _settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
     )
 
 
-def _content(path: Path, bytes_max: int) -> bytes:
+def _read_content(path: Path, bytes_max: int) -> bytes:
     if not path.is_file():
         raise UsageError(f"{path} is no file; --results takes what pytest --attnperf wrote, .attnperf/results.json")
     return read_regular(path, bytes_max, advice="; --max-bytes allows more")
 
 
-def _text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
+def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
     """What is printed."""
-    from pytest_attnperf.reports.files.markdown import summary
-    from pytest_attnperf.reports.run.overview import counted
+    from pytest_attnperf.reports.files.markdown import render_summary
+    from pytest_attnperf.reports.run.overview import format_result_counts
     from pytest_attnperf.reports.run.run_text import run_text
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.reports.text.text_width import wrapped
+    from pytest_attnperf.reports.text.text_width import wrap_text
     from pytest_attnperf.session.rejudge.cases import ON_ITS_WORD
 
     why = one_line("; ".join(reasons))
     verdict = "passed" if not reasons else f"{'failed' if mode == 'block' else 'would fail'}: {why}"
     where = f"against the baselines of {one_line(label)}"
     if mode == "shadow":
-        said = counted([*(shown.case for shown in joined.cases), *joined.code])
+        said = format_result_counts([*(shown.case for shown in joined.cases), *joined.code])
         return f"gate (shadow): {verdict}: {said}, {where}\n"
     closing = f"gate ({mode}) {where}: {verdict}\n"
     if options.markdown == "-":
         sys.stderr.write(closing)
-        return summary(joined)
-    width = columns_shown(WIDTH)
-    text = run_text(joined, width=width, ink=ink_shown(), verbosity=0)
-    return "\n".join([text, *why_not(joined), *wrapped(ON_ITS_WORD, width), closing])
+        return render_summary(joined)
+    width = count_columns(WIDTH)
+    text = run_text(joined, width=width, ink=choose_ink(), verbosity=0)
+    return "\n".join([text, *list_failing_lines(joined), *wrap_text(ON_ITS_WORD, width), closing])
 
 
-def why_not(joined: Joined) -> list[str]:
+def list_failing_lines(joined: Joined) -> list[str]:
     """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved or is
     excused."""
-    from pytest_attnperf.reports.run.overview import is_told, worst_first
+    from pytest_attnperf.reports.run.overview import is_reported, sort_worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line
 
-    cases = worst_first(shown.case for shown in joined.cases)
+    cases = sort_worst_first(shown.case for shown in joined.cases)
     failing = [failure_text(case) for case in cases if case.fails]
     failing += [one_line(f"{code.verdict.value}: {code.key}: {code.summary}", TEXT_LIMIT)
                 for code in joined.code if code.fails]  # fmt: skip
-    open_ones = [case for case in cases if is_told(case) and not case.fails]
+    open_ones = [case for case in cases if is_reported(case) and not case.fails]
     unresolved = [one_line(f"{case.verdict.value}: {case.key}: {case.summary}", TEXT_LIMIT) for case in open_ones]
     lines: list[str] = []
     for name, texts in (("failing", failing), ("unresolved", unresolved)):
@@ -233,7 +233,7 @@ def why_not(joined: Joined) -> list[str]:
     return lines
 
 
-def _written(joined: Joined, options: argparse.Namespace) -> list[str]:
+def _write_asked_files(joined: Joined, options: argparse.Namespace) -> list[str]:
     """Write the files that were asked for; a line for each."""
     from pytest_attnperf.reports.files import json_results
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.output import columns_shown, say
+from pytest_attnperf.cli.output import count_columns, say
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,10 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
     parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="this device only")
     parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for the last 30 days")
-    parser.add_argument("--limit", type=_count, default=0, metavar="N", help="the newest N runs; of the list, N cases")
+    parser.add_argument(
+        "--limit", type=_parse_count, default=0, metavar="N", help="the newest N runs; of the list, N cases"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, with every point")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
-    parser.add_argument("--fail-on-change", type=_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
+    parser.add_argument("--fail-on-change", type=_parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
                         help="exit 1 when the newest change of CASE is a slowdown within the last N runs "
                         f"(default {NEWEST_RUNS})")  # fmt: skip
     work = parser.add_mutually_exclusive_group()
@@ -66,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--migrate", action="store_true", help="bring an older store to this version's schema")
     parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: younger runs stay")
     parser.add_argument(
-        "--keep-runs", type=_count, default=0, metavar="N", help="with --prune: each case's newest stay"
+        "--keep-runs", type=_parse_count, default=0, metavar="N", help="with --prune: each case's newest stay"
     )
     parser.add_argument("--dry-run", action="store_true", help="with --prune: only say what would be deleted")
 
@@ -75,23 +77,23 @@ def run(options: argparse.Namespace) -> int:
     """Do what is asked for. Raises UsageError and HistoryError."""
     from pytest_attnperf.tools.history.store import open_store
 
-    _check(options)
+    _check_options(options)
     url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
         raise UsageError(f"history {url} is not there, so there is nothing to prune or migrate")
     with open_store(url, read_only=not writes) as store:
         if options.imports:
-            return _import(store, options.imports)
+            return _import_runs(store, options.imports)
         if options.prune:
             return _prune(store, options)
         if options.migrate:
-            sys.stdout.write(f"{store.shown} is of this version's schema\n")
+            sys.stdout.write(f"{store.address} is of this version's schema\n")
             return 0
-        return _case(store, options) if options.case else _list(store, options)
+        return _show_case(store, options) if options.case else _show_cases(store, options)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
@@ -101,7 +103,7 @@ def _count(text: str) -> int:
     return number
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     """Options that go together. Raises UsageError."""
     if options.prune and not (options.keep_days or options.keep_runs):
         raise UsageError("--prune needs --keep-days N, --keep-runs N, or both: nothing is deleted without a rule")
@@ -113,7 +115,7 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(f"CASE {options.case[:80]!r} is for looking; --import, --prune and --migrate are of all cases")
 
 
-def _since(text: str) -> str:
+def _parse_since(text: str) -> str:
     """A date as it is; '30d' as the moment so many days ago."""
     days = re.fullmatch(r"(\d{1,5})d", text)
     if days is None:
@@ -121,31 +123,31 @@ def _since(text: str) -> str:
     return (datetime.now(timezone.utc) - timedelta(days=int(days.group(1)))).isoformat()
 
 
-def _case(store: HistoryStore, options: argparse.Namespace) -> int:
+def _show_case(store: HistoryStore, options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.history import text as report
     from pytest_attnperf.tools.history.change_points import with_changes
 
-    histories = _histories(store, options)
+    histories = _read_histories(store, options)
     found = [with_changes(history) for history in histories]
     if options.json:
-        say(_json(report.plain(found)))
+        say(_render_json(report.encode_histories(found)))
     else:
-        say(report.case_text(found, columns_shown(WIDTH)))
+        say(report.render_histories(found, count_columns(WIDTH)))
     if options.plot:
-        _plot(options, found)
-    return _status(found, options.fail_on_change)
+        _write_plot(options, found)
+    return _choose_status(found, options.fail_on_change)
 
 
-def _histories(store: HistoryStore, options: argparse.Namespace) -> list[CaseHistory]:
+def _read_histories(store: HistoryStore, options: argparse.Namespace) -> list[CaseHistory]:
     arch, _, product = options.arch.partition("/")
-    since = _since(options.since)
-    histories = store.history(options.case, arch=arch, product=product, since=since, limit=options.limit)
+    since = _parse_since(options.since)
+    histories = store.load_history(options.case, arch=arch, product=product, since=since, limit=options.limit)
     if not histories:
         raise UsageError(f"{options.case[:200]!r} has no run since {options.since}")
     return histories
 
 
-def _json(value: object) -> str:
+def _render_json(value: object) -> str:
     import json
 
     from pytest_attnperf.reports.text.figures import printable_json
@@ -153,7 +155,7 @@ def _json(value: object) -> str:
     return printable_json(json.dumps(value, indent=2, allow_nan=False))
 
 
-def _plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:
+def _write_plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:
     from pytest_attnperf.tools.history.plot import write_plot
 
     left_out = write_plot(options.plot, found)
@@ -161,64 +163,64 @@ def _plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> None:
     sys.stderr.write(f"written: {options.plot}{more}\n")
 
 
-def _status(found: Sequence[CaseHistory], newest_runs: int) -> int:
+def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
     """1 where a series' newest change is a slowdown that began within its last runs."""
-    from pytest_attnperf.tools.history.text import change_line, suspect
+    from pytest_attnperf.tools.history.text import describe_change, describe_suspect
 
     status = 0
     for history in found if newest_runs else ():
         newest = history.changes[-1] if history.changes else None
         if newest is not None and newest.ratio > 1 and newest.index >= len(history.points) - newest_runs:
-            sys.stderr.write(f"slower: {change_line(newest, history.points)}; {suspect(newest)}\n")
+            sys.stderr.write(f"slower: {describe_change(newest, history.points)}; {describe_suspect(newest)}\n")
             status = 1
     return status
 
 
-def _list(store: HistoryStore, options: argparse.Namespace) -> int:
+def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
     """The cases with the newest runs first where not all are shown, because changes are looked for in each."""
     from pytest_attnperf.tools.history import text as report
 
     arch, _, product = options.arch.partition("/")
-    known = store.cases(arch=arch, product=product)
+    known = store.list_cases(arch=arch, product=product)
     most = options.limit or LISTED_MAX
     newest = sorted(known, key=lambda one: one.last, reverse=True)[:most]
     shown = [one for one in known if one in newest] if len(known) > most else known
-    listed = [_listed(store, one, _since(options.since)) for one in shown]
+    listed = [_make_listed_case(store, one, _parse_since(options.since)) for one in shown]
     if options.json:
         import dataclasses
 
-        say(_json([dataclasses.asdict(one) for one in listed]))
+        say(_render_json([dataclasses.asdict(one) for one in listed]))
         return 0
-    notes = [f"{len(known)} case{'s' * (len(known) != 1)}, in {store.shown}"]
+    notes = [f"{len(known)} case{'s' * (len(known) != 1)}, in {store.address}"]
     if len(known) > len(shown):
         notes.append(f"the {len(shown)} with the newest runs are shown; --limit {len(known)} shows all")
-    say(report.list_text(listed, notes, columns_shown(WIDTH)))
+    say(report.render_cases(listed, notes, count_columns(WIDTH)))
     return 0
 
 
-def _listed(store: HistoryStore, one: KnownCase, since: str) -> ListedCase:
+def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> ListedCase:
     from pytest_attnperf.tools.history.change_points import with_changes
-    from pytest_attnperf.tools.history.rows import seconds_of
+    from pytest_attnperf.tools.history.rows import parse_seconds
     from pytest_attnperf.tools.history.text import ListedCase
 
     changes = [
-        (seconds_of(history.points[change.index].started), history.points[change.index].started, change)
-        for history in map(with_changes, store.history(one.case, arch=one.arch, product=one.product, since=since))
+        (parse_seconds(history.points[change.index].started), history.points[change.index].started, change)
+        for history in map(with_changes, store.load_history(one.case, arch=one.arch, product=one.product, since=since))
         for change in history.changes
     ]
     _, at, change = max(changes, key=lambda found: found[0], default=(0.0, "", None))
     return ListedCase(one.case, f"{one.arch}/{one.product}", one.points, one.wrong, one.last, change, at)
 
 
-def _import(store: HistoryStore, paths: Sequence[Path]) -> int:
+def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:
     """Raises HistoryError for a file that holds no run; what was stored before it stays, and a repetition skips it."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.history.importing import imported
+    from pytest_attnperf.tools.history.importing import import_runs
 
     rows = runs = 0
     for path in paths:
-        for found in imported(path, json_results.decode):
+        for found in import_runs(path, json_results.decode):
             if isinstance(found, str):
                 say(f"skipped: {one_line(found, 400)}")
                 continue
@@ -228,7 +230,7 @@ def _import(store: HistoryStore, paths: Sequence[Path]) -> int:
             say(f"{one_line(str(found.path))}: {said}")
             for line in found.skipped:
                 say(f"  skipped: {one_line(line, 400)}")
-    say(f"{rows} measurements of {runs} new run{'s' * (runs != 1)} added to {store.shown}")
+    say(f"{rows} measurements of {runs} new run{'s' * (runs != 1)} added to {store.address}")
     return 0
 
 

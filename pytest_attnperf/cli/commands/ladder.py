@@ -11,14 +11,14 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
-from pytest_attnperf.records.counters import KernelCounter, of_launches
+from pytest_attnperf.records.counters import KernelCounter, filter_by_launches
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.run.code_objects import waves_text
-from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, is_timed, ladders_of, refuse_unknown_backends
+from pytest_attnperf.reports.run.ladder_cases import Ladder, Selection, build_ladders, is_timed, refuse_unknown_backends
 from pytest_attnperf.reports.run.overview import verdict_text
-from pytest_attnperf.reports.run.tables import gb_s, tflops
+from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops
 from pytest_attnperf.reports.text.figures import ABSENT, format_rate, format_speedup, format_us, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.profilers.counters import read_counters
 
@@ -88,20 +88,22 @@ def run(options: argparse.Namespace) -> int:
     from pytest_attnperf.reports.files import json_results
 
     results = json_results.read(options.results)
-    ladders = _ladders(results, options)
-    tables = _tables(ladders, options)
-    lines = [*header_lines(results, ladders), held_to(options.base, options.against or AGAINST), *LEGEND]
+    ladders = _select_ladders(results, options)
+    tables = _build_tables(ladders, options)
+    lines = [*header_lines(results, ladders), describe_reference(options.base, options.against or AGAINST), *LEGEND]
     if options.write is not None:
         page = read_regular(options.write, PAGE_BYTES_MAX).decode()
-        write_atomically(options.write, with_ladder(page, markdown(lines, tables), str(options.write)).encode())
+        write_atomically(
+            options.write, insert_ladder(page, render_markdown_tables(lines, tables), str(options.write)).encode()
+        )
         said = f"written: {options.write}"
     else:
-        said = markdown(lines, tables) if options.markdown else terminal(lines, tables)
+        said = render_markdown_tables(lines, tables) if options.markdown else render_terminal_tables(lines, tables)
     sys.stdout.write(f"{said}\n")
     return 0
 
 
-def with_ladder(page: str, text: str, where: str) -> str:
+def insert_ladder(page: str, text: str, where: str) -> str:
     """The page with `text` between the markers. Raises UsageError where there is not exactly one of each, in order."""
     for marker in (BEGIN, END):
         if page.count(marker) != 1:
@@ -116,7 +118,7 @@ def with_ladder(page: str, text: str, where: str) -> str:
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
-def occupancy(code: KernelCode) -> Occupancy | None:
+def find_occupancy(code: KernelCode) -> Occupancy | None:
     """A kernel's occupancy on either vendor's architectures; None where it is not known."""
     from pytest_attnperf.codeobject.nvidia_occupancy import nvidia_occupancy_of
     from pytest_attnperf.session.code_session import known_occupancy
@@ -124,21 +126,21 @@ def occupancy(code: KernelCode) -> Occupancy | None:
     return nvidia_occupancy_of(code) or known_occupancy(code)
 
 
-def _ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:
+def _select_ladders(results: RunResult, options: argparse.Namespace) -> list[Ladder]:
     if options.against is not None:
         refuse_unknown_backends(results, [options.against])
     names = tuple(name for part in options.backends.split(",") if (name := part.strip()))
     chosen = Selection(options.base, options.against or AGAINST, names, tuple(options.workload))
-    return ladders_of(results, chosen, str(options.results))
+    return build_ladders(results, chosen, str(options.results))
 
 
-def _tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
+def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
 
-    counters = _counters(ladders, options.profile)
-    tables = [table for ladder in ladders for table in ladder_tables(ladder, occupancy, counters)]
+    counters = _read_counters(ladders, options.profile)
+    tables = [table for ladder in ladders for table in ladder_tables(ladder, find_occupancy, counters)]
     for path in options.code:
-        results = _compiled(path)
-        found = compiled_tables(results, ladders, occupancy)
+        results = _read_compiled(path)
+        found = compiled_tables(results, ladders, find_occupancy)
         if not found:
             kernels = ", ".join(dict.fromkeys(result.key.backend for result in results))
             raise UsageError(f"{path} holds none of the kernels of this ladder; it holds: {kernels}")
@@ -146,21 +148,21 @@ def _tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Table]:
     return tables
 
 
-def _counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, ...]:
+def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, ...]:
     """Raises UsageError where none of them was read of a kernel of the ladder."""
     if path is None:
         return ()
 
     counters = read_counters(path)
     launches = [launch for ladder in ladders for case in ladder.cases for launch in case.launches]
-    if not of_launches(counters, launches):
+    if not filter_by_launches(counters, launches):
         seen = ", ".join(dict.fromkeys(counter.kernel for counter in counters))
         ours = ", ".join(dict.fromkeys(launch.name for launch in launches)) or "none that is known"
         raise UsageError(f"{path} counts no launch of this ladder: its kernels are {seen}; launched were: {ours}")
     return counters
 
 
-def _compiled(path: Path) -> tuple[CodeResult, ...]:
+def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
     """Raises UsageError for results of a run that compiled nothing."""
     from pytest_attnperf.reports.files import json_results
 
@@ -189,15 +191,15 @@ def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
 
 def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[KernelCounter] = ()) -> list[Table]:
     """A row per backend, and per kernel where a call launches several; what counters say, where there are any."""
-    rows = [row for case in ladder.cases for row in _rows(ladder, case, occupancy_of)]
+    rows = [row for case in ladder.cases for row in _build_rows(ladder, case, occupancy_of)]
     other = ladder.against_name.rpartition(".")[2] or "other"
     headers = [header.replace("other", one_line(other, 20)) for header in TIME_COLUMNS]
-    columns = (*_columns(headers), *_columns(CODE_COLUMNS, begins=True))
-    table = Table(one_line(ladder.title, NOTE_LIMIT), "backend", columns, tuple(rows), tuple(_notes(ladder)))
+    columns = (*_make_columns(headers), *_make_columns(CODE_COLUMNS, begins=True))
+    table = Table(one_line(ladder.title, NOTE_LIMIT), "backend", columns, tuple(rows), tuple(_list_notes(ladder)))
     return [table, *_counter_tables(ladder, counters)]
 
 
-def held_to(base: str, against: str) -> str:
+def describe_reference(base: str, against: str) -> str:
     """What times are shown relative to."""
     return one_line(f"us: median time of a call; speedup: over {base}; %: speed relative to {against}", NOTE_LIMIT)
 
@@ -215,7 +217,7 @@ LEGEND = (
 
 def compiled_tables(results: Sequence[CodeResult], ladders: Sequence[Ladder], occupancy_of: OccupancyOf) -> list[Table]:
     """A table per architecture of the ladder's kernels that were compiled without being run."""
-    wanted = [result for result in results if _is_of(result, ladders)]
+    wanted = [result for result in results if _is_of_ladder(result, ladders)]
     tables = []
     for arch in dict.fromkeys(result.key.label for result in wanted):
         mine = [result for result in wanted if result.key.label == arch]
@@ -225,18 +227,20 @@ def compiled_tables(results: Sequence[CodeResult], ladders: Sequence[Ladder], oc
         for kernel in dict.fromkeys(result.key.backend for result in mine):
             rows.append((one_line(kernel, NAME_LIMIT), *("" for _ in COMPILED_COLUMNS)))
             rows += [_compiled_row(result, occupancy_of) for result in mine if result.key.backend == kernel]
-        tables.append(Table(one_line(title, NOTE_LIMIT), "kernel and config", _columns(COMPILED_COLUMNS), tuple(rows)))
+        tables.append(
+            Table(one_line(title, NOTE_LIMIT), "kernel and config", _make_columns(COMPILED_COLUMNS), tuple(rows))
+        )
     return tables
 
 
-def _columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Column, ...]:
+def _make_columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Column, ...]:
     return tuple(
         Column(header, "left" if header in LEFT else "right", begins=begins and not index)
         for index, header in enumerate(headers)
     )
 
 
-def _rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
+def _build_rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
     """The backend's row; where a call launches several kernels, the code of each stands in a row of its own."""
     name = one_line(case.key.backend, NAME_LIMIT)
     if not is_timed(case):
@@ -271,8 +275,8 @@ def _time_cells(ladder: Ladder, case: CaseResult) -> tuple[str, ...]:
         format_us(us),
         format_speedup(base / us if base and us else None),
         format_rate(100 * other / us if other and us else None),
-        format_rate(gb_s(case)),
-        format_rate(tflops(case)),
+        format_rate(compute_gb_s(case)),
+        format_rate(compute_tflops(case)),
     )
 
 
@@ -285,10 +289,10 @@ def _code_cells(code: KernelCode | None, occupancy_of: OccupancyOf) -> tuple[str
         f"{code.vgprs}+{code.agprs}a" if code.agprs else str(code.vgprs),
         waves_text(found),
         ABSENT if found is None else ", ".join(LIMITERS.get(name, name) for name in found.limiters) or "full",
-        _counted(code, "global_load"),
-        _counted(code, "global_store"),
-        _counted(code, "matrix"),
-        _spills(code),
+        _format_instruction_counts(code, "global_load"),
+        _format_instruction_counts(code, "global_store"),
+        _format_instruction_counts(code, "matrix"),
+        _format_spills(code),
     )
 
 
@@ -299,19 +303,19 @@ def _compiled_row(result: CodeResult, occupancy_of: OccupancyOf) -> tuple[str, .
     return (name, *_code_cells(result.code, occupancy_of), str(result.code.scratch_bytes))
 
 
-def _counted(code: KernelCode, kind: str) -> str:
+def _format_instruction_counts(code: KernelCode, kind: str) -> str:
     """'24/16': instructions of classes that begin so, and those in loops; '-' where they were not counted."""
     if not code.instructions:
         return ABSENT
-    count = _sum(code.instructions, kind)
-    return f"{count}/{ABSENT if code.undecoded else _sum(code.in_loops, kind)}"
+    count = _sum_counts(code.instructions, kind)
+    return f"{count}/{ABSENT if code.undecoded else _sum_counts(code.in_loops, kind)}"
 
 
-def _sum(counts: dict[str, int], kind: str) -> int:
+def _sum_counts(counts: dict[str, int], kind: str) -> int:
     return sum(count for name, count in counts.items() if name.startswith(kind))
 
 
-def _spills(code: KernelCode) -> str:
+def _format_spills(code: KernelCode) -> str:
     """'0', '4 VGPRs', '2 SGPRs'; '96 B' on NVIDIA, whose objects name local memory only: without it nothing spills."""
     if code.vgpr_spills is None or code.sgpr_spills is None:
         return f"{code.scratch_bytes} B" if code.scratch_bytes else "0"
@@ -319,7 +323,7 @@ def _spills(code: KernelCode) -> str:
     return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds if count) or "0"
 
 
-def _notes(ladder: Ladder) -> Iterable[str]:
+def _list_notes(ladder: Ladder) -> Iterable[str]:
     """Why a backend has no time, and why one could not be compared with what is stored; said once for all it is said
     of."""
     said: dict[tuple[Verdict, str], list[str]] = {}
@@ -341,13 +345,13 @@ def _counter_tables(ladder: Ladder, counters: Sequence[KernelCounter]) -> list[T
         )
         for case in ladder.cases
         if is_timed(case)
-        for counter in of_launches(counters, case.launches)
+        for counter in filter_by_launches(counters, case.launches)
     ]
     columns = (Column("counter", "left"), Column("median"), Column("dispatches"))
     return [Table("counters of a dispatch, as profiled", "kernel", columns, tuple(rows))] if rows else []
 
 
-def _is_of(result: CodeResult, ladders: Sequence[Ladder]) -> bool:
+def _is_of_ladder(result: CodeResult, ladders: Sequence[Ladder]) -> bool:
     """Whether a compiled kernel is named as a backend of the ladder, or has the name of a kernel that one launched."""
     cases = [case for ladder in ladders for case in ladder.cases]
     names = {launch.name for case in cases for launch in case.launches if launch.kind == "kernel"}

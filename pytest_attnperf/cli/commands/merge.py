@@ -13,7 +13,7 @@ from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_attnperf.records.notes import NoteKind
-    from pytest_attnperf.reports.files.merged import Merged
+    from pytest_attnperf.reports.files.merged import MergedRuns
     from pytest_attnperf.reports.run.joined import Joined
     from pytest_attnperf.results import RunResult
 
@@ -55,24 +55,26 @@ def run(options: argparse.Namespace) -> int:
     """Merge, write, print a line per run. Raises UsageError and ResultsFileError."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
-    from pytest_attnperf.reports.files.merged import encode_merged, merge
-    from pytest_attnperf.reports.run.joined import join
+    from pytest_attnperf.reports.files.merged import encode_merged, merge_runs
+    from pytest_attnperf.reports.run.joined import join_runs
 
-    found = _read(options)
-    merged = merge(found)
+    found = _read_runs(options)
+    merged = merge_runs(found)
     strict = is_ci() if options.strict is None else options.strict
-    reasons = _reasons(merged, options, strict=strict)
-    runs = [_with_findings(one, merged, options) for _, one in merged.runs]
+    reasons = _list_failure_reasons(merged, options, strict=strict)
+    runs = [_add_findings(one, merged, options) for _, one in merged.runs]
     write_atomically(options.out, encode_merged(runs))
     names = [name for name, _ in merged.runs]
-    missing_page = _written(join(list(zip(names, runs, strict=True))), reasons, options)
-    lines = [*merged.notes, *_lines(merged, options, strict=strict), f"written: {options.out}"]
+    missing_page = _write_reports(join_runs(list(zip(names, runs, strict=True))), reasons, options)
+    lines = [*merged.notes, *_list_lines(merged, options, strict=strict), f"written: {options.out}"]
     stream = sys.stderr if "-" in asked_forms(options).values() else sys.stdout
-    stream.write("".join(f"{line}\n" for line in map(_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)])))
+    stream.write(
+        "".join(f"{line}\n" for line in map(_make_safe, [*lines, *(f"exit status 1: {why}" for why in reasons)]))
+    )
     return 2 if missing_page else 1 if reasons else 0
 
 
-def _read(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
+def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
     """Raises UsageError for stored baselines, an output that is one of the inputs, and a wrong --expect."""
     from pytest_attnperf.plugin.report_inputs import read_named
     from pytest_attnperf.reports.run.overview import STORED
@@ -91,17 +93,19 @@ def _read(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
     return found
 
 
-def _reasons(merged: Merged, options: argparse.Namespace, *, strict: bool) -> list[str]:
+def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
     """Why the whole fails; empty where it does not."""
-    from pytest_attnperf.reports.files.merged import why_failed
+    from pytest_attnperf.reports.files.merged import list_failure_reasons
 
-    reasons = _of_shards(merged, options)
+    reasons = _list_shard_problems(merged, options)
     for source, one in merged.runs:
-        reasons += [f"{source}: {why}" for why in why_failed(one, strict=strict, fatal=_fatal(options))]
+        reasons += [
+            f"{source}: {why}" for why in list_failure_reasons(one, strict=strict, fatal=_list_fatal_kinds(options))
+        ]
     return reasons
 
 
-def _of_shards(merged: Merged, options: argparse.Namespace) -> list[str]:
+def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> list[str]:
     """What the shards do not share, unless that is allowed, and how many are missing."""
     from pytest_attnperf.records.notes import Note, NoteKind
 
@@ -113,7 +117,7 @@ def _of_shards(merged: Merged, options: argparse.Namespace) -> list[str]:
     return found
 
 
-def _fatal(options: argparse.Namespace) -> tuple[NoteKind, ...]:
+def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
     """Kinds of findings that fail a run, strict or not."""
     from pytest_attnperf.records.notes import NoteKind
 
@@ -121,29 +125,29 @@ def _fatal(options: argparse.Namespace) -> tuple[NoteKind, ...]:
     return (NoteKind.MISSING_SHARDS, NoteKind.OTHER_COMMIT, *mixed)
 
 
-def _with_findings(one: RunResult, merged: Merged, options: argparse.Namespace) -> RunResult:
+def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespace) -> RunResult:
     """The run with what is wrong with its shards as findings; what is allowed is a note."""
     from dataclasses import replace
 
     allowed = merged.mixed if options.allow_commits else ()
-    findings = dict.fromkeys((*one.findings, *_of_shards(merged, options)))
+    findings = dict.fromkeys((*one.findings, *_list_shard_problems(merged, options)))
     return replace(one, notes=(*one.notes, *allowed), findings=tuple(findings))
 
 
-def _lines(merged: Merged, options: argparse.Namespace, *, strict: bool) -> list[str]:
+def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
     """What became of every run."""
-    from pytest_attnperf.reports.files.merged import why_failed
-    from pytest_attnperf.reports.run.run_text import one_line_of
+    from pytest_attnperf.reports.files.merged import list_failure_reasons
+    from pytest_attnperf.reports.run.run_text import format_run_line
 
     lines = []
     for (source, one), shards in zip(merged.runs, merged.shards, strict=True):
         of = f" ({shards} shards)" if shards > 1 else ""
-        why = "; ".join(why_failed(one, strict=strict, fatal=_fatal(options))) or "passed"
-        lines.append(f"{one_line_of(one, source + of)}: {why}")
+        why = "; ".join(list_failure_reasons(one, strict=strict, fatal=_list_fatal_kinds(options))) or "passed"
+        lines.append(f"{format_run_line(one, source + of)}: {why}")
     return lines
 
 
-def _written(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
+def _write_reports(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
     """Write the reports that were asked for; whether a page was, and could not be made."""
     from dataclasses import replace
 
@@ -151,11 +155,11 @@ def _written(joined: Joined, reasons: Sequence[str], options: argparse.Namespace
 
     joined = replace(joined, failed_by=tuple(reasons))
     for line in write_forms(joined, options.html, asked_forms(options)):
-        sys.stderr.write(f"{_safe(line)}\n")
+        sys.stderr.write(f"{_make_safe(line)}\n")
     return options.html is not None and not (options.html / HTML).exists()
 
 
-def _safe(line: str) -> str:
+def _make_safe(line: str) -> str:
     from pytest_attnperf.reports.text.figures import one_line
 
     return one_line(line, LINE_LIMIT)

@@ -52,7 +52,7 @@ git, OURS then holds the merge by lines, and git says CONFLICT)
 
 
 @dataclass(frozen=True)
-class Sides:
+class MergeSides:
     """The bytes of three versions of one file, and what it is called; `base` is empty where there is none."""
 
     base: bytes
@@ -83,16 +83,16 @@ def run(options: argparse.Namespace) -> int:
     if options.resolve:
         if not options.files:
             raise UsageError("--resolve needs the files that are in conflict; git status names them")
-        return max([_merge(_staged(path), path, options.prefer) for path in options.files])
+        return max([_merge(_read_staged(path), path, options.prefer) for path in options.files])
     if len(options.files) not in (3, 4):
         raise UsageError(
             f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and the path that git "
             "calls them, and else one of --resolve, --rewrite and --install"
         )
-    from pytest_attnperf.baselines.store import content_of
+    from pytest_attnperf.baselines.store import read_content
 
     base, ours, theirs, *name = options.files
-    sides = Sides(content_of(base), content_of(ours), content_of(theirs), str(name[0] if name else ours))
+    sides = MergeSides(read_content(base), read_content(ours), read_content(theirs), str(name[0] if name else ours))
     try:
         return _merge(sides, ours, options.prefer)
     except BaselineError:
@@ -102,38 +102,38 @@ def run(options: argparse.Namespace) -> int:
         raise
 
 
-def _merge(sides: Sides, into: Path, prefer: str) -> int:
+def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
     """Write the merge of these; 1 where conflicts are left. Files without entries are merged by their lines."""
-    from pytest_attnperf.baselines.three_way import merged_text, three_way
+    from pytest_attnperf.baselines.three_way import merge_three_way, render_merged
     from pytest_attnperf.records.atomic_file import write_atomically
 
-    ours, theirs = _read(sides.ours, f"our {sides.name}"), _read(sides.theirs, f"their {sides.name}")
+    ours, theirs = _parse_entries(sides.ours, f"our {sides.name}"), _parse_entries(sides.theirs, f"their {sides.name}")
     if ours is None or theirs is None:
         return _merge_lines(sides, into)
     try:
-        base = _read(sides.base, f"base {sides.name}") if sides.base.strip() else {}
+        base = _parse_entries(sides.base, f"base {sides.name}") if sides.base.strip() else {}
     except BaselineError:  # a merge of merges may have an ancestor with markers in it: then neither side has one
         base = {}
     try:
-        merged = three_way(base or {}, ours, theirs, prefer)
+        merged = merge_three_way(base or {}, ours, theirs, prefer)
     except BaselineError as error:
         raise BaselineError(f"{sides.name}: {error}") from error
-    data = merged_text(merged, _open_levels(ours))
+    data = render_merged(merged, _open_levels(ours))
     if not merged.conflicts:
-        _read(data, f"the merged {sides.name}")
+        _parse_entries(data, f"the merged {sides.name}")
     write_atomically(into, data)
-    sys.stdout.write("".join(f"{line}\n" for line in _told(sides.name, merged.conflicts)))
+    sys.stdout.write("".join(f"{line}\n" for line in _describe_conflicts(sides.name, merged.conflicts)))
     return 1 if merged.conflicts else 0
 
 
-def _told(name: str, conflicts: Sequence[Conflict]) -> list[str]:
+def _describe_conflicts(name: str, conflicts: Sequence[Conflict]) -> list[str]:
     """Both versions of each entry in conflict, in one line each, and how to settle them."""
     from pytest_attnperf.reports.text.figures import one_line
 
     lines = []
     for one in conflicts:
         lines.append(one_line(f"{name}: {one.key} was changed on both sides"))
-        lines += [one_line(f"  {side}: {_summary(entry)}", 400) for side, entry in
+        lines += [one_line(f"  {side}: {_format_entry(entry)}", 400) for side, entry in
                   (("ours", one.ours), ("theirs", one.theirs))]  # fmt: skip
     if conflicts:
         lines.append(
@@ -143,7 +143,7 @@ def _told(name: str, conflicts: Sequence[Conflict]) -> list[str]:
     return lines
 
 
-def _summary(entry: dict[str, Any] | None) -> str:
+def _format_entry(entry: dict[str, Any] | None) -> str:
     if entry is None:
         return "taken away"
     commit = str(entry.get("commit", ""))[:12]
@@ -151,7 +151,7 @@ def _summary(entry: dict[str, Any] | None) -> str:
     return str(entry.get("summary") or recorded)
 
 
-def _read(data: bytes, source: str) -> dict[str, Any] | None:
+def _parse_entries(data: bytes, source: str) -> dict[str, Any] | None:
     """A sound file of entries as plain JSON; None for another JSON file. Raises BaselineError for a damaged one."""
     import msgspec
 
@@ -163,7 +163,7 @@ def _read(data: bytes, source: str) -> dict[str, Any] | None:
         raise BaselineError(f"{source}: is not readable as JSON ({error})") from error
     if not isinstance(plain, dict) or "entries" not in plain or "schema" not in plain:
         return None
-    (schema.decode if "suite" in plain else code_schema.decode)(data, source)
+    (schema.decode_baseline if "suite" in plain else code_schema.decode_code_file)(data, source)
     return plain
 
 
@@ -173,7 +173,7 @@ def _open_levels(file: dict[str, Any]) -> int:
     return schema.OPEN_LEVELS if "suite" in file else code_schema.OPEN_LEVELS
 
 
-def _merge_lines(sides: Sides, into: Path) -> int:
+def _merge_lines(sides: MergeSides, into: Path) -> int:
     """What git would have done without us: ceilings and published figures are no entries."""
     from pytest_attnperf.records.atomic_file import write_atomically
 
@@ -181,31 +181,31 @@ def _merge_lines(sides: Sides, into: Path) -> int:
         paths = [Path(folder) / name for name in ("ours", "base", "theirs")]
         for path, data in zip(paths, (sides.ours, sides.base, sides.theirs), strict=True):
             path.write_bytes(data)
-        answer = _git("merge-file", "-p", *map(str, paths))
+        answer = _run_git("merge-file", "-p", *map(str, paths))
     if not 0 <= answer.returncode < 128:
         raise UsageError(f"git merge-file failed on {sides.name}: {answer.stderr.decode(errors='replace').strip()}")
     write_atomically(into, answer.stdout)
     return 1 if answer.returncode else 0
 
 
-def _staged(path: Path) -> Sides:
+def _read_staged(path: Path) -> MergeSides:
     """The three versions that git holds of a file in conflict. Raises UsageError for one that is in none."""
     folder = path.parent if path.parent.is_dir() else Path()
-    versions = [_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
+    versions = [_run_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
     if any(version.returncode for version in versions[1:]):
         raise UsageError(f"{path} is in no conflict that has two sides; git status names the files that are")
     base, ours, theirs = (version.stdout if version.returncode == 0 else b"" for version in versions)
-    return Sides(base, ours, theirs, str(path))
+    return MergeSides(base, ours, theirs, str(path))
 
 
 def _rewrite(paths: Sequence[Path]) -> int:
     """Raises UsageError without a file, and BaselineError where one is damaged or would lose fields."""
-    from pytest_attnperf.baselines.writing import rewritten
+    from pytest_attnperf.baselines.writing import rewrite_file
 
     if not paths:
         raise UsageError("--rewrite needs a baseline file or a folder of them, such as: baselines")
     files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
-    changed = [path for path in files if rewritten(path)]
+    changed = [path for path in files if rewrite_file(path)]
     sys.stdout.write("".join(f"rewritten: {path}\n" for path in changed))
     sys.stdout.write(f"{len(changed)} of {len(files)} files were not as this version writes them\n")
     return 0
@@ -223,7 +223,7 @@ def _install(files: Sequence[Path]) -> int:
         "recursive": "binary",
     }
     for name, value in settings.items():
-        answer = _git("config", "--local", f"merge.{DRIVER}.{name}", value)
+        answer = _run_git("config", "--local", f"merge.{DRIVER}.{name}", value)
         if answer.returncode:
             raise UsageError(f"git config failed: {answer.stderr.decode(errors='replace').strip()}")
     sys.stdout.write(f"merge.{DRIVER}.driver is set in this clone: {command}\n")
@@ -232,13 +232,13 @@ def _install(files: Sequence[Path]) -> int:
 
 
 def _attributes_line() -> str:
-    named = _git("check-attr", "merge", "--", "baselines/arch/product/suite.json").stdout.decode(errors="replace")
+    named = _run_git("check-attr", "merge", "--", "baselines/arch/product/suite.json").stdout.decode(errors="replace")
     if named.rstrip().endswith(f": {DRIVER}"):
         return ".gitattributes names it for baselines/**/*.json"
     return f"add this line to .gitattributes and commit it, or git will not ask the driver:\n  {ATTRIBUTES}"
 
 
-def _git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+def _run_git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     """Raises UsageError where git is not there, or does not end."""
     try:
         return subprocess.run(["git", *arguments], capture_output=True, timeout=GIT_SECONDS, check=False, cwd=cwd)

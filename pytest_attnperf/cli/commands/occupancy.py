@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits, limits_of
-from pytest_attnperf.codeobject.headroom import Raise, headroom, staircase
+from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
 from pytest_attnperf.codeobject.occupancy import (
     Allocation,
-    Block,
+    ComputeBlock,
     Resources,
-    allocation,
     block_of,
+    compute_allocation,
     occupancy_of,
     occupancy_with,
     resources_of,
@@ -32,20 +32,20 @@ from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import one_line, printable_json
 from pytest_attnperf.tools.occupancy.text import (
-    Ink,
     LimitRow,
     OverviewRow,
+    PlotInk,
     UseRow,
-    answer,
-    counted,
-    ink_for,
-    limit_table,
+    choose_ink,
+    describe_occupancy,
+    format_count,
+    format_sizes,
     occupancy_json,
-    overview_table,
-    plot_lines,
-    savings_lines,
-    sizes_text,
-    use_table,
+    render_limit_table,
+    render_overview_table,
+    render_savings,
+    render_staircase,
+    render_use_table,
 )
 
 GROUP = "deeper"
@@ -75,7 +75,7 @@ OUTPUT_LINES = 15
 
 
 @dataclass(frozen=True)
-class Point:
+class OccupancyPoint:
     """One kernel on one architecture.
 
     name   '' where it is given by numbers
@@ -121,39 +121,39 @@ def run(options: argparse.Namespace) -> int:
         if given:
             flag = f"--{given[0].replace('_', '-')}"
             raise UsageError(f"{flag} with {options.what}: a compiled kernel says that itself; drop one of them")
-        points = [_point(code) for code in kernels_of(options)]
+        points = [_make_point(code) for code in load_kernels(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:
         text = printable_json(json.dumps(found[0] if len(found) == 1 else found, indent=2))
     elif len(points) == 1:
-        text = rendered(points[0], ink_for(sys.stdout.encoding))
+        text = render_point(points[0], choose_ink(sys.stdout.encoding))
     else:
-        text = overview(points)
+        text = render_overview(points)
     sys.stdout.write(f"{text}\n")
     return 0
 
 
-def _point(code: KernelCode) -> Point:
+def _make_point(code: KernelCode) -> OccupancyPoint:
     """A compiled kernel. Raises CodeObjectError where its occupancy cannot be told."""
     found = occupancy_of(code)
     if found is None:
         why = "has no known size of its workgroup; give --threads" if not code.workgroup else "is no AMD kernel"
         raise CodeObjectError(f"{code.name} for {code.arch} {why}: its occupancy is not known")
-    return Point(code.name, code.arch, resources_of(code), found)
+    return OccupancyPoint(code.name, code.arch, resources_of(code), found)
 
 
-def overview(points: Sequence[Point]) -> str:
+def render_overview(points: Sequence[OccupancyPoint]) -> str:
     """A line per kernel; one kernel alone is shown whole."""
-    rows = [OverviewRow(point.name, point.arch, *_asks(point), point.occupancy) for point in points]
-    return overview_table(rows)
+    rows = [OverviewRow(point.name, point.arch, *_list_demands(point), point.occupancy) for point in points]
+    return render_overview_table(rows)
 
 
-def _asks(point: Point) -> tuple[int, int, int, int, int]:
+def _list_demands(point: OccupancyPoint) -> tuple[int, int, int, int, int]:
     asked = point.asked
     return asked.vgprs, asked.agprs, asked.sgprs, asked.lds_bytes, asked.threads
 
 
-def point_by_numbers(options: argparse.Namespace) -> Point:
+def point_by_numbers(options: argparse.Namespace) -> OccupancyPoint:
     """The kernel that the options describe. Raises UsageError and CodeObjectError."""
     needed = {"--arch": options.arch, "--vgprs": options.vgprs, "--lds": options.lds, "--threads": options.threads}
     missing = [name for name, value in needed.items() if value is None]
@@ -173,145 +173,150 @@ def point_by_numbers(options: argparse.Namespace) -> Point:
         wave_size=options.wave_size or limits.wave_sizes[0],
         wgp_mode=not options.cu_mode,
     )
-    return Point("", limits.arch, asked, occupancy_with(limits.arch, asked))
+    return OccupancyPoint("", limits.arch, asked, occupancy_with(limits.arch, asked))
 
 
-def rendered(point: Point, ink: Ink) -> str:
+def render_point(point: OccupancyPoint, ink: PlotInk) -> str:
     """The answer, what is used and what it allows, what would raise it, and a plot over VGPRs and over LDS."""
     title = f"{one_line(point.name)}\n" if point.name else ""
     return "\n\n".join(
         (
-            title + answer(point.arch, point.occupancy),
-            use_table(use_rows(point)),
-            limit_table(limit_rows(point), point.occupancy.block),
+            title + describe_occupancy(point.arch, point.occupancy),
+            render_use_table(use_rows(point)),
+            render_limit_table(limit_rows(point), point.occupancy.block),
             "\n".join(raise_lines(point)),
-            _plot(point, "vgprs", "VGPRs per lane", _vgprs_shown(point), ink),
-            _plot(point, "lds_bytes", "bytes of LDS", point.asked.lds_bytes, ink),
+            _render_plot(point, "vgprs", "VGPRs per lane", _vgprs_shown(point), ink),
+            _render_plot(point, "lds_bytes", "bytes of LDS", point.asked.lds_bytes, ink),
         )
     )
 
 
-def _plot(point: Point, resource: str, unit: str, value: int, ink: Ink) -> str:
-    stairs = staircase(point.arch, point.asked.unreserved, resource)
-    return "\n".join(plot_lines(unit, stairs, value, point.occupancy.max_waves_per_simd, ink))
+def _render_plot(point: OccupancyPoint, resource: str, unit: str, value: int, ink: PlotInk) -> str:
+    stairs = compute_staircase(point.arch, point.asked.unreserved, resource)
+    return "\n".join(render_staircase(unit, stairs, value, point.occupancy.max_waves_per_simd, ink))
 
 
-def _vgprs_shown(point: Point) -> int:
+def _vgprs_shown(point: OccupancyPoint) -> int:
     """Where the kernel stands among VGPRs: at what it names, or at what is reserved for it where that is more."""
     limits = limits_of(point.arch)
-    own, given = allocation(limits, point.asked.unreserved), allocation(limits, point.asked)
+    own, given = compute_allocation(limits, point.asked.unreserved), compute_allocation(limits, point.asked)
     return point.asked.vgprs if given.vgprs == own.vgprs else min(given.vgprs, limits.addressable_vgprs)
 
 
-def use_rows(point: Point) -> list[UseRow]:
+def use_rows(point: OccupancyPoint) -> list[UseRow]:
     """What a workgroup asks for, and what it is given in the hardware's granules."""
     limits, asked = limits_of(point.arch), point.asked
-    block, given = block_of(limits, asked), allocation(limits, asked)
+    block, given = block_of(limits, asked), compute_allocation(limits, asked)
     together = " with the AGPRs" if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs else ""
     separate = ", and as many AGPRs" if limits.agpr_rule is AgprRule.SEPARATE else ""
     trap = f", {limits.trap_sgprs} of them for the trap handler" if limits.trap_sgprs else ", always"
-    lds = f"{counted(given.lds_bytes, 'byte')} (granule {limits.lds_hardware_granule_bytes:,})"
+    lds = f"{format_count(given.lds_bytes, 'byte')} (granule {limits.lds_hardware_granule_bytes:,})"
     vgprs = f"{given.vgprs} per lane{together}{separate} (granule {block.vgpr_granule})"
     rows = [
-        UseRow("LDS", counted(asked.lds_bytes, "byte"), lds),
+        UseRow("LDS", format_count(asked.lds_bytes, "byte"), lds),
         UseRow("VGPRs", f"{asked.vgprs} per lane", vgprs),
         UseRow("AGPRs", f"{asked.agprs} per lane", ""),
         UseRow("SGPRs", f"{asked.sgprs} per wave", f"{given.sgprs} per wave{trap}"),
-        UseRow("threads", f"{asked.threads:,}", f"{counted(block.waves_per_workgroup, 'wave')} of {block.wave_size}"),
+        UseRow(
+            "threads", f"{asked.threads:,}", f"{format_count(block.waves_per_workgroup, 'wave')} of {block.wave_size}"
+        ),
     ]
     return [row for row in rows if row.resource != "AGPRs" or limits.agpr_rule is not AgprRule.NONE]
 
 
-def limit_rows(point: Point) -> list[LimitRow]:
+def limit_rows(point: OccupancyPoint) -> list[LimitRow]:
     """What each resource holds, what the kernel takes of it, and how many waves that allows."""
     limits, found = limits_of(point.arch), point.occupancy
-    block, given = block_of(limits, point.asked), allocation(limits, point.asked)
+    block, given = block_of(limits, point.asked), compute_allocation(limits, point.asked)
     rows = {
-        "lds": ("LDS", *_lds(limits, block, given, point.asked.lds_bytes)),
+        "lds": ("LDS", *_format_lds_limit(limits, block, given, point.asked.lds_bytes)),
         "vgprs": (
             "VGPRs",
             f"{block.vgprs_per_simd:,} per SIMD lane",
             f"{given.vgprs} per lane",
-            f"{counted(block.vgprs_per_simd // given.vgprs, 'wave')} per SIMD",
+            f"{format_count(block.vgprs_per_simd // given.vgprs, 'wave')} per SIMD",
         ),
-        "sgprs": ("SGPRs", *_sgprs(limits, given)),
-        "workgroups": ("barriers", *_barriers(block)),
-        "slots": ("wave slots", *_slots(limits, block)),
+        "sgprs": ("SGPRs", *_format_sgpr_limit(limits, given)),
+        "workgroups": ("barriers", *_format_barrier_limit(block)),
+        "slots": ("wave slots", *_format_slot_limit(limits, block)),
     }
     return [LimitRow(*texts, found.limits[name], name in found.limiters) for name, texts in rows.items()]
 
 
-def _lds(limits: ArchLimits, block: Block, given: Allocation, asked_bytes: int) -> tuple[str, str, str]:
+def _format_lds_limit(
+    limits: ArchLimits, block: ComputeBlock, given: Allocation, asked_bytes: int
+) -> tuple[str, str, str]:
     most = limits.lds_per_workgroup_bytes
     if asked_bytes > most:
-        return f"{most:,} bytes per workgroup", counted(asked_bytes, "byte"), "no workgroup"
-    holds = counted(block.lds_bytes, "byte")
+        return f"{most:,} bytes per workgroup", format_count(asked_bytes, "byte"), "no workgroup"
+    holds = format_count(block.lds_bytes, "byte")
     if not given.lds_bytes:
         return holds, "none", NO_LIMIT
-    return holds, counted(given.lds_bytes, "byte"), counted(block.lds_bytes // given.lds_bytes, "workgroup")
+    return holds, format_count(given.lds_bytes, "byte"), format_count(block.lds_bytes // given.lds_bytes, "workgroup")
 
 
-def _sgprs(limits: ArchLimits, given: Allocation) -> tuple[str, str, str]:
+def _format_sgpr_limit(limits: ArchLimits, given: Allocation) -> tuple[str, str, str]:
     if not limits.sgprs_per_simd:
         return f"{given.sgprs} for every wave", "", NO_LIMIT
-    fit = counted(limits.sgprs_per_simd // given.sgprs, "wave")
+    fit = format_count(limits.sgprs_per_simd // given.sgprs, "wave")
     return f"{limits.sgprs_per_simd} per SIMD", f"{given.sgprs} per wave", f"{fit} per SIMD"
 
 
-def _barriers(block: Block) -> tuple[str, str, str]:
-    holds = counted(block.max_workgroups, "workgroup")
+def _format_barrier_limit(block: ComputeBlock) -> tuple[str, str, str]:
+    holds = format_count(block.max_workgroups, "workgroup")
     return (holds, "none: one wave", NO_LIMIT) if block.waves_per_workgroup == 1 else (holds, "1 workgroup", holds)
 
 
-def _slots(limits: ArchLimits, block: Block) -> tuple[str, str, str]:
+def _format_slot_limit(limits: ArchLimits, block: ComputeBlock) -> tuple[str, str, str]:
     slots, waves = block.simds * limits.max_waves_per_simd, block.waves_per_workgroup
-    return counted(slots, "wave"), counted(waves, "wave"), counted(slots // waves, "workgroup")
+    return format_count(slots, "wave"), format_count(waves, "wave"), format_count(slots // waves, "workgroup")
 
 
-def raise_lines(point: Point) -> list[str]:
+def raise_lines(point: OccupancyPoint) -> list[str]:
     """What one more wave per SIMD takes, and one more whole workgroup where that takes something else."""
     found, free = point.occupancy, occupancy_with(point.arch, point.asked.unreserved)
     if free.waves_per_simd > found.waves_per_simd:
-        given = allocation(limits_of(point.arch), point.asked)
+        given = compute_allocation(limits_of(point.arch), point.asked)
         return [
-            f"{counted(free.waves_per_simd, 'wave')} per SIMD without what the compiler reserves beyond the kernel's "
+            f"{format_count(free.waves_per_simd, 'wave')} per SIMD without what the compiler reserves beyond "
+            f"the kernel's "
             f"needs, {given.vgprs} VGPRs and {given.sgprs} SGPRs in all: it was told how many waves to aim for "
             "(waves_per_eu, launch bounds)"
         ]
-    room = headroom(point.arch, point.asked.unreserved)
+    room = compute_headroom(point.arch, point.asked.unreserved)
     lines: list[str] = []
     if room.wave:
         after = room.wave.after
         idle = after is not None and after.workgroups == found.workgroups
-        still = f", though still {counted(found.workgroups, 'whole workgroup')} per {found.block}" if idle else ""
-        lines += _takes(f"one more wave per SIMD{still}", room.wave)
+        still = f", though still {format_count(found.workgroups, 'whole workgroup')} per {found.block}" if idle else ""
+        lines += _list_savings(f"one more wave per SIMD{still}", room.wave)
     if room.workgroup and room.workgroup != room.wave:
-        lines += _takes(f"one more whole workgroup per {found.block}", room.workgroup)
+        lines += _list_savings(f"one more whole workgroup per {found.block}", room.workgroup)
     return lines or ["nothing would raise it: every wave slot is taken"]
 
 
-def _takes(goal: str, needed: Raise) -> list[str]:
+def _list_savings(goal: str, needed: Raise) -> list[str]:
     if needed.ways:
-        return savings_lines(goal, needed.ways)
+        return render_savings(goal, needed.ways)
     if needed.threads and needed.after:
         waves = f"{needed.after.whole_waves_per_simd:g} waves per SIMD"
-        return [f"{goal}: no saving would do; {sizes_text(needed.threads)} make {waves}"]
+        return [f"{goal}: no saving would do; {format_sizes(needed.threads)} make {waves}"]
     return [f"{goal}: no saving would do, and no other size of the workgroup"]
 
 
-def kernels_of(options: argparse.Namespace) -> list[KernelCode]:
+def load_kernels(options: argparse.Namespace) -> list[KernelCode]:
     """The kernels that were asked for. Raises CodeObjectError and UsageError, naming what exists."""
     path = Path(options.what)
     if path.is_file():
         if options.set:
             raise UsageError(f"--set with {path}: it is compiled already; --set is for a KERNEL of a suite")
-        return _of_file(path, options)
+        return _read_file_kernels(path, options)
     if path.suffix in (".hsaco", ".co", ".o", ".cubin"):
         raise UsageError(f"{path} does not exist")
-    return _of_suite(options)
+    return _compile_suite_kernels(options)
 
 
-def _of_file(path: Path, options: argparse.Namespace) -> list[KernelCode]:
+def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCode]:
     from pytest_attnperf.codeobject.bundles import MOST_BYTES
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
@@ -324,7 +329,7 @@ def _of_file(path: Path, options: argparse.Namespace) -> list[KernelCode]:
     return [replace(one.code, threads=threads, lds_dynamic_bytes=options.dynamic_lds) for one in found]
 
 
-def _of_suite(options: argparse.Namespace) -> list[KernelCode]:
+def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
     """Compile through the project's own suite; names of the results are the ids of its items."""
     from pytest_attnperf.reports.files import json_results
 
@@ -336,7 +341,7 @@ def _of_suite(options: argparse.Namespace) -> list[KernelCode]:
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:
         results = Path(folder) / "results.json"
         done = subprocess.run(
-            _command(options, results),
+            _build_command(options, results),
             env=os.environ | {"PYTEST_ADDOPTS": ""},
             capture_output=True,
             text=True,
@@ -356,7 +361,7 @@ def _of_suite(options: argparse.Namespace) -> list[KernelCode]:
     return found
 
 
-def _command(options: argparse.Namespace, results: Path) -> list[str]:
+def _build_command(options: argparse.Namespace, results: Path) -> list[str]:
     command = [sys.executable, "-m", "pytest", "--attnperf", "--no-attnperf-strict", "-q", "-p", "no:cacheprovider"]
     command += [f"--attnperf-results={results}", "-m", "attnperf_code", "-k", options.what]
     command += [f"--attnperf-arch={options.arch}"] if options.arch else []

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.cli.profile_output import SHOWN, write, write_json, write_roofline
+from pytest_attnperf.cli.profile_output import SHOWN, write_json, write_result, write_roofline
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_attnperf.environment.device_specs import DeviceSpec
-    from pytest_attnperf.records.profiles import Agent, Finding, ProfileComparison, ProfileSummary
+    from pytest_attnperf.records.profiles import Agent, ProfileComparison, ProfileFinding, ProfileSummary
     from pytest_attnperf.records.rooflines import DeviceCeilings, KernelBound
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks
@@ -102,11 +102,11 @@ def run(options: argparse.Namespace) -> int:
         from pytest_attnperf.cli.profile_output import print_results
 
         return print_results(options)
-    summary = _with_counters(_summary(options.path, options, options.device), options)
-    findings = _claims(options, summary)
+    summary = _with_counters(_read_summary(options.path, options, options.device), options)
+    findings = _judge_claims(options, summary)
     if options.against is not None:
         return _print_comparison(options, summary)
-    bounds = _bounds(options, summary)
+    bounds = _compute_bounds(options, summary)
     if options.plot is not None:
         write_roofline(options.plot, [(found.name, found.verdict) for found in bounds], str(options.path))
     if options.json:
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
         write_json({"profile": summary, **asked, **({"claims": findings} if options.claims is not None else {})})
     else:
         _print_profile(options, summary, bounds, _claim_lines(options, findings))
-    return _status(findings)
+    return _choose_status(findings)
 
 
 def _with_counters(summary: ProfileSummary, options: argparse.Namespace) -> ProfileSummary:
@@ -138,21 +138,21 @@ def _print_profile(
     lines = [*profile_lines(summary), *LEGEND]
     tables = profile_tables(summary, shown=len(summary.kernels) if options.all else SHOWN)
     tables += [kernel_bound_table(bounds)] if bounds else []
-    write(options, lines, tables, [*kernel_bound_lines(bounds), *conclusion_lines(summary), *claims])
+    write_result(options, lines, tables, [*kernel_bound_lines(bounds), *conclusion_lines(summary), *claims])
 
 
-def _bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
+def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
     """What binds the kernels whose work the user names, on the device that the files or the user name."""
     if not options.workload:
         return ()
-    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.kernel_bounds import kernel_bounds
 
-    spec = spec_by(options.device, summary.agents)
-    return kernel_bounds(summary, [_work(text) for text in options.workload], spec, _ceilings(spec))
+    spec = choose_spec(options.device, summary.agents)
+    return kernel_bounds(summary, [_parse_work(text) for text in options.workload], spec, _find_ceilings(spec))
 
 
-def _work(text: str) -> KernelWork:
+def _parse_work(text: str) -> KernelWork:
     """'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for no workload."""
     from pytest_attnperf.records import WorkloadFigures
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
@@ -166,7 +166,7 @@ def _work(text: str) -> KernelWork:
     return KernelWork(name, work.id, figures)
 
 
-def _ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
+def _find_ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
     from pytest_attnperf.baselines.ceilings_store import ceilings_for
     from pytest_attnperf.records import DeviceInfo
 
@@ -220,73 +220,78 @@ def _is_results(path: Path) -> bool:
     return head.lstrip()[:1] == b"{" and b'"schema"' in head and b'"mode"' in head and b"traceEvents" not in head
 
 
-def _summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
-    from pytest_attnperf.tools.profilers.devices import spec_by, spec_named, told
-    from pytest_attnperf.tools.profilers.kernel_families import Rules
+def _read_summary(path: Path, options: argparse.Namespace, device: str) -> ProfileSummary:
+    from pytest_attnperf.tools.profilers.devices import apply_spec, choose_spec, find_named_spec
+    from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
     from pytest_attnperf.tools.profilers.reading import read_profile
-    from pytest_attnperf.tools.profilers.summary import summarise
+    from pytest_attnperf.tools.profilers.summary import summarise_profile
 
     profile = read_profile(path, run=options.run)
     if device:
-        profile = told(profile, spec_named(device))
-    return summarise(
+        profile = apply_spec(profile, find_named_spec(device))
+    return summarise_profile(
         replace(profile, name=str(path)),
-        rules=Rules.read(options.families) if options.families is not None else None,
+        rules=FamilyRules.load(options.families) if options.families is not None else None,
         warm_up=options.warm_up,
         passes=options.passes,
         layers=options.layers,
-        device=spec_by(device, profile.agents),
+        device=choose_spec(device, profile.agents),
     )
 
 
-def _peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
+def _choose_peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
     """As the user gives them, else of the device's data sheet."""
-    from pytest_attnperf.tools.profilers.devices import spec_by
+    from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
 
     if text:
         return Peaks.parse(text)
-    spec = spec_by(name, agents)
+    spec = choose_spec(name, agents)
     return None if spec is None else spec_peaks(spec)
 
 
 def _claims_alone(options: argparse.Namespace) -> int:
-    findings = _claims(options, None)
+    findings = _judge_claims(options, None)
     if options.json:
         write_json({"claims": findings})
     else:
-        write(options, [f"claims: {options.claims}"], [], _claim_lines(options, findings))
-    return _status(findings)
+        write_result(options, [f"claims: {options.claims}"], [], _claim_lines(options, findings))
+    return _choose_status(findings)
 
 
-def _claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tuple[Finding, ...]:
+def _judge_claims(options: argparse.Namespace, summary: ProfileSummary | None) -> tuple[ProfileFinding, ...]:
     if options.claims is None:
         return ()
-    from pytest_attnperf.tools.profilers.claims.page import check_claims, read_claims
+    from pytest_attnperf.tools.profilers.claims.page import assess_report, read_claims
 
-    return check_claims(read_claims(options.claims), summary)
+    return assess_report(read_claims(options.claims), summary)
 
 
-def _claim_lines(options: argparse.Namespace, findings: Sequence[Finding]) -> list[str]:
+def _claim_lines(options: argparse.Namespace, findings: Sequence[ProfileFinding]) -> list[str]:
     from pytest_attnperf.tools.profilers.claims.page import finding_lines
 
     return finding_lines(findings) if options.claims is not None else []
 
 
-def _status(findings: Sequence[Finding]) -> int:
+def _choose_status(findings: Sequence[ProfileFinding]) -> int:
     return 1 if any(found.holds is False for found in findings) else 0
 
 
 def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> int:
     from pytest_attnperf.reports.text.figures import one_line
-    from pytest_attnperf.tools.profilers.comparison import TEXT_LIMIT, compare, comparison_lines, comparison_tables
+    from pytest_attnperf.tools.profilers.comparison import (
+        TEXT_LIMIT,
+        compare_profiles,
+        comparison_lines,
+        comparison_tables,
+    )
 
-    after = _summary(options.against, options, options.against_device or options.device)
-    found: ProfileComparison = compare(
+    after = _read_summary(options.against, options, options.against_device or options.device)
+    found: ProfileComparison = compare_profiles(
         before,
         after,
-        before_peaks=_peaks(options.peaks, options.device, before.agents),
-        after_peaks=_peaks(options.against_peaks, options.against_device, after.agents),
+        before_peaks=_choose_peaks(options.peaks, options.device, before.agents),
+        after_peaks=_choose_peaks(options.against_peaks, options.against_device, after.agents),
     )
     if options.json:
         write_json({"before": before, "after": after, "comparison": found})
@@ -295,5 +300,5 @@ def _print_comparison(options: argparse.Namespace, before: ProfileSummary) -> in
     problems = [
         one_line(f"problem: {problem}", TEXT_LIMIT) for summary in (before, after) for problem in summary.problems
     ]
-    write(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
+    write_result(options, comparison_lines(found), comparison_tables(found, shown=shown), problems)
     return 0

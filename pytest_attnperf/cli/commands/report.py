@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_attnperf.cli.output import add_forms, asked_forms, columns_shown, ink_shown, write_forms
+from pytest_attnperf.cli.output import add_forms, asked_forms, choose_ink, count_columns, write_forms
 from pytest_attnperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,21 +62,21 @@ def run(options: argparse.Namespace) -> int:
     if options.history and options.html is None:
         raise UsageError("--history is shown in the page: add --html DIR")
     joined = read_runs(options.results)
-    if not _written(joined, options):
-        sys.stdout.write(f"{_text(joined, options)}\n")
+    if not _write_asked_forms(joined, options):
+        sys.stdout.write(f"{_render_text(joined, options)}\n")
     if options.html is not None and not (options.html / HTML).exists():
         return 2
-    return 1 if joined.failed else 0
+    return 1 if joined.has_failed else 0
 
 
-def _text(joined: Joined, options: argparse.Namespace) -> str:
+def _render_text(joined: Joined, options: argparse.Namespace) -> str:
     from pytest_attnperf.reports.run.run_text import run_text
 
-    width, verbosity = columns_shown(WIDTH), options.verbose - options.quiet
-    return run_text(joined, width=width, ink=ink_shown(options.color), verbosity=verbosity)
+    width, verbosity = count_columns(WIDTH), options.verbose - options.quiet
+    return run_text(joined, width=width, ink=choose_ink(options.color), verbosity=verbosity)
 
 
-def _written(joined: Joined, options: argparse.Namespace) -> bool:
+def _write_asked_forms(joined: Joined, options: argparse.Namespace) -> bool:
     """Write the forms that were asked for; whether there were any."""
     from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT

@@ -54,9 +54,11 @@ def run(options: argparse.Namespace) -> int:
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
-    from pytest_attnperf.plugin.own_pytest import visit
+    from pytest_attnperf.plugin.own_pytest import visit_project
 
-    return visit(lambda registered: run_case(registered, options), options.suite, f"--attnperf-device={options.device}")
+    return visit_project(
+        lambda registered: run_case(registered, options), options.suite, f"--attnperf-device={options.device}"
+    )
 
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:
@@ -65,33 +67,33 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     from pytest_attnperf.plugin.session_setup import device_kind
 
     backend = find_backend(options.backend, registered.backends, registered.families)
-    workload = workload_of(options.workload, backend, registered.families)
+    workload = choose_workload(options.workload, backend, registered.families)
     kind, reason = device_kind(registered.config)
     if kind == "cpu":
         os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: without a GPU it cannot compile
         say(f"runs on the CPU ({reason}): this says nothing about a GPU")
-        interpreting.begin()
+        interpreting.start_interpreting()
     from pytest_attnperf.measure.single_run import SingleRun
 
-    case = SingleRun.here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")
+    case = SingleRun.make_here(backend, workload, on_gpu=kind == "gpu", interpreted=kind == "cpu")
     reasons = backend.unsupported_reasons(workload, case.device)
-    return _cannot(case, reasons) if reasons else _run(case, options)
+    return _print_unsupported(case, reasons) if reasons else _run_once(case, options)
 
 
-def _cannot(case: SingleRun, reasons: Iterable[str]) -> int:
+def _print_unsupported(case: SingleRun, reasons: Iterable[str]) -> int:
     say(f"{case.backend.name} does not run {case.workload.id} on {case.device.arch}: {'; '.join(reasons)}")
     return 1
 
 
-def _run(case: SingleRun, options: argparse.Namespace) -> int:
+def _run_once(case: SingleRun, options: argparse.Namespace) -> int:
     try:
         prepared = case.prepare()
     except UnsupportedError as error:
-        return _cannot(case, [str(error) or type(error).__name__])
+        return _print_unsupported(case, [str(error) or type(error).__name__])
     say(f"{case.backend.name} on {case.workload.id}, on {case.device.name or case.device.product} ({case.device.arch})")
     for name, value in sorted(prepared.config.items()):
         say(f"  {name}: {value}")
-    launches, unknown = case.launches(prepared)
+    launches, unknown = case.read_launches(prepared)
     say("one call launches:" if launches else f"what one call launches is not known: {unknown}")
     for line in launch_lines(launches):
         say(f"  {line}")
@@ -109,27 +111,29 @@ def _run(case: SingleRun, options: argparse.Namespace) -> int:
     return 0
 
 
-def workload_of(text: str, backend: Backend, families: Families) -> Workload:
+def choose_workload(text: str, backend: Backend, families: Families) -> Workload:
     """The workload that a line or an id means to this backend. Raises UsageError where it means none, or several."""
     named = text.partition("-")[0]
     known = {family.name for family in families}
     if named in known and "-" in text:
         if named not in backend.families:
-            raise UsageError(f"{backend.name} implements {_listed(backend.families)}; {text} is a workload of {named}")
+            raise UsageError(
+                f"{backend.name} implements {_join_names(backend.families)}; {text} is a workload of {named}"
+            )
         return families.parse_workload(text)
     if "=" not in text:
         raise UnknownNameError("family at the beginning of the workload", text, backend.families)
-    read = [_read(text, families.get(name)) for name in sorted(backend.families)]
+    read = [_parse_family_line(text, families.get(name)) for name in sorted(backend.families)]
     found = [workload for workload in read if not isinstance(workload, WorkloadError)]
     if not found:
         raise UsageError("; ".join(map(str, read)))
     if len(found) > 1:
-        ids = _listed(workload.id for workload in found)
+        ids = _join_names(workload.id for workload in found)
         raise UsageError(f"{text} may mean {ids} to {backend.name}; give the id of one")
     return found[0]
 
 
-def _read(text: str, family: Family) -> Workload | WorkloadError:
+def _parse_family_line(text: str, family: Family) -> Workload | WorkloadError:
     """The workload of a line; where it is none of the family, the reason."""
     try:
         return family.parse_line(text)
@@ -148,5 +152,5 @@ def launch_lines(launches: Iterable[Launch]) -> list[str]:
     return lines
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))

@@ -12,9 +12,17 @@ from pathlib import Path
 from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.reports.run.ladder_cases import is_timed
-from pytest_attnperf.reports.run.stages import LEGEND, WIDTH, Groups, fitting, groups_of, in_full, over_cpu
+from pytest_attnperf.reports.run.stages import (
+    LEGEND,
+    WIDTH,
+    Groups,
+    group_by_workload,
+    make_cpu_speedup_table,
+    make_fitting_table,
+    make_stage_table,
+)
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, format_us, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
 GROUP = "deeper"
@@ -81,39 +89,41 @@ def run(options: argparse.Namespace) -> int:
     _refuse_unknown(results, options.workload)
     groups = {
         title: cases
-        for title, cases in groups_of(results.cases).items()
+        for title, cases in group_by_workload(results.cases).items()
         if not options.workload or cases[0].key.workload in options.workload
     }
     staged = staged_tables(results.cases, options.workload)
     if not groups and not staged:
-        raise UsageError(_nothing(results, where, options.workload))
+        raise UsageError(_describe_no_stages(results, where, options.workload))
     cpu = _cpu_times(options.cpu, results) if options.cpu is not None else None
     lines = [_device_line(results.device), *(LEGEND if groups else ()), *((STAGED_LEGEND,) if staged else ())]
     lines += [f"CPU: {cpu.device}, {CPU_BACKEND}"] if cpu is not None else []
-    if cpu is not None and (lacking := [w for w in _workloads(groups) if w not in cpu.times_us]):
+    if cpu is not None and (lacking := [w for w in _list_workloads(groups) if w not in cpu.times_us]):
         lines.append(f"no time of {CPU_BACKEND} on the CPU: {', '.join(lacking)}")
-    tables = [*_tables(groups, cpu), *staged]
+    tables = [*_build_tables(groups, cpu), *staged]
     if not staged:
         lines.append("staged against fused: no case of the stages of a prefill that is here, too")
-    said = markdown(lines, tables) if options.markdown else terminal(lines, tables, WIDTH)
+    said = render_markdown_tables(lines, tables) if options.markdown else render_terminal_tables(lines, tables, WIDTH)
     sys.stdout.write(f"{said}\n")
     return 0
 
 
-def _workloads(groups: Groups) -> list[str]:
+def _list_workloads(groups: Groups) -> list[str]:
     """Of family block, which the CPU's backend is of, each once."""
     found = dict.fromkeys(cases[0].key.workload for cases in groups.values())
     return [workload for workload in found if workload.startswith("block-")]
 
 
-def _tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
+def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
     """Of each workload an overview, its speeds over the CPU, and every backend's stages in full."""
     tables = []
     for title, cases in groups.items():
-        tables.append(fitting(title, cases, WIDTH))
+        tables.append(make_fitting_table(title, cases, WIDTH))
         if cpu is not None and cases[0].key.workload in cpu.times_us:
-            tables.append(over_cpu(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
-        tables += [in_full(title, case) for case in cases if case.breakdown is not None and case.breakdown.stages]
+            tables.append(make_cpu_speedup_table(title, cases, cpu.times_us.get(cases[0].key.workload), CPU_BACKEND))
+        tables += [
+            make_stage_table(title, case) for case in cases if case.breakdown is not None and case.breakdown.stages
+        ]
     return tables
 
 
@@ -125,7 +135,7 @@ def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
     found = json_results.read(path)
     if found.device is None or found.device.kind != "cpu":
         raise UsageError(
-            f"{path} was measured on {_device(found.device)}; --cpu wants a run on a CPU: pytest --attnperf "
+            f"{path} was measured on {_format_device(found.device)}; --cpu wants a run on a CPU: pytest --attnperf "
             "--attnperf-device=cpu"
         )
     times_us = {
@@ -139,7 +149,7 @@ def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
         raise UsageError(
             f"{path} has no time of {CPU_BACKEND} on a workload whose stages are shown; it has times of it on: {has}"
         )
-    return CpuTimes(_device(found.device), times_us)
+    return CpuTimes(_format_device(found.device), times_us)
 
 
 def _refuse_unknown(results: RunResult, names: Sequence[str]) -> None:
@@ -149,7 +159,7 @@ def _refuse_unknown(results: RunResult, names: Sequence[str]) -> None:
             raise UnknownNameError("workload", name, workloads)
 
 
-def _nothing(results: RunResult, where: str, chosen: Sequence[str]) -> str:
+def _describe_no_stages(results: RunResult, where: str, chosen: Sequence[str]) -> str:
     of = f" of {', '.join(chosen)}" if chosen else ""
     return (
         f"{where} holds no stages{of} (mode {results.mode!r}, {len(results.cases)} cases): stages are timed by "
@@ -159,10 +169,10 @@ def _nothing(results: RunResult, where: str, chosen: Sequence[str]) -> str:
 
 
 def _device_line(device: DeviceInfo | None) -> str:
-    return f"device: {_device(device)}"
+    return f"device: {_format_device(device)}"
 
 
-def _device(device: DeviceInfo | None) -> str:
+def _format_device(device: DeviceInfo | None) -> str:
 
     if device is None:
         return "a device that is not known"
@@ -213,13 +223,13 @@ def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) ->
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))
     tables = []
     for workload in prefills:
-        libraries = _libraries(every, workload)
+        libraries = _list_libraries(every, workload)
         if libraries and (not workloads or workload in workloads):
-            tables.append(_table(workload, libraries, [case for case in every if case.key.workload == workload]))
+            tables.append(_build_table(workload, libraries, [case for case in every if case.key.workload == workload]))
     return tables
 
 
-def _libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:
+def _list_libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:
     """Those that have a case of a stage, whether it was timed or not."""
     ids = stage_ids(workload)
     wanted = {*ids.values(), workload}
@@ -232,7 +242,7 @@ def _libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:
     ]
 
 
-def _table(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> Table:
+def _build_table(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> Table:
     families = tuple(libraries[0].stages)
     bases = {library.name: library.base_us for library in libraries if library.base_us is not None}
     columns = [Column("us"), *(Column(f"over {one_line(name, NAME_LIMIT)}") for name in bases)]
@@ -240,20 +250,20 @@ def _table(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResu
     rows = []
     for library in libraries:
         stages = [format_us(library.stages[family]) for family in families]
-        rows.append((f"{library.name}, sum of {len(families)}", *_times(library.sum_us, bases), *stages))
+        rows.append((f"{library.name}, sum of {len(families)}", *_format_times(library.sum_us, bases), *stages))
     blank = ("",) * len(families)
     staged = {library.name for library in libraries}
     whole = sorted(filter(is_timed, cases), key=lambda case: case.key.backend not in staged)
-    rows += [(one_line(case.key.backend, NAME_LIMIT), *_times(case.median_us, bases), *blank) for case in whole]
+    rows += [(one_line(case.key.backend, NAME_LIMIT), *_format_times(case.median_us, bases), *blank) for case in whole]
     title = one_line(f"staged against fused: {workload}", TITLE_LIMIT)
-    return Table(title, "backend", tuple(columns), tuple(rows), tuple(_missing(workload, libraries, cases)))
+    return Table(title, "backend", tuple(columns), tuple(rows), tuple(_list_missing(workload, libraries, cases)))
 
 
-def _times(us: float | None, bases: Mapping[str, float]) -> list[str]:
+def _format_times(us: float | None, bases: Mapping[str, float]) -> list[str]:
     return [format_us(us), *(format_speedup(base / us) if us else ABSENT for base in bases.values())]
 
 
-def _missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:
+def _list_missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:
     """What these results do not hold."""
     ids = stage_ids(workload)
     notes = []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.session.time_left import seconds_of
+from pytest_attnperf.session.time_left import parse_seconds
 
 if TYPE_CHECKING:
     from pytest_attnperf.environment.cards import Lease
@@ -102,25 +102,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tune, print, write. Raises UsageError for a command that is off, and what `tune` raises."""
-    _check(options)
-    from pytest_attnperf.plugin.tuning import collected
+    _check_options(options)
+    from pytest_attnperf.plugin.tuning import collect_project
 
     # A static run needs every workload of the suites, also those that are too large for this machine.
     device = "gpu" if options.static else options.device
     try:
-        return collected(
-            lambda project: _tuned(project, options),
+        return collect_project(
+            lambda project: _tune_backend(project, options),
             options.backend,
             options.family,
             options.suite,
             f"--attnperf-device={device}",
         )
     except KeyboardInterrupt:
-        _say("attnperf: interrupted")
+        _print_progress("attnperf: interrupted")
         return INTERRUPTED
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check_options(options: argparse.Namespace) -> None:
     """Refuse numbers that are off, before anything is loaded."""
     for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
         value = getattr(options, name)
@@ -132,12 +132,12 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--static-files is for --static ARCH: a run that times writes files where they are better")
     if options.gpus != "all" and not (options.gpus.isdecimal() and int(options.gpus) > 0):
         raise UsageError(f"--gpus {options.gpus!r} must be 'all' or a number of at least 1")
-    seconds_of(options.budget)
+    parse_seconds(options.budget)
 
 
-def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
+def _tune_backend(project: TuningProject, options: argparse.Namespace) -> int:
     from pytest_attnperf.tools.tuner.tune import tune
-    from pytest_attnperf.tools.tuner.tuned_files import written
+    from pytest_attnperf.tools.tuner.tuned_files import write_tune_result
     from pytest_attnperf.tuning_records import SLOWER_ELSEWHERE, Tunable
 
     backend = project.backend
@@ -159,8 +159,8 @@ def _tuned(project: TuningProject, options: argparse.Namespace) -> int:
     if options.static and (out / JOURNAL).exists():
         raise UsageError(f"--out {out} has the results of a run that timed; give another one for --static")
     with contextlib.ExitStack() as stack:
-        result = tune(_job(project, backend, options, out, stack))
-    sys.stdout.write(f"{written(result, out)}\n")
+        result = tune(_make_job(project, backend, options, out, stack))
+    sys.stdout.write(f"{write_tune_result(result, out)}\n")
     return 1 if result.verdict == SLOWER_ELSEWHERE else 0
 
 
@@ -172,7 +172,7 @@ class Machine:
     leases: Sequence[Lease]
     ready: Ready
 
-    def pools(self) -> TunePools:
+    def start_pools(self) -> TunePools:
         """A pool for each GPU, and three more on the first."""
         from pytest_attnperf.tools.tuner.job import TunePools
         from pytest_attnperf.workers.pool import WorkerPool
@@ -188,53 +188,53 @@ class Machine:
         )
 
 
-def _job(
+def _make_job(
     project: TuningProject, backend: Tunable, options: argparse.Namespace, out: Path, stack: contextlib.ExitStack
 ) -> TuneJob:
     from pytest_attnperf.plugin.launching import commit_of
     from pytest_attnperf.tools.tuner.decide import DecisionRule
     from pytest_attnperf.tools.tuner.job import Served, TuneJob
-    from pytest_attnperf.tools.tuner.settings import SearchSettings
+    from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
     from pytest_attnperf.workers.interleave import InterleavePlan
 
-    tuned = project.workloads(options.workloads)
+    tuned = project.list_workloads(options.workloads)
     every = {workload.id: workload for workload in (*tuned, *project.suite_workloads)}
-    machine = None if options.static else machine_of(project, options.gpus, list(every.values()), stack)
+    machine = None if options.static else lease_machine(project, options.gpus, list(every.values()), stack)
     arch = options.static or _arch_of(machine)
-    when = _values(options.when, "--when")
+    when = _parse_values(options.when, "--when")
     space = backend.tuning_space(tuned, arch, kernel=options.kernel, when=when or None)
     root = project.config.rootpath
     return TuneJob(
         backend=backend,
         name=project.backend.name,
-        tuned={workload.id: Served(project.key(workload), workload) for workload in tuned},
-        suite={name: Served(project.key(workload), workload) for name, workload in every.items()},
+        tuned={workload.id: Served(project.key_of(workload), workload) for workload in tuned},
+        suite={name: Served(project.key_of(workload), workload) for name, workload in every.items()},
         elsewhere=project.other_families,
         arch=arch,
         root=root,
         cache=root / CACHE,
         journal=out / JOURNAL,
-        pools=_no_pools if machine is None else machine.pools,
-        source=_source(None if machine is None else machine.ready),
+        pools=_no_pools if machine is None else machine.start_pools,
+        source=_describe_source(None if machine is None else machine.ready),
         kernel=options.kernel,
         when=when or None,
-        default=default_of(space, options.default),
-        identity={"commit": commit_of(root), "sources": sources_of(project.backend)},
+        default=parse_default(space, options.default),
+        identity={"commit": commit_of(root), "sources": hash_sources(project.backend)},
         static=bool(options.static),
         static_files=options.static_files,
-        budget_s=seconds_of(options.budget),
-        settings=SearchSettings(
+        budget_s=parse_seconds(options.budget),
+        settings=TuneSearchSettings(
             options.strategy, max_trials=options.trials, processes=options.processes, seed=options.seed
         ),
         decision=DecisionRule(min_gain=options.min_gain / 100),
         pairs=InterleavePlan(pairs=options.pairs),
         jobs=options.jobs,
         warm_processes=min(options.jobs, WARM_MOST),
-        say=_say,
+        say=_print_progress,
     )
 
 
-def sources_of(backend: object) -> str:
+def hash_sources(backend: object) -> str:
     """A hash over the files in the folder that a backend's class comes from: an edited kernel is another one."""
     folder = Path(inspect.getfile(type(backend))).parent
     files = [path for path in sorted(folder.rglob("*")) if path.suffix in SOURCES and path.is_file()]
@@ -244,7 +244,7 @@ def sources_of(backend: object) -> str:
     return digest.hexdigest()[:16]
 
 
-def machine_of(
+def lease_machine(
     project: TuningProject, gpus: str, workloads: Sequence[Workload], stack: contextlib.ExitStack
 ) -> Machine:
     """Lease the GPUs, and ask a first process what they are; both are given back with the stack.
@@ -256,18 +256,18 @@ def machine_of(
 
     leases: Sequence[Lease] = ()
     if project.kind == "gpu":
-        leases = leased(visible_gpus_here(), gpus)
+        leases = lease_gpus(visible_gpus_here(), gpus)
         for lease in leases:
             stack.callback(lease.release)
-    plan = project.plan(workloads)
+    plan = project.make_plan(workloads)
     pool = WorkerPool(plan, [lease.token for lease in leases[:1]], prefix="first-")
     stack.callback(pool.shutdown)
-    machine = Machine(plan, leases, pool.ready(0))
+    machine = Machine(plan, leases, pool.wait_until_ready(0))
     pool.shutdown()
     return machine
 
 
-def leased(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> list[Lease]:
+def lease_gpus(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> list[Lease]:
     """Lease as many GPUs as are wanted, or with 'all' every one that is free.
 
     Raises GpuBusyError where none is free, UsageError where fewer are than were asked for; none is held then.
@@ -302,7 +302,7 @@ def _no_pools() -> TunePools:
     raise UsageError("a static run starts no process that measures")
 
 
-def _source(ready: Ready | None) -> str:
+def _describe_source(ready: Ready | None) -> str:
     """What a tuned rule says of where its values come from."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     if ready is None:
@@ -312,7 +312,7 @@ def _source(ready: Ready | None) -> str:
     return ", ".join([f"attnperf tune on {device.name or device.product}", *versions, today])
 
 
-def default_of(space: TuningSpace, text: str) -> Candidate | None:
+def parse_default(space: TuningSpace, text: str) -> Candidate | None:
     """The space's default with some values replaced, read as the old ones' types; None for an empty text.
 
     Raises UsageError for a name that the default does not have, and for a value of another type.
@@ -321,7 +321,7 @@ def default_of(space: TuningSpace, text: str) -> Candidate | None:
 
     if not text:
         return None
-    given = _values(text.split(","), "--default")
+    given = _parse_values(text.split(","), "--default")
     known = space.default.values
     unknown = sorted(given.keys() - known.keys())
     if unknown:
@@ -332,7 +332,7 @@ def default_of(space: TuningSpace, text: str) -> Candidate | None:
     return Candidate({**known, **given})
 
 
-def _values(texts: Sequence[str], option: str) -> dict[str, Value]:
+def _parse_values(texts: Sequence[str], option: str) -> dict[str, Value]:
     """'K=V' texts by name: whole numbers, True and False (also as JSON spells them), and words. Raises UsageError."""
     found: dict[str, Value] = {}
     for text in texts:
@@ -341,16 +341,16 @@ def _values(texts: Sequence[str], option: str) -> dict[str, Value]:
             raise UsageError(f"{option} {text!r}: expected NAME=VALUE, e.g. BLOCK_M=64")
         if name in found:
             raise UsageError(f"{option} gives {name} twice")
-        found[name] = _value(value)
+        found[name] = _parse_value(value)
     return found
 
 
-def _value(text: str) -> Value:
+def _parse_value(text: str) -> Value:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
     read_fd, write_fd = _take_standard_fds()
     start = StartLine.parse(_first_line(read_fd))
     root: Path = options.rootdir.resolve()
-    files = _present(root, start.files)
-    signal.signal(signal.SIGTERM, _terminated)
+    files = _list_present(root, start.files)
+    signal.signal(signal.SIGTERM, _end_on_signal)
     with tempfile.TemporaryDirectory(prefix="attnperf-worker-") as scratch:
         plan = LaunchPlan(
             files=files,
@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
             passed_options=start.options,
             extra_environment=start.environment,
         )
-        return _status(_serve(plan, start.name, read_fd, write_fd))
+        return _to_exit_status(_serve(plan, start.name, read_fd, write_fd))
 
 
 def _take_standard_fds() -> tuple[int, int]:
@@ -108,7 +108,7 @@ def _first_line(fd: int) -> bytes:
     return bytes(line)
 
 
-def _present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
+def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the files that this tree has. A case of any other exists on the near side only, which is said there."""
     if not root.is_dir():
         raise UsageError(f"--rootdir={root} is no folder; name the tree that holds {files[0]}")
@@ -127,23 +127,23 @@ def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
     """Run pytest until it ends, or until standard input does. Its return code, negative for a signal."""
     plan.link_harness()
     process = subprocess.Popen(
-        plan.command(f"{read_fd},{write_fd}", name),
+        plan.make_command(f"{read_fd},{write_fd}", name),
         cwd=plan.rootdir,
-        env=plan.environment(os.environ, name, None),
+        env=plan.make_environment(os.environ, name, None),
         pass_fds=(read_fd, write_fd),
         start_new_session=True,
     )
     # Only pytest holds standard output now, so that its death is an end of file at the other side.
     os.close(write_fd)
     try:
-        _wait(process, read_fd)
+        _wait_for_end(process, read_fd)
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], read_fd: int) -> None:
+def _wait_for_end(process: subprocess.Popen[bytes], read_fd: int) -> None:
     """Return when pytest ended, or a moment after nobody can write to standard input any more.
 
     Watched from here, because a worker that is inside a kernel does not read. Through a container, this is the only
@@ -162,13 +162,13 @@ def _wait(process: subprocess.Popen[bytes], read_fd: int) -> None:
             return
 
 
-def _status(code: int) -> int:
+def _to_exit_status(code: int) -> int:
     if code >= 0:
         return code
     sys.stderr.write(f"attnperf worker: pytest was killed by {signal.Signals(-code).name}\n")
     return 128 - code
 
 
-def _terminated(number: int, frame: object) -> NoReturn:
+def _end_on_signal(number: int, frame: object) -> NoReturn:
     """End pytest and the scratch folder too when this process is asked to end (`docker stop`)."""
     sys.exit(128 + number)

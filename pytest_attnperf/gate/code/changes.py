@@ -10,10 +10,18 @@ from collections.abc import Iterator, Mapping
 
 from pytest_attnperf.codeobject.arch import ARCHS
 from pytest_attnperf.codeobject.instructions import width_bytes
-from pytest_attnperf.codeobject.occupancy import allocation, block_of, resources_of
-from pytest_attnperf.gate.code.causes import counts_changed, kind_of
+from pytest_attnperf.codeobject.occupancy import block_of, compute_allocation, resources_of
+from pytest_attnperf.gate.code.causes import instruction_kind, list_count_changes
 from pytest_attnperf.gate.code.policy import CodePolicy
-from pytest_attnperf.gate.code.rules import MATRIX, Compared, Said, counted, in_words, is_matrix, occupancy_or_note
+from pytest_attnperf.gate.code.rules import (
+    MATRIX,
+    Compared,
+    Said,
+    format_count,
+    is_matrix,
+    join_limiters,
+    occupancy_or_note,
+)
 from pytest_attnperf.records.code import KernelCode, Occupancy
 
 NVIDIA_REGISTER_GRANULE = 8
@@ -30,29 +38,31 @@ MOVING = (
 """Kinds of instructions that move data of some width, and what a sentence calls one and several of them."""
 
 
-def worse(pair: Compared, *, promised: bool) -> Iterator[Said]:
+def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
     """What is worse than stored, and other in how it is launched: findings, and notes of what could not be compared.
 
     Of a kernel that another compiler made, only what no compiler may change. Spills, scratch and promised matrix
     instructions (`promised`, by either side) are rules of their own and not repeated.
     """
-    yield from _promise(pair)
-    if not pair.comparable:
-        yield from _launch(pair, [*_size_and_signature(pair)])
+    yield from _compare_promise(pair)
+    if not pair.is_comparable:
+        yield from _compare_launch(pair, [*_size_changes(pair)])
         return
-    lds = list(_lds(pair))
-    yield from _occupancy(pair)
-    yield from _vgprs(pair)
+    lds = list(_compare_lds(pair))
+    yield from _compare_occupancy(pair)
+    yield from _compare_vgprs(pair)
     yield from lds
-    yield from _code_size(pair)
-    yield from worse_instructions(pair, promised=promised)
+    yield from _compare_code_size(pair)
+    yield from find_worse_instructions(pair, promised=promised)
     said = bool(lds) and not pair.same_machine_code
-    yield from _launch(pair, [*_size_and_signature(pair), *_mode(pair), *([] if said else _dynamic_lds(pair))])
+    yield from _compare_launch(
+        pair, [*_size_changes(pair), *_mode_changes(pair), *([] if said else _dynamic_lds_changes(pair))]
+    )
 
 
-def better(pair: Compared) -> list[str]:
+def list_improvements(pair: Compared) -> list[str]:
     """What is better than stored, where one compiler made both: 'occupancy 2 -> 3'."""
-    if not pair.comparable:
+    if not pair.is_comparable:
         return []
     new, old = pair.new, pair.old
     figures: list[tuple[str, float | None, float | None]] = [
@@ -63,12 +73,12 @@ def better(pair: Compared) -> list[str]:
         ("LDS bytes", old.lds_bytes, new.lds_bytes),
     ]
     found = [f"{name} {before:,} -> {after:,}" for name, before, after in figures if (after or 0) < (before or 0)]
-    return [*_occupancy_gained(pair), *found]
+    return [*_list_occupancy_gains(pair), *found]
 
 
-def incomparable(pair: Compared) -> list[str]:
+def list_compiler_differences(pair: Compared) -> list[str]:
     """Fields that another compiler may change, and that differ: 'vgprs 200 -> 208'."""
-    old, new = (_of_the_compiler(code) for code in (pair.old, pair.new))
+    old, new = (_compiler_fields(code) for code in (pair.old, pair.new))
     return [f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name]]
 
 
@@ -76,7 +86,7 @@ def allocated_vgprs(code: KernelCode) -> int:
     """VGPRs per lane that a wave is given, AGPRs included: what it needs or reserves, rounded up to the granule."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
-        return allocation(limits, resources_of(code)).vgprs
+        return compute_allocation(limits, resources_of(code)).vgprs
     granule = vgpr_granule(code)
     return -(-max(code.unified_vgprs, code.reserved_vgprs, 1) // granule) * granule
 
@@ -89,13 +99,13 @@ def vgpr_granule(code: KernelCode) -> int:
     return NVIDIA_REGISTER_GRANULE if code.arch.startswith("sm_") else 1
 
 
-def _promise(pair: Compared) -> Iterator[Said]:
+def _compare_promise(pair: Compared) -> Iterator[Said]:
     if pair.stored.matrix and not pair.now.matrix and pair.new.instructions.get(MATRIX):
         text = "matrix instructions are no longer promised: without the promise a kernel that lost them can be recorded"
-        yield pair.finding("matrix", "promised", "not promised", text, warns=True)
+        yield pair.make_finding("matrix", "promised", "not promised", text, warns=True)
 
 
-def _occupancy(pair: Compared) -> Iterator[Said]:
+def _compare_occupancy(pair: Compared) -> Iterator[Said]:
     old, new = occupancy_or_note(pair.old), occupancy_or_note(pair.new)
     if isinstance(old, str) or isinstance(new, str):
         if isinstance(old, str) and not isinstance(new, str):
@@ -104,13 +114,13 @@ def _occupancy(pair: Compared) -> Iterator[Said]:
     if not new.fits:
         return
     most = f"of {new.max_waves_per_simd} waves per SIMD"
-    limits = f"limited by {in_words(old.limiters)}, now by {in_words(new.limiters)}"
+    limits = f"limited by {join_limiters(old.limiters)}, now by {join_limiters(new.limiters)}"
     whole = (
         f"whole workgroups per {new.block} {old.workgroups} -> {new.workgroups} "
         f"({old.whole_waves_per_simd:g} -> {new.whole_waves_per_simd:g} waves per SIMD)"
     )
     if new.waves_per_simd < old.waves_per_simd:
-        before, after = (f"{counted(side.waves_per_simd, 'wave')} per SIMD" for side in (old, new))
+        before, after = (f"{format_count(side.waves_per_simd, 'wave')} per SIMD" for side in (old, new))
         text = f"occupancy fell from {old.waves_per_simd} to {new.waves_per_simd} {most} ({limits}); {whole}"
     elif new.whole_waves_per_simd < old.whole_waves_per_simd:
         before, after = (f"{side.whole_waves_per_simd:g} waves per SIMD in whole workgroups" for side in (old, new))
@@ -120,10 +130,10 @@ def _occupancy(pair: Compared) -> Iterator[Said]:
         )
     else:
         return
-    yield pair.finding("occupancy", before, after, text, _any_class)
+    yield pair.make_finding("occupancy", before, after, text, _any_class)
 
 
-def _occupancy_gained(pair: Compared) -> list[str]:
+def _list_occupancy_gains(pair: Compared) -> list[str]:
     old, new = occupancy_or_note(pair.old), occupancy_or_note(pair.new)
     if isinstance(old, str) or isinstance(new, str):
         return []
@@ -134,7 +144,7 @@ def _occupancy_gained(pair: Compared) -> list[str]:
     return []
 
 
-def _vgprs(pair: Compared) -> Iterator[Said]:
+def _compare_vgprs(pair: Compared) -> Iterator[Said]:
     old, new = pair.old, pair.new
     before, after = allocated_vgprs(old), allocated_vgprs(new)
     if after <= before:
@@ -143,39 +153,41 @@ def _vgprs(pair: Compared) -> Iterator[Said]:
     if old.reserved_vgprs != new.reserved_vgprs:
         needed += f", {old.reserved_vgprs} -> {new.reserved_vgprs} reserved"
     text = f"VGPRs allocated per lane {before} -> {after} ({needed}, granule {vgpr_granule(new)})"
-    yield pair.finding("vgprs", counted(before, "VGPR"), counted(after, "VGPR"), text, _any_class)
+    yield pair.make_finding("vgprs", format_count(before, "VGPR"), format_count(after, "VGPR"), text, _any_class)
 
 
-def _lds(pair: Compared) -> Iterator[Said]:
+def _compare_lds(pair: Compared) -> Iterator[Said]:
     before, after = pair.old.lds_bytes, pair.new.lds_bytes
-    if _grew(before, after, pair.policy):
-        text = f"LDS per workgroup {before:,} -> {after:,} bytes{_by(before, after)}"
-        yield pair.finding("lds", counted(before, "byte"), counted(after, "byte"), text, _in_lds)
+    if _has_grown(before, after, pair.policy):
+        text = f"LDS per workgroup {before:,} -> {after:,} bytes{_format_growth(before, after)}"
+        yield pair.make_finding("lds", format_count(before, "byte"), format_count(after, "byte"), text, _is_in_lds)
 
 
-def _code_size(pair: Compared) -> Iterator[Said]:
+def _compare_code_size(pair: Compared) -> Iterator[Said]:
     before, after = pair.old.code_bytes, pair.new.code_bytes
-    if _grew(before, after, pair.policy):
-        text = f"machine code {before:,} -> {after:,} bytes{_by(before, after)}"
-        yield pair.finding("code_size", counted(before, "byte"), counted(after, "byte"), text, _any_class)
+    if _has_grown(before, after, pair.policy):
+        text = f"machine code {before:,} -> {after:,} bytes{_format_growth(before, after)}"
+        yield pair.make_finding(
+            "code_size", format_count(before, "byte"), format_count(after, "byte"), text, _any_class
+        )
 
 
-def _launch(pair: Compared, changes: list[tuple[str, str]]) -> Iterator[Said]:
+def _compare_launch(pair: Compared, changes: list[tuple[str, str]]) -> Iterator[Said]:
     if not changes:
         return
     before, after = (", ".join(side) for side in zip(*changes, strict=True))
     same = "the same machine code is " if pair.same_machine_code else ""
-    yield pair.finding("launch", before, after, f"{same}launched otherwise: {before} -> {after}")
+    yield pair.make_finding("launch", before, after, f"{same}launched otherwise: {before} -> {after}")
 
 
-def _size_and_signature(pair: Compared) -> Iterator[tuple[str, str]]:
+def _size_changes(pair: Compared) -> Iterator[tuple[str, str]]:
     if pair.new.workgroup != pair.old.workgroup:
-        yield counted(pair.old.workgroup, "lane"), counted(pair.new.workgroup, "lane")
+        yield format_count(pair.old.workgroup, "lane"), format_count(pair.new.workgroup, "lane")
     if pair.new.kernarg_bytes != pair.old.kernarg_bytes:
         yield f"{pair.old.kernarg_bytes:,} bytes of arguments", f"{pair.new.kernarg_bytes:,} bytes of arguments"
 
 
-def _mode(pair: Compared) -> Iterator[tuple[str, str]]:
+def _mode_changes(pair: Compared) -> Iterator[tuple[str, str]]:
     if pair.new.wave_size != pair.old.wave_size:
         yield f"wave{pair.old.wave_size}", f"wave{pair.new.wave_size}"
     if pair.new.wgp_mode != pair.old.wgp_mode:
@@ -186,7 +198,7 @@ def _mode_words(code: KernelCode) -> str:
     return {True: "WGP mode", False: "CU mode", None: "no WGP mode"}[code.wgp_mode]
 
 
-def _dynamic_lds(pair: Compared) -> Iterator[tuple[str, str]]:
+def _dynamic_lds_changes(pair: Compared) -> Iterator[tuple[str, str]]:
     if pair.new.lds_dynamic_bytes != pair.old.lds_dynamic_bytes:
         yield (
             f"{pair.old.lds_dynamic_bytes:,} bytes of dynamic LDS",
@@ -194,7 +206,7 @@ def _dynamic_lds(pair: Compared) -> Iterator[tuple[str, str]]:
         )
 
 
-def _of_the_compiler(code: KernelCode) -> dict[str, object]:
+def _compiler_fields(code: KernelCode) -> dict[str, object]:
     found = occupancy_or_note(code)
     return {
         "vgprs": code.vgprs,
@@ -216,11 +228,11 @@ def _of_the_compiler(code: KernelCode) -> dict[str, object]:
     }
 
 
-def _grew(before: int, after: int, policy: CodePolicy) -> bool:
+def _has_grown(before: int, after: int, policy: CodePolicy) -> bool:
     return 100 * (after - before) > policy.growth_percent * before and after > before
 
 
-def _by(before: int, after: int) -> str:
+def _format_growth(before: int, after: int) -> str:
     return f" ({100 * (after / before - 1):+.1f} %)" if before else ""
 
 
@@ -228,11 +240,11 @@ def _any_class(_: str) -> bool:
     return True
 
 
-def _in_lds(name: str) -> bool:
+def _is_in_lds(name: str) -> bool:
     return name.startswith("lds_")
 
 
-def worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
+def find_worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
     """Matrix instructions that went (where no promise makes that a rule of its own) and loads that narrowed.
 
     Nothing of a candidate that was not decoded: that is a rule's note already.
@@ -240,24 +252,26 @@ def worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
     if pair.old.undecoded or not pair.old.instructions:
         yield f"not compared: instructions (stored: {pair.old.undecoded or 'it was not disassembled'})"
     elif pair.new.instructions and not pair.new.undecoded:
-        yield from _matrix(pair, promised)
+        yield from _compare_matrix(pair, promised)
         for kind, one, several in MOVING:
-            yield from _widths(pair, kind, one, several)
+            yield from _compare_widths(pair, kind, one, several)
 
 
-def _matrix(pair: Compared, promised: bool) -> Iterator[Said]:
+def _compare_matrix(pair: Compared, promised: bool) -> Iterator[Said]:
     before, after = (code.instructions.get(MATRIX, 0) for code in (pair.old, pair.new))
     looped, loops = (code.in_loops.get(MATRIX, 0) for code in (pair.old, pair.new))
     if before and not after and not promised:
         text = f"all {before} matrix instructions are gone"
-        yield pair.finding("matrix", counted(before, "matrix instruction"), "0 matrix instructions", text, is_matrix)
+        yield pair.make_finding(
+            "matrix", format_count(before, "matrix instruction"), "0 matrix instructions", text, is_matrix
+        )
     elif after and loops < looped:
         text = f"matrix instructions inside loops {looped} -> {loops} (in all {before} -> {after})"
         before_text, after_text = (f"{count} matrix instructions in loops" for count in (looped, loops))
-        yield pair.finding("matrix", before_text, after_text, text, is_matrix, warns=True)
+        yield pair.make_finding("matrix", before_text, after_text, text, is_matrix, warns=True)
 
 
-def _widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]:
+def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]:
     """Narrower anywhere is a finding; it only warns inside loops and of LDS.
 
     Code may have moved out of the loop, and widths in LDS follow from the tile's layout: another tile moves them in
@@ -266,38 +280,41 @@ def _widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]
     tile = f"{kind}_tile"
 
     def concerns(name: str) -> bool:
-        return kind_of(name) in (kind, tile)
+        return instruction_kind(name) in (kind, tile)
 
     for scope, old, new in (
         ("", pair.old.instructions, pair.new.instructions),
         (" inside loops", pair.old.in_loops, pair.new.in_loops),
     ):
-        before, after = _by_width(old, kind), _by_width(new, kind)
-        if not _narrowed(before, after):
+        before, after = _count_by_width(old, kind), _count_by_width(new, kind)
+        if not _has_narrowed(before, after):
             continue
-        changes = ", ".join(counts_changed(new, old, concerns))
+        changes = ", ".join(list_count_changes(new, old, concerns))
         if any(new.get(name, 0) > old.get(name, 0) for name in (kind, tile)):
             yield f"not compared: widths of {several}{scope}, some of which have none ({changes})"
             return
-        narrower = [f"{_mean(side):.3g} bytes per {one}" for side in (before, after)]
-        text = f"{several}{scope} narrowed from {_mean(before):.3g} to {_mean(after):.3g} bytes per lane: {changes}"
+        narrower = [f"{_mean_width(side):.3g} bytes per {one}" for side in (before, after)]
+        text = (
+            f"{several}{scope} narrowed from {_mean_width(before):.3g} to {_mean_width(after):.3g} bytes per "
+            f"lane: {changes}"
+        )
         warns = bool(scope) or kind.startswith("lds_")
-        yield pair.finding("wider_loads", narrower[0], narrower[1], text, concerns, warns=warns)
+        yield pair.make_finding("wider_loads", narrower[0], narrower[1], text, concerns, warns=warns)
         return
 
 
-def _by_width(counts: Mapping[str, int], kind: str) -> dict[int, int]:
+def _count_by_width(counts: Mapping[str, int], kind: str) -> dict[int, int]:
     """Instructions of a kind by the bytes they move per lane."""
-    sized = {width_bytes(name): count for name, count in counts.items() if kind_of(name) == kind and count}
+    sized = {width_bytes(name): count for name, count in counts.items() if instruction_kind(name) == kind and count}
     return {width: count for width, count in sized.items() if width is not None}
 
 
-def _mean(counts: Mapping[int, int]) -> float:
+def _mean_width(counts: Mapping[int, int]) -> float:
     return sum(width * count for width, count in counts.items()) / sum(counts.values())
 
 
-def _narrowed(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
+def _has_narrowed(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
     """Whether instructions move less on average and some that move more than the narrowest left are fewer."""
-    if not before or not after or _mean(after) >= _mean(before):
+    if not before or not after or _mean_width(after) >= _mean_width(before):
         return False
     return any(after.get(width, 0) < count for width, count in before.items() if width > min(after))

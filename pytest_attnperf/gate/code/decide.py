@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.baselines.code_schema import StoredKernel, entry_of
-from pytest_attnperf.gate.code.causes import arrow, settings_changed
-from pytest_attnperf.gate.code.changes import better, incomparable, worse
+from pytest_attnperf.gate.code.causes import describe_settings_change, format_change
+from pytest_attnperf.gate.code.changes import find_regressions, list_compiler_differences, list_improvements
 from pytest_attnperf.gate.code.policy import UNLESS_ACCEPTED, CodePolicy
-from pytest_attnperf.gate.code.rules import Candidate, Compared, Said, broken_rules
+from pytest_attnperf.gate.code.rules import Compared, CurrentKernel, Said, find_broken_rules
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeFinding
 
-__all__ = ["Candidate", "CodeDecision", "judge_code", "judge_record"]
+__all__ = ["CodeDecision", "CurrentKernel", "judge_code", "judge_record"]
 
 KIND_WORDS = {
     "lds_limit": "LDS over the limit",
@@ -57,33 +57,33 @@ class CodeDecision:
     accepted: str = ""
 
 
-def judge_code(now: Candidate, stored: StoredKernel | None, policy: CodePolicy) -> CodeDecision:
+def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy) -> CodeDecision:
     """Hold a kernel against its rules and, where there is one, against the stored kernel of its case.
 
     A promise of matrix instructions that the stored kernel made still holds: withdrawing it takes a new baseline.
     """
     if stored is None:
-        broken, notes = _parted(broken_rules(now))
+        broken, notes = _split_notes(find_broken_rules(now))
         absent = f"nothing is stored for {entry_of(now.key)} on {now.code.arch}"
-        return _decision(broken, broken, Verdict.NO_BASELINE, absent, notes)
+        return _make_decision(broken, broken, Verdict.NO_BASELINE, absent, notes)
     pair = Compared(now, stored, policy)
     promised = now.matrix or stored.matrix
-    broken, notes = _parted(broken_rules(now, stored, promised=promised))
-    changes, more = _parted(worse(pair, promised=promised))
+    broken, notes = _split_notes(find_broken_rules(now, stored, promised=promised))
+    changes, more = _split_notes(find_regressions(pair, promised=promised))
     findings, notes = [*broken, *changes], [*notes, *more]
     if pair.same_machine_code and now.compiler != stored.compiler:
         notes.append(f"{stored.compiler} made the baseline, {now.compiler} this: the same machine code")
-    settings = settings_changed(now.config, stored.config, now.where)
+    settings = describe_settings_change(now.config, stored.config, now.where)
     if settings and not any(settings in finding.text for finding in findings):
         notes.append(f"configured otherwise: {settings}")
-    if not pair.comparable:
-        return _decision(findings, broken, Verdict.INCOMPARABLE, _not_comparable(pair), notes)
-    gains = better(pair)
-    decided = _decision(findings, broken, Verdict.SAME, _summary(pair, gains, findings), [*notes, *gains])
+    if not pair.is_comparable:
+        return _make_decision(findings, broken, Verdict.INCOMPARABLE, _describe_not_comparable(pair), notes)
+    gains = list_improvements(pair)
+    decided = _make_decision(findings, broken, Verdict.SAME, _format_summary(pair, gains, findings), [*notes, *gains])
     return dataclasses.replace(decided, unchanged=pair.same_machine_code and pair.same_launch)
 
 
-def judge_record(now: Candidate, stored: StoredKernel | None, policy: CodePolicy, accepted: str) -> CodeDecision:
+def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy, accepted: str) -> CodeDecision:
     """Whether a kernel may be recorded as the baseline, over what is stored of it: RECORDED, or what keeps it out.
 
     Spills and scratch need a reason: `accepted`, or the stored one where there are no more of them than it was given
@@ -91,24 +91,26 @@ def judge_record(now: Candidate, stored: StoredKernel | None, policy: CodePolicy
     """
     # Counts of another compiler excuse a run of this one, but what is recorded is this one's.
     agreed = None if stored is None else dataclasses.replace(stored, compiler=now.compiler)
-    broken, notes = _parted(broken_rules(now, agreed, promised=now.matrix))
+    broken, notes = _split_notes(find_broken_rules(now, agreed, promised=now.matrix))
     reason = accepted.strip()
     refused = [finding for finding in broken if finding.kind not in UNLESS_ACCEPTED or not reason]
     if refused:
         if any(finding.kind in UNLESS_ACCEPTED for finding in refused):
             notes.append("spills and scratch are recorded with a reason only: --attnperf-accept=REASON")
-        return CodeDecision(_failing(refused), f"not recorded: {_words(refused)}", tuple(refused), tuple(notes))
+        return CodeDecision(
+            _choose_failing_verdict(refused), f"not recorded: {_join_findings(refused)}", tuple(refused), tuple(notes)
+        )
     if stored is not None:
         judged = judge_code(now, stored, policy)
         broken, notes = list(judged.findings), list(judged.notes)
         notes += [judged.summary] if judged.verdict is Verdict.INCOMPARABLE else []
     warned = tuple(dataclasses.replace(finding, fails=False) for finding in broken)
-    summary = f"recorded, though not as before: {_words(warned)}" if warned else "recorded"
+    summary = f"recorded, though not as before: {_join_findings(warned)}" if warned else "recorded"
     to_store = _reason_to_store(now, stored, reason)
     return CodeDecision(Verdict.RECORDED, summary, warned, tuple(notes), accepted=to_store)
 
 
-def _reason_to_store(now: Candidate, stored: StoredKernel | None, reason: str) -> str:
+def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: str) -> str:
     """The new reason, or the stored one that covers what there still is."""
     code = now.code
     if not (code.vgpr_spills or code.sgpr_spills or code.scratch_bytes or code.dynamic_stack):
@@ -116,32 +118,32 @@ def _reason_to_store(now: Candidate, stored: StoredKernel | None, reason: str) -
     return reason or (stored.accepted if stored else "")
 
 
-def _parted(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
+def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
     """Findings, and notes."""
     all_said = list(said)
     return [one for one in all_said if not isinstance(one, str)], [one for one in all_said if isinstance(one, str)]
 
 
-def _decision(
+def _make_decision(
     findings: Sequence[CodeFinding], broken: Sequence[CodeFinding], otherwise: Verdict, summary: str, notes: list[str]
 ) -> CodeDecision:
     """The verdict of what fails, the `broken` rules among it; `otherwise`, with its summary, where nothing does."""
     failing = [finding for finding in findings if finding.fails]
     warning = [finding for finding in findings if not finding.fails]
-    warned = f"; warned of {_words(warning)}" if warning else ""
+    warned = f"; warned of {_join_findings(warning)}" if warning else ""
     if not failing:
         return CodeDecision(otherwise, summary + warned, tuple(findings), tuple(notes))
     said = [] if otherwise is Verdict.SAME else [summary]
-    text = f"{_words(failing)}{warned}"
-    return CodeDecision(_failing(broken), text, (*failing, *warning), (*said, *notes))
+    text = f"{_join_findings(failing)}{warned}"
+    return CodeDecision(_choose_failing_verdict(broken), text, (*failing, *warning), (*said, *notes))
 
 
-def _failing(broken: Sequence[CodeFinding]) -> Verdict:
+def _choose_failing_verdict(broken: Sequence[CodeFinding]) -> Verdict:
     purposeless = any(finding.fails and finding.kind in PURPOSE for finding in broken)
     return Verdict.SUSPICIOUS if purposeless else Verdict.WORSE
 
 
-def _summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
+def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
     """Of a kernel that nothing fails; its findings only warn, and are named after this."""
     if pair.same_machine_code and pair.same_launch:
         return "unchanged"
@@ -158,17 +160,20 @@ def _summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFindin
     return text if decoded else f"{text}; not all instructions could be checked"
 
 
-def _not_comparable(pair: Compared) -> str:
+def _describe_not_comparable(pair: Compared) -> str:
     makers = f"{pair.stored.compiler} made the baseline, {pair.now.compiler} this"
-    return f"not comparable: {makers}: {'; '.join(incomparable(pair)) or 'nothing that it may change differs'}"
+    return (
+        f"not comparable: {makers}: "
+        f"{'; '.join(list_compiler_differences(pair)) or 'nothing that it may change differs'}"
+    )
 
 
-def _words(findings: Sequence[CodeFinding]) -> str:
+def _join_findings(findings: Sequence[CodeFinding]) -> str:
     """'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
-    return "; ".join(_short(finding) for finding in findings)
+    return "; ".join(_format_finding(finding) for finding in findings)
 
 
-def _short(finding: CodeFinding) -> str:
-    text = arrow(finding.before, finding.after) if finding.before else finding.after
+def _format_finding(finding: CodeFinding) -> str:
+    text = format_change(finding.before, finding.after) if finding.before else finding.after
     name = KIND_WORDS.get(finding.kind, finding.kind)
     return text if name in text else f"{name}: {text}"

@@ -69,15 +69,15 @@ class CodePolicy:
             ) from None
         return cls(frozenset(BY_POLICY if words == ["all"] else words), growth)
 
-    def fails(self, kind: str) -> bool:
+    def fails_on(self, kind: str) -> bool:
         """Whether a finding of this kind fails the item; spills and scratch do unless they are accepted."""
         return kind in self.fail_on or kind not in BY_POLICY
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Plain builtins, as stored with an entry; `fail_on` sorted, so that its order says nothing."""
         return {"fail_on": sorted(self.fail_on), "growth_percent": float(self.growth_percent)}
 
-    def loosened(self, stored: Mapping[str, Any]) -> list[str]:
+    def list_loosened(self, stored: Mapping[str, Any]) -> list[str]:
         """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'growth_percent 1 -> 5'.
 
         A setting `stored` does not know is not compared. Raises BaselineError when a stored value is of the wrong type.

@@ -18,11 +18,11 @@ from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.gate.code.causes import (
     Concerns,
-    counts_changed,
-    lines_changed,
-    lines_holding,
-    sentence,
-    settings_changed,
+    describe_line_changes,
+    describe_lines_holding,
+    describe_settings_change,
+    join_parts,
+    list_count_changes,
 )
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey
@@ -44,7 +44,7 @@ RESOURCE_WORDS = {
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CurrentKernel:
     """A kernel as it was compiled now.
 
     config     block sizes and options it was compiled with; `where` is the file they stand in
@@ -64,16 +64,18 @@ Said: TypeAlias = CodeFinding | str
 """A finding, or a note."""
 
 
-def broken_rules(now: Candidate, stored: StoredKernel | None = None, *, promised: bool | None = None) -> Iterator[Said]:
+def find_broken_rules(
+    now: CurrentKernel, stored: StoredKernel | None = None, *, promised: bool | None = None
+) -> Iterator[Said]:
     """What is wrong with a kernel by itself: failing findings, and notes of what was accepted or could not be checked.
 
     `promised` replaces the candidate's own promise of matrix instructions.
     """
-    yield from _spills(now, stored)
-    yield from _scratch(now, stored)
-    yield from _lds(now, stored)
-    yield from _never_launched(now, stored)
-    yield from _absent_instructions(now, stored, now.matrix if promised is None else promised)
+    yield from _find_spills(now, stored)
+    yield from _find_scratch(now, stored)
+    yield from _find_lds_excess(now, stored)
+    yield from _find_launch_limits(now, stored)
+    yield from _find_absent_instructions(now, stored, now.matrix if promised is None else promised)
 
 
 def occupancy_or_note(code: KernelCode) -> Occupancy | str:
@@ -86,67 +88,72 @@ def occupancy_or_note(code: KernelCode) -> Occupancy | str:
     return found or f"not checked: occupancy ({why})"
 
 
-def counted(count: int, word: str) -> str:
+def format_count(count: int, word: str) -> str:
     """'1 VGPR', '1,024 lanes'."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
-def settings_of(now: Candidate, stored: StoredKernel | None) -> str:
+def describe_settings(now: CurrentKernel, stored: StoredKernel | None) -> str:
     """The settings that differ from the stored ones; without any stored, the file they stand in."""
     if stored is None:
         return f"configured in {now.where}" if now.where else ""
-    return settings_changed(now.config, stored.config, now.where)
+    return describe_settings_change(now.config, stored.config, now.where)
 
 
-def _finding(kind: str, before: str, after: str, *parts: str) -> CodeFinding:
-    return CodeFinding(kind, True, before, after, sentence(*parts))
+def _make_finding(kind: str, before: str, after: str, *parts: str) -> CodeFinding:
+    return CodeFinding(kind, True, before, after, join_parts(*parts))
 
 
-def _spills(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
-    spilled = _spilled(now.code)
+def _find_spills(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
+    spilled = _spill_counts(now.code)
     unknown = [name for name, count in spilled.items() if count is None]
     if unknown:
         yield f"not checked: spilled {' and '.join(f'{name}s' for name in unknown)} (the object does not say)"
     if not any(spilled.values()):
         return
-    before = _spilled(stored.code) if stored else {}
-    after_text = ", ".join(counted(count, name) for name, count in spilled.items() if count)
+    before = _spill_counts(stored.code) if stored else {}
+    after_text = ", ".join(format_count(count, name) for name, count in spilled.items() if count)
     no_more = all((count or 0) <= (before.get(name) or 0) for name, count in spilled.items())
     if stored and stored.accepted and (no_more or stored.compiler != now.compiler):
-        yield f"spills {after_text}, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
+        yield (
+            f"spills {after_text}, accepted when it was recorded{_name_other_compiler(now, stored)} ({stored.accepted})"
+        )
         return
-    before_text = ", ".join(counted(count, name) for name, count in before.items() if count) or "0 registers"
-    yield _finding(
+    before_text = ", ".join(format_count(count, name) for name, count in before.items() if count) or "0 registers"
+    yield _make_finding(
         "spills",
         before_text if stored else "",
         after_text,
-        f"spills {after_text}" + _was(stored, before_text),
-        settings_of(now, stored),
-        _scratch_lines(now.code),
+        f"spills {after_text}" + _format_stored(stored, before_text),
+        describe_settings(now, stored),
+        _describe_scratch_lines(now.code),
     )
 
 
-def _scratch(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+def _find_scratch(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
     if not now.code.scratch_bytes and not now.code.dynamic_stack:
         return
-    after = _scratch_text(now.code)
+    after = _format_scratch(now.code)
     if stored and stored.accepted and (stored.compiler != now.compiler or _covers_scratch(stored.code, now.code)):
-        yield f"{after} of scratch per lane, accepted when it was recorded{_with(now, stored)} ({stored.accepted})"
+        yield (
+            f"{after} of scratch per lane, accepted when it was recorded{_name_other_compiler(now, stored)} "
+            f"({stored.accepted})"
+        )
         return
-    before = _scratch_text(stored.code) if stored else ""
+    before = _format_scratch(stored.code) if stored else ""
     stack = "it recurses, calls through pointers or sizes its stack at run time" if now.code.dynamic_stack else ""
-    yield _finding(
+    yield _make_finding(
         "scratch",
         before,
         after,
-        f"{after} of scratch per lane" + _was(stored, before),
+        f"{after} of scratch per lane" + _format_stored(stored, before),
         stack,
-        settings_of(now, stored),
-        _scratch_lines(now.code),
+        describe_settings(now, stored),
+        _describe_scratch_lines(now.code),
     )
 
 
-def _lds(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+def _find_lds_excess(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
     arch, asked = now.code.arch, now.code.lds_bytes
     try:
         limit = lds_limit_bytes(arch)
@@ -154,44 +161,44 @@ def _lds(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
         yield f"not checked: LDS against the limit of {arch}, which is not known"
         return
     if asked > limit:
-        yield _finding(
+        yield _make_finding(
             "lds_limit",
-            counted(stored.code.lds_bytes, "byte") if stored else "",
-            counted(asked, "byte"),
+            format_count(stored.code.lds_bytes, "byte") if stored else "",
+            format_count(asked, "byte"),
             f"{asked:,} bytes of LDS, a workgroup on {arch} has {limit:,}: compiled without a word, "
             "no launch would succeed",
-            settings_of(now, stored),
+            describe_settings(now, stored),
         )
 
 
-def _never_launched(now: Candidate, stored: StoredKernel | None) -> Iterator[Said]:
+def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
     """What no launch would accept for another reason than LDS; and whether the occupancy is known at all."""
     code = now.code
     if code.threads > code.max_threads > 0:
-        yield _finding(
+        yield _make_finding(
             "launch",
             "",
-            counted(code.threads, "lane"),
-            f"launched with {counted(code.threads, 'lane')}, compiled for at most {code.max_threads:,}: "
+            format_count(code.threads, "lane"),
+            f"launched with {format_count(code.threads, 'lane')}, compiled for at most {code.max_threads:,}: "
             "no launch would succeed",
-            settings_of(now, stored),
+            describe_settings(now, stored),
         )
     found = occupancy_or_note(code)
     if isinstance(found, str):
         yield found
     elif not found.fits and found.limits.get("lds"):
-        waves = counted(found.waves_per_workgroup, "wave")
-        yield _finding(
+        waves = format_count(found.waves_per_workgroup, "wave")
+        yield _make_finding(
             "occupancy",
             "",
             "no workgroup fits",
-            f"not one workgroup of {waves} fits a {found.block}, for want of {in_words(found.limiters)}: "
+            f"not one workgroup of {waves} fits a {found.block}, for want of {join_limiters(found.limiters)}: "
             "no launch would succeed",
-            settings_of(now, stored),
+            describe_settings(now, stored),
         )
 
 
-def _absent_instructions(now: Candidate, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
+def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
     """Stores and promised matrix instructions: what is there was seen, what is not may be in what was not decoded."""
     code = now.code
     stores = any(count and is_store(name) for name, count in code.instructions.items())
@@ -202,26 +209,26 @@ def _absent_instructions(now: Candidate, stored: StoredKernel | None, promised: 
         unseen += ["promised matrix instructions"] if promised and not matrix else []
         yield f"not checked: {', '.join(unseen)} ({code.undecoded or 'it was not disassembled'})"
         return
-    total = counted(sum(code.instructions.values()), "instruction")
+    total = format_count(sum(code.instructions.values()), "instruction")
     before = stored.code.instructions if stored else {}
     if not stores:
-        yield _finding(
+        yield _make_finding(
             "store",
-            counted(sum(count for name, count in before.items() if is_store(name)), "store") if before else "",
+            format_count(sum(count for name, count in before.items() if is_store(name)), "store") if before else "",
             "0 stores",
             f"no store of any kind in {total}: nothing that it computes leaves it",
-            ", ".join(counts_changed(code.instructions, before, is_store)) if before else "",
-            settings_of(now, stored),
-            lines_changed(code.lines, stored.code.lines, is_store) if stored else "",
+            ", ".join(list_count_changes(code.instructions, before, is_store)) if before else "",
+            describe_settings(now, stored),
+            describe_line_changes(code.lines, stored.code.lines, is_store) if stored else "",
         )
     if promised and not matrix:
-        yield _finding(
+        yield _make_finding(
             "matrix",
-            counted(before.get(MATRIX, 0), "matrix instruction") if before else "",
+            format_count(before.get(MATRIX, 0), "matrix instruction") if before else "",
             "0 matrix instructions",
             f"no matrix instructions in {total}, though it promises them",
-            settings_of(now, stored),
-            lines_changed(code.lines, stored.code.lines, is_matrix) if stored else "",
+            describe_settings(now, stored),
+            describe_line_changes(code.lines, stored.code.lines, is_matrix) if stored else "",
         )
 
 
@@ -230,43 +237,43 @@ def is_matrix(name: str) -> bool:
     return name == MATRIX
 
 
-def in_words(limiters: tuple[str, ...]) -> str:
+def join_limiters(limiters: tuple[str, ...]) -> str:
     """'VGPRs and LDS'; 'nothing' where nothing binds."""
     return " and ".join(RESOURCE_WORDS.get(name, name) for name in limiters) or "nothing"
 
 
-def _spilled(code: KernelCode) -> dict[str, int | None]:
+def _spill_counts(code: KernelCode) -> dict[str, int | None]:
     return {"VGPR": code.vgpr_spills, "SGPR": code.sgpr_spills}
 
 
-def _scratch_text(code: KernelCode) -> str:
-    return counted(code.scratch_bytes, "byte") + (" and more at run time" if code.dynamic_stack else "")
+def _format_scratch(code: KernelCode) -> str:
+    return format_count(code.scratch_bytes, "byte") + (" and more at run time" if code.dynamic_stack else "")
 
 
 def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
     return now.scratch_bytes <= stored.scratch_bytes and now.dynamic_stack <= stored.dynamic_stack
 
 
-def _with(now: Candidate, stored: StoredKernel) -> str:
+def _name_other_compiler(now: CurrentKernel, stored: StoredKernel) -> str:
     """Whose compiler's spills were accepted, where it is another's: how many there are is then not comparable."""
     return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
 
 
-def _was(stored: StoredKernel | None, before: str) -> str:
+def _format_stored(stored: StoredKernel | None, before: str) -> str:
     if stored is None:
         return ""
     return f" (stored: {before}" + (f", accepted: {stored.accepted})" if stored.accepted else ")")
 
 
-def _scratch_lines(code: KernelCode) -> str:
-    return lines_holding(code.lines, lambda name: name in SCRATCH)
+def _describe_scratch_lines(code: KernelCode) -> str:
+    return describe_lines_holding(code.lines, lambda name: name in SCRATCH)
 
 
 @dataclass(frozen=True)
 class Compared:
     """A kernel as compiled now, and as stored."""
 
-    now: Candidate
+    now: CurrentKernel
     stored: StoredKernel
     policy: CodePolicy
 
@@ -292,14 +299,16 @@ class Compared:
         return same_size and self.new.lds_dynamic_bytes == self.old.lds_dynamic_bytes
 
     @property
-    def comparable(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether differences are the kernel's and not the compiler's."""
         return self.same_machine_code or self.now.compiler == self.stored.compiler
 
-    def finding(
+    def make_finding(
         self, kind: str, before: str, after: str, text: str, concerns: Concerns | None = None, *, warns: bool = False
     ) -> CodeFinding:
         """A finding with the settings that changed and the source lines whose counts of these classes did."""
-        lines = lines_changed(self.new.lines, self.old.lines, concerns) if concerns else ""
-        fails = self.policy.fails(kind) and not warns
-        return CodeFinding(kind, fails, before, after, sentence(text, settings_of(self.now, self.stored), lines))
+        lines = describe_line_changes(self.new.lines, self.old.lines, concerns) if concerns else ""
+        fails = self.policy.fails_on(kind) and not warns
+        return CodeFinding(
+            kind, fails, before, after, join_parts(text, describe_settings(self.now, self.stored), lines)
+        )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers.base import Call, CopiesMaker, Given, Parts, Timer, TimerKind
+from pytest_attnperf.measure.timers.base import Call, CallParts, CopiesMaker, Timer, TimerKind, TimerMaterial
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
@@ -36,14 +36,14 @@ def timer_names() -> tuple[str, ...]:
     return (AUTO, *(timer.name for timer in TIMERS))
 
 
-def choose(
+def choose_timer(
     torch_device: str,
     call: Call,
     block_us: float,
     cache_state: str = "hot",
     asked: str = AUTO,
     copies: CopiesMaker | None = None,
-    parts: Parts | None = None,
+    parts: CallParts | None = None,
     split: int = 1,
 ) -> Timer:
     """The timer for a call on 'cuda' (both vendors) or 'cpu', prepared for blocks of about `block_us` microseconds.
@@ -64,21 +64,21 @@ def choose(
             f"no timer measures with a {cache_state!r} cache; there are timers for: {', '.join(states)}. "
             "Run this workload without --attnperf to check its result only"
         )
-    usual = _usual(torch_device, cache_state, parts)
-    kind = usual if asked == AUTO else _named(asked)
-    if asked != AUTO and (reason := _refusal(kind, usual.name, torch_device, cache_state, parts)):
+    usual = _choose_usual(torch_device, cache_state, parts)
+    kind = usual if asked == AUTO else _find_timer(asked)
+    if asked != AUTO and (reason := _reason_unusable(kind, usual.name, torch_device, cache_state, parts)):
         raise CaseFailedError(reason)
-    given = Given(lambda: stamps_of(torch_device), copies, parts)
+    given = TimerMaterial(lambda: stamps_of(torch_device), copies, parts)
     try:
-        return _prepared(kind.make(given), call, block_us / split if kind is GraphTimer else block_us)
+        return _prepare_timer(kind.make(given), call, block_us / split if kind is GraphTimer else block_us)
     except CaptureFailedError as error:
         why = f"graph capture failed: {error}"
     if not kind.substitute or asked != AUTO:
         raise CaseFailedError(_no_substitute(kind.name, why, cache_state))
-    return _prepared(_named(kind.substitute).make(replace(given, why=why)), call, block_us)
+    return _prepare_timer(_find_timer(kind.substitute).make(replace(given, why=why)), call, block_us)
 
 
-def _usual(torch_device: str, cache_state: str, parts: Parts | None) -> type[TimerKind]:
+def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) -> type[TimerKind]:
     """The timer that the rule chooses."""
     on_cpu, in_parts = torch_device == "cpu", parts is not None
     waits = parts is not None and parts.host_sync and not on_cpu
@@ -86,7 +86,7 @@ def _usual(torch_device: str, cache_state: str, parts: Parts | None) -> type[Tim
     return next(timer for timer in fit if in_parts or timer.cache_state == cache_state)
 
 
-def _named(name: str) -> type[TimerKind]:
+def _find_timer(name: str) -> type[TimerKind]:
     """Raises CaseFailedError for a name that no timer has."""
     for timer in TIMERS:
         if timer.name == name:
@@ -94,7 +94,9 @@ def _named(name: str) -> type[TimerKind]:
     raise CaseFailedError(f"unknown timer {name!r}; there are: {', '.join(timer_names())}")
 
 
-def _refusal(kind: type[TimerKind], usual: str, torch_device: str, cache_state: str, parts: Parts | None) -> str:
+def _reason_unusable(
+    kind: type[TimerKind], usual: str, torch_device: str, cache_state: str, parts: CallParts | None
+) -> str:
     """Why the timer that was asked for cannot be used; '' when it can."""
     asked, on_cpu = kind.name, torch_device == "cpu"
     if kind.in_parts != (parts is not None):
@@ -125,11 +127,11 @@ def _no_substitute(name: str, why: str, cache_state: str) -> str:
 def stamps_of(torch_device: str) -> Stamps | None:
     """This process's clock stamps on 'cuda', None where none can be taken; the first call builds and tries them."""
     # Imported late: the stamps use the timers' stream, and this package must be importable without them.
-    from pytest_attnperf.measure.clock_stamps import clock_stamps
+    from pytest_attnperf.measure.clock_stamps import open_clock_stamps
 
-    return clock_stamps(torch_device)[0]
+    return open_clock_stamps(torch_device)[0]
 
 
-def _prepared(timer: Timer, call: Call, block_us: float) -> Timer:
+def _prepare_timer(timer: Timer, call: Call, block_us: float) -> Timer:
     timer.prepare(call, block_us)
     return timer

@@ -1,7 +1,7 @@
 """What a timer is, and the arithmetic all timers share. A new timer is one file and one line in `timers/__init__.py`.
 
-A *block* is `calls_per_block` back-to-back calls timed as one. Before every measured block runs an unmeasured one of
-the same length: the first block after a pause runs on another clock and with other caches than its successors.
+A *block* is `count_calls_per_block` back-to-back calls timed as one. Before every measured block runs an unmeasured
+one of the same length: the first block after a pause runs on another clock and with other caches than its successors.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Timer(Protocol):
     def clock_mhz(self) -> tuple[float, ...]: ...  # noqa: D102
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warm up, record what must be recorded, and choose `calls_per_block` for blocks of about `block_us`."""
+        """Warm up, record what must be recorded, and choose `count_calls_per_block` for blocks of about `block_us`."""
 
     def measure(self, pairs: int) -> list[float]:
         """Run `pairs` times an unmeasured then a measured block; microseconds per call of each measured block."""
@@ -79,7 +79,7 @@ class Timer(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
+class CallParts:
     """A call that is more than what is timed of it.
 
     setup      makes what `work` takes, before every timed call
@@ -93,7 +93,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Given:
+class TimerMaterial:
     """What there is to make a timer of.
 
     stamps   gives this process's clock stamps; the first call builds and tries them
@@ -102,10 +102,10 @@ class Given:
 
     stamps: Callable[[], Stamps | None]
     copies: CopiesMaker | None = None
-    parts: Parts | None = None
+    parts: CallParts | None = None
     why: str = "asked for by name"
 
-    def made_copies(self) -> Copies:
+    def make_copies(self) -> Copies:
         """The copies that a cold timer goes round over. Raises CaseFailedError where none can be made."""
         if self.copies is None:
             raise CaseFailedError(
@@ -114,7 +114,7 @@ class Given:
             )
         return self.copies()
 
-    def own_parts(self) -> Parts:
+    def require_parts(self) -> CallParts:
         """The parts of a call, for a timer that is `in_parts`."""
         assert self.parts is not None, "a timer in parts is made for a call that has them"
         return self.parts
@@ -140,12 +140,12 @@ class TimerKind:
     clock_mhz: tuple[float, ...] = ()
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """A timer of what there is, not yet prepared; of one that needs none of it, just that."""
         return cast(Timer, cls())
 
 
-def calls_per_block(block_us: float, call_us: float) -> int:
+def count_calls_per_block(block_us: float, call_us: float) -> int:
     """Calls that fill a block of `block_us`, at least 1 and at most MAX_CALLS_PER_BLOCK."""
     if call_us <= 0:
         return MAX_CALLS_PER_BLOCK

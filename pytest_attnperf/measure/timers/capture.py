@@ -64,7 +64,7 @@ def _synchronising_raises() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(mode)
 
 
-def capture(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cuda.CUDAGraph, Any]:
+def capture_graph(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cuda.CUDAGraph, Any]:
     """Record `calls` calls; returns the graph and the raw result of its last call, which every replay overwrites.
 
     Each result is dropped before the next call, so that all calls of the graph use the same memory.
@@ -89,7 +89,7 @@ def capture(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cu
         failure = failure or error
     if failure is None:
         return graph, result
-    _abandon(graph, pool, stream)
+    _abandon_capture(graph, pool, stream)
     try:
         if isinstance(failure, RuntimeError) and not isinstance(failure, torch.OutOfMemoryError):
             raise CaptureFailedError(first_line(failure))
@@ -113,7 +113,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream) -> None:
+def _abandon_capture(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.Stream) -> None:
     import torch
 
     torch.cuda.synchronize()

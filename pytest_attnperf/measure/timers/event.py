@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, Given, Timer, TimerKind, calls_per_block
+from pytest_attnperf.measure.timers.base import (
+    WARM_UP_CALLS,
+    Call,
+    Timer,
+    TimerKind,
+    TimerMaterial,
+    count_calls_per_block,
+)
 from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
@@ -37,7 +44,7 @@ class EventTimer(TimerKind):
         self._exposed_blocks = 0
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
         return cls(given.why, given.stamps())
 
@@ -66,7 +73,7 @@ class EventTimer(TimerKind):
         torch.cuda.synchronize()
         self.calls_per_block = _ESTIMATE_CALLS
         [call_us] = self.measure(1)
-        self.calls_per_block = min(self.calls_most, calls_per_block(block_us, call_us))
+        self.calls_per_block = min(self.calls_most, count_calls_per_block(block_us, call_us))
         self._blocks = self._exposed_blocks = 0
 
     def measure(self, pairs: int) -> list[float]:
@@ -75,7 +82,7 @@ class EventTimer(TimerKind):
         clock_mhz: list[float] = []
         for _ in range(pairs):
             times_us.append(self._pair_us() / self.calls_per_block)
-            clock_mhz += self._clocks.read(1)
+            clock_mhz += self._clocks.read_clocks(1)
         self.clock_mhz = tuple(clock_mhz) if len(clock_mhz) == pairs else ()
         return times_us
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer
+from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.event import EventTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
@@ -24,9 +24,9 @@ class EventFreshTimer(EventTimer):
         self._work = work
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
-        parts = given.own_parts()
+        parts = given.require_parts()
         return cls(parts.setup, parts.work, given.why, given.stamps())
 
     def _pair_us(self) -> float:
@@ -35,13 +35,13 @@ class EventFreshTimer(EventTimer):
         self.last = None
         self._clocks.begin()
         self._clocks.stamp()
-        self._queue(self._ready())
-        ready = self._ready()
+        self._queue_calls(self._make_ready())
+        ready = self._make_ready()
         torch.cuda.synchronize()
         start, end = event_pair()
         hold_stream(self.calls_per_block * self._launch_us + self._clocks.host_us)
         start.record()
-        self._queue(ready)
+        self._queue_calls(ready)
         end.record()
         self._blocks += 1
         self._exposed_blocks += bool(start.query())
@@ -49,10 +49,10 @@ class EventFreshTimer(EventTimer):
         torch.cuda.synchronize()
         return elapsed_us(start, end)
 
-    def _ready(self) -> list[tuple[Any, ...]]:
+    def _make_ready(self) -> list[tuple[Any, ...]]:
         return [self._setup() for _ in range(self.calls_per_block)]
 
-    def _queue(self, ready: list[tuple[Any, ...]]) -> None:
+    def _queue_calls(self, ready: list[tuple[Any, ...]]) -> None:
         *others, own = ready
         for taken in others:
             self._work(*taken)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_attnperf.measure.timers.base import Call, Given, Timer, calls_per_block
-from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
-from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
+from pytest_attnperf.measure.timers.base import Call, Timer, TimerMaterial, count_calls_per_block
+from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
+from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import side_stream
 
 
@@ -15,7 +15,7 @@ class GraphTimer(ReplayTimer):
     substitute = "event"
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
         return cls(given.stamps())
 
@@ -30,18 +30,18 @@ class GraphTimer(ReplayTimer):
         wanted = 1
         for _ in range(CAPTURES):
             self.close()
-            self._graph, self._result = capture(call, wanted, stream)
+            self._graph, self._result = capture_graph(call, wanted, stream)
             self.calls_per_block = wanted
             self.call_us = self._estimate_us()
-            wanted = calls_per_block(block_us, self.call_us)
-            if long_enough(wanted, self.calls_per_block):
+            wanted = count_calls_per_block(block_us, self.call_us)
+            if is_long_enough(wanted, self.calls_per_block):
                 break
 
-    def twin(self, call: Call) -> GraphTimer:
+    def make_twin(self, call: Call) -> GraphTimer:
         """A timer of the same length for the same work on other tensors; warmed up and captured once."""
         other = GraphTimer(self._clocks.stamps)
         other.calls_per_block, other.call_us = self.calls_per_block, self.call_us
         other._replay_host_us = self._replay_host_us
         call()
-        other._graph, other._result = capture(call, self.calls_per_block, side_stream())
+        other._graph, other._result = capture_graph(call, self.calls_per_block, side_stream())
         return other

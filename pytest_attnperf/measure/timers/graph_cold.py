@@ -16,10 +16,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call, Given, Timer, calls_per_block
-from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
+from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Call, Timer, TimerMaterial, count_calls_per_block
+from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
-from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
+from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import side_stream
 
 
@@ -40,9 +40,9 @@ class GraphColdTimer(ReplayTimer):
         self._first: Any = None
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
-        own = given.made_copies()
+        own = given.make_copies()
         return cls(own.calls, own.note, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
@@ -52,17 +52,17 @@ class GraphColdTimer(ReplayTimer):
         """
         stream = side_stream()
         calls = (*self._others, call)
-        warm_up_for_capture(Rounds(calls), stream)
+        warm_up_for_capture(CallRounds(calls), stream)
         rounds = 1
         for _ in range(CAPTURES):
             self.close()
-            taking_turns = Rounds(calls)
+            taking_turns = CallRounds(calls)
             self.calls_per_block = rounds * len(calls)
-            self._graph, self._result = capture(taking_turns, self.calls_per_block, stream)
+            self._graph, self._result = capture_graph(taking_turns, self.calls_per_block, stream)
             self._first = taking_turns.first
             self.call_us = self._estimate_us()
-            rounds = rounds_per_block(block_us, self.call_us, len(calls))
-            if long_enough(rounds * len(calls), self.calls_per_block):
+            rounds = count_rounds_per_block(block_us, self.call_us, len(calls))
+            if is_long_enough(rounds * len(calls), self.calls_per_block):
                 break
 
     def run_first(self, *, poisoned: bool = True) -> Any:
@@ -78,11 +78,11 @@ class GraphColdTimer(ReplayTimer):
         self._first = None
         super().close()
 
-    def _results(self) -> Any:
+    def _static_results(self) -> Any:
         return self._first, self._result
 
 
-class Rounds:
+class CallRounds:
     """The calls one after the other, round and round; keeps the result of the very first, so that it can be judged."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
@@ -99,7 +99,7 @@ class Rounds:
         return result
 
 
-def rounds_per_block(block_us: float, call_us: float, copies: int) -> int:
+def count_rounds_per_block(block_us: float, call_us: float, copies: int) -> int:
     """Rounds over `copies` that fill a block: at least 1, and no more than MAX_CALLS_PER_BLOCK calls allow."""
-    wanted = math.ceil(calls_per_block(block_us, call_us) / copies)
+    wanted = math.ceil(count_calls_per_block(block_us, call_us) / copies)
     return max(1, min(wanted, MAX_CALLS_PER_BLOCK // copies))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer, calls_per_block
-from pytest_attnperf.measure.timers.capture import capture, warm_up_for_capture
+from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial, count_calls_per_block
+from pytest_attnperf.measure.timers.capture import capture_graph, warm_up_for_capture
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST
 from pytest_attnperf.measure.timers.pair_clocks import Stamps
-from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, long_enough
+from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long_enough
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, side_stream
 
 MEMORY_SHARE = 4
@@ -38,9 +38,9 @@ class GraphFreshTimer(ReplayTimer):
         self._ready: list[tuple[Any, ...]] = []
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
-        parts = given.own_parts()
+        parts = given.require_parts()
         return cls(parts.setup, parts.work, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
@@ -55,19 +55,19 @@ class GraphFreshTimer(ReplayTimer):
         wanted, most = 1, FRESH_MOST
         for _ in range(CAPTURES):
             self.close()
-            bytes_before, self.calls_per_block = _allocated(), wanted
-            self._capture(stream)
-            most = min(most, _affordable((_allocated() - bytes_before) // wanted))
+            bytes_before, self.calls_per_block = _count_allocated_bytes(), wanted
+            self._capture_graphs(stream)
+            most = min(most, _count_affordable((_count_allocated_bytes() - bytes_before) // wanted))
             self.call_us = self._estimate_us()
-            wanted = min(most, calls_per_block(block_us, self.call_us))
-            if long_enough(wanted, self.calls_per_block):
+            wanted = min(most, count_calls_per_block(block_us, self.call_us))
+            if is_long_enough(wanted, self.calls_per_block):
                 break
 
     def measure(self, pairs: int) -> list[float]:
         """Queue all pairs back to back behind a held stream, then wait once; microseconds per call."""
         import torch
 
-        graph, clocks = self._captured(), self._clocks
+        graph, clocks = self._require_graph(), self._clocks
         events = [event_pair() for _ in range(pairs)]
         clocks.begin()
         hold_stream(4 * pairs * self._replay_host_us + 2 * pairs * clocks.host_us)
@@ -81,7 +81,7 @@ class GraphFreshTimer(ReplayTimer):
             end.record()
             clocks.stamp()
         torch.cuda.synchronize()
-        self.clock_mhz = clocks.read(pairs)
+        self.clock_mhz = clocks.read_clocks(pairs)
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
     def close(self) -> None:
@@ -92,21 +92,21 @@ class GraphFreshTimer(ReplayTimer):
             self._before.reset()
         self._before = None
 
-    def _capture(self, stream: Any) -> None:
+    def _capture_graphs(self, stream: Any) -> None:
         self._ready = ready = []
 
         def make_ready() -> None:
             ready.append(self._setup())
 
-        self._before, _ = capture(make_ready, self.calls_per_block, stream)
+        self._before, _ = capture_graph(make_ready, self.calls_per_block, stream)
         self._before.replay()  # backward passes may look at what they were left, while they are captured
         waiting = iter(ready)
-        self._graph, self._result = capture(lambda: self._work(*next(waiting)), self.calls_per_block, stream)
+        self._graph, self._result = capture_graph(lambda: self._work(*next(waiting)), self.calls_per_block, stream)
 
     def _replay(self) -> None:
         """Make every call's inputs ready, then replay the block."""
         self._before.replay()
-        self._captured().replay()
+        self._require_graph().replay()
 
     def _estimate_us(self) -> float:
         """Microseconds per call over a few replays, each on inputs made ready anew."""
@@ -125,19 +125,19 @@ class GraphFreshTimer(ReplayTimer):
         for start, end in pairs:
             self._before.replay()
             start.record()
-            self._captured().replay()
+            self._require_graph().replay()
             end.record()
         torch.cuda.synchronize()
         return sum(elapsed_us(start, end) for start, end in pairs) / (len(pairs) * self.calls_per_block)
 
 
-def _allocated() -> int:
+def _count_allocated_bytes() -> int:
     import torch
 
     return torch.cuda.memory_allocated()
 
 
-def _affordable(bytes_each: int) -> int:
+def _count_affordable(bytes_each: int) -> int:
     """How many calls' inputs fit into a share of what is free; at least one."""
     import torch
 

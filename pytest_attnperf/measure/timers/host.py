@@ -18,7 +18,13 @@ from statistics import median
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, WARM_UP_CALLS, Call, TimerKind, calls_per_block
+from pytest_attnperf.measure.timers.base import (
+    MAX_CALLS_PER_BLOCK,
+    WARM_UP_CALLS,
+    Call,
+    TimerKind,
+    count_calls_per_block,
+)
 
 RUNS = 4
 """Of a block that is short; the fastest of them counts. Other programs only ever add to a time, and hardly to all."""
@@ -75,7 +81,7 @@ class HostTimer(TimerKind):
             calls *= 2
             took_us = self._calls_us(calls)
         call_us = took_us / calls
-        self.calls_per_block = min(self.calls_most, calls_per_block(block_us, call_us))
+        self.calls_per_block = min(self.calls_most, count_calls_per_block(block_us, call_us))
         self._runs = RUNS if self.on_cpu and self.calls_per_block * call_us <= RUN_LONG_US else 1
 
     def measure(self, pairs: int) -> list[float]:
@@ -121,7 +127,7 @@ class Waited:
     def __call__(self) -> int:
         """Nanoseconds; only differences mean something."""
         if self._thread != threading.get_ident():
-            self._open()
+            self._open_file()
         if self._file is None:
             return 0
         try:
@@ -131,7 +137,7 @@ class Waited:
             return 0
         return waited_ns - (_process_ns() - _thread_ns())
 
-    def _open(self) -> None:
+    def _open_file(self) -> None:
         self.close()
         self._thread = threading.get_ident()
         with contextlib.suppress(OSError):

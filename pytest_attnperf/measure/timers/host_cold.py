@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call, Given, Timer
+from pytest_attnperf.measure.timers.base import Call, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.host import HostTimer
 
 
@@ -35,9 +35,9 @@ class HostColdTimer(HostTimer):
         self._own: Call | None = None
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
-        own = given.made_copies()
+        own = given.make_copies()
         return cls(own.calls, own.note)
 
     def prepare(self, call: Call, block_us: float) -> None:

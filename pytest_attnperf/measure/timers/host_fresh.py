@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_attnperf.measure import clocks
-from pytest_attnperf.measure.timers.base import Call, Given, Setup, Timer
+from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMaterial
 from pytest_attnperf.measure.timers.host import HostTimer
 
 FRESH_MOST = 64
@@ -41,9 +41,9 @@ class HostFreshTimer(HostTimer):
         self._wait = wait
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
-        parts = given.own_parts()
+        parts = given.require_parts()
         return cls(parts.setup, parts.work)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
@@ -74,9 +74,9 @@ class HostSyncTimer(HostFreshTimer):
     note = "timed by the host's clock, launches and waiting included: the call waits for the device (host_sync)"
 
     @classmethod
-    def make(cls, given: Given) -> Timer:
+    def make(cls, given: TimerMaterial) -> Timer:
         """As `TimerKind.make`."""
         import torch
 
-        parts = given.own_parts()
+        parts = given.require_parts()
         return cls(parts.setup, parts.work, torch.cuda.synchronize)

@@ -13,7 +13,7 @@ class Stamps(Protocol):
     def take(self) -> None:
         """Queue a stamp on the current stream."""
 
-    def mhz(self) -> list[float]:
+    def read_clocks_mhz(self) -> list[float]:
         """After a synchronisation: the mean clock between consecutive stamps in MHz; then forget them."""
 
     def discard(self) -> None:
@@ -45,10 +45,10 @@ class PairClocks:
         self.stamps.take()
         self.host_us = (time.perf_counter() - begin) * 1e6
 
-    def read(self, pairs: int) -> tuple[float, ...]:
+    def read_clocks(self, pairs: int) -> tuple[float, ...]:
         """Mean MHz over each of `pairs` pairs, after a synchronisation; () unless it is known of every one."""
         if self.stamps is None:
             return ()
-        found = tuple(self.stamps.mhz())[::2]  # every other one is of what lies between two pairs
+        found = tuple(self.stamps.read_clocks_mhz())[::2]  # every other one is of what lies between two pairs
         known = len(found) == pairs and all(math.isfinite(mhz) and mhz > 0 for mhz in found)
         return found if known else ()

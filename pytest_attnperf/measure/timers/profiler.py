@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
-from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, TimerKind, calls_per_block
+from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call, TimerKind, count_calls_per_block
 from pytest_attnperf.measure.timers.stream import hold_stream
 
 MAX_PROFILED_CALLS = 100
@@ -56,14 +56,14 @@ class ProfilerTimer(TimerKind):
         self._launch_us = (time.perf_counter() - begin) * 1e6 / _ESTIMATE_CALLS
         self.calls_per_block = _ESTIMATE_CALLS
         [call_us] = self.measure(1)
-        self.calls_per_block = min(MAX_PROFILED_CALLS, calls_per_block(block_us, call_us))
+        self.calls_per_block = min(MAX_PROFILED_CALLS, count_calls_per_block(block_us, call_us))
 
     def measure(self, pairs: int) -> list[float]:
         """Microseconds of GPU work per call of each measured block; one profile per pair.
 
         Raises CaseFailedError when the profiler sees no work.
         """
-        return [measured_us(trace.profiled(self._pair)) / self.calls_per_block for _ in range(pairs)]
+        return [sum_measured_us(trace.profile_events(self._run_pair)) / self.calls_per_block for _ in range(pairs)]
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """One eager call, finished."""
@@ -78,7 +78,7 @@ class ProfilerTimer(TimerKind):
         """Let go of the call."""
         self._call = None
 
-    def _pair(self) -> None:
+    def _run_pair(self) -> None:
         """Each block behind a hold: the second hold also marks where the measured one begins."""
         call = self._call
         assert call is not None, "prepare() comes first"
@@ -88,7 +88,7 @@ class ProfilerTimer(TimerKind):
                 call()
 
 
-def measured_us(events: Iterable[dict[str, Any]]) -> float:
+def sum_measured_us(events: Iterable[dict[str, Any]]) -> float:
     """Microseconds of GPU work behind the second hold, together; `events` are those of a Chrome trace.
 
     Raises CaseFailedError when there are not two holds, or nothing ran behind the second.

@@ -24,7 +24,7 @@ _ENOUGH = (0.8, 1.25)
 _ESTIMATE_REPLAYS = 3
 
 
-def long_enough(wanted: int, calls: int) -> bool:
+def is_long_enough(wanted: int, calls: int) -> bool:
     """Whether a block of `calls` calls is close enough to the `wanted` ones."""
     return _ENOUGH[0] <= wanted / calls <= _ENOUGH[1]
 
@@ -54,7 +54,7 @@ class ReplayTimer(TimerKind):
         """Queue all pairs behind a held stream, then wait once; microseconds per call."""
         import torch
 
-        graph, clocks = self._captured(), self._clocks
+        graph, clocks = self._require_graph(), self._clocks
         events = [event_pair() for _ in range(pairs)]
         clocks.begin()
         hold_stream(2 * pairs * self._replay_host_us + 2 * pairs * clocks.host_us)
@@ -68,18 +68,18 @@ class ReplayTimer(TimerKind):
             end.record()
             clocks.stamp()
         torch.cuda.synchronize()
-        self.clock_mhz = clocks.read(pairs)
+        self.clock_mhz = clocks.read_clocks(pairs)
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
-    def content(self) -> graph_nodes.GraphContent:
+    def read_graph_content(self) -> graph_nodes.GraphContent:
         """What the graph holds, all its calls together. Raises UnreadableGraphError."""
-        return graph_nodes.content(self._captured())
+        return graph_nodes.read_graph_content(self._require_graph())
 
     def run_once(self, *, poisoned: bool = True) -> Any:
         """Fill the static results with NaN unless told not to, replay the block once, and give the last call's."""
         import torch
 
-        for tensor in poison.tensors_in(self._results()) if poisoned else ():
+        for tensor in poison.tensors_in(self._static_results()) if poisoned else ():
             poison.fill(tensor)
         self._replay()
         torch.cuda.synchronize()
@@ -94,13 +94,13 @@ class ReplayTimer(TimerKind):
 
     def _replay(self) -> None:
         """Replay the block, and what it needs in front."""
-        self._captured().replay()
+        self._require_graph().replay()
 
-    def _results(self) -> Any:
+    def _static_results(self) -> Any:
         """Every raw result that stays in memory of its own."""
         return self._result
 
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _require_graph(self) -> torch.cuda.CUDAGraph:
         assert self._graph is not None, "prepare() comes first"
         return self._graph
 
@@ -108,7 +108,7 @@ class ReplayTimer(TimerKind):
         """Microseconds per call over a few replays; learns beside it how long the host takes to queue a replay."""
         import torch
 
-        graph = self._captured()
+        graph = self._require_graph()
         start, end = event_pair()
         graph.replay()  # the first replay uploads the graph
         torch.cuda.synchronize()

@@ -23,13 +23,13 @@ _MARGIN = 1.5
 @functools.cache
 def side_stream() -> torch.cuda.Stream:
     """This process's stream for captures, which the default stream refuses. One, because each has cuBLAS workspace."""
-    stream: torch.cuda.Stream = _cuda().Stream()
+    stream: torch.cuda.Stream = _torch_cuda().Stream()
     return stream
 
 
 def event_pair() -> tuple[Any, Any]:
     """Two events that record time, not recorded yet."""
-    cuda = _cuda()
+    cuda = _torch_cuda()
     return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
 
 
@@ -45,7 +45,7 @@ def hold_stream(launch_us: float) -> None:
 
 def idle_stream(idle_us: float) -> None:
     """Queue a kernel of one thread that spins for about `idle_us`: the device draws next to no power meanwhile."""
-    _cuda()._sleep(max(1, int(idle_us * _cycles_per_us())))
+    _torch_cuda()._sleep(max(1, int(idle_us * _cycles_per_us())))
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def _cycles_per_us() -> float:
 
     The clock moves by some 20 % later; the margin of a hold covers it.
     """
-    cuda = _cuda()
+    cuda = _torch_cuda()
     start, end = event_pair()
     cuda._sleep(1)  # loads the kernel
     cuda.synchronize()
@@ -65,7 +65,7 @@ def _cycles_per_us() -> float:
     return _CALIBRATION_CYCLES / elapsed_us(start, end)
 
 
-def _cuda() -> Any:
+def _torch_cuda() -> Any:
     """torch.cuda, whose events and `_sleep` carry types in some torch versions only."""
     import torch
 

@@ -18,26 +18,26 @@ from pytest_attnperf.records import CaseKey
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.budget import Budget
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.settings import Case, Mode
-from pytest_attnperf.session.time_left import seconds_of
+from pytest_attnperf.session.settings import Case, RunMode
+from pytest_attnperf.session.time_left import parse_seconds
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 FLAG = options.BY_NAME["budget"].flag
 
 
-def budget_seconds(asked: RunConfig, mode: Mode, *, distributed: bool) -> float | None:
+def budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> float | None:
     """Seconds of wall time that the run may take; None without a limit, and where an ini file's is for other runs.
 
     Raises UsageError for a time that is none, and beside options whose work has no end that a clock may set.
     """
     text = asked.budget
-    if not text or (mode is not Mode.GATE and "budget" not in asked.typed):
+    if not text or (mode is not RunMode.GATE and "budget" not in asked.typed):
         return None
-    if mode is not Mode.GATE:
+    if mode is not RunMode.GATE:
         raise UsageError(f"{FLAG}={text} is for runs that gate: give it with --attnperf, and with no other mode")
-    seconds = seconds_of(text, FLAG)
+    seconds = parse_seconds(text, FLAG)
     if distributed:
         raise UsageError(f"{FLAG}={text} with -n: each worker of xdist sees only some cases; drop one (-n0)")
     if asked.in_process:
@@ -67,13 +67,13 @@ class Budgeting(Feature):
         self._budget: Budget | None = None
         self._begun = False
 
-    def begin(self) -> None:
+    def before_run(self) -> None:
         """Start the clock."""
         seconds = self._session.bench.settings.budget_seconds
         assert seconds is not None
         self._budget = Budget(self._session, seconds, (), self._session.bench.clock(), self._say)
 
-    def verdict(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
+    def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
         """The verdict of a case; None of one that was left out. The first call judges all cases, and takes so long."""
         assert self._budget is not None
         if not self._begun:
@@ -82,26 +82,26 @@ class Budgeting(Feature):
             self._budget.spend_all()
         return self._budget.results.get(key)
 
-    def stop(self, *, interrupted: bool) -> None:
+    def before_shutdown(self, *, interrupted: bool) -> None:
         """Let no verdict be lost of a run that ended before pytest had come to it."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():
                 self._gathered.cases.setdefault(key, result)
 
-    def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
+    def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
         """What the time went to."""
-        return () if self._budget is None else self._budget.notes()
+        return () if self._budget is None else self._budget.describe_spending()
 
 
-def make_feature(given: Given) -> Budgeting:
+def make_feature(given: FeatureContext) -> Budgeting:
     """Of a run with a budget; what takes long is said where progress is shown."""
 
-    def say(text: str) -> None:
+    def report_step(text: str) -> None:
         if given.progress is not None:
-            given.progress.say(text)
+            given.progress.report_step(text)
 
-    return Budgeting(given.config, given.session, given.cases, say, given.gathered)
+    return Budgeting(given.config, given.session, given.cases, report_step, given.gathered)
 
 
 def cases_of(items: Sequence[pytest.Item]) -> list[Case]:

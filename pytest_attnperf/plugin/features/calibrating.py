@@ -15,7 +15,7 @@ from pytest_attnperf.reports.text.wide_tables import plain_table
 from pytest_attnperf.results import RunResult
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 NAME_LIMIT = 72
 
@@ -26,17 +26,17 @@ class Calibrating(Feature):
     def __init__(self, second_look: int) -> None:
         self._second_look = second_look
 
-    def lines(self, run: RunResult) -> Sequence[str]:
+    def render_lines(self, run: RunResult) -> Sequence[str]:
         """What the gate would make of the run's processes."""
-        return list(calibration_lines(run, self._second_look))
+        return list(render_calibration(run, self._second_look))
 
 
-def make_feature(given: Given) -> Calibrating:
+def make_feature(given: FeatureContext) -> Calibrating:
     """Of a run that calibrates."""
     return Calibrating(given.settings.second_look)
 
 
-def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:
+def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
     """The table, what it is worth, and thresholds that cannot be kept; nothing where no case was measured."""
     measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
     if not measured:
@@ -47,7 +47,7 @@ def calibration_lines(run: RunResult, second_look: int) -> Iterator[str]:
         shares=Shares(second=second_look),
         bounds={str(case.key): case.floor_bound for case in measured},
     )
-    yield calibration_table(calibration.cases)
+    yield render_calibration_table(calibration.cases)
     yield calibration.note
     if calibration.red_share is not None:
         yield f"of {calibration.deals} resampled suite runs over unchanged code {calibration.red_share:.1%} were red"
@@ -62,17 +62,17 @@ def policy_of(record: dict[str, object]) -> Policy:
         raise UsageError(f"policy record {record!r}: {error}") from error
 
 
-def calibration_table(cases: Sequence[CaseCalibration]) -> str:
+def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
     """One line per case: its spread, the noise thresholds of both looks, and what unchanged code would fire."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),
-            _percent(case.relative_sd),
-            f"{_percent(case.sd_interval95[0])}..{_percent(case.sd_interval95[1])}",
-            _percent(case.first_noise),
-            _percent(case.second_noise),
-            _percent(case.second_look_share),
-            _percent(case.slower_share),
+            _format_percent(case.relative_sd),
+            f"{_format_percent(case.sd_interval95[0])}..{_format_percent(case.sd_interval95[1])}",
+            _format_percent(case.first_noise),
+            _format_percent(case.second_noise),
+            _format_percent(case.second_look_share),
+            _format_percent(case.slower_share),
             ABSENT if case.smallest_threshold_percent is None else f"{case.smallest_threshold_percent:.1f} %",
         ]
         for case in cases
@@ -86,11 +86,12 @@ def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:
     """Cases whose threshold no gate here can keep, worst first."""
     tight = sorted((case for case in cases if case.tighter), key=lambda case: -(case.second_noise or 0.0))
     return [
-        f"{one_line(case.case, NAME_LIMIT)}: its threshold is tighter than the {_percent(case.second_noise)} that "
+        f"{one_line(case.case, NAME_LIMIT)}: its threshold is tighter than the "
+        f"{_format_percent(case.second_noise)} that "
         "noise alone makes: slowdowns in between are UNDECIDED; allow more, or settle them with --attnperf-against"
         for case in tight
     ]
 
 
-def _percent(fraction: float | None) -> str:
+def _format_percent(fraction: float | None) -> str:
     return ABSENT if fraction is None else f"{100 * fraction:.2f} %"

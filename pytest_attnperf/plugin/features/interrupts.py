@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.plugin.config import RunConfig, is_xdist_controller, run_config, xdist_workers
+from pytest_attnperf.plugin.config import RunConfig, count_xdist_workers, is_xdist_controller, run_config
 from pytest_attnperf.plugin.ending import results_path, shown_path
 from pytest_attnperf.plugin.features.base import ENDING, Feature
-from pytest_attnperf.plugin.features.live.live_line import LINE, ending_text
+from pytest_attnperf.plugin.features.live.live_line import LINE, format_ending
 from pytest_attnperf.session.looking import UNTIMED
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.workers.doing import DOING
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 PATIENCE_S = 30.0
 """A run that still has not ended so long after the first signal obeys the next one at once."""
@@ -56,14 +56,14 @@ class Interrupts(Feature):
             return
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
             if signal.getsignal(number) == usual:
-                self._before[number] = signal.signal(number, self._handle)
+                self._before[number] = signal.signal(number, self._handle_signal)
 
     def restore(self) -> None:
         """Give the signals back as they were."""
         while self._before:
             signal.signal(*self._before.popitem())
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         first, self._first = self._first, self._clock() if self._first is None else self._first
         if first is None:
             name = signal.Signals(number).name
@@ -75,7 +75,7 @@ class Interrupts(Feature):
         self.restore()
         signal.raise_signal(number)
 
-    def show(self, reporter: Any) -> None:
+    def print_at_end(self, reporter: Any) -> None:
         """What to type to go on."""
         command = self._resume_command()
         if command:
@@ -83,32 +83,32 @@ class Interrupts(Feature):
             reporter.write_line(f"not finished; go on with: {command}")
 
 
-def make_feature(given: Given) -> Interrupts:
+def make_feature(given: FeatureContext) -> Interrupts:
     """Take the signals over until the session ends; progress says what is done from the first one on."""
     config, mode = given.config, given.mode
 
-    def answer() -> str:
+    def compose_answer() -> str:
         if given.progress is not None:
-            given.progress.enter(ENDING)
-        of_xdist = xdist_workers(config) if is_xdist_controller(config) else 0
-        return ending_text(of_xdist or len(DOING.workers), if_interrupted(run_config(config), mode))
+            given.progress.enter_phase(ENDING)
+        of_xdist = count_xdist_workers(config) if is_xdist_controller(config) else 0
+        return format_ending(of_xdist or len(DOING.workers), describe_interruption(run_config(config), mode))
 
     resume_command = (lambda: "") if given.journal is None else given.journal.resume_command
-    interrupts = Interrupts(resume_command, answer, _teller(config))
+    interrupts = Interrupts(resume_command, compose_answer, _make_teller(config))
     interrupts.install()
     config.add_cleanup(interrupts.restore)
     return interrupts
 
 
-def if_interrupted(asked: RunConfig, mode: Mode) -> str:
+def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
     """What becomes of the results so far when the run is interrupted; '' where none are kept."""
     if mode in UNTIMED:
         return ""
     kept = f"results so far go to {shown_path(asked, results_path(asked))}"
-    return f"{kept}, and no baseline is written" if mode is Mode.UPDATE else kept
+    return f"{kept}, and no baseline is written" if mode is RunMode.UPDATE else kept
 
 
-def _teller(config: pytest.Config) -> Callable[[str], None]:
+def _make_teller(config: pytest.Config) -> Callable[[str], None]:
     """Writes past every stream, whose buffer may be what was interrupted, and past pytest, which captures."""
     line = config.stash.get(LINE, None)
     if line is not None:

@@ -39,7 +39,7 @@ class ModelCases:
     without: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: RunConfig) -> ModelCases | None:
+    def from_options(cls, asked: RunConfig) -> ModelCases | None:
         """What the command line and the ini file ask for; None where they name no model.
 
         Raises UsageError for options that go with no model or not together, for numbers that are none, and, naming file
@@ -57,37 +57,39 @@ class ModelCases:
             )
         from pytest_attnperf.workloads.model_config import ModelConfig
 
-        model = ModelConfig.read(asked.model, _names(asked.model_ignore))
-        (tp,) = _numbers(asked, "tp", TP, many=False)
-        cases = cls(model, tp, _numbers(asked, "model-batch", BATCHES), _numbers(asked, "model-seq", LENGTHS))
-        cases._sizes()
+        model = ModelConfig.read(asked.model, _split_names(asked.model_ignore))
+        (tp,) = _parse_numbers(asked, "tp", TP, many=False)
+        cases = cls(
+            model, tp, _parse_numbers(asked, "model-batch", BATCHES), _parse_numbers(asked, "model-seq", LENGTHS)
+        )
+        cases._make_sizes()
         return cases
 
-    def workloads(self, family: str) -> list[Workload]:
+    def list_workloads(self, family: str) -> list[Workload]:
         """The model's workloads of a family; where there are none, the reason is kept."""
-        from pytest_attnperf.workloads.model_workloads import why_none, workloads_of
+        from pytest_attnperf.workloads.model_workloads import reason_no_workload, workloads_of
 
         found = workloads_of(self.model, family, self.tp, self.batches, self.lengths)
         if not found:
-            self.without[family] = why_none(self.model, family)
+            self.without[family] = reason_no_workload(self.model, family)
         return found
 
-    def header(self) -> list[str]:
+    def describe_model(self) -> list[str]:
         """What is measured of which model, and a line for everything a reader must know of it."""
-        held = self._sizes().lengths
+        held = self._make_sizes().lengths
         left_out = [str(length) for length in self.lengths if length not in held]
         positions = f"longer than max_position_embeddings={self.model.positions}, and left out: {', '.join(left_out)}"
         notes = [*self.model.notes, *([positions] if left_out else [])]
-        return [f"attnperf: {self.model.described(self.tp)}", *(f"attnperf: note: {note}" for note in notes)]
+        return [f"attnperf: {self.model.describe(self.tp)}", *(f"attnperf: note: {note}" for note in notes)]
 
-    def left_out(self) -> list[str]:
+    def describe_left_out(self) -> list[str]:
         """A line for every family that tests asked for and the model has no workload of."""
         return [f"attnperf: no {family} of {self.model.file}: {reason}" for family, reason in self.without.items()]
 
-    def _sizes(self) -> Sizes:
+    def _make_sizes(self) -> Sizes:
         from pytest_attnperf.workloads.model_workloads import Sizes
 
-        return Sizes.of(self.model, self.tp, self.batches, self.lengths)
+        return Sizes.from_config(self.model, self.tp, self.batches, self.lengths)
 
 
 def _refuse_alone(asked: RunConfig) -> None:
@@ -99,11 +101,11 @@ def _refuse_alone(asked: RunConfig) -> None:
             raise UsageError(f"{options.BY_NAME[name].flag} needs --attnperf-model: it says how a model is measured")
 
 
-def _names(text: str) -> list[str]:
+def _split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
+def _parse_numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
     """`512,4096` as numbers, each once. Raises UsageError naming the option and what is no number."""
     flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]

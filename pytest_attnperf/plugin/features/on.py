@@ -17,13 +17,13 @@ from pytest_attnperf.plugin.config import RunConfig, is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.plugin.session_setup import device_kind
-from pytest_attnperf.records.listing import listed_function
+from pytest_attnperf.records.listing import import_listed_function
 from pytest_attnperf.session.looking import UNTIMED
-from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.session.settings import RunMode, RunSettings
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.code_objects.code_run import CodeRun
-    from pytest_attnperf.plugin.features.journal.journaling import Journal
+    from pytest_attnperf.plugin.features.journal.journaling import Journaling
     from pytest_attnperf.plugin.features.live.progress import Progress
     from pytest_attnperf.plugin.gathered import Gathered
     from pytest_attnperf.records import CaseKey
@@ -34,7 +34,7 @@ Items = Sequence[pytest.Item]
 
 
 @dataclass
-class Given:
+class FeatureContext:
     """What features are made of.
 
     cases, builds            items that are judged, and those that are kernels to compile
@@ -49,7 +49,7 @@ class Given:
     builds: Items
     plan: Callable[[], LaunchPlan]
     code: CodeRun | None = None
-    journal: Journal | None = None
+    journal: Journaling | None = None
     progress: Progress | None = None
 
     @property
@@ -63,7 +63,7 @@ class Given:
         return self.session.bench.settings
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> RunMode:
         """What the run is for."""
         return self.settings.mode
 
@@ -73,9 +73,9 @@ class Given:
         return is_xdist_worker(self.config)
 
     @cached_property
-    def timed(self) -> set[CaseKey]:
+    def timed_keys(self) -> set[CaseKey]:
         """Keys of the cases that this run may time."""
-        return to_be_timed(self.config, self.cases, self.mode)
+        return find_timed_keys(self.config, self.cases, self.mode)
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,17 @@ class Listed:
     """
 
     module: str
-    is_on: Callable[[Given], bool]
+    is_on: Callable[[FeatureContext], bool]
     prints: bool = False
 
 
 FEATURES: tuple[Listed, ...] = (
     Listed("features.budgeting", lambda run: bool(run.cases) and run.settings.budget_seconds is not None),
-    Listed("features.warming", lambda run: bool(run.cases) and run.mode is Mode.WARM),
+    Listed("features.warming", lambda run: bool(run.cases) and run.mode is RunMode.WARM),
     Listed("ending", lambda run: bool(run.asked.against)),
     Listed("features.journal.journaling", lambda run: run.asked.resume or not (run.mode in UNTIMED or run.is_worker)),
     Listed("features.code_objects.code_run", lambda run: bool(run.builds)),
-    Listed("features.calibrating", lambda run: run.mode is Mode.CALIBRATE, prints=True),
+    Listed("features.calibrating", lambda run: run.mode is RunMode.CALIBRATE, prints=True),
     Listed("summary", lambda run: run.asked.profile, prints=True),
     Listed("report_inputs", lambda run: bool(run.asked.history or run.asked.report), prints=True),
     Listed("features.live.progress", lambda run: True, prints=True),
@@ -115,25 +115,27 @@ class Features:
     code: CodeRun | None
 
     @classmethod
-    def of(cls, given: Given) -> Features:
+    def make_enabled(cls, given: FeatureContext) -> Features:
         """What a run does besides judging cases. Raises UsageError, also for a line of FEATURES that names none."""
         wanted = (listed for listed in FEATURES if not (listed.prints and given.is_worker) and listed.is_on(given))
         made = [_make_feature(listed, given) for listed in wanted]
         return cls(tuple(feature for feature in made if feature is not None), given.code)
 
-    def enter(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         """Say what is done from now on beside judging cases."""
         for feature in self.every:
-            feature.enter(phase)
+            feature.enter_phase(phase)
 
 
-def _make_feature(listed: Listed, given: Given) -> Feature | None:
-    make = listed_function(f"pytest_attnperf.plugin.{listed.module}", "make_feature", __file__, f'"{listed.module}"')
+def _make_feature(listed: Listed, given: FeatureContext) -> Feature | None:
+    make = import_listed_function(
+        f"pytest_attnperf.plugin.{listed.module}", "make_feature", __file__, f'"{listed.module}"'
+    )
     feature: Feature | None = make(given)
     return feature
 
 
-def to_be_timed(config: pytest.Config, cases: Items, mode: Mode) -> set[CaseKey]:
+def find_timed_keys(config: pytest.Config, cases: Items, mode: RunMode) -> set[CaseKey]:
     """Keys of the cases that this run may time. Without a GPU a backend says what is not; a test may do it, too."""
     if mode in UNTIMED:
         return set()

@@ -19,24 +19,24 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RunConfig
 from pytest_attnperf.plugin.features.base import Feature
-from pytest_attnperf.plugin.keys import PLANNED, next_case
+from pytest_attnperf.plugin.keys import PLANNED, find_next_case
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.judge import Session
-from pytest_attnperf.session.time_left import duration
-from pytest_attnperf.session.warm import Reopened, Warm
+from pytest_attnperf.session.time_left import format_duration
+from pytest_attnperf.session.warm import CaseWarmer, Reopened
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 SLOWEST = 5
 BACKENDS_SHOWN = 8
 CASE_LIMIT_S = 4 * 3600.0
 """A library may compile for hours, once: no case is given up before, unless --attnperf-case-limit says so."""
 
-COLUMNS = (Column("first call"), Column("fresh process"), Column("proof alone"))
+COLUMNS = (GridColumn("first call"), GridColumn("fresh process"), GridColumn("proof alone"))
 KEEP_CHOICES = "TRITON_CACHE_AUTOTUNING"
 
 
@@ -53,7 +53,7 @@ class Warming(Feature):
     """What a warming run does beside judging, and says in the end."""
 
     config: pytest.Config
-    warm: Warm
+    warm: CaseWarmer
     selected: int
     folders: Sequence[CacheFolder]
     reopened: list[Reopened] = field(default_factory=list)
@@ -63,27 +63,27 @@ class Warming(Feature):
     _seconds: float = 0.0
 
     @classmethod
-    def of(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
+    def for_run(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
         """Of this run of so many cases."""
         folders = cache_folders(os.environ, config.rootpath, Path(os.path.expanduser("~")))
-        return cls(config, Warm(session), selected, folders)
+        return cls(config, CaseWarmer(session), selected, folders)
 
-    def begin(self) -> None:
+    def before_run(self) -> None:
         """Look what the caches hold now."""
-        self._before = {folder: contents(folder.path) for folder in self.folders}
+        self._before = {folder: read_contents(folder.path) for folder in self.folders}
 
-    def verdict(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
+    def judge_case(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
         """The first call of one case."""
-        return self.warm.judge(replace(item.stash[PLANNED], next_key=next_case(item.session.items, item)))
+        return self.warm.judge(replace(item.stash[PLANNED], next_key=find_next_case(item.session.items, item)))
 
-    def stop(self, *, interrupted: bool) -> None:
+    def before_shutdown(self, *, interrupted: bool) -> None:
         """Look what the caches hold now, and open the slowest cases again."""
         if not interrupted:
-            self._after = {folder: contents(folder.path) for folder in self.folders}
-            self.reopened = self.warm.again(SLOWEST)
+            self._after = {folder: read_contents(folder.path) for folder in self.folders}
+            self.reopened = self.warm.reopen_slowest(SLOWEST)
         self._seconds = time.monotonic() - self._began
 
-    def show(self, reporter: Any) -> None:
+    def print_at_end(self, reporter: Any) -> None:
         """The end of the run; with -q without the table, with -qq and where it was interrupted one line."""
         verbosity = self.config.get_verbosity()
         results = [result for _, result in self.warm.taken]
@@ -100,9 +100,9 @@ class Warming(Feature):
             reporter.write_line(one_line(line, 600))
 
 
-def make_feature(given: Given) -> Warming:
+def make_feature(given: FeatureContext) -> Warming:
     """Of a run that fills caches."""
-    return Warming.of(given.config, given.session, len(given.cases))
+    return Warming.for_run(given.config, given.session, len(given.cases))
 
 
 def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> str:
@@ -110,7 +110,7 @@ def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> 
     right = sum(result.verdict is Verdict.RIGHT for result in results)
     unsupported = sum(result.verdict is Verdict.UNSUPPORTED for result in results)
     broken = len(results) - right - unsupported
-    text = f"warm: {right} of {max(selected, len(results))} cases are ready, in {duration(seconds)}"
+    text = f"warm: {right} of {max(selected, len(results))} cases are ready, in {format_duration(seconds)}"
     text += f", {unsupported} unsupported here" if unsupported else ""
     text += f", {selected - len(results)} not opened" if selected > len(results) else ""
     return f"{text}, {broken} could not be made ready" if broken else text
@@ -122,31 +122,37 @@ def backend_lines(results: Sequence[CaseResult]) -> list[str]:
     for result in results:
         seconds[result.key.backend] += result.seconds
     most = sorted(seconds.items(), key=lambda item: -item[1])
-    parts = [f"{name} {duration(took)}" for name, took in most[:BACKENDS_SHOWN]]
+    parts = [f"{name} {format_duration(took)}" for name, took in most[:BACKENDS_SHOWN]]
     if len(most) > BACKENDS_SHOWN:
-        parts.append(f"{len(most) - BACKENDS_SHOWN} others {duration(sum(took for _, took in most[BACKENDS_SHOWN:]))}")
+        parts.append(
+            f"{len(most) - BACKENDS_SHOWN} others {format_duration(sum(took for _, took in most[BACKENDS_SHOWN:]))}"
+        )
     return [f"first calls: {', '.join(parts)}"] if parts else []
 
 
 def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
     """The slowest first calls beside those of a fresh process."""
     rows = tuple(
-        Row(str(one.key), (duration(one.first_s), duration(one.fresh_s), duration(one.proof_s))) for one in reopened
+        GridRow(
+            str(one.key), (format_duration(one.first_s), format_duration(one.fresh_s), format_duration(one.proof_s))
+        )
+        for one in reopened
     )
-    return grid([Group("", rows)], COLUMNS, corner="slowest first calls", width=width, before=0)
+    return render_grid([GridGroup("", rows)], COLUMNS, corner="slowest first calls", width=width, before=0)
 
 
 def lost_lines(reopened: Sequence[Reopened], environ: Mapping[str, str]) -> list[str]:
     """Cases whose building no later process is spared, each with what would keep it."""
     return [
-        f"not kept on disk: {one.key}: a fresh process pays {duration(one.paid_again_s)} of {duration(one.built_s)} "
-        f"again; {_advice(one, environ)}"
+        f"not kept on disk: {one.key}: a fresh process pays {format_duration(one.paid_again_s)} of "
+        f"{format_duration(one.built_s)} "
+        f"again; {_format_advice(one, environ)}"
         for one in reopened
-        if not one.kept
+        if not one.is_kept
     ]
 
 
-def _advice(one: Reopened, environ: Mapping[str, str]) -> str:
+def _format_advice(one: Reopened, environ: Mapping[str, str]) -> str:
     if not one.autotuned:
         return "look whether the cache folders can be written, and whether something empties them between processes"
     pinned = "--attnperf-pin-config runs it with the configuration stored in its baseline"
@@ -184,7 +190,7 @@ def cache_folders(environ: Mapping[str, str], root: Path, home: Path) -> list[Ca
     for single shapes goes to a folder of its own.
     """
     triton = environ.get("TRITON_CACHE_DIR") or Path(environ.get("TRITON_HOME") or home, ".triton", "cache")
-    inductor = environ.get("TORCHINDUCTOR_CACHE_DIR") or Path(tempfile.gettempdir(), f"torchinductor_{_user()}")
+    inductor = environ.get("TORCHINDUCTOR_CACHE_DIR") or Path(tempfile.gettempdir(), f"torchinductor_{_user_name()}")
     shared = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     found = [
         CacheFolder("Triton", Path(triton)),
@@ -198,7 +204,7 @@ def cache_folders(environ: Mapping[str, str], root: Path, home: Path) -> list[Ca
     return [*found, CacheFolder("attnperf", root / ".attnperf" / "cache")]
 
 
-def contents(folder: Path) -> Contents:
+def read_contents(folder: Path) -> Contents:
     """What a folder holds now; nothing where it does not exist or may not be read."""
     files = size = 0
     for where, _, names in os.walk(folder):
@@ -219,14 +225,14 @@ def growth_lines(before: Mapping[CacheFolder, Contents], after: Mapping[CacheFol
         if now != then:
             files, size = now.files - then.files, (now.size_bytes - then.size_bytes) / MEGABYTE
             lines.append(f"cache of {folder.name}: {files:+d} files, {size:+.1f} MB in {folder.path}")
-    return lines or [f"no cache grew: {_listed(after)} had everything, or none was written to"]
+    return lines or [f"no cache grew: {_join_folder_names(after)} had everything, or none was written to"]
 
 
-def _listed(folders: Mapping[CacheFolder, Contents]) -> str:
+def _join_folder_names(folders: Mapping[CacheFolder, Contents]) -> str:
     return ", ".join(dict.fromkeys(folder.name for folder in folders))
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pytest_attnperf.records import ErrorFigures
 from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.reports.explain import steps
-from pytest_attnperf.reports.explain.facts import Step, Told, Words
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.explain.facts import NextStep, Told, Words
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import format_us, one_line
 from pytest_attnperf.results import CaseResult
 
@@ -182,65 +182,67 @@ BROKEN = (
 """Of ERROR."""
 
 
-def incorrect(told: Told) -> Words:
+def explain_incorrect(told: Told) -> Words:
     """Which output, by how much, and where."""
     case = told.case
-    worst = worst_figures(case)
+    worst = find_worst_figures(case)
     said = next((p for check in case.checks for p in check.problems), case.summary)
     sentences = ["The result is wrong, so its time says nothing, and none is judged."]
-    sentences += [f"{_sentence(said)}."] if worst is None else _where(worst)
+    sentences += [f"{_format_clause(said)}."] if worst is None else _describe_worst_output(worst)
     sentences.append(
         "It is not noise: the allowance is that of the same computation done plainly in this precision, and exact "
         "references do not scatter."
     )
-    seeded = Step("the same inputs again (the seed is in the command):", repeatable(case.reproduce, case.nodeid))
-    proof = Step("correctness alone, without any timing:", f"pytest {steps.quoted(case.nodeid)}")
-    return Words(tuple(sentences), (seeded if case.reproduce else steps.repeated(case), proof))
+    seeded = NextStep(
+        "the same inputs again (the seed is in the command):", format_repeat_command(case.reproduce, case.nodeid)
+    )
+    proof = NextStep("correctness alone, without any timing:", f"pytest {steps.quote_word(case.nodeid)}")
+    return Words(tuple(sentences), (seeded if case.reproduce else steps.suggest_repeat(case), proof))
 
 
-def suspicious(told: Told) -> Words:
+def explain_suspicious(told: Told) -> Words:
     """Which rule it breaks."""
     case = told.case
-    cause = _cause(TOO_GOOD, case)
+    cause = _find_cause(TOO_GOOD, case)
     sentences = [
         "The result was proven right, but the time, or the machine code, cannot be what it is taken for.",
-        f"{_sentence(case.summary)}.",
+        f"{_format_clause(case.summary)}.",
         *(cause.sentences if cause else ()),
         "It is not a slowdown, and no threshold makes it pass: a wrong time would be stored as the best one.",
     ]
-    profile = Step("see what ran:", steps.gated(case.nodeid, "--attnperf-profile"))
-    return Words(tuple(sentences), (profile, steps.repeated(case), steps.doctor()))
+    profile = NextStep("see what ran:", steps.format_pytest_command(case.nodeid, "--attnperf-profile"))
+    return Words(tuple(sentences), (profile, steps.suggest_repeat(case), steps.suggest_doctor()))
 
 
-def error(told: Told) -> Words:
+def explain_error(told: Told) -> Words:
     """What broke."""
     case = told.case
-    cause = _cause(BROKEN, case)
+    cause = _find_cause(BROKEN, case)
     sentences = [
         "The case broke before it could be judged, so nothing is said of its result or its time.",
-        f"{_sentence(case.summary)}.",
+        f"{_format_clause(case.summary)}.",
         *(cause.sentences if cause else ()),
         "The end of the worker's log stands below." if case.log else "No worker's log came with it.",
     ]
-    alone = Step("correctness alone, in a process of its own:", f"pytest {steps.quoted(case.nodeid)}")
-    return Words(tuple(sentences), (alone, steps.repeated(case), steps.doctor()))
+    alone = NextStep("correctness alone, in a process of its own:", f"pytest {steps.quote_word(case.nodeid)}")
+    return Words(tuple(sentences), (alone, steps.suggest_repeat(case), steps.suggest_doctor()))
 
 
-def unsupported(told: Told) -> Words:
+def explain_unsupported(told: Told) -> Words:
     """The backend says that it cannot; and whether it could before."""
     case = told.case
     if case.skipped:
-        return _skipped(told)
+        return _explain_skipped(told)
     if case.fails:
         sentences = (
-            f"The backend says that it cannot run this: {_sentence(case.summary, lower=True)}.",
+            f"The backend says that it cannot run this: {_format_clause(case.summary, lower=True)}.",
             "It could before: a baseline, or the base side, has a time for it. A case must not disappear by calling "
             "itself unsupported, so the test fails.",
             "Usual causes: a package is not installed here, a build failed, a check of shapes or of the architecture "
             "became narrower.",
             "If it is meant to go, remove its entry from the baseline with a reason in the commit.",
         )
-        return Words(sentences, (steps.repeated(case), steps.doctor()))
+        return Words(sentences, (steps.suggest_repeat(case), steps.suggest_doctor()))
     why = "; ".join(one_line(reason, TEXT_LIMIT) for reason in case.reasons) or one_line(case.summary, TEXT_LIMIT)
     return Words(
         (
@@ -248,11 +250,11 @@ def unsupported(told: Told) -> Words:
             "The test is skipped. Nothing is stored for the case, so nothing is lost by it.",
             "It is not a failure, and not a proof either: the case was not run.",
         ),
-        (steps.repeated(case), steps.doctor()),
+        (steps.suggest_repeat(case), steps.suggest_doctor()),
     )
 
 
-def _skipped(told: Told) -> Words:
+def _explain_skipped(told: Told) -> Words:
     """A mark, a fixture or the test itself left the case out."""
     case = told.case
     before = (
@@ -261,24 +263,24 @@ def _skipped(told: Told) -> Words:
         else "Nothing is stored for the case, so nothing is lost by it; it was not run, and nothing is proven."
     )
     why = one_line(case.skipped, TEXT_LIMIT)
-    return Words((f"A skip mark, a fixture or the test itself skips it: {why}.", before), (steps.repeated(case),))
+    return Words((f"A skip mark, a fixture or the test itself skips it: {why}.", before), (steps.suggest_repeat(case),))
 
 
-def incomparable(told: Told) -> Words:
+def explain_incomparable(told: Told) -> Words:
     """Why the two sides say nothing of each other."""
     case = told.case
-    cause = comparison_cause(case)
+    cause = find_comparison_cause(case)
     sentences = [
         "What was measured cannot be held against what is stored, or against the base side: neither passed nor failed.",
-        f"{_sentence(case.summary)}.",
+        f"{_format_clause(case.summary)}.",
         *cause.sentences,
     ]
-    next_steps = [steps.side_by_side(told)] if cause.kind is not NoteKind.FOREIGN and not case.against else []
-    record = steps.recorded(case.nodeid, "if it is to stay so, record a baseline for it:")
-    return Words(tuple(sentences), (*next_steps, record, steps.repeated(case)))
+    next_steps = [steps.suggest_side_by_side(told)] if cause.kind is not NoteKind.FOREIGN and not case.against else []
+    record = steps.suggest_recording(case.nodeid, "if it is to stay so, record a baseline for it:")
+    return Words(tuple(sentences), (*next_steps, record, steps.suggest_repeat(case)))
 
 
-def no_baseline(told: Told) -> Words:
+def explain_no_baseline(told: Told) -> Words:
     """Nothing is stored."""
     case = told.case
     timed = f" It took {format_us(case.median_us)} us per call." if case.median_us is not None else ""
@@ -289,7 +291,11 @@ def no_baseline(told: Told) -> Words:
                 "It is new there, or was renamed: a run of whole suites names what that side has and this one lacks.",
                 "It does not fail, and is not passed: there is nothing that it could be slower than.",
             ),
-            (steps.recorded(case.nodeid, "record a baseline with the change that brings it, on an idle machine:"),),
+            (
+                steps.suggest_recording(
+                    case.nodeid, "record a baseline with the change that brings it, on an idle machine:"
+                ),
+            ),
         )
     return Words(
         (
@@ -298,42 +304,44 @@ def no_baseline(told: Told) -> Words:
             "It is not passed: a case without a baseline may be any amount slower than it was.",
         ),
         (
-            steps.recorded(case.nodeid, "record one, on an idle machine:"),
-            steps.side_by_side(told),
-            Step("keep one on this machine only:", steps.gated(case.nodeid, "--attnperf-record-local")),
+            steps.suggest_recording(case.nodeid, "record one, on an idle machine:"),
+            steps.suggest_side_by_side(told),
+            NextStep(
+                "keep one on this machine only:", steps.format_pytest_command(case.nodeid, "--attnperf-record-local")
+            ),
         ),
     )
 
 
-def comparison_cause(case: CaseResult) -> Cause:
+def find_comparison_cause(case: CaseResult) -> Cause:
     """Which of the causes of INCOMPARABLE this is."""
-    found = _cause(NOT_COMPARABLE, case)
+    found = _find_cause(NOT_COMPARABLE, case)
     return found or (RAISED_THERE if case.against and not case.pairs else MACHINE)
 
 
-def worst_figures(case: CaseResult) -> ErrorFigures | None:
+def find_worst_figures(case: CaseResult) -> ErrorFigures | None:
     """The output that is furthest beyond its budget; None where every compared one is within."""
-    beyond = [figures for check in case.checks for figures in check.figures if excess(figures) > 1]
-    return max(beyond, key=excess, default=None)
+    beyond = [figures for check in case.checks for figures in check.figures if compute_excess(figures) > 1]
+    return max(beyond, key=compute_excess, default=None)
 
 
-def excess(figures: ErrorFigures) -> float:
+def compute_excess(figures: ErrorFigures) -> float:
     """Error over budget, the largest of all; infinite for a NaN or an Inf that should not be."""
     if figures.nan_count or figures.inf_count or figures.finite_count:
         return math.inf
-    shares = [_over(error, budget) for error, budget in figures.budgets]
+    shares = [_divide_by_budget(error, budget) for error, budget in figures.budgets]
     return math.inf if any(math.isnan(share) for share in shares) else max(shares)
 
 
-def _over(error: float, budget: float) -> float:
+def _divide_by_budget(error: float, budget: float) -> float:
     if budget > 0:
         return error / budget
     return 0.0 if error == 0 else math.inf
 
 
-def _where(worst: ErrorFigures) -> list[str]:
+def _describe_worst_output(worst: ErrorFigures) -> list[str]:
     name = f"Output '{one_line(worst.output)}' of the check '{one_line(worst.check)}'"
-    if math.isinf(excess(worst)):
+    if math.isinf(compute_excess(worst)):
         counts = ((worst.nan_count, "NaN"), (worst.inf_count, "Inf"), (worst.finite_count, "finite values"))
         held = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "an error that is no number"
         sentences = [f"{name} holds {held} among {worst.elements} elements where the reference does not."]
@@ -344,21 +352,22 @@ def _where(worst: ErrorFigures) -> list[str]:
     else:
         sentences = [
             f"{name} is off by {worst.max_error:.3g} where {worst.max_budget:.3g} is allowed, "
-            f"{_over(worst.max_error, worst.max_budget):.3g} times its budget, and by {worst.rms_error:.3g} in the "
-            f"root mean square ({_over(worst.rms_error, worst.rms_budget):.3g} times)."
+            f"{_divide_by_budget(worst.max_error, worst.max_budget):.3g} times its budget, and by "
+            f"{worst.rms_error:.3g} in the "
+            f"root mean square ({_divide_by_budget(worst.rms_error, worst.rms_budget):.3g} times)."
         ]
         if not worst.line_error <= worst.line_budget:
             sentences.append(
                 f"On {one_line(worst.line)} alone it is off by {worst.line_error:.3g} in the root mean square, "
-                f"{_over(worst.line_error, worst.line_budget):.3g} times what is allowed there."
+                f"{_divide_by_budget(worst.line_error, worst.line_budget):.3g} times what is allowed there."
             )
     if worst.worst_index:
         got, wanted = f"{worst.worst_got:.6g}", f"{worst.worst_expected:.6g}"
         sentences.append(f"The worst element is {list(worst.worst_index)}: got {got}, expected {wanted}.")
-    return [*sentences, *_box(worst), *_planted(worst)]
+    return [*sentences, *_describe_box(worst), *_describe_planted_keys(worst)]
 
 
-def _box(worst: ErrorFigures) -> list[str]:
+def _describe_box(worst: ErrorFigures) -> list[str]:
     if not worst.beyond_count or len(worst.beyond_first) != len(worst.beyond_last) or not worst.beyond_first:
         return []
     ends = zip(worst.beyond_first, worst.beyond_last, strict=True)
@@ -369,7 +378,7 @@ def _box(worst: ErrorFigures) -> list[str]:
     ]
 
 
-def _planted(worst: ErrorFigures) -> list[str]:
+def _describe_planted_keys(worst: ErrorFigures) -> list[str]:
     if PLANTED not in worst.check:
         return []
     return [
@@ -378,14 +387,14 @@ def _planted(worst: ErrorFigures) -> list[str]:
     ]
 
 
-def _cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
+def _find_cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
     kinds = {kind_of(reason) for reason in case.reasons}
     if case.fault is not None and case.fault.kind == NoteKind.OUT_OF_MEMORY.value:
         kinds.add(NoteKind.OUT_OF_MEMORY)
     return next((cause for cause in causes if cause.kind in kinds), None)
 
 
-def _sentence(text: str, *, lower: bool = False) -> str:
+def _format_clause(text: str, *, lower: bool = False) -> str:
     """A summary as the inside of a sentence."""
     clean = one_line(text, TEXT_LIMIT).strip().rstrip(".") or "no more is said of it"
     return clean if lower else clean[:1].upper() + clean[1:]

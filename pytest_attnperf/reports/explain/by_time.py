@@ -4,34 +4,34 @@ what ran: MOVED, DRIFT, STALE; and what is said of a case that is not gated."""
 from __future__ import annotations
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.explain import steps
-from pytest_attnperf.reports.explain.facts import Step, Told, Words
+from pytest_attnperf.reports.explain.facts import NextStep, Told, Words
 from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
 from pytest_attnperf.results import CaseResult
 
 NAME_LIMIT = 200
 
 
-def same(told: Told) -> Words:
+def explain_same(told: Told) -> Words:
     """Within what is allowed."""
     case = told.case
     sentences = [
-        f"The result is right, and the call takes {_compared(told)}.",
-        f"That is within the {_allowed(told)} that this test allows, so nothing is said against it.",
-        _seen(told, "It does not mean that nothing changed: a slowdown"),
+        f"The result is right, and the call takes {_describe_change(told)}.",
+        f"That is within the {_format_allowed(told)} that this test allows, so nothing is said against it.",
+        _describe_detection_limit(told, "It does not mean that nothing changed: a slowdown"),
     ]
     if case.second:
         sentences.append("The first look saw more; the second, by other processes, did not confirm it.")
     sentences += _machine_code(case)
-    return Words(tuple(filter(None, sentences)), (steps.repeated(case), steps.history(case.key)))
+    return Words(tuple(filter(None, sentences)), (steps.suggest_repeat(case), steps.suggest_history(case.key)))
 
 
-def faster(told: Told) -> Words:
+def explain_faster(told: Told) -> Words:
     """Better than stored."""
     case = told.case
     sentences = [
-        f"The result is right, and the call takes {_compared(told)}.",
+        f"The result is right, and the call takes {_describe_change(told)}.",
         "That is more than the threshold and more than noise makes, so it is real, or the machine is another one "
         "today.",
         "The test passes. Until the faster time is stored, the gate allows the slower one to come back unseen.",
@@ -41,49 +41,58 @@ def faster(told: Told) -> Words:
     ]
     return Words(
         tuple(sentences),
-        (steps.recorded(case.nodeid, "keep the faster time as the new baseline:"), steps.repeated(case)),
+        (steps.suggest_recording(case.nodeid, "keep the faster time as the new baseline:"), steps.suggest_repeat(case)),
     )
 
 
-def slower(told: Told) -> Words:
+def explain_slower(told: Told) -> Words:
     """Slower, by pairs or by two looks."""
     case = told.case
-    sentences = [f"The result is right, and the call takes {_compared(told)}."]
+    sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
     sentences += _by_pairs(told) if case.pairs else _by_looks(told)
     sentences += _machine_code(case)
     sentences += _another_path(case)
-    next_steps = [steps.bisected(told), steps.repeated(case), *steps.accepted(told), steps.quarantined()]
+    next_steps = [
+        steps.suggest_bisect(told),
+        steps.suggest_repeat(case),
+        *steps.suggest_accept(told),
+        steps.suggest_quarantine(),
+    ]
     if not case.pairs:
-        next_steps.insert(0, steps.side_by_side(told))
+        next_steps.insert(0, steps.suggest_side_by_side(told))
     return Words(tuple(sentences), tuple(next_steps))
 
 
-def undecided(told: Told) -> Words:
+def explain_undecided(told: Told) -> Words:
     """More than allowed, but not for certain; or the noise is not known; or the time ran out."""
     case = told.case
-    if of_kind(case.reasons, NoteKind.BUDGET):
-        return _out_of_time(told)
+    if filter_notes(case.reasons, NoteKind.BUDGET):
+        return _explain_out_of_time(told)
     if case.ratio is None or case.threshold is None:
-        return _noise_unknown(told)
+        return _explain_noise_unknown(told)
     units = "pairs" if case.pairs else "processes"
     sentences = [
-        f"The result is right, and the call takes {_compared(told)}.",
-        f"That is more than the {_allowed(told)} that this test allows, but only from {format_change(case.threshold)} "
+        f"The result is right, and the call takes {_describe_change(told)}.",
+        f"That is more than the {_format_allowed(told)} that this test allows, but only from "
+        f"{format_change(case.threshold)} "
         "on is it certain that the code, and not chance, makes more: nobody can tell which it is.",
-        f"It is neither passed nor failed: the true change lies between {_interval(case)} 95 times in 100.",
-        _seen(told, "It does not mean that the kernel is fine: a slowdown"),
+        f"It is neither passed nor failed: the true change lies between {_format_interval_ends(case)} 95 times in 100.",
+        _describe_detection_limit(told, "It does not mean that the kernel is fine: a slowdown"),
         f"More {units} make that limit smaller; how many would decide it, and their time, stands below.",
         *_machine_code(case),
     ]
-    first = () if case.pairs else (steps.side_by_side(told),)
-    return Words(tuple(filter(None, sentences)), (*first, steps.repeated(case), steps.doctor(), steps.quarantined()))
+    first = () if case.pairs else (steps.suggest_side_by_side(told),)
+    return Words(
+        tuple(filter(None, sentences)),
+        (*first, steps.suggest_repeat(case), steps.suggest_doctor(), steps.suggest_quarantine()),
+    )
 
 
-def environment(told: Told) -> Words:
+def explain_environment(told: Told) -> Words:
     """Slower, and the machine or the toolchain moved."""
     case = told.case
-    sentences = [f"The result is right, and the call takes {_compared(told)}, which is beyond what noise makes."]
-    moved = of_kind(case.reasons, NoteKind.TOOLCHAIN)
+    sentences = [f"The result is right, and the call takes {_describe_change(told)}, which is beyond what noise makes."]
+    moved = filter_notes(case.reasons, NoteKind.TOOLCHAIN)
     if moved:
         changes = one_line(moved[0].about, NAME_LIMIT)
         sentences += [
@@ -99,43 +108,43 @@ def environment(told: Told) -> Words:
             "It is no acquittal either: a slowdown smaller than the machine's own shift could hide in it.",
         ]
     sentences += _machine_code(case)
-    after = steps.recorded(case.nodeid, "if only the environment changed, and for good:")
-    return Words(tuple(sentences), (steps.side_by_side(told), steps.doctor(), after))
+    after = steps.suggest_recording(case.nodeid, "if only the environment changed, and for good:")
+    return Words(tuple(sentences), (steps.suggest_side_by_side(told), steps.suggest_doctor(), after))
 
 
-def moved(told: Told) -> Words:
+def explain_moved(told: Told) -> Words:
     """Slower, by the code, the configuration and the sources of the baseline."""
     case = told.case
     sentences = [
-        f"The result is right, and the call takes {_compared(told)}.",
+        f"The result is right, and the call takes {_describe_change(told)}.",
         "But the machine code, its launches, the configuration and every source file are those that the baseline was "
         "recorded with: the same code cannot have become slower by itself.",
         "So the machine moved: another card of the product, its clocks, its temperature, or a neighbour.",
-        *map(_sentence, of_kind(case.reasons, NoteKind.PINNED)),
+        *map(_format_sentence, filter_notes(case.reasons, NoteKind.PINNED)),
         "A data file outside the source folders, an environment variable or another library is not seen.",
     ]
-    after = steps.recorded(case.nodeid, "to have this card among those that the baseline was recorded on:")
-    return Words(tuple(sentences), (steps.doctor(), steps.side_by_side(told), after))
+    after = steps.suggest_recording(case.nodeid, "to have this card among those that the baseline was recorded on:")
+    return Words(tuple(sentences), (steps.suggest_doctor(), steps.suggest_side_by_side(told), after))
 
 
-def drift(told: Told) -> Words:
+def explain_drift(told: Told) -> Words:
     """Slower, because an autotuner chose otherwise."""
     case = told.case
-    sentences = [f"The result is right, and the call takes {_compared(told)}."]
-    for reason in of_kind(case.reasons, NoteKind.PINNED):
+    sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
+    for reason in filter_notes(case.reasons, NoteKind.PINNED):
         sentences.append(f"But an autotuner chose otherwise: {one_line(reason.about, NAME_LIMIT)}.")
-        sentences.append(_sentence(reason))
+        sentences.append(_format_sentence(reason))
     sentences += [
         "The sources are those that the baseline was recorded with, so no change of them is why it chose otherwise: an "
         "autotuner takes what was fastest in a few milliseconds.",
         "Users of the kernel may meet the slower choice, too: --attnperf-fail-on=drift makes that fail the test.",
     ]
-    again = Step("time the stored choice:", steps.gated(case.nodeid, "--attnperf-pin-config"))
-    keep = steps.recorded(case.nodeid, "to keep the new choice, with its time:")
-    return Words(tuple(sentences), (again, steps.side_by_side(told), keep))
+    again = NextStep("time the stored choice:", steps.format_pytest_command(case.nodeid, "--attnperf-pin-config"))
+    keep = steps.suggest_recording(case.nodeid, "to keep the new choice, with its time:")
+    return Words(tuple(sentences), (again, steps.suggest_side_by_side(told), keep))
 
 
-def stale(told: Told) -> Words:
+def explain_stale(told: Told) -> Words:
     """Slower than an entry that was recorded with another kernel."""
     case = told.case
     sentences = [
@@ -143,13 +152,13 @@ def stale(told: Told) -> Words:
         "The baseline was recorded with other sources than those of the base revision, and this run has the base "
         "revision's.",
         "Whatever became slower did so before this change. The entry should have been recorded again there.",
-        *map(_sentence, of_kind(case.reasons, NoteKind.SOURCES)),
+        *map(_format_sentence, filter_notes(case.reasons, NoteKind.SOURCES)),
     ]
-    again = steps.recorded(case.nodeid, "record it again, in a change of its own:")
-    return Words(tuple(sentences), (again, steps.bisected(told)))
+    again = steps.suggest_recording(case.nodeid, "record it again, in a change of its own:")
+    return Words(tuple(sentences), (again, steps.suggest_bisect(told)))
 
 
-def recorded(told: Told) -> Words:
+def explain_recorded(told: Told) -> Words:
     """Measured and stored."""
     case = told.case
     over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else ", the first of its case"
@@ -161,11 +170,11 @@ def recorded(told: Told) -> Words:
             "Where it is slower than before, the creep guard remembers the fastest time and says so.",
             *_another_path(case),
         ),
-        (steps.repeated(case), steps.history(case.key)),
+        (steps.suggest_repeat(case), steps.suggest_history(case.key)),
     )
 
 
-def right(told: Told) -> Words:
+def explain_right(told: Told) -> Words:
     """Proven, and not gated."""
     case = told.case
     if case.unchanged:
@@ -176,7 +185,7 @@ def right(told: Told) -> Words:
                 "The same code on the same machine takes the same time, so the case counts as judged.",
                 "It is not a measurement: a slower machine, or slower inputs, would not show here.",
             ),
-            (Step("time it all the same:", steps.gated(case.nodeid)),),
+            (NextStep("time it all the same:", steps.format_pytest_command(case.nodeid)),),
         )
     why = f" ({one_line(case.summary, NAME_LIMIT)})" if case.summary else ""
     return Words(
@@ -186,17 +195,17 @@ def right(told: Told) -> Words:
             "on all GPUs at once, or a process that may not gate.",
             "It says nothing about speed.",
         ),
-        (Step("time it and hold it against its baseline:", steps.gated(case.nodeid)),),
+        (NextStep("time it and hold it against its baseline:", steps.format_pytest_command(case.nodeid)),),
     )
 
 
-def _sentence(reason: str) -> str:
+def _format_sentence(reason: str) -> str:
     """A reason as a sentence of its own."""
     text = one_line(reason, NAME_LIMIT)
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _compared(told: Told) -> str:
+def _describe_change(told: Told) -> str:
     """'6.1 % longer than stored: 26.1 us now, 24.6 us then'."""
     case = told.case
     there, then = ("on the base side", "there") if case.pairs else ("when its baseline was recorded", "then")
@@ -209,19 +218,19 @@ def _compared(told: Told) -> str:
     return f"{size} {way} {there}: {format_us(case.median_us)} us now, {format_us(case.baseline_us)} us {then}"
 
 
-def _allowed(told: Told) -> str:
+def _format_allowed(told: Told) -> str:
     tolerated = told.facts.tolerated
     return "slowdown" if tolerated is None else format_change(tolerated)
 
 
-def _seen(told: Told, begin: str) -> str:
+def _describe_detection_limit(told: Told, begin: str) -> str:
     limit = told.case.detection_limit
     if limit is None:
         return f"{begin} of any size could have been missed here, because the noise is too large."
     return f"{begin} smaller than {format_change(1 + limit).lstrip('+')} could have been missed here."
 
 
-def _interval(case: CaseResult) -> str:
+def _format_interval_ends(case: CaseResult) -> str:
     if case.interval is None:
         return "limits that are not known"
     return " and ".join(format_change(end) for end in case.interval)
@@ -235,8 +244,9 @@ def _by_looks(told: Told) -> list[str]:
     )
     return [
         f"Two looks agree: the first made it a suspect, and {fresh} other fresh process{'es' * (fresh != 1)}, which "
-        f"alone decide, put the change between {_interval(case)} (95 %).",
-        f"Unchanged code goes beyond {format_change(case.threshold)} in {_share(told)} of such looks, so it is not "
+        f"alone decide, put the change between {_format_interval_ends(case)} (95 %).",
+        f"Unchanged code goes beyond {format_change(case.threshold)} in {_format_alarm_share(told)} of such "
+        f"looks, so it is not "
         "noise and not one slow process.",
         f"It can still be the machine: the {stored} share nothing with today's but the code.",
     ]
@@ -246,8 +256,8 @@ def _by_pairs(told: Told) -> list[str]:
     case = told.case
     return [
         f"Both revisions ran on the same device in the same minutes, in turns, in {len(case.pairs)} pairs of fresh "
-        f"processes: the change lies between {_interval(case)} (95 %).",
-        f"Unchanged code goes beyond {format_change(case.threshold)} in {_share(told)} of such looks.",
+        f"processes: the change lies between {_format_interval_ends(case)} (95 %).",
+        f"Unchanged code goes beyond {format_change(case.threshold)} in {_format_alarm_share(told)} of such looks.",
         _between_sides(case),
     ]
 
@@ -255,7 +265,7 @@ def _by_pairs(told: Told) -> list[str]:
 def _between_sides(case: CaseResult) -> str:
     """What can be behind a difference of two sides that ran in turns."""
     against = one_line(case.against, NAME_LIMIT)
-    releases = of_kind(case.notes, NoteKind.RELEASES)
+    releases = filter_notes(case.notes, NoteKind.RELEASES)
     if releases:
         return (
             f"It is not the clock, the heat or the day, which both sides shared; it may be the toolchain, which is not "
@@ -267,19 +277,19 @@ def _between_sides(case: CaseResult) -> str:
     )
 
 
-def _share(told: Told) -> str:
+def _format_alarm_share(told: Told) -> str:
     share = told.facts.share
     return "few" if share is None else f"less than {100 * share:.2g} %"
 
 
 def _machine_code(case: CaseResult) -> list[str]:
     """What the launch identity says of the change."""
-    if of_kind(case.notes, NoteKind.UNCHANGED):
+    if filter_notes(case.notes, NoteKind.UNCHANGED):
         return [
             "The machine code and its launches are the same as before, so the kernel's code is not what changed: look "
             "at the machine, at noise, and at the values passed to it."
         ]
-    if of_kind(case.notes, NoteKind.CHANGED, NoteKind.CHANGED_SIDE):
+    if filter_notes(case.notes, NoteKind.CHANGED, NoteKind.CHANGED_SIDE):
         return ["What ran is not what ran before, as listed below: that is the first place to look."]
     known = any(launch.isa_hash for launch in case.launches)
     if case.verdict in (Verdict.SLOWER, Verdict.UNDECIDED) and case.launches and not known:
@@ -288,11 +298,11 @@ def _machine_code(case: CaseResult) -> list[str]:
 
 
 def _another_path(case: CaseResult) -> list[str]:
-    found = of_kind(case.reasons, NoteKind.OTHER_PATH)
+    found = filter_notes(case.reasons, NoteKind.OTHER_PATH)
     return [f"The library took another path: {one_line(found[0].about, NAME_LIMIT)}."] if found else []
 
 
-def _out_of_time(told: Told) -> Words:
+def _explain_out_of_time(told: Told) -> Words:
     case = told.case
     proven = bool(case.checks or case.first)
     sentences = [
@@ -303,17 +313,19 @@ def _out_of_time(told: Told) -> Words:
         "The result was proven right." if proven else "Nothing is proven of it, not even that its result is right.",
         "It is not passed: a suspect without a second look is as likely a slowdown as noise.",
     ]
-    alone = Step("alone, without a budget:", steps.gated(case.nodeid))
-    return Words(tuple(sentences), (alone, steps.side_by_side(told), steps.quarantined()))
+    alone = NextStep("alone, without a budget:", steps.format_pytest_command(case.nodeid))
+    return Words(tuple(sentences), (alone, steps.suggest_side_by_side(told), steps.suggest_quarantine()))
 
 
-def _noise_unknown(told: Told) -> Words:
+def _explain_noise_unknown(told: Told) -> Words:
     case = told.case
     sentences = [
-        f"The result is right, and the call takes {_compared(told)}.",
+        f"The result is right, and the call takes {_describe_change(told)}.",
         "Whether that is much cannot be said: how far apart processes of unchanged code lie is not known, because no "
         f"case of this timer has two {'pairs' if case.pairs else 'stored processes'}.",
         "It is neither passed nor failed, and no number of fresh runs decides it before the noise is known.",
     ]
-    again = steps.recorded(case.nodeid, "record the baseline in several fresh processes, whose spread is the noise:")
-    return Words(tuple(sentences), (again, steps.side_by_side(told)))
+    again = steps.suggest_recording(
+        case.nodeid, "record the baseline in several fresh processes, whose spread is the noise:"
+    )
+    return Words(tuple(sentences), (again, steps.suggest_side_by_side(told)))

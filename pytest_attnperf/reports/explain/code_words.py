@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.reports.explain import steps
-from pytest_attnperf.reports.explain.facts import Step, Words
+from pytest_attnperf.reports.explain.facts import NextStep, Words
 from pytest_attnperf.reports.run.code_objects import waves_text
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
 
 TEXT_LIMIT = 400
@@ -85,34 +85,34 @@ FIGURES: tuple[tuple[str, Callable[[KernelCode], object]], ...] = (
 )
 
 
-def code_words(result: CodeResult) -> Words:
+def explain_code(result: CodeResult) -> Words:
     """Sentences and next steps for one compiled kernel."""
     sentences = list(MEANS.get(result.verdict, MEANS[Verdict.SAME]))
     sentences.insert(1, f"What was found: {one_line(result.summary, TEXT_LIMIT).rstrip('.')}.")
     if result.unchanged:
         sentences.append("Its machine code and its launch are the stored ones, bit for bit.")
-    repeat = repeatable(result.reproduce, result.nodeid) or f"pytest {steps.quoted(result.nodeid)}"
-    next_steps = [Step("compile it again:", repeat)]
+    repeat = format_repeat_command(result.reproduce, result.nodeid) or f"pytest {steps.quote_word(result.nodeid)}"
+    next_steps = [NextStep("compile it again:", repeat)]
     if result.verdict in (Verdict.WORSE, Verdict.INCOMPARABLE, Verdict.NO_BASELINE):
-        accept = f"pytest --update-baselines --attnperf-accept=REASON {steps.quoted(result.nodeid)}"
-        next_steps.append(Step("if it is wanted, record it with the reason:", accept))
+        accept = f"pytest --update-baselines --attnperf-accept=REASON {steps.quote_word(result.nodeid)}"
+        next_steps.append(NextStep("if it is wanted, record it with the reason:", accept))
     if result.code is not None and result.code.arch.startswith(AMD) and result.verdict is Verdict.WORSE:
-        next_steps.append(Step("what would raise its occupancy:", _occupancy(result.code)))
+        next_steps.append(NextStep("what would raise its occupancy:", _format_occupancy_command(result.code)))
     if result.verdict is Verdict.ERROR:
-        next_steps.append(steps.doctor())
+        next_steps.append(steps.suggest_doctor())
     return Words(tuple(sentences), tuple(next_steps))
 
 
 def code_inputs(result: CodeResult) -> list[tuple[str, str]]:
     """(figure, 'stored -> now') of everything that is known on a side."""
-    rows = [("compiler", _arrow(result.stored_compiler, result.compiler))]
+    rows = [("compiler", _format_before_after(result.stored_compiler, result.compiler))]
     for name, get in FIGURES:
-        before, after = (_text(side, get) for side in (result.stored, result.code))
+        before, after = (_format_figure(side, get) for side in (result.stored, result.code))
         if {before, after} - {ABSENT, "0"}:
-            rows.append((name, _arrow(before if result.stored else "", after)))
+            rows.append((name, _format_before_after(before if result.stored else "", after)))
     if result.occupancy is not None:
         before = "" if result.stored_occupancy is None else waves_text(result.stored_occupancy)
-        rows.append(("waves per SIMD", _arrow(before, waves_text(result.occupancy))))
+        rows.append(("waves per SIMD", _format_before_after(before, waves_text(result.occupancy))))
         rows.append(("limited by", one_line(", ".join(result.occupancy.limiters)) or "nothing: full occupancy"))
     rows += [("policy", one_line(f"{name} {value}")) for name, value in sorted(result.policy.items())]
     if result.accepted:
@@ -127,18 +127,18 @@ def code_changes(result: CodeResult) -> list[str]:
     return lines + [one_line(note, TEXT_LIMIT) for note in result.notes]
 
 
-def _occupancy(code: KernelCode) -> str:
+def _format_occupancy_command(code: KernelCode) -> str:
     """The command that says what fits a SIMD, and what one register fewer would bring."""
     sizes = {"vgprs": code.vgprs, "agprs": code.agprs, "sgprs": code.sgprs, "lds": code.lds_bytes}
     asked = "".join(f" --{name} {value}" for name, value in sizes.items())
-    return f"attnperf occupancy --arch {steps.quoted(code.arch)}{asked} --threads {code.workgroup}"
+    return f"attnperf occupancy --arch {steps.quote_word(code.arch)}{asked} --threads {code.workgroup}"
 
 
-def _text(code: KernelCode | None, get: Callable[[KernelCode], object]) -> str:
+def _format_figure(code: KernelCode | None, get: Callable[[KernelCode], object]) -> str:
     value = None if code is None else get(code)
     return ABSENT if value in (None, "") else one_line(str(value))
 
 
-def _arrow(before: str, after: str) -> str:
+def _format_before_after(before: str, after: str) -> str:
     clean = [one_line(text) for text in (before, after)]
     return clean[1] if not clean[0] or clean[0] == clean[1] else f"{clean[0]} -> {clean[1] or ABSENT}"

@@ -8,7 +8,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 
 @dataclass(frozen=True)
-class Option:
+class DecisionOption:
     """One way to decide what is not decided: what is measured, its wall seconds (None: not known), its commands."""
 
     what: str
@@ -53,7 +53,7 @@ class Facts:
     z: float | None = None
     share: float | None = None
     contradicted: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
+    options: tuple[DecisionOption, ...] = ()
     undecidable: str = ""
     counted: str = ""
     stored: Stored | None = None
@@ -69,7 +69,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """Something to do next: why, and the command, '' where there is none."""
 
     why: str
@@ -81,4 +81,4 @@ class Words:
     """An explanation in plain words: sentences, each whole, and what to do next, most useful first."""
 
     sentences: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[NextStep, ...]

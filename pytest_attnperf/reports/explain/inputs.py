@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.records.notes import NoteKind, of_kind
-from pytest_attnperf.reports.explain.by_proof import excess
+from pytest_attnperf.records.notes import NoteKind, filter_notes
+from pytest_attnperf.reports.explain.by_proof import compute_excess
 from pytest_attnperf.reports.explain.facts import Told
 from pytest_attnperf.reports.text.figures import format_change, format_interval, format_share, format_us, one_line
 from pytest_attnperf.results import CaseResult
@@ -19,21 +19,21 @@ SHOWN = 20
 TEXT_LIMIT = 400
 
 
-def inputs_of(told: Told) -> list[Row]:
+def list_input_rows(told: Told) -> list[Row]:
     """Every row that the file has figures for."""
     case = told.case
-    rows = [*_proof(case), *_policy(told), *_stored(case)]
-    rows += _look("first look", case.first, case) + _look("second look", case.second, case)
-    rows += _look("stored choice", case.pinned, case)
-    rows += [*_pairs(case), *_result(told), *_noise(told), *_machine(case)]
+    rows = [*_list_proof_rows(case), *_list_policy_rows(told), *_list_stored_rows(case)]
+    rows += _list_look_rows("first look", case.first, case) + _list_look_rows("second look", case.second, case)
+    rows += _list_look_rows("stored choice", case.pinned, case)
+    rows += [*_list_pair_rows(case), *_list_result_rows(told), *_list_noise_rows(told), *_list_machine_rows(case)]
     if case.seconds:
         rows.append(("took", f"{case.seconds:.1f} s of the run, proving included"))
     return rows
 
 
-def _proof(case: CaseResult) -> list[Row]:
+def _list_proof_rows(case: CaseResult) -> list[Row]:
     """What was proven, and how close to its budget."""
-    shares = [excess(figures) for check in case.checks for figures in check.figures]
+    shares = [compute_excess(figures) for check in case.checks for figures in check.figures]
     problems = sum(len(check.problems) for check in case.checks)
     if not shares and not problems:
         return []
@@ -44,7 +44,7 @@ def _proof(case: CaseResult) -> list[Row]:
     return [("proof", f"{right} in {outputs}, {size}")]
 
 
-def _policy(told: Told) -> list[Row]:
+def _list_policy_rows(told: Told) -> list[Row]:
     policy, case = told.case.policy, told.case
     parts = []
     for name, unit in (("threshold_percent", " %"), ("floor_us", " us"), ("creep_percent", " %")):
@@ -64,17 +64,20 @@ def _policy(told: Told) -> list[Row]:
     return rows
 
 
-def _stored(case: CaseResult) -> list[Row]:
+def _list_stored_rows(case: CaseResult) -> list[Row]:
     if not case.stored_us:
         return []
     where = "".join([
         f", recorded {one_line(case.stored_at, 40)}" if case.stored_at else "",
         f" from {one_line(case.stored_commit, 40)}" if case.stored_commit else "",
     ])  # fmt: skip
-    return [("stored", f"{_spread(case.stored_us)}{where}"), ("", _listed(map(format_us, case.stored_us), "us"))]
+    return [
+        ("stored", f"{_format_spread(case.stored_us)}{where}"),
+        ("", _join_values(map(format_us, case.stored_us), "us")),
+    ]
 
 
-def _look(name: str, processes: Sequence[ProcessSummary], case: CaseResult) -> list[Row]:
+def _list_look_rows(name: str, processes: Sequence[ProcessSummary], case: CaseResult) -> list[Row]:
     if not processes:
         return []
     medians = [process.median_us for process in processes]
@@ -83,13 +86,13 @@ def _look(name: str, processes: Sequence[ProcessSummary], case: CaseResult) -> l
         change = f", {format_change(statistics.median(medians) / statistics.median(case.stored_us))} against stored"
     blocks = statistics.median(len(process.block_us) for process in processes)
     each = f", {blocks:g} blocks of {processes[0].calls_per_block} calls at {processes[0].placements} places"
-    rows = [(name, f"{_spread(medians)}{change}")]
+    rows = [(name, f"{_format_spread(medians)}{change}")]
     if len(medians) > 1:
-        rows.append(("", _listed(map(format_us, medians), "us")))
+        rows.append(("", _join_values(map(format_us, medians), "us")))
     return [*rows, ("", f"timer {one_line(processes[0].timer)}{each}")]
 
 
-def _pairs(case: CaseResult) -> list[Row]:
+def _list_pair_rows(case: CaseResult) -> list[Row]:
     if not case.pairs:
         return []
     ratios = [pair.ratio for pair in case.pairs]
@@ -97,31 +100,38 @@ def _pairs(case: CaseResult) -> list[Row]:
     quads = statistics.median(pair.quads for pair in case.pairs)
     return [
         ("pairs", f"{len(ratios)} against {one_line(case.against)}, {quads:g} quads each, {turns:.1f} s of turns"),
-        ("", _listed((f"{100 * (ratio - 1):+.2f}" for ratio in ratios), "%")),
+        ("", _join_values((f"{100 * (ratio - 1):+.2f}" for ratio in ratios), "%")),
     ]
 
 
-def _result(told: Told) -> list[Row]:
+def _list_result_rows(told: Told) -> list[Row]:
     case, facts = told.case, told.facts
     rows = []
     if case.ratio is not None:
         interval = format_interval(case.interval)
-        rows.append(("change", f"{_precise(case.ratio)}{f' ({interval})' if interval else ''}, ratio {case.ratio:.4f}"))
+        rows.append(
+            (
+                "change",
+                f"{_format_precise_change(case.ratio)}{f' ({interval})' if interval else ''}, ratio {case.ratio:.4f}",
+            )
+        )
     if facts.tolerated is not None and case.ratio is not None:
-        rows.append(("allowed", f"up to {_precise(facts.tolerated)}: threshold, or floor over the stored time"))
+        rows.append(
+            ("allowed", f"up to {_format_precise_change(facts.tolerated)}: threshold, or floor over the stored time")
+        )
     if case.threshold is not None:
         by = ""
         if facts.tolerated is not None:
-            by = _set_by(case, facts.tolerated)
-        rows.append(("SLOWER", f"beyond {_precise(case.threshold)}{by}"))
+            by = _name_limit_source(case, facts.tolerated)
+        rows.append(("SLOWER", f"beyond {_format_precise_change(case.threshold)}{by}"))
     if case.threshold is not None:
         limit = case.detection_limit
-        found = "no slowdown, whatever its size" if limit is None else f"a slowdown of {_percent(limit)}"
+        found = "no slowdown, whatever its size" if limit is None else f"a slowdown of {_format_percent(limit)}"
         rows.append(("detects", f"{found}, 99 times in 100"))
     return rows
 
 
-def _set_by(case: CaseResult, tolerated: float) -> str:
+def _name_limit_source(case: CaseResult, tolerated: float) -> str:
     """What sets the limit of SLOWER."""
     assert case.threshold is not None
     widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
@@ -130,27 +140,29 @@ def _set_by(case: CaseResult, tolerated: float) -> str:
     return ": from there on its whole interval is more than allowed"
 
 
-def _noise(told: Told) -> list[Row]:
+def _list_noise_rows(told: Told) -> list[Row]:
     case, facts = told.case, told.facts
     rows = []
     if case.standard_error is not None:
         known = f", {case.degrees_of_freedom} degrees of freedom" if case.degrees_of_freedom is not None else ""
-        rows.append(("standard error", f"{_percent(case.standard_error)} of the change{known}"))
+        rows.append(("standard error", f"{_format_percent(case.standard_error)} of the change{known}"))
     if facts.relative_sd is not None:
-        rows.append(("noise", f"{_percent(facts.relative_sd)} per {'pair' if case.pairs else 'process'}"))
-    rows += [("", one_line(reason, TEXT_LIMIT)) for reason in of_kind(case.reasons, NoteKind.NOISE, NoteKind.CARDS)]
+        rows.append(("noise", f"{_format_percent(facts.relative_sd)} per {'pair' if case.pairs else 'process'}"))
+    rows += [
+        ("", one_line(reason, TEXT_LIMIT)) for reason in filter_notes(case.reasons, NoteKind.NOISE, NoteKind.CARDS)
+    ]
     if facts.stored is not None and facts.stored.noise:
         rows.append(("", one_line(facts.stored.noise, TEXT_LIMIT)))
     return rows
 
 
-def _machine(case: CaseResult) -> list[Row]:
+def _list_machine_rows(case: CaseResult) -> list[Row]:
     """Canary, clocks, and the floor."""
     rows = []
     for name, processes in sorted(case.canary.items()):
         if processes:
-            rows.append((f"canary {one_line(name, 20)}", _spread([process.median_us for process in processes])))
-    said = of_kind(case.reasons, NoteKind.CANARY, NoteKind.CYCLES)
+            rows.append((f"canary {one_line(name, 20)}", _format_spread([process.median_us for process in processes])))
+    said = filter_notes(case.reasons, NoteKind.CANARY, NoteKind.CYCLES)
     rows += [("", one_line(text, TEXT_LIMIT)) for text in said]
     looks = (("first look", case.first), ("second look", case.second))
     clocks = [(name, [p.clock_mhz for p in processes if p.clock_mhz is not None]) for name, processes in looks]
@@ -171,24 +183,24 @@ def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | Non
     return [pair.base_clock_mhz for pair in case.pairs], [pair.new_clock_mhz for pair in case.pairs]
 
 
-def _spread(values: Sequence[float]) -> str:
+def _format_spread(values: Sequence[float]) -> str:
     """'7 processes, median 24.6 us, sd 0.31 %'."""
     count, centre = len(values), statistics.median(values)
     text = f"{count} process{'es' * (count != 1)}, median {format_us(centre)} us"
     mean = statistics.fmean(values)
-    return f"{text}, sd {_percent(statistics.stdev(values) / mean)}" if count > 1 and mean > 0 else text
+    return f"{text}, sd {_format_percent(statistics.stdev(values) / mean)}" if count > 1 and mean > 0 else text
 
 
-def _listed(values: Iterable[str], unit: str) -> str:
+def _join_values(values: Iterable[str], unit: str) -> str:
     shown = list(values)
     more = f" ... and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     return f"{' '.join(shown[:SHOWN])}{more} {unit}".rstrip()
 
 
-def _percent(fraction: float) -> str:
+def _format_percent(fraction: float) -> str:
     return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"
 
 
-def _precise(ratio: float) -> str:
+def _format_precise_change(ratio: float) -> str:
     """Signed percent with the decimals that pairs can tell apart."""
     return f"{100 * (ratio - 1):+.2f} %"

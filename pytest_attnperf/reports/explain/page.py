@@ -9,16 +9,16 @@ from typing import Any
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.records.notes import NoteKind, kind_of, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes, kind_of
 from pytest_attnperf.reports.explain import by_proof, by_time
-from pytest_attnperf.reports.explain.code_words import code_changes, code_inputs, code_words
-from pytest_attnperf.reports.explain.facts import Facts, Option, Step, Told, Words
-from pytest_attnperf.reports.explain.inputs import Row, inputs_of
+from pytest_attnperf.reports.explain.code_words import code_changes, code_inputs, explain_code
+from pytest_attnperf.reports.explain.facts import DecisionOption, Facts, NextStep, Told, Words
+from pytest_attnperf.reports.explain.inputs import Row, list_input_rows
 from pytest_attnperf.reports.run.conditions import SHOWN, condition_lines
-from pytest_attnperf.reports.run.overview import device_of
+from pytest_attnperf.reports.run.overview import format_device
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import one_line, safe_lines
-from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.reports.text.text_width import wrap_text
 from pytest_attnperf.results import CaseResult, RunResult
 
 MARGIN = "  "
@@ -29,23 +29,23 @@ LOG_LINES = 20
 LINK_LIMIT = 300
 
 BY_VERDICT: dict[Verdict, Callable[[Told], Words]] = {
-    Verdict.SAME: by_time.same,
-    Verdict.FASTER: by_time.faster,
-    Verdict.SLOWER: by_time.slower,
-    Verdict.UNDECIDED: by_time.undecided,
-    Verdict.ENVIRONMENT: by_time.environment,
-    Verdict.MOVED: by_time.moved,
-    Verdict.DRIFT: by_time.drift,
-    Verdict.STALE: by_time.stale,
-    Verdict.RECORDED: by_time.recorded,
-    Verdict.RIGHT: by_time.right,
-    Verdict.INCORRECT: by_proof.incorrect,
-    Verdict.SUSPICIOUS: by_proof.suspicious,
-    Verdict.ERROR: by_proof.error,
-    Verdict.UNSUPPORTED: by_proof.unsupported,
-    Verdict.INCOMPARABLE: by_proof.incomparable,
-    Verdict.NO_BASELINE: by_proof.no_baseline,
-    Verdict.WORSE: by_time.slower,
+    Verdict.SAME: by_time.explain_same,
+    Verdict.FASTER: by_time.explain_faster,
+    Verdict.SLOWER: by_time.explain_slower,
+    Verdict.UNDECIDED: by_time.explain_undecided,
+    Verdict.ENVIRONMENT: by_time.explain_environment,
+    Verdict.MOVED: by_time.explain_moved,
+    Verdict.DRIFT: by_time.explain_drift,
+    Verdict.STALE: by_time.explain_stale,
+    Verdict.RECORDED: by_time.explain_recorded,
+    Verdict.RIGHT: by_time.explain_right,
+    Verdict.INCORRECT: by_proof.explain_incorrect,
+    Verdict.SUSPICIOUS: by_proof.explain_suspicious,
+    Verdict.ERROR: by_proof.explain_error,
+    Verdict.UNSUPPORTED: by_proof.explain_unsupported,
+    Verdict.INCOMPARABLE: by_proof.explain_incomparable,
+    Verdict.NO_BASELINE: by_proof.explain_no_baseline,
+    Verdict.WORSE: by_time.explain_slower,
 }
 """WORSE is said of compiled kernels, and of a case only by a file that nobody's run has written."""
 
@@ -58,40 +58,40 @@ IN_TABLE = frozenset(
 """Reasons whose figures stand in the table."""
 
 
-def explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
+def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
     """A case in words and figures, in lines of at most `width` cells; commands are never broken."""
-    case, words = told.case, words_of(told)
-    blocks = [_head(case, width, ink), _paragraph(words, width), _steps(words.steps, width, ink)]
+    case, words = told.case, explain_case(told)
+    blocks = [_render_head(case, width, ink), _render_paragraph(words, width), _render_steps(words.steps, width, ink)]
     if told.facts.contradicted:
-        blocks.append(_section("What contradicts the file's own samples", told.facts.contradicted, width, ink))
+        blocks.append(_render_section("What contradicts the file's own samples", told.facts.contradicted, width, ink))
     if case.verdict is Verdict.UNDECIDED:
-        blocks.append(_options(told.facts, width, ink))
+        blocks.append(_render_options(told.facts, width, ink))
     blocks += [
-        _table("How it was decided", inputs_of(told), width, ink),
-        _section("What changed, and what ran", _change_lines(told), width, ink),
-        _section("The device during the run", _device_lines(told.run, case), width, ink),
-        _section("The end of the worker's log", safe_lines(case.log, LOG_LINES) if case.log else (), width, ink),
-        _closing(told.run, told.facts, width),
+        _render_table("How it was decided", list_input_rows(told), width, ink),
+        _render_section("What changed, and what ran", _change_lines(told), width, ink),
+        _render_section("The device during the run", _device_lines(told.run, case), width, ink),
+        _render_section("The end of the worker's log", safe_lines(case.log, LOG_LINES) if case.log else (), width, ink),
+        _render_closing(told.run, told.facts, width),
     ]
     return "\n\n".join(filter(None, blocks))
 
 
-def words_of(told: Told) -> Words:
+def explain_case(told: Told) -> Words:
     """The explanation of a case in plain words."""
     said = BY_VERDICT[told.case.verdict](told)
     contradicted = told.facts.contradicted
     before = [f"This file contradicts itself, so believe none of it: {text}." for text in contradicted[:1]]
-    return replace(said, sentences=(*before, *_quarantine(told), *said.sentences))
+    return replace(said, sentences=(*before, *_describe_quarantine(told), *said.sentences))
 
 
-def _quarantine(told: Told) -> list[str]:
+def _describe_quarantine(told: Told) -> list[str]:
     case = told.case
     if case.quarantined:
         return [
             f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): what follows stands, and does not "
             "fail the test until that date."
         ]
-    if of_kind(case.reasons, NoteKind.EXPIRED):
+    if filter_notes(case.reasons, NoteKind.EXPIRED):
         return [
             f"The test fails because its {one_line(case.summary, LINK_LIMIT)}. It fails whatever the time says, "
             "because a date that did nothing would never be looked at again."
@@ -99,26 +99,28 @@ def _quarantine(told: Told) -> list[str]:
     return []
 
 
-def code_explanation(result: CodeResult, run: RunResult, source: str, *, width: int, ink: Ink = PLAIN) -> str:
+def render_code_explanation(result: CodeResult, run: RunResult, source: str, *, width: int, ink: Ink = PLAIN) -> str:
     """A compiled kernel in words and figures."""
-    words = code_words(result)
+    words = explain_code(result)
     blocks = [
-        _head(result, width, ink),
-        _paragraph(words, width),
-        _steps(words.steps, width, ink),
-        _table("How it was decided (stored -> now)", code_inputs(result), width, ink),
-        _section("What changed", code_changes(result), width, ink),
-        _section("The end of the worker's log", safe_lines(result.log, LOG_LINES) if result.log else (), width, ink),
-        _closing(run, Facts(source=source), width),
+        _render_head(result, width, ink),
+        _render_paragraph(words, width),
+        _render_steps(words.steps, width, ink),
+        _render_table("How it was decided (stored -> now)", code_inputs(result), width, ink),
+        _render_section("What changed", code_changes(result), width, ink),
+        _render_section(
+            "The end of the worker's log", safe_lines(result.log, LOG_LINES) if result.log else (), width, ink
+        ),
+        _render_closing(run, Facts(source=source), width),
     ]
     return "\n\n".join(filter(None, blocks))
 
 
-def as_values(told: Told) -> dict[str, Any]:
+def build_case_values(told: Told) -> dict[str, Any]:
     """The explanation as plain builtins, for programs; figures are numbers, texts are as in the file."""
-    case, facts, words = told.case, told.facts, words_of(told)
+    case, facts, words = told.case, told.facts, explain_case(told)
     return {
-        **_named(case, words),
+        **_build_result_values(case, words),
         "quarantined": case.quarantined,
         "unchanged": case.unchanged,
         "contradicted": list(facts.contradicted),
@@ -144,19 +146,19 @@ def as_values(told: Told) -> dict[str, Any]:
             "second_us": [process.median_us for process in case.second],
             "pair_ratios": [pair.ratio for pair in case.pairs],
         },
-        "inputs": _plain_rows(inputs_of(told)),
+        "inputs": _plain_rows(list_input_rows(told)),
         "changes": _change_lines(told),
         "device": _device_lines(told.run, case),
     }
 
 
-def code_values(result: CodeResult) -> dict[str, Any]:
+def build_code_values(result: CodeResult) -> dict[str, Any]:
     """The explanation of a compiled kernel as plain builtins."""
     rows = _plain_rows(code_inputs(result))
-    return {**_named(result, code_words(result)), "inputs": rows, "changes": code_changes(result)}
+    return {**_build_result_values(result, explain_code(result)), "inputs": rows, "changes": code_changes(result)}
 
 
-def _named(result: CaseResult | CodeResult, words: Words) -> dict[str, Any]:
+def _build_result_values(result: CaseResult | CodeResult, words: Words) -> dict[str, Any]:
     return {
         "case": str(result.key),
         "nodeid": result.nodeid,
@@ -172,76 +174,76 @@ def _plain_rows(rows: Iterable[Row]) -> list[list[str]]:
     return [[name, value] for name, value in rows]
 
 
-def _head(result: CaseResult | CodeResult, width: int, ink: Ink) -> str:
+def _render_head(result: CaseResult | CodeResult, width: int, ink: Ink) -> str:
     fails = "fails its test" if result.fails else "does not fail its test"
-    verdict = ink.verdict(result.verdict.value, result.verdict)
-    lines = [f"{verdict} ({fails})", *wrapped(one_line(str(result.key), TEXT_LIMIT), width)]
-    lines += wrapped(one_line(result.nodeid, TEXT_LIMIT), width)
-    return "\n".join([*lines, *(wrapped(one_line(result.summary, TEXT_LIMIT), width) if result.summary else ())])
+    verdict = ink.paint_verdict(result.verdict.value, result.verdict)
+    lines = [f"{verdict} ({fails})", *wrap_text(one_line(str(result.key), TEXT_LIMIT), width)]
+    lines += wrap_text(one_line(result.nodeid, TEXT_LIMIT), width)
+    return "\n".join([*lines, *(wrap_text(one_line(result.summary, TEXT_LIMIT), width) if result.summary else ())])
 
 
-def _paragraph(words: Words, width: int) -> str:
-    return "\n".join(wrapped(" ".join(one_line(text, TEXT_LIMIT) for text in words.sentences), width, ""))
+def _render_paragraph(words: Words, width: int) -> str:
+    return "\n".join(wrap_text(" ".join(one_line(text, TEXT_LIMIT) for text in words.sentences), width, ""))
 
 
-def _steps(steps: Sequence[Step], width: int, ink: Ink) -> str:
+def _render_steps(steps: Sequence[NextStep], width: int, ink: Ink) -> str:
     """Commands stand on lines of their own, whole, so that they can be copied."""
     lines = [ink.bold("What to do next")]
     for step in steps:
-        lines += [f"{MARGIN}{line}" for line in wrapped(step.why, width - len(MARGIN), "")] if step.why else []
+        lines += [f"{MARGIN}{line}" for line in wrap_text(step.why, width - len(MARGIN), "")] if step.why else []
         lines += [f"{MARGIN * 2}{one_line(step.command, TEXT_LIMIT)}"] if step.command else []
     return "\n".join(lines)
 
 
-def _options(facts: Facts, width: int, ink: Ink) -> str:
+def _render_options(facts: Facts, width: int, ink: Ink) -> str:
     lines = [ink.bold("What would decide it")]
     if facts.undecidable:
-        lines += [f"{MARGIN}{line}" for line in wrapped(facts.undecidable, width - len(MARGIN), "")]
+        lines += [f"{MARGIN}{line}" for line in wrap_text(facts.undecidable, width - len(MARGIN), "")]
     for option in facts.options:
-        text = one_line(f"{option.what}: {_seconds(option)}", TEXT_LIMIT)
-        lines += [f"{MARGIN}{line}" for line in wrapped(text, width - len(MARGIN), "")]
+        text = one_line(f"{option.what}: {_format_option_seconds(option)}", TEXT_LIMIT)
+        lines += [f"{MARGIN}{line}" for line in wrap_text(text, width - len(MARGIN), "")]
         lines += [f"{MARGIN * 2}{one_line(command, TEXT_LIMIT)}" for command in option.commands]
-    lines += [f"{MARGIN}{line}" for line in wrapped(facts.counted, width - len(MARGIN), "")] if facts.counted else []
+    lines += [f"{MARGIN}{line}" for line in wrap_text(facts.counted, width - len(MARGIN), "")] if facts.counted else []
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
-def _seconds(option: Option) -> str:
+def _format_option_seconds(option: DecisionOption) -> str:
     if option.seconds is None:
         return "how long it takes is not known, because the file holds no time of this case"
     return f"about {option.seconds:.0f} s" if option.seconds >= 1 else "about a second"
 
 
-def _table(title: str, rows: Sequence[Row], width: int, ink: Ink) -> str:
+def _render_table(title: str, rows: Sequence[Row], width: int, ink: Ink) -> str:
     """Names in one column, values wrapped beside them; a row without a name goes on with the one before."""
     if not rows:
         return ""
     lines = [ink.bold(title)]
     for name, value in rows:
         room = max(20, width - len(MARGIN) - NAME_WIDTH)
-        first, *rest = wrapped(one_line(value, TEXT_LIMIT), room, "")
+        first, *rest = wrap_text(one_line(value, TEXT_LIMIT), room, "")
         lines.append(f"{MARGIN}{one_line(name):{NAME_WIDTH}}{first}".rstrip())
         lines += [f"{MARGIN}{'':{NAME_WIDTH}}{line}" for line in rest]
     return "\n".join(lines)
 
 
-def _section(title: str, texts: Sequence[str], width: int, ink: Ink) -> str:
+def _render_section(title: str, texts: Sequence[str], width: int, ink: Ink) -> str:
     if not texts:
         return ""
-    lines = [line for text in texts for line in wrapped(one_line(text, TEXT_LIMIT), width - len(MARGIN))]
+    lines = [line for text in texts for line in wrap_text(one_line(text, TEXT_LIMIT), width - len(MARGIN))]
     return "\n".join([ink.bold(title), *(f"{MARGIN}{line}" for line in lines)])
 
 
-def _closing(run: RunResult, facts: Facts, width: int) -> str:
+def _render_closing(run: RunResult, facts: Facts, width: int) -> str:
     """Where all of this comes from."""
     commit = f", commit {run.commit}" if run.commit else ""
     text = f"from {facts.source}: {run.mode} run of {run.started}{commit}, {run.command}"
-    return "\n".join(wrapped(one_line(text, TEXT_LIMIT), width))
+    return "\n".join(wrap_text(one_line(text, TEXT_LIMIT), width))
 
 
 def _change_lines(told: Told) -> list[str]:
     """Everything that the run, or the baseline's folder, says has changed; then what the case ran."""
     case, stored = told.case, told.facts.stored
-    lines = [one_line(text, CHANGE_LIMIT) for text in _reasons(case)]
+    lines = [one_line(text, CHANGE_LIMIT) for text in _list_reasons(case)]
     lines += [one_line(note, CHANGE_LIMIT) for note in case.notes]
     if stored is not None:
         if stored.other:
@@ -249,12 +251,12 @@ def _change_lines(told: Told) -> list[str]:
         found = [f"launches: {text}" for text in stored.launches] + [f"configuration: {text}" for text in stored.config]
         found += [f"toolchain: {text}" for text in stored.toolchain] + [stored.canary] * bool(stored.canary)
         lines += [one_line(text, CHANGE_LIMIT) for text in found if not any(text[:60] in line for line in lines)]
-    return list(dict.fromkeys(lines)) + _ran(case)
+    return list(dict.fromkeys(lines)) + _list_launched_work(case)
 
 
 def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
     """The device before and after, and who else was there."""
-    lines = [one_line(f"{run.device.name or run.device.product} ({device_of(run)})")] if run.device else []
+    lines = [one_line(f"{run.device.name or run.device.product} ({format_device(run)})")] if run.device else []
     ids = dict.fromkeys(process.device_id for process in (*case.first, *case.second) if process.device_id)
     lines += [f"on {one_line(', '.join(ids), CHANGE_LIMIT)}"] if ids else []
     lines += [one_line(line, CHANGE_LIMIT) for line in condition_lines(run)]
@@ -273,7 +275,7 @@ def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
     return lines + [one_line(f"{name}: {state.before[name]} -> {state.after[name]}") for name in moved]
 
 
-def _reasons(case: CaseResult) -> list[str]:
+def _list_reasons(case: CaseResult) -> list[str]:
     """Reasons that are no figures of the table and not the summary."""
     return [
         line
@@ -284,12 +286,12 @@ def _reasons(case: CaseResult) -> list[str]:
     ]
 
 
-def _ran(case: CaseResult) -> list[str]:
+def _list_launched_work(case: CaseResult) -> list[str]:
     lines = []
     for launch in case.launches[:LAUNCHES_SHOWN]:
         hashed = f", machine code {launch.isa_hash[:12]}" if launch.isa_hash else ""
-        grid = f", grid {_dims(launch.grid)}" if launch.grid else ""
-        block = f", block {_dims(launch.block)}" if launch.block else ""
+        grid = f", grid {_format_dimensions(launch.grid)}" if launch.grid else ""
+        block = f", block {_format_dimensions(launch.block)}" if launch.block else ""
         lines.append(one_line(f"ran: {launch.calls:g} x {launch.name}{grid}{block}{hashed}", 160))
     more = len(case.launches) - LAUNCHES_SHOWN
     lines += [f"ran: ... and {more} more kinds of work"] if more > 0 else []
@@ -304,5 +306,5 @@ def _ran(case: CaseResult) -> list[str]:
     return lines
 
 
-def _dims(values: tuple[int, ...]) -> str:
+def _format_dimensions(values: tuple[int, ...]) -> str:
     return "x".join(map(str, values))

@@ -7,8 +7,8 @@ import shlex
 
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.explain.facts import Step, Told
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.explain.facts import NextStep, Told
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -23,87 +23,94 @@ _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./-]*")
 _NOT_A_COMMIT = frozenset({"", "unknown"})
 
 
-def quoted(text: str) -> str:
+def quote_word(text: str) -> str:
     """One word of a shell's command, without what a terminal would obey."""
     return shlex.quote(one_line(text, TEXT_LIMIT))
 
 
-def repeated(case: CaseResult | CodeResult) -> Step:
+def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
     """The run's own command for this case."""
-    return Step("measure it again as it was:", repeatable(case.reproduce, case.nodeid) or gated(case.nodeid))
+    return NextStep(
+        "measure it again as it was:",
+        format_repeat_command(case.reproduce, case.nodeid) or format_pytest_command(case.nodeid),
+    )
 
 
-def gated(nodeid: str, *options: str) -> str:
+def format_pytest_command(nodeid: str, *options: str) -> str:
     """pytest over this case alone."""
-    return " ".join(["pytest --attnperf", *options, quoted(nodeid)])
+    return " ".join(["pytest --attnperf", *options, quote_word(nodeid)])
 
 
-def base_of(told: Told) -> str:
+def choose_base(told: Told) -> str:
     """A revision to hold the case against: the base side's, else the commit of the baseline, else origin/main."""
     against = told.case.against or told.run.against
     label = against.partition(" ")[0]
     if label and _REVISION.fullmatch(label):
         return label
-    return commit_of(told.case.stored_commit) or "origin/main"
+    return parse_commit(told.case.stored_commit) or "origin/main"
 
 
-def commit_of(text: str) -> str:
+def parse_commit(text: str) -> str:
     """A commit without what marks a tree with changes; '' where there is none that git would take."""
     commit = text.partition("+")[0]
     return "" if commit in _NOT_A_COMMIT or not _REVISION.fullmatch(commit) else commit
 
 
-def paired(told: Told, pairs: int = PAIRS) -> str:
+def format_pairs_command(told: Told, pairs: int = PAIRS) -> str:
     """The case alone, both revisions in turns; the stored baseline has no say where its entry cannot be compared."""
     number = [] if pairs == PAIRS else [f"--attnperf-pairs={pairs}"]
-    return gated(told.case.nodeid, f"--attnperf-against={quoted(base_of(told))}", *number)
+    return format_pytest_command(told.case.nodeid, f"--attnperf-against={quote_word(choose_base(told))}", *number)
 
 
-def side_by_side(told: Told) -> Step:
+def suggest_side_by_side(told: Told) -> NextStep:
     """Take machine, driver and day out of it."""
-    return Step("side by side with the base revision, which takes machine, driver and day out of it:", paired(told))
+    return NextStep(
+        "side by side with the base revision, which takes machine, driver and day out of it:",
+        format_pairs_command(told),
+    )
 
 
-def bisected(told: Told) -> Step:
+def suggest_bisect(told: Told) -> NextStep:
     """The first slow commit."""
-    good = commit_of(told.case.stored_commit) or "GOOD"
-    bad = commit_of(told.run.commit) or "HEAD"
-    return Step(
-        "find the commit that brought it:", f"attnperf bisect {quoted(good)} {quoted(bad)} {quoted(told.case.nodeid)}"
+    good = parse_commit(told.case.stored_commit) or "GOOD"
+    bad = parse_commit(told.run.commit) or "HEAD"
+    return NextStep(
+        "find the commit that brought it:",
+        f"attnperf bisect {quote_word(good)} {quote_word(bad)} {quote_word(told.case.nodeid)}",
     )
 
 
-def accepted(told: Told) -> tuple[Step, ...]:
+def suggest_accept(told: Told) -> tuple[NextStep, ...]:
     """Take a wanted slowdown over; a look of enough processes first, where there is none."""
-    case, key = told.case, quoted(str(told.case.key))
-    take = f'attnperf accept {key} --from {quoted(told.facts.source)} --reason "..."'
+    case, key = told.case, quote_word(str(told.case.key))
+    take = f'attnperf accept {key} --from {quote_word(told.facts.source)} --reason "..."'
     if max(len(case.second), len(case.pairs)) >= ENOUGH:
-        return (Step("if the change is wanted:", take),)
-    measure = gated(case.nodeid, f"--attnperf-second-look={ENOUGH}")
+        return (NextStep("if the change is wanted:", take),)
+    measure = format_pytest_command(case.nodeid, f"--attnperf-second-look={ENOUGH}")
     return (
-        Step("if the change is wanted, measure it in enough processes and accept it by name:", measure),
-        Step("", take),
+        NextStep("if the change is wanted, measure it in enough processes and accept it by name:", measure),
+        NextStep("", take),
     )
 
 
-def recorded(nodeid: str, why: str) -> Step:
+def suggest_recording(nodeid: str, why: str) -> NextStep:
     """Measure and store."""
-    return Step(why, f"pytest --update-baselines {quoted(nodeid)}")
+    return NextStep(why, f"pytest --update-baselines {quote_word(nodeid)}")
 
 
-def doctor() -> Step:
+def suggest_doctor() -> NextStep:
     """Ask what is wrong with the machine."""
-    return Step("look at the machine:", "attnperf doctor")
+    return NextStep("look at the machine:", "attnperf doctor")
 
 
-def history(key: CaseKey) -> Step:
+def suggest_history(key: CaseKey) -> NextStep:
     """Earlier runs."""
-    return Step("look at earlier runs, where a history is kept:", f"attnperf history {quoted(str(key))}")
+    return NextStep("look at earlier runs, where a history is kept:", f"attnperf history {quote_word(str(key))}")
 
 
-def quarantined() -> Step:
+def suggest_quarantine() -> NextStep:
     """Known, and not to be mended today: an issue and a date."""
-    return Step(
+    return NextStep(
         "if it is known and waits for somebody, name the issue and a date in the test's marker:",
         '@pytest.mark.attnperf(..., quarantine="https://...", until="YYYY-MM-DD")',
     )

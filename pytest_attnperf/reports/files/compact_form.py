@@ -74,14 +74,14 @@ FULL_BYTES_MAX = 1 << 30
 """What a file may stand for, written in full: as much as a file may be long."""
 
 
-class _Table:
+class _ValueTable:
     """Values, each once, numbered in the order in which they come."""
 
     def __init__(self) -> None:
         self.values: list[Json] = []
         self._numbers: dict[bytes, int] = {}
 
-    def number(self, value: Json, stored: Callable[[], Json] | None = None) -> int:
+    def add_value(self, value: Json, stored: Callable[[], Json] | None = None) -> int:
         """The number of a value. What is kept of a new one is `stored`, itself by default."""
         key = msgspec.json.encode(value)
         if key not in self._numbers:
@@ -91,48 +91,48 @@ class _Table:
         return self._numbers[key]
 
 
-def compact(values: Json) -> Json:
+def compact_values(values: Json) -> Json:
     """A run as `msgspec.to_builtins` gives it, in the form that is written. The cases of `values` are changed."""
-    tables = {name: _Table() for name in ("files", "sources", "reproduce", "compared", *VALUES)}
+    tables = {name: _ValueTable() for name in ("files", "sources", "reproduce", "compared", *VALUES)}
     for kind, record in RECORDS.items():
         for case in values[kind]:
             _leave_out_defaults(case, record)
-            _refer(case, kind, tables)
+            _replace_by_numbers(case, kind, tables)
     shared = {"columns": list(COLUMNS), **{name: table.values for name, table in tables.items() if table.values}}
     return {"schema": values.pop("schema"), "shared": shared, **values}
 
 
-def _refer(case: dict[str, Json], kind: str, tables: dict[str, _Table]) -> None:
+def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _ValueTable]) -> None:
     """Put numbers in the place of what is shared."""
     for name, table in ONE[kind].items():
         if case.get(name) is not None:
-            case[name] = tables[table].number(case[name])
+            case[name] = tables[table].add_value(case[name])
     for name in SEVERAL[kind]:
         if name in case:
-            case[name] = [tables[name].number(item) for item in case[name]]
+            case[name] = [tables[name].add_value(item) for item in case[name]]
     if "sources" in case:
         files = case["sources"].items()
-        case["sources"] = tables["sources"].number(
-            case["sources"], lambda: [tables["files"].number([path, digest]) for path, digest in files]
+        case["sources"] = tables["sources"].add_value(
+            case["sources"], lambda: [tables["files"].add_value([path, digest]) for path, digest in files]
         )
     if "reproduce" in case:
         before, named, after = case["reproduce"].partition(case["nodeid"])
-        case["reproduce"] = tables["reproduce"].number([before, after] if named else [before])
+        case["reproduce"] = tables["reproduce"].add_value([before, after] if named else [before])
     for check in case.get("checks", ()):
         if "figures" in check:
-            check["figures"] = [_row(figures, tables["compared"]) for figures in check["figures"]]
+            check["figures"] = [_build_row(figures, tables["compared"]) for figures in check["figures"]]
 
 
-def _row(figures: dict[str, Json], compared: _Table) -> list[Json]:
+def _build_row(figures: dict[str, Json], compared: _ValueTable) -> list[Json]:
     """Values by column; what is left out at the end has its default."""
     last = max(number for number, name in enumerate(COLUMNS) if name in figures)
-    first = compared.number([figures[name] for name in COMPARED])
+    first = compared.add_value([figures[name] for name in COMPARED])
     return [first, *(figures.get(name, _DEFAULT_CELLS.get(name)) for name in COLUMNS[1 : last + 1])]
 
 
 def _leave_out_defaults(value: dict[str, Json], record: type) -> None:
     """Remove the fields of a record that have their defaults, and those of the records that it holds."""
-    for name, default, inner, mapped in _fields(record):
+    for name, default, inner, mapped in _list_fields(record):
         held = value.get(name)
         if held == default and type(held) is type(default):
             value.pop(name, None)
@@ -147,19 +147,19 @@ _REQUIRED = object()
 
 
 @functools.cache
-def _fields(record: type) -> list[tuple[str, Json, type | None, bool]]:
+def _list_fields(record: type) -> list[tuple[str, Json, type | None, bool]]:
     """(name, default as JSON has it, the record that it holds or None, whether in a mapping) of each field that has a
     default or holds records."""
     hints = typing.get_type_hints(record)
     found = []
     for field in dataclasses.fields(record):
-        default, inner = _default(field), _held_record(hints[field.name])
+        default, inner = _read_default(field), _find_record_type(hints[field.name])
         if default is not _REQUIRED or inner is not None:
             found.append((field.name, default, inner, typing.get_origin(hints[field.name]) is dict))
     return found
 
 
-def _default(field: dataclasses.Field[Any]) -> Json:
+def _read_default(field: dataclasses.Field[Any]) -> Json:
     if field.default is not dataclasses.MISSING:
         return msgspec.to_builtins(field.default)
     if field.default_factory is not dataclasses.MISSING:
@@ -167,21 +167,21 @@ def _default(field: dataclasses.Field[Any]) -> Json:
     return _REQUIRED
 
 
-def _held_record(hint: Json) -> type | None:
+def _find_record_type(hint: Json) -> type | None:
     """The dataclass that a type is, or is a union, tuple or mapping of."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
-    return next(filter(None, map(_held_record, typing.get_args(hint))), None)
+    return next(filter(None, map(_find_record_type, typing.get_args(hint))), None)
 
 
-_DEFAULT_CELLS = {name: default for name, default, _, _ in _fields(ErrorFigures)}
+_DEFAULT_CELLS = {name: default for name, default, _, _ in _list_fields(ErrorFigures)}
 
 
-class BadReferenceError(ValueError):
+class CompactFormError(ValueError):
     """A number that refers to nothing, or a table of another form; says the field and what it must be."""
 
 
-def in_full(values: Json) -> Json:
+def expand_values(values: Json) -> Json:
     """What `compact` made, with everything in its place; cases share parts, and defaults stay away.
 
     Raises BadReferenceError. What is malformed otherwise is left for the reader of the whole run, who names it.
@@ -200,17 +200,17 @@ class _Tables:
 
     def __init__(self, shared: Json) -> None:
         if not isinstance(shared, dict):
-            raise BadReferenceError("$.shared must be an object of tables")
+            raise CompactFormError("$.shared must be an object of tables")
         self._bytes = 0
-        self._tables = {name: _list(shared.get(name, []), f"$.shared.{name}") for name in TABLES}
-        self._columns = _names(self._tables["columns"], "$.shared.columns")
+        self._tables = {name: _require_list(shared.get(name, []), f"$.shared.{name}") for name in TABLES}
+        self._columns = _require_texts(self._tables["columns"], "$.shared.columns")
         if len(set(self._columns)) < len(self._columns):
-            raise BadReferenceError("$.shared.columns names a column twice")
+            raise CompactFormError("$.shared.columns names a column twice")
         for name, parts in (("files", (2,)), ("compared", (len(COMPARED),)), ("reproduce", (1, 2))):
             for place, entry in enumerate(self._tables[name]):
-                _texts(entry, parts, f"$.shared.{name}[{place}]")
+                _check_text_count(entry, parts, f"$.shared.{name}[{place}]")
         sets = self._tables["sources"]
-        self._tables["sources"] = [self._files(one, f"$.shared.sources[{at}]") for at, one in enumerate(sets)]
+        self._tables["sources"] = [self._restore_files(one, f"$.shared.sources[{at}]") for at, one in enumerate(sets)]
         self._sizes = {
             name: [len(msgspec.json.encode(entry)) for entry in entries] for name, entries in self._tables.items()
         }
@@ -219,76 +219,78 @@ class _Tables:
         """Everything that a case, or a compiled kernel, refers to by numbers, in their places."""
         for name, table in (("sources", "sources"), *ONE[kind].items()):
             if case.get(name) is not None:
-                case[name] = self._entry(table, case[name], f"{where}.{name}")
+                case[name] = self._read_entry(table, case[name], f"{where}.{name}")
         for name in SEVERAL[kind]:
             if name in case:
-                numbers = _list(case[name], f"{where}.{name}")
-                case[name] = [self._entry(name, one, f"{where}.{name}[{at}]") for at, one in enumerate(numbers)]
+                numbers = _require_list(case[name], f"{where}.{name}")
+                case[name] = [self._read_entry(name, one, f"{where}.{name}[{at}]") for at, one in enumerate(numbers)]
         if "reproduce" in case and isinstance(case.get("nodeid"), str):
-            case["reproduce"] = case["nodeid"].join(self._entry("reproduce", case["reproduce"], f"{where}.reproduce"))
+            case["reproduce"] = case["nodeid"].join(
+                self._read_entry("reproduce", case["reproduce"], f"{where}.reproduce")
+            )
         checks = case.get("checks")
         for number, check in enumerate(checks if isinstance(checks, list) else ()):
             rows = check.get("figures") if isinstance(check, dict) else None
             if isinstance(rows, list):
                 place = f"{where}.checks[{number}].figures"
-                check["figures"] = [self._figures(row, f"{place}[{at}]") for at, row in enumerate(rows)]
+                check["figures"] = [self._restore_figures(row, f"{place}[{at}]") for at, row in enumerate(rows)]
 
-    def _figures(self, row: Json, where: str) -> Json:
+    def _restore_figures(self, row: Json, where: str) -> Json:
         if not isinstance(row, list):
             return row
         if len(row) > len(self._columns):
-            raise BadReferenceError(
+            raise CompactFormError(
                 f"{where} has {len(row)} values, and $.shared.columns names {len(self._columns)} of them"
             )
         figures = dict(zip(self._columns, row, strict=False))
-        compared = self._entry("compared", figures.pop("compared", None), where)
+        compared = self._read_entry("compared", figures.pop("compared", None), where)
         return {**figures, **dict(zip(COMPARED, compared, strict=True))}
 
-    def _files(self, numbers: Json, where: str) -> dict[str, str]:
+    def _restore_files(self, numbers: Json, where: str) -> dict[str, str]:
         """A set of files, by their paths."""
         found: dict[str, str] = {}
         files = self._tables["files"]
-        for place, number in enumerate(_list(numbers, where)):
-            path, digest = files[_number(number, files, f"{where}[{place}]", "files")]
+        for place, number in enumerate(_require_list(numbers, where)):
+            path, digest = files[_require_number(number, files, f"{where}[{place}]", "files")]
             if path in found:
-                raise BadReferenceError(f"{where} names {path[:100]!r} twice")
-            self._spend(len(path) + len(digest), where)
+                raise CompactFormError(f"{where} names {path[:100]!r} twice")
+            self._spend_bytes(len(path) + len(digest), where)
             found[path] = digest
         return found
 
-    def _entry(self, name: str, number: Json, where: str) -> Json:
-        entry = _number(number, self._tables[name], where, name)
-        self._spend(self._sizes[name][entry], where)
+    def _read_entry(self, name: str, number: Json, where: str) -> Json:
+        entry = _require_number(number, self._tables[name], where, name)
+        self._spend_bytes(self._sizes[name][entry], where)
         return self._tables[name][entry]
 
-    def _spend(self, count: int, where: str) -> None:
+    def _spend_bytes(self, count: int, where: str) -> None:
         self._bytes += count
         if self._bytes > FULL_BYTES_MAX:
-            raise BadReferenceError(f"{where} and what stands before it refer to more than {FULL_BYTES_MAX} bytes")
+            raise CompactFormError(f"{where} and what stands before it refer to more than {FULL_BYTES_MAX} bytes")
 
 
-def _list(value: Json, where: str) -> list[Json]:
+def _require_list(value: Json, where: str) -> list[Json]:
     if not isinstance(value, list):
-        raise BadReferenceError(f"{where} must be a list")
+        raise CompactFormError(f"{where} must be a list")
     return value
 
 
-def _names(values: list[Json], where: str) -> list[str]:
+def _require_texts(values: list[Json], where: str) -> list[str]:
     for place, value in enumerate(values):
         if not isinstance(value, str):
-            raise BadReferenceError(f"{where}[{place}] must be a text")
+            raise CompactFormError(f"{where}[{place}] must be a text")
     return values
 
 
-def _texts(entry: Json, counts: tuple[int, ...], where: str) -> None:
-    if len(_names(_list(entry, where), where)) not in counts:
-        raise BadReferenceError(f"{where} must hold {' or '.join(map(str, counts))} texts")
+def _check_text_count(entry: Json, counts: tuple[int, ...], where: str) -> None:
+    if len(_require_texts(_require_list(entry, where), where)) not in counts:
+        raise CompactFormError(f"{where} must hold {' or '.join(map(str, counts))} texts")
 
 
-def _number(number: Json, table: list[Json], where: str, name: str) -> int:
+def _require_number(number: Json, table: list[Json], where: str, name: str) -> int:
     """The number of an entry of a table; where it stands and what the table is called are for errors."""
     if not isinstance(number, int) or isinstance(number, bool):
-        raise BadReferenceError(f"{where} must be the number of an entry of $.shared.{name}")
+        raise CompactFormError(f"{where} must be the number of an entry of $.shared.{name}")
     if not 0 <= number < len(table):
-        raise BadReferenceError(f"{where} is {number}, and $.shared.{name} has {len(table)} entries, numbered from 0")
+        raise CompactFormError(f"{where} is {number}, and $.shared.{name} has {len(table)} entries, numbered from 0")
     return number

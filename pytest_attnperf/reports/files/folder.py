@@ -17,7 +17,7 @@ HTML, RESULTS = "report.html", "results.json"
 Ceilings = Mapping[str, Sequence[Ceiling]]
 
 
-def write(
+def write_reports(
     folder: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> list[str]:
     """Write every report into `folder`, which is made; what the terminal is told of it, a line each.
@@ -30,7 +30,7 @@ def write(
     for name, run in zip(names, joined.runs, strict=True):
         json_results.write(folder / name, run)
     for form in forms.FORMS:
-        write_atomically(folder / form.filename, form.content(joined))
+        write_atomically(folder / form.filename, form.encode_runs(joined))
     written = [*names, *(form.filename for form in forms.FORMS)]
     said: list[str] = []
     try:
@@ -46,7 +46,7 @@ def write_html(
     path: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> None:
     """Write the page. Raises HtmlReportError where a library that it needs is missing."""
-    from pytest_attnperf.reports.html.page import page
+    from pytest_attnperf.reports.html.page import render_page
 
-    text = page(joined, histories=histories, ceilings=ceilings or {})
+    text = render_page(joined, histories=histories, ceilings=ceilings or {})
     write_atomically(path, text.encode("utf-8", "replace"))

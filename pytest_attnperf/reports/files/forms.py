@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pytest_attnperf.reports.files.junit_xml import junit
-from pytest_attnperf.reports.files.markdown import summary
+from pytest_attnperf.reports.files.junit_xml import render_junit
+from pytest_attnperf.reports.files.markdown import render_summary
 from pytest_attnperf.reports.run.joined import Joined
 
 
@@ -25,13 +25,13 @@ class Form:
     title: str
     render: Callable[[Joined], str | bytes]
 
-    def content(self, joined: Joined) -> bytes:
+    def encode_runs(self, joined: Joined) -> bytes:
         """The whole file; what UTF-8 cannot hold is replaced."""
         made = self.render(joined)
         return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
 
 
 FORMS = (
-    Form("markdown", "report.md", "Markdown for a pull request", summary),
-    Form("junit", "junit.xml", "JUnit XML", junit),
+    Form("markdown", "report.md", "Markdown for a pull request", render_summary),
+    Form("junit", "junit.xml", "JUnit XML", render_junit),
 )

@@ -62,7 +62,7 @@ class JournalHeader:
 
 
 @dataclass(frozen=True)
-class Kept:
+class JournalEntry:
     """A result of a journal. `beside`: digests of its files' folders, of baselines, and of the tree's code."""
 
     result: CaseResult
@@ -78,17 +78,17 @@ class JournalContent:
     """
 
     header: JournalHeader
-    cases: dict[CaseKey, Kept] = field(default_factory=dict)
-    carried: dict[CaseKey, Kept] = field(default_factory=dict)
+    cases: dict[CaseKey, JournalEntry] = field(default_factory=dict)
+    carried: dict[CaseKey, JournalEntry] = field(default_factory=dict)
     code: dict[CaseKey, CodeResult] = field(default_factory=dict)
 
     @property
-    def known(self) -> dict[CaseKey, Kept]:
+    def reusable_results(self) -> dict[CaseKey, JournalEntry]:
         """Everything that a run which resumes this one may take over."""
         return {**self.carried, **self.cases}
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _JournalLine(msgspec.Struct, forbid_unknown_fields=True):
     case: msgspec.Raw = msgspec.Raw()
     carried: msgspec.Raw = msgspec.Raw()
     code: msgspec.Raw = msgspec.Raw()
@@ -100,16 +100,16 @@ def header_line(header: JournalHeader) -> bytes:
     return msgspec.json.encode(header) + b"\n"
 
 
-def case_line(kept: Kept, *, carried: bool = False) -> bytes:
+def case_line(kept: JournalEntry, *, carried: bool = False) -> bytes:
     """A case, or one that an earlier run had judged. Raises ResultsFileError for a figure that JSON cannot hold."""
     beside = msgspec.json.encode(kept.beside)
     kind = b"carried" if carried else b"case"
-    return b'{"%b": %b, "beside": %b}\n' % (kind, _document(cases=(kept.result,)), beside)
+    return b'{"%b": %b, "beside": %b}\n' % (kind, _encode_results(cases=(kept.result,)), beside)
 
 
 def code_line(result: CodeResult) -> bytes:
     """A compiled kernel. Raises as `case_line`."""
-    return b'{"code": %b}\n' % _document(code=(result,))
+    return b'{"code": %b}\n' % _encode_results(code=(result,))
 
 
 def read_content(path: Path) -> JournalContent:
@@ -118,9 +118,9 @@ def read_content(path: Path) -> JournalContent:
     lines = data.split(b"\n")[:-1]  # what follows the last line break was torn by a kill
     if not lines or not data.startswith(MARK):
         raise JournalError(f"{path} does not begin with the header of a run's journal; name a .jsonl of this plugin")
-    content = JournalContent(_header(lines[0], f"{path}, line 1"))
+    content = JournalContent(_decode_header(lines[0], f"{path}, line 1"))
     for number, line in enumerate(lines[1:], 2):
-        _add(content, line, f"{path}, line {number}")
+        _add_line(content, line, f"{path}, line {number}")
     return content
 
 
@@ -151,13 +151,13 @@ def read_journal(path: Path) -> RunResult:
     )
 
 
-def _document(cases: Sequence[CaseResult] = (), code: Sequence[CodeResult] = ()) -> bytes:
+def _encode_results(cases: Sequence[CaseResult] = (), code: Sequence[CodeResult] = ()) -> bytes:
     """Results of one result in one line: line breaks are only ever between fields."""
     run = RunResult(RESULTS_SCHEMA, "", "", "", "", "", None, None, cases=tuple(cases), code=tuple(code))
     return json_results.encode(run).replace(b"\n", b"")
 
 
-def _header(line: bytes, where: str) -> JournalHeader:
+def _decode_header(line: bytes, where: str) -> JournalHeader:
     try:
         header = msgspec.json.decode(line, type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -167,9 +167,9 @@ def _header(line: bytes, where: str) -> JournalHeader:
     return header
 
 
-def _add(content: JournalContent, text: bytes, where: str) -> None:
+def _add_line(content: JournalContent, text: bytes, where: str) -> None:
     try:
-        line = msgspec.json.decode(text, type=_Line)
+        line = msgspec.json.decode(text, type=_JournalLine)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalError(
             f"{where}: cannot be read ({one_line(str(error))}); only the last line of a journal can be torn by a kill, "
@@ -185,4 +185,4 @@ def _add(content: JournalContent, text: bytes, where: str) -> None:
     kept = content.cases if line.case else content.carried
     for result in document.cases:
         kept.pop(result.key, None)  # the order is that of the latest
-        kept[result.key] = Kept(result, line.beside)
+        kept[result.key] = JournalEntry(result, line.beside)

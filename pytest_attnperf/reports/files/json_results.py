@@ -32,14 +32,14 @@ from pytest_attnperf.reports.files.compact_form import (
     ONE,
     RECORDS,
     SEVERAL,
-    BadReferenceError,
-    compact,
-    in_full,
+    CompactFormError,
+    compact_values,
+    expand_values,
 )
 from pytest_attnperf.reports.files.noted import (
     KINDS_SINCE,
     change_notes,
-    classify,
+    classify_notes,
     describe_notes,
     from_value,
     to_values,
@@ -82,22 +82,22 @@ def encode(run: RunResult) -> bytes:
     """
     try:
         try:
-            return _encoded(_values(run))
+            return _encode_values(_to_json_values(run))
         except UnicodeEncodeError:
-            return _encoded(_sayable(_values(run)))
+            return _encode_values(_escape_surrogates(_to_json_values(run)))
     except RecursionError as error:
         raise ResultsFileError("results: some value is nested too deep to be written as JSON") from error
 
 
-def _values(run: RunResult) -> Json:
+def _to_json_values(run: RunResult) -> Json:
     values = to_values(run)
     _replace_error_figures(values, _to_text)
     _refuse_not_finite(values, "results: $")
     return {**values, "schema": RESULTS_SCHEMA}
 
 
-def _encoded(values: Json) -> bytes:
-    return _written(compact(values), OWN_LINES) + b"\n"
+def _encode_values(values: Json) -> bytes:
+    return _encode_lines(compact_values(values), OWN_LINES) + b"\n"
 
 
 def read(path: Path) -> RunResult:
@@ -112,10 +112,10 @@ def decode(data: bytes, where: str) -> RunResult:
     """
     try:
         found = _refuse_other_schema(data, where)
-        run = _decoded(data, found)
+        run = _decode_values(data, found)
         require_unique_keys(data, where, ResultsFileError, TWICE)
         return replace(run, schema=RESULTS_SCHEMA)
-    except (msgspec.MsgspecError, BadReferenceError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, CompactFormError, UnicodeDecodeError, RecursionError) as error:
         _refuse_not_finite_literals(data, where)
         why = one_line(str(error), ERROR_LIMIT)
         raise ResultsFileError(
@@ -123,10 +123,10 @@ def decode(data: bytes, where: str) -> RunResult:
         ) from error
 
 
-def _decoded(data: bytes, schema_found: int) -> RunResult:
+def _decode_values(data: bytes, schema_found: int) -> RunResult:
     values = msgspec.json.decode(data)
     if schema_found >= COMPACT_SINCE:
-        values = in_full(values)
+        values = expand_values(values)
     _replace_error_figures(values, _from_text)
     give_kinds(values, schema_found)
     return msgspec.convert(values, RunResult)
@@ -137,7 +137,7 @@ def give_kinds(values: Json, schema_found: int) -> None:
     if schema_found >= KINDS_SINCE:
         change_notes(values, from_value)
     else:
-        classify(values)
+        classify_notes(values)
 
 
 def write(path: Path, run: RunResult) -> None:
@@ -145,7 +145,7 @@ def write(path: Path, run: RunResult) -> None:
     write_atomically(path, encode(run))
 
 
-def schema() -> dict[str, Json]:
+def build_schema() -> dict[str, Json]:
     """JSON Schema of a results file (2020-12)."""
     described = msgspec.json.schema(RunResult)
     for definition in described["$defs"].values():
@@ -167,31 +167,33 @@ def schema() -> dict[str, Json]:
 
 def schema_text() -> str:
     """The schema as docs/results.schema.json holds it."""
-    return msgspec.json.format(msgspec.json.encode(schema(), order="deterministic"), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(build_schema(), order="deterministic"), indent=2).decode() + "\n"
 
 
-def _written(value: Json, levels: int, margin: str = "") -> bytes:
+def _encode_lines(value: Json, levels: int, margin: str = "") -> bytes:
     """JSON of `value`: what its first `levels` levels hold stands in lines of its own, everything deeper in one."""
     if not levels or not value or not isinstance(value, (dict, list, tuple)):
         return msgspec.json.encode(value)
     inner = f"{margin} "
     if isinstance(value, dict):
-        items = [msgspec.json.encode(key) + b": " + _written(item, levels - 1, inner) for key, item in value.items()]
+        items = [
+            msgspec.json.encode(key) + b": " + _encode_lines(item, levels - 1, inner) for key, item in value.items()
+        ]
         opening, closing = b"{", b"}"
     else:
-        items = [_written(item, levels - 1, inner) for item in value]
+        items = [_encode_lines(item, levels - 1, inner) for item in value]
         opening, closing = b"[", b"]"
     between = f"\n{inner}".encode()
     return b"".join((opening, between, (b"," + between).join(items), f"\n{margin}".encode(), closing))
 
 
-def _sayable(value: Json) -> Json:
+def _escape_surrogates(value: Json) -> Json:
     """The same with every half of a surrogate pair as its escape."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {_sayable(key): _sayable(item) for key, item in value.items()}
-    return [_sayable(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {_escape_surrogates(key): _escape_surrogates(item) for key, item in value.items()}
+    return [_escape_surrogates(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _refuse_other_schema(data: bytes, where: str) -> int:
@@ -219,14 +221,14 @@ def _refuse_other_schema(data: bytes, where: str) -> int:
 
 def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:
     """Apply `change` to the float fields of every ErrorFigures in place; msgspec names what is malformed."""
-    for case in _items(values, "cases"):
-        for check in _items(case, "checks"):
-            for figures in _items(check, "figures"):
+    for case in _list_items(values, "cases"):
+        for check in _list_items(case, "checks"):
+            for figures in _list_items(check, "figures"):
                 if isinstance(figures, dict):
                     figures.update({name: change(figures[name]) for name in FLOAT_FIELDS if name in figures})
 
 
-def _items(value: Json, name: str) -> list[Json]:
+def _list_items(value: Json, name: str) -> list[Json]:
     items = value.get(name) if isinstance(value, dict) else None
     return list(items) if isinstance(items, (list, tuple)) else []
 
@@ -276,24 +278,28 @@ def describe_compact(definitions: dict[str, Json]) -> None:
     shared = {
         "columns": _TEXTS,
         "files": {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}},
-        "sources": {"type": "array", "items": {"type": "array", "items": _number("files")}},
+        "sources": {"type": "array", "items": {"type": "array", "items": _describe_number("files")}},
         "reproduce": {"type": "array", "items": {**_TEXTS, "minItems": 1, "maxItems": 2}},
         "compared": {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}},
     }
     for kind, case in cases.items():
         for name, table in ONE[kind].items():
             shared[table] = {"type": "array", "items": _without_null(case[name])}
-            case[name] = _number_or_null(table) if _may_be_null(case[name]) else _number(table)
+            case[name] = _describe_optional_number(table) if _may_be_null(case[name]) else _describe_number(table)
         for name in SEVERAL[kind]:
             shared[name] = {"type": "array", "items": case[name]["items"]}
-            case[name] = {"type": "array", "items": _number(name)}
+            case[name] = {"type": "array", "items": _describe_number(name)}
         for name in ("sources", "reproduce"):
-            case[name] = _number(name)
+            case[name] = _describe_number(name)
     run = definitions[RunResult.__name__]
-    run["properties"] = {"schema": run["properties"].pop("schema"), "shared": _shared(shared), **run["properties"]}
+    run["properties"] = {
+        "schema": run["properties"].pop("schema"),
+        "shared": _describe_shared(shared),
+        **run["properties"],
+    }
     run["required"] = ["shared", *run["required"]]
     figures = definitions[ErrorFigures.__name__]
-    cells = [_number("compared"), *(figures["properties"][name] for name in COLUMNS[1:])]
+    cells = [_describe_number("compared"), *(figures["properties"][name] for name in COLUMNS[1:])]
     required = 1 + max(COLUMNS.index(name) for name in figures["required"] if name in COLUMNS)
     definitions[ErrorFigures.__name__] = {
         "title": figures["title"],
@@ -304,17 +310,17 @@ def describe_compact(definitions: dict[str, Json]) -> None:
     }
 
 
-def _shared(tables: dict[str, Json]) -> Json:
+def _describe_shared(tables: dict[str, Json]) -> Json:
     said = "What several cases or kernels have in common, each once; they refer to it by its number, from 0."
     return {"type": "object", "description": said, "properties": tables, "required": ["columns"]}
 
 
-def _number(table: str) -> Json:
+def _describe_number(table: str) -> Json:
     return {"type": "integer", "minimum": 0, "description": f"number of an entry of shared.{table}"}
 
 
-def _number_or_null(table: str) -> Json:
-    return {"anyOf": [_number(table), {"type": "null"}]}
+def _describe_optional_number(table: str) -> Json:
+    return {"anyOf": [_describe_number(table), {"type": "null"}]}
 
 
 def _may_be_null(described: Json) -> bool:

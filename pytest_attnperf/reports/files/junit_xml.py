@@ -12,11 +12,11 @@ from xml.etree.ElementTree import Element, SubElement
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CODE_SUITE, CodeResult
-from pytest_attnperf.reports.run.code_objects import code_failure_text, code_properties
+from pytest_attnperf.reports.run.code_objects import code_failure_text, list_code_properties
 from pytest_attnperf.reports.run.joined import Joined
-from pytest_attnperf.reports.run.overview import STORED, device_of, held_against
+from pytest_attnperf.reports.run.overview import STORED, format_comparison_base, format_device
 from pytest_attnperf.reports.run.terminal import failure_text
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_LIMIT = 1_000
@@ -40,7 +40,7 @@ class _Test:
     properties: Sequence[Property]
 
 
-def junit(joined: Joined) -> bytes:
+def render_junit(joined: Joined) -> bytes:
     """A testsuite per device and suite, a testcase per case and compiled kernel; the same bytes for the same runs.
 
     A case that fails its test is a failure with the text that the terminal shows, an unsupported one is skipped, and
@@ -50,18 +50,18 @@ def junit(joined: Joined) -> bytes:
     root = Element("testsuites", name="pytest-attnperf")
     groups: dict[tuple[str, str], list[_Test]] = {}
     for shown in joined.cases:
-        groups.setdefault((shown.device, shown.case.key.suite), []).append(_of_case(shown.case, shown.run.mode))
+        groups.setdefault((shown.device, shown.case.key.suite), []).append(_make_case_test(shown.case, shown.run.mode))
     for (device, suite), tests in groups.items():
-        runs = [run for run in joined.runs if device_of(run) == device]
+        runs = [run for run in joined.runs if format_device(run) == device]
         _add_suite(root, f"{suite} on {device}" if device else suite, runs, tests)
     if joined.code:
-        _add_suite(root, CODE_SUITE, [run for run in joined.runs if run.code], list(map(_of_code, joined.code)))
-    _count(root, [test for tests in root for test in tests.iter("testcase")])
+        _add_suite(root, CODE_SUITE, [run for run in joined.runs if run.code], list(map(_make_code_test, joined.code)))
+    _set_counts(root, [test for tests in root for test in tests.iter("testcase")])
     ElementTree.indent(root, " ")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'.encode()
 
 
-def _of_case(case: CaseResult, mode: str) -> _Test:
+def _make_case_test(case: CaseResult, mode: str) -> _Test:
     reason = "; ".join(case.reasons) or case.summary
     skipped = mode == STORED or case.verdict is Verdict.UNSUPPORTED
     return _Test(
@@ -70,48 +70,48 @@ def _of_case(case: CaseResult, mode: str) -> _Test:
         seconds=case.seconds,
         failure=failure_text(case) if case.fails else "",
         skipped=reason if skipped and not case.fails else "",
-        properties=properties(case),
+        properties=list_properties(case),
     )
 
 
-def _of_code(result: CodeResult) -> _Test:
+def _make_code_test(result: CodeResult) -> _Test:
     return _Test(
         nodeid=result.nodeid,
         fallback=str(result.key),
         seconds=result.seconds,
         failure=code_failure_text(result) if result.fails else "",
         skipped=result.summary if result.verdict is Verdict.UNSUPPORTED and not result.fails else "",
-        properties=code_properties(result),
+        properties=list_code_properties(result),
     )
 
 
 def _add_suite(root: Element, name: str, runs: Sequence[RunResult], tests: Sequence[_Test]) -> None:
     suite = SubElement(root, "testsuite", name=xml_text(name, NAME_LIMIT))
-    started = _timestamp(runs)
+    started = _find_start_time(runs)
     if started:
         suite.set("timestamp", started)
     known = {
         "version": [run.version for run in runs],
         "mode": [run.mode for run in runs],
         "commit": [run.commit for run in runs],
-        "against": [held_against(run) for run in runs],
+        "against": [format_comparison_base(run) for run in runs],
         "command": [run.command for run in runs],
     }
     listed = [(f"attnperf.{name}", ", ".join(dict.fromkeys(filter(None, values)))) for name, values in known.items()]
-    _add_properties(suite, [*((name, value) for name, value in listed if value), *_counted(tests)])
+    _add_properties(suite, [*((name, value) for name, value in listed if value), *_list_count_properties(tests)])
     for test in tests:
         _add_test(suite, test)
-    _count(suite, list(suite.iter("testcase")))
+    _set_counts(suite, list(suite.iter("testcase")))
 
 
-def _counted(tests: Sequence[_Test]) -> list[Property]:
+def _list_count_properties(tests: Sequence[_Test]) -> list[Property]:
     """How many tests are quarantined, and how many unchanged, where any are: JUnit knows neither."""
     names = [name for test in tests for name, _ in test.properties]
     return [(name, names.count(name)) for name in OWN_COUNTS if name in names]
 
 
 def _add_test(suite: Element, test: _Test) -> None:
-    classname, name = _names(test.nodeid or test.fallback)
+    classname, name = _split_nodeid(test.nodeid or test.fallback)
     element = SubElement(suite, "testcase", classname=classname, name=name, time=f"{test.seconds:.3f}")
     _add_properties(element, test.properties)
     if test.failure:
@@ -129,7 +129,7 @@ def _add_properties(parent: Element, found: Iterable[Property]) -> None:
         SubElement(listed, "property", name=name, value=xml_text(str(value), TEXT_LIMIT))
 
 
-def _count(element: Element, tests: Sequence[Element]) -> None:
+def _set_counts(element: Element, tests: Sequence[Element]) -> None:
     """The counts of a testsuite, or of all. Nothing is an error: what fails here fails its test."""
     element.set("tests", str(len(tests)))
     element.set("failures", str(sum(test.find("failure") is not None for test in tests)))
@@ -138,7 +138,7 @@ def _count(element: Element, tests: Sequence[Element]) -> None:
     element.set("time", f"{sum(float(test.get('time', '0')) for test in tests):.3f}")
 
 
-def _names(nodeid: str) -> tuple[str, str]:
+def _split_nodeid(nodeid: str) -> tuple[str, str]:
     """(classname, name) as pytest makes them: 'a/test_b.py::TestC::test_d[e]' -> 'a.test_b.TestC', 'test_d[e]'."""
     path, bracket, parameters = xml_text(nodeid, NAME_LIMIT).partition("[")
     file, *names = path.split("::")
@@ -148,7 +148,7 @@ def _names(nodeid: str) -> tuple[str, str]:
     return ".".join([first, *names[:-1]]), f"{names[-1]}{bracket}{parameters}"
 
 
-def _timestamp(runs: Sequence[RunResult]) -> str:
+def _find_start_time(runs: Sequence[RunResult]) -> str:
     """When the first of them started; '' where that is no time."""
     started = min((run.started for run in runs), default="")
     try:
@@ -166,7 +166,7 @@ def xml_text(text: str, limit: int) -> str:
 Property = tuple[str, str | float | int]
 
 
-def properties(case: CaseResult) -> list[Property]:
+def list_properties(case: CaseResult) -> list[Property]:
     """('attnperf.verdict', 'SLOWER'), ('attnperf.median_us', 106.1), ...: what is known, unrounded; units in names."""
     low, high = case.interval or (None, None)
     figures = case.figures
@@ -190,7 +190,7 @@ def properties(case: CaseResult) -> list[Property]:
         "bytes_min": figures.bytes_min if figures else None,
         "floor_us": case.floor_us,
         "peak_memory_bytes": case.peak_memory_bytes,
-        "reproduce": repeatable(case.reproduce, case.nodeid) or None,
+        "reproduce": format_repeat_command(case.reproduce, case.nodeid) or None,
         "quarantined": case.quarantined or None,
         "unchanged": "yes" if case.unchanged else None,
     }

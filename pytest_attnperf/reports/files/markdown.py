@@ -11,24 +11,24 @@ from collections.abc import Sequence
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.files.markdown_details import (
-    Section,
+    MarkdownSection,
     case_sections,
     condition_section,
+    count_bytes,
     finding_section,
     quarantine_section,
     reproduce_section,
-    size,
     worst_section,
 )
-from pytest_attnperf.reports.files.markdown_text import cell, code
+from pytest_attnperf.reports.files.markdown_text import escape_cell, format_code
 from pytest_attnperf.reports.run.code_objects import code_line
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import (
-    counted,
-    device_of,
-    held_against,
+    find_slowest,
+    format_comparison_base,
+    format_device,
+    format_result_counts,
     median_detection_limit,
-    slowest,
     verdict_word,
 )
 from pytest_attnperf.reports.text.figures import format_change, format_interval
@@ -46,7 +46,7 @@ _MARKER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/]*(?:[- ][A-Za-z0-9._/]+)*")
 _LINK = re.compile(r"https?://[^\s<>()\[\]\"'`\\|]+|[\w./-]+")
 
 
-def marker(name: str) -> str:
+def format_marker(name: str) -> str:
     """The hidden line by which a comment is found again. Raises UsageError for a name that could end it."""
     if len(name) > NAME_LIMIT or not _MARKER_NAME.fullmatch(name):
         raise UsageError(
@@ -56,15 +56,15 @@ def marker(name: str) -> str:
     return f"<!-- pytest-attnperf: {name} -->"
 
 
-def comment(
+def render_comment(
     joined: Joined, name: str, *, limit_bytes: int = LIMIT_BYTES, link: str = "", title: str = "attnperf"
 ) -> str:
     """`summary` behind the `marker` of this name."""
-    first = f"{marker(name)}\n"
-    return first + summary(joined, limit_bytes=limit_bytes - size(first), link=link, title=title)
+    first = f"{format_marker(name)}\n"
+    return first + render_summary(joined, limit_bytes=limit_bytes - count_bytes(first), link=link, title=title)
 
 
-def summary(
+def render_summary(
     joined: Joined,
     *,
     limit_bytes: int = LIMIT_BYTES,
@@ -82,67 +82,67 @@ def summary(
     if link and not _LINK.fullmatch(link):
         raise UsageError(f"the link to the report is {link[:NAME_LIMIT]!r}; it must be an http(s) address or a path")
     report = f"[report]({link})" if link else "report"
-    blocks = _head(joined, title, report if link else "", limit_bytes // 2)
-    room = limit_bytes - size("\n\n".join(blocks)) - 2
+    blocks = _list_head_lines(joined, title, report if link else "", limit_bytes // 2)
+    room = limit_bytes - count_bytes("\n\n".join(blocks)) - 2
     # What is small and always wanted is fitted first, and stands last.
     small = [reproduce_section(joined), finding_section(joined), quarantine_section(joined), condition_section(joined)]
-    last = _fitted(small, room // 3, report, each=room // 6)
-    room -= sum(map(size, last))
-    worst = _fitted([worst_section(joined)], room // 2, report)
-    room -= sum(map(size, worst))
-    tables = _fitted(case_sections(joined), room, report)
+    last = _fit_sections(small, room // 3, report, each=room // 6)
+    room -= sum(map(count_bytes, last))
+    worst = _fit_sections([worst_section(joined)], room // 2, report)
+    room -= sum(map(count_bytes, worst))
+    tables = _fit_sections(case_sections(joined), room, report)
     return "\n\n".join([*blocks, *(text.rstrip("\n") for text in (*worst, *tables, *last))]) + "\n"
 
 
-def _head(joined: Joined, title: str, report: str, room: int) -> list[str]:
+def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list[str]:
     """The verdict's line and what belongs to it, as much as there is room for; the verdict always."""
     cases = [shown.case for shown in joined.cases]
     only_code = joined.code and not cases
-    said = code_line(joined.code) if only_code else counted(cases)
+    said = code_line(joined.code) if only_code else format_result_counts(cases)
     word = verdict_word(joined)
-    first = f"### {cell(title, TITLE_LIMIT)}: {word}: {cell(said, 400)}"
-    longer = first if only_code else first + _where(joined)
-    blocks = [longer if size(longer) <= room // 2 else first]
+    first = f"### {escape_cell(title, TITLE_LIMIT)}: {word}: {escape_cell(said, 400)}"
+    longer = first if only_code else first + _format_place(joined)
+    blocks = [longer if count_bytes(longer) <= room // 2 else first]
     why = (
         ""
-        if joined.failed or not joined.failed_by
-        else f"No case failed, but the gate did: {cell('; '.join(joined.failed_by), 400)}."
+        if joined.has_failed or not joined.failed_by
+        else f"No case failed, but the gate did: {escape_cell('; '.join(joined.failed_by), 400)}."
     )
     for text in (
         why,
-        _slowest(joined),
-        *_notices(joined),
-        _by_device(joined),
+        _describe_slowest(joined),
+        *_list_notices(joined),
+        _render_devices(joined),
         f"The whole {report}." if report else "",
     ):
-        if text and size("\n\n".join([*blocks, text])) <= room:
+        if text and count_bytes("\n\n".join([*blocks, text])) <= room:
             blocks.append(text)
     return blocks
 
 
-def _where(joined: Joined) -> str:
+def _format_place(joined: Joined) -> str:
     """' on `sm_90/h200` against `4f2c1ab`'; '' for what is not known."""
-    devices = _listed(joined.devices, SHOWN_DEVICES)
-    bases = _listed([base for run in joined.runs if (base := held_against(run))], SHOWN_DEVICES)
+    devices = _join_code_names(joined.devices, SHOWN_DEVICES)
+    bases = _join_code_names([base for run in joined.runs if (base := format_comparison_base(run))], SHOWN_DEVICES)
     return (f" on {devices}" if devices else "") + (f" against {bases}" if bases else "")
 
 
-def _listed(names: Sequence[str], most: int) -> str:
+def _join_code_names(names: Sequence[str], most: int) -> str:
     distinct = list(dict.fromkeys(names))
     more = f" and {len(distinct) - most} more" if len(distinct) > most else ""
-    return ", ".join(code(name, TITLE_LIMIT) for name in distinct[:most]) + more
+    return ", ".join(format_code(name, TITLE_LIMIT) for name in distinct[:most]) + more
 
 
-def _slowest(joined: Joined) -> str:
-    worst = slowest([shown.case for shown in joined.cases])
+def _describe_slowest(joined: Joined) -> str:
+    worst = find_slowest([shown.case for shown in joined.cases])
     if worst is None:
         return ""
     interval = format_interval(worst.interval)
     spread = f" ({interval})" if interval else ""
-    return f"Slowest: {code(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}."
+    return f"Slowest: {format_code(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}."
 
 
-def _notices(joined: Joined) -> list[str]:
+def _list_notices(joined: Joined) -> list[str]:
     """What a reader of the verdict must know beside it."""
     told = sum(len(run.cases) + len(run.code) for run in joined.runs if not run.complete)
     selected = sum(run.selected for run in joined.runs if not run.complete)
@@ -152,7 +152,7 @@ def _notices(joined: Joined) -> list[str]:
     left = sum(len(run.left_to_nightly) for run in joined.runs)
     lines += [f"{left} case{'s' if left != 1 else ''} left to nightly runs."] if left else []
     if joined.code and joined.cases:
-        lines.append(f"{cell(code_line(joined.code), 400)}.")
+        lines.append(f"{escape_cell(code_line(joined.code), 400)}.")
     limit = median_detection_limit(shown.case for shown in joined.cases)
     if limit is not None:
         found = format_change(1 + limit).lstrip("+")
@@ -160,20 +160,31 @@ def _notices(joined: Joined) -> list[str]:
     return lines
 
 
-def _by_device(joined: Joined) -> str:
+def _render_devices(joined: Joined) -> str:
     """A line per device, where there are several."""
     if len(joined.devices) < 2:
         return ""
     lines = []
     for device in joined.devices[:LISTED_DEVICES]:
         cases = [shown.case for shown in joined.cases if shown.device == device]
-        bases = _listed([held_against(run) for run in joined.runs if device_of(run) == device and held_against(run)], 2)
-        lines.append(f"- {code(device, TITLE_LIMIT)}: {counted(cases)}{f' against {bases}' if bases else ''}")
+        bases = _join_code_names(
+            [
+                format_comparison_base(run)
+                for run in joined.runs
+                if format_device(run) == device and format_comparison_base(run)
+            ],
+            2,
+        )
+        lines.append(
+            f"- {format_code(device, TITLE_LIMIT)}: {format_result_counts(cases)}{f' against {bases}' if bases else ''}"
+        )
     left_out = len(joined.devices) - len(lines)
     return "\n".join([*lines, f"- and {left_out} more devices"] if left_out else lines)
 
 
-def _fitted(sections: Sequence[Section | None], room: int, report: str, each: int | None = None) -> list[str]:
+def _fit_sections(
+    sections: Sequence[MarkdownSection | None], room: int, report: str, each: int | None = None
+) -> list[str]:
     """As text the sections that have something to show, each with as many of its rows as fit; the rest is counted.
 
     `each` is the most that one may take.
@@ -183,11 +194,11 @@ def _fitted(sections: Sequence[Section | None], room: int, report: str, each: in
     for section in sections:
         if section is None:
             continue
-        text = section.fitted(min(room, each or room), report)
+        text = section.render_fitting(min(room, each or room), report)
         if text:
             texts.append(text)
-            room -= size(text)
+            room -= count_bytes(text)
         else:
             left_out += 1
     more = f"_{left_out} more part{'s' * (left_out != 1)}: see the {report}_\n\n"
-    return [*texts, more] if left_out and size(more) <= room else texts
+    return [*texts, more] if left_out and count_bytes(more) <= room else texts

@@ -8,23 +8,31 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.files.markdown_text import LINE_LIMIT, cell, code, fenced, html_code, row, visible
+from pytest_attnperf.reports.files.markdown_text import (
+    LINE_LIMIT,
+    escape_cell,
+    format_code,
+    format_code_block,
+    format_html_code,
+    format_table_row,
+    make_visible,
+)
 from pytest_attnperf.reports.run.code_objects import code_warning_lines
 from pytest_attnperf.reports.run.conditions import condition_lines, interleaved_line
 from pytest_attnperf.reports.run.joined import Joined, Shown
 from pytest_attnperf.reports.run.overview import (
     EXCUSED,
     UNRESOLVED,
-    counted,
-    counts,
-    device_of,
-    held_against,
+    format_comparison_base,
+    format_device,
+    format_result_counts,
+    format_verdict_counts,
     quarantined_lines,
-    rank,
+    rank_verdict,
     verdict_text,
 )
-from pytest_attnperf.reports.run.tables import gb_s, share_of_floor, tflops, tolerance_notes
-from pytest_attnperf.reports.text.commands import offered
+from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor, tolerance_notes
+from pytest_attnperf.reports.text.commands import can_be_offered
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_ms, format_rate, format_share
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -39,7 +47,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 @dataclass(frozen=True)
-class Section:
+class MarkdownSection:
     """Rows under a head, in a part that opens by a click where it has a title (which is HTML).
 
     rows   Markdown, a line each, most wanted first; made only as far as there is room. There are `count`.
@@ -50,25 +58,25 @@ class Section:
     rows: Iterable[str]
     count: int
 
-    def fitted(self, room: int, report: str) -> str:
+    def render_fitting(self, room: int, report: str) -> str:
         """The section in at most `room` bytes, '' where not even one row fits; says how many rows there are more."""
         opening = f"<details>\n<summary>{self.title}</summary>\n\n" if self.title else ""
         opening += "".join(f"{line}\n" for line in self.head)
         closing = "\n</details>\n\n" if self.title else "\n"
-        room -= size(opening) + size(closing) + size(_missing(self.count, report))
+        room -= count_bytes(opening) + count_bytes(closing) + count_bytes(_format_missing_rows(self.count, report))
         shown: list[str] = []
         for line in self.rows:
-            room -= size(line) + 1
+            room -= count_bytes(line) + 1
             if room < 0:
                 break
             shown.append(f"{line}\n")
         missing = self.count - len(shown)
-        more = _missing(missing, report) if missing else ""
+        more = _format_missing_rows(missing, report) if missing else ""
         return f"{opening}{''.join(shown)}{more}{closing}" if shown else ""
 
 
 @dataclass(frozen=True)
-class _Column:
+class _MarkdownColumn:
     """A column of cases, which is left out where no case has a figure for it."""
 
     header: str
@@ -77,45 +85,62 @@ class _Column:
     align: str = "--:"
 
 
-VERDICT = _Column("verdict", lambda shown: _verdict(verdict_text(shown.case), shown.case.fails), align=":--")
-CASE = _Column("case", lambda shown: code(str(shown.case.key), NAME_LIMIT), align=":--")
-DEVICE = _Column("device", lambda shown: code(shown.device, NAME_LIMIT), align=":--")
-ENTRY = _Column("case", lambda shown: code(shown.case.key.entry, NAME_LIMIT), align=":--")
+VERDICT = _MarkdownColumn(
+    "verdict", lambda shown: _format_verdict(verdict_text(shown.case), shown.case.fails), align=":--"
+)
+CASE = _MarkdownColumn("case", lambda shown: format_code(str(shown.case.key), NAME_LIMIT), align=":--")
+DEVICE = _MarkdownColumn("device", lambda shown: format_code(shown.device, NAME_LIMIT), align=":--")
+ENTRY = _MarkdownColumn("case", lambda shown: format_code(shown.case.key.entry, NAME_LIMIT), align=":--")
 TIMES = (
-    _Column("ms now", lambda shown: format_ms(shown.case.median_us), lambda case: case.median_us is not None),
-    _Column("ms before", lambda shown: format_ms(shown.case.baseline_us), lambda case: case.baseline_us is not None),
-    _Column("change (95 %)", lambda shown: _change(shown.case), lambda case: case.ratio is not None),
-    _Column("allowed", lambda shown: format_change(shown.case.threshold), lambda case: case.threshold is not None),
+    _MarkdownColumn("ms now", lambda shown: format_ms(shown.case.median_us), lambda case: case.median_us is not None),
+    _MarkdownColumn(
+        "ms before", lambda shown: format_ms(shown.case.baseline_us), lambda case: case.baseline_us is not None
+    ),
+    _MarkdownColumn(
+        "change (95 %)", lambda shown: _format_change_cell(shown.case), lambda case: case.ratio is not None
+    ),
+    _MarkdownColumn(
+        "allowed", lambda shown: format_change(shown.case.threshold), lambda case: case.threshold is not None
+    ),
 )
 FIGURES = (
-    _Column("would find", lambda shown: _finds(shown.case), lambda case: case.detection_limit is not None),
-    _Column("TFLOP/s", lambda shown: format_rate(tflops(shown.case)), lambda case: tflops(case) is not None),
-    _Column("GB/s", lambda shown: format_rate(gb_s(shown.case)), lambda case: gb_s(case) is not None),
-    _Column("floor", lambda shown: format_share(share_of_floor(shown.case)), lambda case: share_of_floor(case)),
+    _MarkdownColumn(
+        "would find", lambda shown: _format_detection_limit(shown.case), lambda case: case.detection_limit is not None
+    ),
+    _MarkdownColumn(
+        "TFLOP/s", lambda shown: format_rate(compute_tflops(shown.case)), lambda case: compute_tflops(case) is not None
+    ),
+    _MarkdownColumn(
+        "GB/s", lambda shown: format_rate(compute_gb_s(shown.case)), lambda case: compute_gb_s(case) is not None
+    ),
+    _MarkdownColumn("floor", lambda shown: format_share(share_of_floor(shown.case)), lambda case: share_of_floor(case)),
 )
-SAID = _Column(
-    "why", lambda shown: _said(shown.case), lambda case: case.verdict not in BY_TIME or bool(_said(case)), align=":--"
+SAID = _MarkdownColumn(
+    "why",
+    lambda shown: _format_summary(shown.case),
+    lambda case: case.verdict not in BY_TIME or bool(_format_summary(case)),
+    align=":--",
 )
 
 
-def size(text: str) -> int:
+def count_bytes(text: str) -> int:
     """Bytes of UTF-8."""
     return len(text.encode())
 
 
-def worst_first(shown: Iterable[Shown]) -> list[Shown]:
-    """As `overview.worst_first`; one case of several devices in the order of these."""
+def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
+    """As `overview.sort_worst_first`; one case of several devices in the order of these."""
 
-    def badness(one: Shown) -> tuple[bool, int, float, str, str]:
+    def sort_key(one: Shown) -> tuple[bool, int, float, str, str]:
         case = one.case
-        return not case.fails, rank(case.verdict), -(case.ratio or 0.0), str(case.key), one.device
+        return not case.fails, rank_verdict(case.verdict), -(case.ratio or 0.0), str(case.key), one.device
 
-    return sorted(shown, key=badness)
+    return sorted(shown, key=sort_key)
 
 
-def worst_section(joined: Joined) -> Section | None:
+def worst_section(joined: Joined) -> MarkdownSection | None:
     """Everything that failed, is worse or stayed open, kernels' code included; None where nothing is."""
-    cases = worst_first(one for one in joined.cases if _is_open(one.case))
+    cases = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     kernels = _worst_code(one for one in joined.code if _is_open(one))
     if not cases and not kernels:
         return None
@@ -123,133 +148,138 @@ def worst_section(joined: Joined) -> Section | None:
     columns = [VERDICT, CASE, *several, *(column for column in (*TIMES, SAID) if _is_known(column, cases))]
     if kernels and SAID not in columns:
         columns.append(SAID)
-    return Section("", _header(columns), _worst_rows(columns, cases, kernels), len(cases) + len(kernels))
+    return MarkdownSection("", _format_header(columns), _worst_rows(columns, cases, kernels), len(cases) + len(kernels))
 
 
-def _worst_rows(columns: Sequence[_Column], cases: Sequence[Shown], kernels: Sequence[CodeResult]) -> Iterator[str]:
+def _worst_rows(
+    columns: Sequence[_MarkdownColumn], cases: Sequence[Shown], kernels: Sequence[CodeResult]
+) -> Iterator[str]:
     """What failed before what stayed open."""
     for fails in (True, False):
-        yield from (_row(columns, one) for one in cases if one.case.fails is fails)
+        yield from (_format_row(columns, one) for one in cases if one.case.fails is fails)
         yield from (_code_row(columns, result) for result in kernels if result.fails is fails)
 
 
-def case_sections(joined: Joined) -> list[Section | None]:
+def case_sections(joined: Joined) -> list[MarkdownSection | None]:
     """A table of all cases per device and suite, the one with the worst case first; and one of compiled kernels."""
-    ranked = worst_first(joined.cases)
+    ranked = sort_shown_worst_first(joined.cases)
     groups: dict[tuple[str, str], list[Shown]] = {}
     for one in ranked:
         groups.setdefault((one.device, one.case.key.suite), []).append(one)
-    sections: list[Section | None] = []
+    sections: list[MarkdownSection | None] = []
     for (device, suite), cases in groups.items():
         columns = [VERDICT, ENTRY, *(column for column in (*TIMES, *FIGURES, SAID) if _is_known(column, cases))]
-        where = f" on {html_code(device)}" if device else ""
-        title = f"{html_code(suite)}{where}: {counted(one.case for one in cases)}"
-        rows = (_row(columns, one) for one in cases)
-        sections.append(Section(title, _header(columns), rows, len(cases)))
+        where = f" on {format_html_code(device)}" if device else ""
+        title = f"{format_html_code(suite)}{where}: {format_result_counts(one.case for one in cases)}"
+        rows = (_format_row(columns, one) for one in cases)
+        sections.append(MarkdownSection(title, _format_header(columns), rows, len(cases)))
     return [*sections, _code_section(joined.code)]
 
 
-def _code_section(results: Sequence[CodeResult]) -> Section | None:
+def _code_section(results: Sequence[CodeResult]) -> MarkdownSection | None:
     if not results:
         return None
     columns = (VERDICT, CASE, SAID)
     rows = (_code_row(columns, result) for result in _worst_code(results))
-    title = f"compiled kernels: {counts(result.verdict for result in results)}"
-    return Section(title, _header(columns), rows, len(results))
+    title = f"compiled kernels: {format_verdict_counts(result.verdict for result in results)}"
+    return MarkdownSection(title, _format_header(columns), rows, len(results))
 
 
-def finding_section(joined: Joined) -> Section | None:
+def finding_section(joined: Joined) -> MarkdownSection | None:
     """What was found about the suite, warnings about compiled kernels, and what joining decided."""
     found = dict.fromkeys(finding for run in joined.runs for finding in run.findings)
     return _list_section("finding", [*found, *code_warning_lines(joined.code), *joined.notes])
 
 
-def quarantine_section(joined: Joined) -> Section | None:
+def quarantine_section(joined: Joined) -> MarkdownSection | None:
     """Every case that a quarantine keeps from failing, with the issue and the date."""
     return _list_section("quarantined case", quarantined_lines(shown.case for shown in joined.cases))
 
 
-def condition_section(joined: Joined) -> Section | None:
+def condition_section(joined: Joined) -> MarkdownSection | None:
     """Where the figures come from and under which conditions they were measured, run by run."""
     lines: list[str] = []
     for run in joined.runs:
-        lines += _provenance(run)
+        lines += _list_provenance(run)
         told = [*condition_lines(run), interleaved_line(run), *run.notes, *tolerance_notes(run.cases)]
-        lines += [f"- {cell(line, LINE_LIMIT)}" for line in dict.fromkeys(told) if line]
-    return Section("provenance and conditions", (), lines, len(lines)) if lines else None
+        lines += [f"- {escape_cell(line, LINE_LIMIT)}" for line in dict.fromkeys(told) if line]
+    return MarkdownSection("provenance and conditions", (), lines, len(lines)) if lines else None
 
 
-def reproduce_section(joined: Joined) -> Section | None:
+def reproduce_section(joined: Joined) -> MarkdownSection | None:
     """Commands that repeat the worst cases; without any that failed or stayed open, the whole run's."""
-    wanted = worst_first(one for one in joined.cases if _is_open(one.case))
+    wanted = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     commands = [one.case.reproduce for one in wanted if one.case.reproduce]
     commands += [result.reproduce for result in _worst_code(joined.code) if result.fails and result.reproduce]
     commands = list(dict.fromkeys(commands or [run.command for run in joined.runs if run.command]))
     shown: list[str] = []
     for command in commands[:COMMANDS]:
         # Half a command would do something else.
-        if len(command) > LINE_LIMIT or visible(command, LINE_LIMIT) != command or not offered(command):
+        if len(command) > LINE_LIMIT or make_visible(command, LINE_LIMIT) != command or not can_be_offered(command):
             continue
-        if sum(map(size, shown)) + size(command) <= COMMANDS_BYTES:
+        if sum(map(count_bytes, shown)) + count_bytes(command) <= COMMANDS_BYTES:
             shown.append(command)
     if not shown:
         return None
     title = f"how to reproduce{f' the worst {len(shown)} of {len(commands)}' if len(shown) < len(commands) else ''}"
-    return Section(title, (), [fenced(shown, "sh")], 1)
+    return MarkdownSection(title, (), [format_code_block(shown, "sh")], 1)
 
 
-def _provenance(run: RunResult) -> list[str]:
-    device, base = device_of(run), held_against(run)
-    commit = run.commit if _COMMIT.fullmatch(run.commit) else code(run.commit)
+def _list_provenance(run: RunResult) -> list[str]:
+    device, base = format_device(run), format_comparison_base(run)
+    commit = run.commit if _COMMIT.fullmatch(run.commit) else format_code(run.commit)
     named = {
-        "device": code(device) + (f" ({cell(run.device.name)})" if run.device and run.device.name else ""),
+        "device": format_code(device)
+        + (f" ({escape_cell(run.device.name)})" if run.device and run.device.name else ""),
         # Meant to become a link: hex digits alone cannot name anything but a commit of this repository.
         "commit": commit,
-        "against": code(base),
-        "started": code(run.started),
-        "by": code(f"pytest-attnperf {run.version}"),
-        "mode": code(run.mode),
-        "command": code(run.command, LINE_LIMIT),
-        **{name: code(value, LINE_LIMIT) for name, value in sorted(run.provenance.items())},
+        "against": format_code(base),
+        "started": format_code(run.started),
+        "by": format_code(f"pytest-attnperf {run.version}"),
+        "mode": format_code(run.mode),
+        "command": format_code(run.command, LINE_LIMIT),
+        **{name: format_code(value, LINE_LIMIT) for name, value in sorted(run.provenance.items())},
     }
-    told = [f"{cell(name)} {value}" for name, value in named.items() if value]
+    told = [f"{escape_cell(name)} {value}" for name, value in named.items() if value]
     lines = [f"- {', '.join(told)}"]
     if run.fingerprint is not None:
         software = {**run.fingerprint.must_match, **run.fingerprint.named}
-        lines.append(f"- {', '.join(cell(f'{name} {value}') for name, value in sorted(software.items()))}")
+        lines.append(f"- {', '.join(escape_cell(f'{name} {value}') for name, value in sorted(software.items()))}")
     return lines
 
 
-def _list_section(title: str, lines: Sequence[str]) -> Section | None:
-    rows = [f"- {cell(line, LINE_LIMIT)}" for line in lines]
-    return Section(f"{len(rows)} {title}{'s' * (len(rows) != 1)}", (), rows, len(rows)) if rows else None
+def _list_section(title: str, lines: Sequence[str]) -> MarkdownSection | None:
+    rows = [f"- {escape_cell(line, LINE_LIMIT)}" for line in lines]
+    return MarkdownSection(f"{len(rows)} {title}{'s' * (len(rows) != 1)}", (), rows, len(rows)) if rows else None
 
 
-def _missing(count: int, report: str) -> str:
+def _format_missing_rows(count: int, report: str) -> str:
     return f"\n_{count} more row{'s are' if count != 1 else ' is'} in the {report}_\n"
 
 
-def _is_known(column: _Column, cases: Iterable[Shown]) -> bool:
+def _is_known(column: _MarkdownColumn, cases: Iterable[Shown]) -> bool:
     return any(column.known(one.case) for one in cases)
 
 
-def _header(columns: Sequence[_Column]) -> tuple[str, str]:
-    return row([column.header for column in columns]), row([column.align for column in columns])
+def _format_header(columns: Sequence[_MarkdownColumn]) -> tuple[str, str]:
+    return format_table_row([column.header for column in columns]), format_table_row(
+        [column.align for column in columns]
+    )
 
 
-def _row(columns: Sequence[_Column], shown: Shown) -> str:
-    return row([column.text(shown) for column in columns])
+def _format_row(columns: Sequence[_MarkdownColumn], shown: Shown) -> str:
+    return format_table_row([column.text(shown) for column in columns])
 
 
-def _code_row(columns: Sequence[_Column], result: CodeResult) -> str:
+def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
     said = "; ".join(finding.text for finding in result.findings) or result.summary
     cells = {
-        VERDICT: _verdict(result.verdict.value, result.fails),
-        CASE: code(str(result.key), NAME_LIMIT),
-        DEVICE: code(result.key.label, NAME_LIMIT),
-        SAID: cell(said, SAID_LIMIT),
+        VERDICT: _format_verdict(result.verdict.value, result.fails),
+        CASE: format_code(str(result.key), NAME_LIMIT),
+        DEVICE: format_code(result.key.label, NAME_LIMIT),
+        SAID: escape_cell(said, SAID_LIMIT),
     }
-    return row([cells.get(column, ABSENT) for column in columns])
+    return format_table_row([cells.get(column, ABSENT) for column in columns])
 
 
 def _is_open(result: CaseResult | CodeResult) -> bool:
@@ -257,33 +287,37 @@ def _is_open(result: CaseResult | CodeResult) -> bool:
     quarantined stands in a section of its own."""
     if isinstance(result, CaseResult) and result.quarantined:
         return False
-    return result.fails or result.verdict in UNRESOLVED | EXCUSED or rank(result.verdict) <= rank(Verdict.SLOWER)
+    return (
+        result.fails
+        or result.verdict in UNRESOLVED | EXCUSED
+        or rank_verdict(result.verdict) <= rank_verdict(Verdict.SLOWER)
+    )
 
 
 def _worst_code(results: Iterable[CodeResult]) -> list[CodeResult]:
-    return sorted(results, key=lambda one: (not one.fails, rank(one.verdict), str(one.key)))
+    return sorted(results, key=lambda one: (not one.fails, rank_verdict(one.verdict), str(one.key)))
 
 
-def _verdict(text: str, fails: bool) -> str:
-    return f"**{cell(text)}**" if fails else cell(text)
+def _format_verdict(text: str, fails: bool) -> str:
+    return f"**{escape_cell(text)}**" if fails else escape_cell(text)
 
 
-def _change(case: CaseResult) -> str:
+def _format_change_cell(case: CaseResult) -> str:
     if case.interval is None:
         return format_change(case.ratio)
     low, high = (format_change(side) for side in case.interval)
     return f"{format_change(case.ratio)} ({low} .. {high})"
 
 
-def _finds(case: CaseResult) -> str:
+def _format_detection_limit(case: CaseResult) -> str:
     """The smallest slowdown that this look finds 99 % of the time."""
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 
-def _said(case: CaseResult) -> str:
+def _format_summary(case: CaseResult) -> str:
     """Its summary, or its quarantine; '' where the figures beside it say it all. A test that fails by its time although
     it has a quarantine fails because that is over, which no figure says."""
     if case.quarantined:
-        return cell(case.quarantined, SAID_LIMIT)
+        return escape_cell(case.quarantined, SAID_LIMIT)
     expired = case.fails and "quarantine" in case.policy
-    return "" if case.verdict in BY_TIME and not expired else cell(case.summary, SAID_LIMIT)
+    return "" if case.verdict in BY_TIME and not expired else escape_cell(case.summary, SAID_LIMIT)

@@ -63,46 +63,46 @@ _PLAIN = re.compile(r"[^`|\\<&]+")
 _FENCE = re.compile(r"`{3,}")
 
 
-def visible(text: str, limit: int = LIMIT) -> str:
+def make_visible(text: str, limit: int = LIMIT) -> str:
     """One line of at most `limit` characters, none of which is there without being seen."""
     clean = _STACKED.sub(r"\1", _UNSEEN.sub("", text[: 4 * limit]))
     line = " ".join(one_line(clean, 4 * limit).split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
 
 
-def cell(text: str, limit: int = LIMIT) -> str:
+def escape_cell(text: str, limit: int = LIMIT) -> str:
     """Foreign prose for a cell, an item of a list or a sentence: `limit` characters of it, and no markup."""
-    return _ACTS.sub(_harmless, visible(text, limit))
+    return _ACTS.sub(_escape_match, make_visible(text, limit))
 
 
-def code(text: str, limit: int = LIMIT) -> str:
+def format_code(text: str, limit: int = LIMIT) -> str:
     """A foreign name in the letters of code, also inside of a table; '' for nothing."""
-    shown = visible(text, limit)
+    shown = make_visible(text, limit)
     if not shown:
         return ""
     # Backticks cannot quote a stroke behind a backslash in a table, nor themselves without counting.
-    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_ACTS.sub(_harmless, shown)}</code>"
+    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_ACTS.sub(_escape_match, shown)}</code>"
 
 
-def html_code(text: str, limit: int = LIMIT) -> str:
+def format_html_code(text: str, limit: int = LIMIT) -> str:
     """The same where Markdown is not read: between the tags of a <summary>."""
-    return f"<code>{html.escape(visible(text, limit))}</code>"
+    return f"<code>{html.escape(make_visible(text, limit))}</code>"
 
 
-def fenced(lines: Iterable[str], language: str = "") -> str:
+def format_code_block(lines: Iterable[str], language: str = "") -> str:
     """Lines as a block of code, whose fence none of them can close."""
-    shown = [visible(line, LINE_LIMIT) for line in lines]
+    shown = [make_visible(line, LINE_LIMIT) for line in lines]
     longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
     fence = "`" * (longest + 1)
     return "\n".join([f"{fence}{language}", *shown, fence])
 
 
-def row(cells: Sequence[str]) -> str:
+def format_table_row(cells: Sequence[str]) -> str:
     """A row of a table, of cells that are Markdown already."""
     return f"| {' | '.join(cells)} |"
 
 
-def _harmless(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     text = found.group()
     kind = found.lastgroup
     if kind == "markup":

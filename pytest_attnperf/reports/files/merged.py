@@ -15,17 +15,17 @@ import msgspec
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.gpus import GpuRecord
-from pytest_attnperf.records.notes import Note, NoteKind, of_kind
+from pytest_attnperf.records.notes import Note, NoteKind, filter_notes
 from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError
-from pytest_attnperf.reports.run.joined import Joined, join
+from pytest_attnperf.reports.run.joined import Joined, join_runs
 from pytest_attnperf.reports.run.overview import (
     FAILS_BY_ITSELF,
     UNKNOWN,
     UNRESOLVED,
-    counted,
-    device_of,
+    format_device,
+    format_result_counts,
     is_unresolved,
     only_new,
 )
@@ -47,7 +47,7 @@ RUNS_MAX = 1000
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedRuns:
     """Runs with the names of their files, one per device and way of measuring.
 
     shards   of each run, how many files it was made of
@@ -61,37 +61,39 @@ class Merged:
     mixed: tuple[str, ...]
 
 
-def merge(found: Sequence[Named]) -> Merged:
+def merge_runs(found: Sequence[Named]) -> MergedRuns:
     """Join what was measured on one device in one mode under one fingerprint; the rest stands apart.
 
     A run that is there twice counts once. A case that is there twice is shown by its worse verdict, and both are said.
     """
-    once, notes = _once(found)
+    once, notes = _drop_duplicates(found)
     groups: dict[tuple[str, ...], list[Named]] = {}
     for source, run in once:
-        groups.setdefault(_kind(run), []).append((source, run))
-    runs = [_joined(group) for group in groups.values()]
-    devices = Counter((device_of(run), run.mode) for _, run in runs)
+        groups.setdefault(_build_group_key(run), []).append((source, run))
+    runs = [_join_shards(group) for group in groups.values()]
+    devices = Counter((format_device(run), run.mode) for _, run in runs)
     for (device, mode), count in devices.items():
         if count > 1:
             notes.append(f"{count} runs of {device or 'no device'} ({mode}) stand apart: their fingerprints differ")
-    return Merged(tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_mixed(once)))
+    return MergedRuns(
+        tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_list_mixed_facts(once))
+    )
 
 
-def why_failed(run: RunResult, *, strict: bool, fatal: Sequence[NoteKind] = FATAL) -> list[str]:
+def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKind] = FATAL) -> list[str]:
     """Why a run fails, as it would have by itself; empty where it does not. A finding of a kind in `fatal` fails it,
     strict or not; so does what no run writes: a case lost, or a wrong one that is said to have passed."""
     failing: list[CaseResult | CodeResult] = [
         *(case for case in run.cases if case.fails or _should_fail(case)),
         *(result for result in run.code if result.fails),
     ]
-    reasons = [f"failed: {counted(failing)}"] if failing else []
+    reasons = [f"failed: {format_result_counts(failing)}"] if failing else []
     judged = len(run.cases) + len(run.code)
     if not run.complete:
         reasons.append("incomplete: a shard ended before all of its cases were judged")
     elif judged < run.selected:
         reasons.append(f"incomplete: {judged} of {run.selected} results are in the file, which says it is complete")
-    reasons += of_kind(run.findings, *fatal)
+    reasons += filter_notes(run.findings, *fatal)
     if not strict or run.mode != "gate":
         return reasons
     open_ones = [case.verdict.value for case in run.cases if is_unresolved(case)]
@@ -109,7 +111,7 @@ def _should_fail(case: CaseResult) -> bool:
     return not isinstance(by_policy, list) or case.verdict.value in by_policy
 
 
-def _once(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
+def _drop_duplicates(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
     """Every run once, in the order of their start; and what was left out. An id alone hides nothing: what differs from
     the run of that id is kept beside it."""
     kept: dict[str, Named] = {}
@@ -127,12 +129,12 @@ def _once(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
     return sorted(kept.values(), key=lambda named: named[1].started), notes
 
 
-def _kind(run: RunResult) -> tuple[str, ...]:
+def _build_group_key(run: RunResult) -> tuple[str, ...]:
     must = {} if run.fingerprint is None else run.fingerprint.must_match
-    return (device_of(run), run.mode, *(f"{name}={value}" for name, value in sorted(must.items())))
+    return (format_device(run), run.mode, *(f"{name}={value}" for name, value in sorted(must.items())))
 
 
-def _mixed(runs: Sequence[Named]) -> list[str]:
+def _list_mixed_facts(runs: Sequence[Named]) -> list[str]:
     """What all shards should share: the commit, and the version that made the numbers."""
     found: list[str] = []
     fields: dict[str, Callable[[RunResult], str]] = {
@@ -150,11 +152,11 @@ def _mixed(runs: Sequence[Named]) -> list[str]:
     return found
 
 
-def _joined(group: Sequence[Named]) -> Named:
+def _join_shards(group: Sequence[Named]) -> Named:
     """Shards of one device as one run; a single one as it is."""
     if len(group) == 1:
         return group[0]
-    joined = join(group)
+    joined = join_runs(group)
     runs = joined.runs
     first, longest = runs[0], max(run.seconds for run in runs)
     said = (
@@ -165,65 +167,69 @@ def _joined(group: Sequence[Named]) -> Named:
     ids = sorted(run.run_id for run in runs)
     return ", ".join(joined.sources), replace(
         first,
-        version=_shared(runs, lambda run: run.version, first.version),
-        command=_shared(runs, lambda run: run.command, "; ".join(dict.fromkeys(run.command for run in runs))),
-        commit=_shared(runs, lambda run: run.commit, UNKNOWN),
+        version=_choose_shared_text(runs, lambda run: run.version, first.version),
+        command=_choose_shared_text(
+            runs, lambda run: run.command, "; ".join(dict.fromkeys(run.command for run in runs))
+        ),
+        commit=_choose_shared_text(runs, lambda run: run.commit, UNKNOWN),
         cases=cases,
         code=joined.code,
         findings=tuple(dict.fromkeys(finding for run in runs for finding in run.findings)),
-        gated=sum(run.gated for run in runs) - _counted_twice(joined, runs),
-        selected=sum(run.selected for run in runs) - _repeated(joined, runs),
+        gated=sum(run.gated for run in runs) - _count_gated_twice(joined, runs),
+        selected=sum(run.selected for run in runs) - _count_repeated(joined, runs),
         complete=all(run.complete for run in runs),
         seconds=longest,
         baseline_paths=tuple(dict.fromkeys(path for run in runs for path in run.baseline_paths)),
         device_state=None,
-        against=_shared(runs, lambda run: run.against, ", ".join(dict.fromkeys(r.against for r in runs if r.against))),
+        against=_choose_shared_text(
+            runs, lambda run: run.against, ", ".join(dict.fromkeys(r.against for r in runs if r.against))
+        ),
         notes=(one_line(said, NAMES_LIMIT), *joined.notes, *dict.fromkeys(note for run in runs for note in run.notes)),
         run_id=hashlib.sha256(" ".join(ids).encode()).hexdigest()[:32],
-        provenance=_provenance(runs),
-        tier=_shared(runs, lambda run: run.tier, ""),
-        left_to_nightly=_left(runs, cases),
-        gpus=_gpus(runs),
+        provenance=_merge_provenance(runs),
+        tier=_choose_shared_text(runs, lambda run: run.tier, ""),
+        left_to_nightly=_collect_left_out(runs, cases),
+        gpus=_merge_gpus(runs),
     )
 
 
-def _shared(runs: Sequence[RunResult], field: Callable[[RunResult], str], otherwise: str) -> str:
+def _choose_shared_text(runs: Sequence[RunResult], field: Callable[[RunResult], str], otherwise: str) -> str:
     values = {field(run) for run in runs}
     return values.pop() if len(values) == 1 else otherwise
 
 
-def _repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
+def _count_repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
     """Results that are there beside another one of the same case."""
     return sum(len(run.cases) + len(run.code) for run in runs) - len(joined.cases) - len(joined.code)
 
 
-def _counted_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
+def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
     """Gated results among these, as far as their verdicts say it."""
 
-    def counts(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
+    def count_gated(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
         return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)
 
     every = [case for run in runs for case in run.cases]
     codes = [result.verdict for run in runs for result in run.code]
     shown = [one.case for one in joined.cases]
-    before = counts([*(case.verdict for case in every), *codes], every)
-    return before - counts([*(case.verdict for case in shown), *(one.verdict for one in joined.code)], shown)
+    before = count_gated([*(case.verdict for case in every), *codes], every)
+    return before - count_gated([*(case.verdict for case in shown), *(one.verdict for one in joined.code)], shown)
 
 
-def _provenance(runs: Sequence[RunResult]) -> dict[str, str]:
+def _merge_provenance(runs: Sequence[RunResult]) -> dict[str, str]:
     """What all say alike, and the ids of the runs."""
     alike = set.intersection(*(set(run.provenance.items()) for run in runs))
     ids = ", ".join(run.run_id for run in runs if run.run_id)
     return {**dict(sorted(alike)), **({RUN_IDS: ids} if ids else {})}
 
 
-def _left(runs: Sequence[RunResult], cases: Sequence[CaseResult]) -> tuple[CaseKey, ...]:
+def _collect_left_out(runs: Sequence[RunResult], cases: Sequence[CaseResult]) -> tuple[CaseKey, ...]:
     """Cases that every shard left to nightly runs: what one has measured was not left out."""
     measured = {case.key for case in cases}
     return tuple(dict.fromkeys(key for run in runs for key in run.left_to_nightly if key not in measured))
 
 
-def _gpus(runs: Sequence[RunResult]) -> tuple[GpuRecord, ...]:
+def _merge_gpus(runs: Sequence[RunResult]) -> tuple[GpuRecord, ...]:
     found: dict[str, GpuRecord] = {}
     for run in runs:
         for gpu in run.gpus:
@@ -232,7 +238,7 @@ def _gpus(runs: Sequence[RunResult]) -> tuple[GpuRecord, ...]:
     return tuple(found.values())
 
 
-class _Merged(msgspec.Struct):
+class _MergedFile(msgspec.Struct):
     """The whole file; a run is decoded by itself, so that its error names it."""
 
     schema: Any = None
@@ -256,7 +262,7 @@ def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None
     Raises ResultsFileError for a list that holds something else than runs, none, or more than RUNS_MAX.
     """
     try:
-        head = msgspec.json.decode(data, type=_Merged)
+        head = msgspec.json.decode(data, type=_MergedFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # left to the reader of results, which says why
     if not bytes(head.merged):
@@ -264,14 +270,14 @@ def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None
     require_unique_keys(data, where, ResultsFileError, TWICE)
     if isinstance(head.schema, bool) or head.schema not in range(1, RESULTS_SCHEMA + 1):
         raise ResultsFileError(f"{where}: field 'schema' is not one of 1 to {RESULTS_SCHEMA}, which this version reads")
-    runs = _parts(head.merged)
+    runs = _split_parts(head.merged)
     if not 0 < len(runs) <= RUNS_MAX:
         raise ResultsFileError(f"{where}: field 'merged' is no list of 1 to {RUNS_MAX} runs; merge the files again")
     names = [f"{where} ({number} of {len(runs)})" for number in range(1, len(runs) + 1)]
     return [(name, json_results.decode(bytes(run), name)) for name, run in zip(names, runs, strict=True)]
 
 
-def _parts(merged: msgspec.Raw) -> list[msgspec.Raw]:
+def _split_parts(merged: msgspec.Raw) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(merged, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -30,7 +30,7 @@ _KNOWN = {kind.value for kind in NoteKind}
 
 def to_values(record: object) -> Json:
     """Builtins of a run, a case or a compiled kernel, with the kinds of its notes."""
-    return msgspec.to_builtins(record, order="deterministic", enc_hook=_encoded)
+    return msgspec.to_builtins(record, order="deterministic", enc_hook=_encode_note)
 
 
 def from_values(values: Json, record: type[_Record]) -> _Record:
@@ -44,7 +44,7 @@ def from_values(values: Json, record: type[_Record]) -> _Record:
 def change_notes(values: Json, change: Callable[[Json], Json]) -> None:
     """Apply `change` to every note of a run's builtins in place; what is malformed is left for msgspec to name."""
     for part, names in NOTED.items():
-        for held in _objects(values, part):
+        for held in _list_objects(values, part):
             for name in names:
                 if isinstance(held.get(name), (list, tuple)):
                     held[name] = [change(item) for item in held[name]]
@@ -77,7 +77,7 @@ def describe_notes(definitions: dict[str, Json]) -> None:
             definitions[record.__name__]["properties"][name]["items"] = noted
 
 
-def _encoded(value: object) -> Json:
+def _encode_note(value: object) -> Json:
     if isinstance(value, str) and not isinstance(value, Note):
         return str(value)  # torch.__version__ is a text of a class of its own
     if not isinstance(value, Note):
@@ -88,7 +88,7 @@ def _encoded(value: object) -> Json:
     return {"kind": value.kind.value, "text": value.text, **about}
 
 
-def _objects(values: Json, part: str) -> list[dict[str, Json]]:
+def _list_objects(values: Json, part: str) -> list[dict[str, Json]]:
     held = [values] if not part else values.get(part) if isinstance(values, dict) else None
     return [one for one in held if isinstance(one, dict)] if isinstance(held, (list, tuple)) else []
 
@@ -157,18 +157,18 @@ FOREIGN, WITH_BASE, UNLIKE = "code from another tree ran", "not comparable with 
 STAGES, TOOLCHAIN = "stages were not timed:", ", but the toolchain changed: "
 
 
-def classify(values: Json) -> None:
+def classify_notes(values: Json) -> None:
     """Give the notes of a run's builtins, as an old file has them, their kinds, in place."""
-    change_notes(values, _note)
+    change_notes(values, _classify_text)
     cases = values.get("cases") if isinstance(values, dict) else None
     for case in cases if isinstance(cases, list) else ():
         if isinstance(case, dict) and isinstance(case.get("summary"), str):
             reasons = case.get("reasons", [])
             if isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons):
-                case["reasons"] = _reasons(case, reasons)
+                case["reasons"] = _classify_reasons(case, reasons)
 
 
-def _note(text: Json) -> Json:
+def _classify_text(text: Json) -> Json:
     if not isinstance(text, str):
         return text
     if kind := next((kind for beginning, kind in BEGINNINGS if text.startswith(beginning)), None):
@@ -177,12 +177,12 @@ def _note(text: Json) -> Json:
     return Note(NoteKind.NO_STAGES, text, stages) if stages else text
 
 
-def _reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
+def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
     """The reasons with the kind of what only the summary says."""
     summary, verdict = case["summary"], case.get("verdict")
     if verdict == "INCOMPARABLE" and not case.get("against") and summary.startswith(UNLIKE):
-        return [_as(reason, NoteKind.MACHINE) for reason in reasons]
-    kind, about = _of_summary(summary, verdict, [summary, *reasons])
+        return [_with_kind(reason, NoteKind.MACHINE) for reason in reasons]
+    kind, about = _classify_summary(summary, verdict, [summary, *reasons])
     if kind is NoteKind.FOREIGN:
         return [Note(kind, reason) for reason in reasons or [summary]]
     if kind is None or kind in map(kind_of, reasons):
@@ -193,7 +193,7 @@ def _reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
     return [*reasons[:place], Note(kind, reasons[place], about), *reasons[place + 1 :]]
 
 
-def _of_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind | None, str]:
+def _classify_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind | None, str]:
     """A kind and what it is about; None where the summary says nothing that the reasons do not."""
     if summary.startswith(FOREIGN) or (summary.startswith(WITH_BASE) and any(FOREIGN in text for text in said)):
         return NoteKind.FOREIGN, ""
@@ -203,10 +203,14 @@ def _of_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind 
         return NoteKind.TOOLCHAIN, summary.partition(TOOLCHAIN)[2]
     text = " ".join(said).lower()
     kind = next((kind for mark, kind in WITHIN.get(verdict, ()) if mark in text), None)
-    return (kind, "") if kind else (kind_of(_note(summary)) if kind_of(_note(summary)) in _ALONE else None, "")
+    return (
+        (kind, "")
+        if kind
+        else (kind_of(_classify_text(summary)) if kind_of(_classify_text(summary)) in _ALONE else None, "")
+    )
 
 
-def _as(reason: str, kind: NoteKind) -> str:
+def _with_kind(reason: str, kind: NoteKind) -> str:
     return reason if kind_of(reason) is not NoteKind.PLAIN else Note(kind, reason)
 
 

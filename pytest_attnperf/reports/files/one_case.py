@@ -17,10 +17,10 @@ import msgspec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.records.unique_keys import require_unique_keys
 from pytest_attnperf.reports.files.json_results import TWICE, ResultsFileError, decode, give_kinds
-from pytest_attnperf.reports.run.overview import rank
+from pytest_attnperf.reports.run.overview import rank_verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -50,7 +50,7 @@ class _Named(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Entry:
+class ResultEntry:
     """One case or compiled kernel of a file; `place` is its index there, and `ratio` new / stored."""
 
     kind: Kind
@@ -68,30 +68,30 @@ class ResultsIndex:
     """A results file of which only the names have been read."""
 
     where: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ResultEntry, ...]
     _top: dict[str, msgspec.Raw]
     _raw: dict[str, list[msgspec.Raw]]
 
     @property
-    def timed(self) -> int:
+    def timed_count(self) -> int:
         """Cases that a run shares its false-alarm rate among; at least 1."""
         return max(1, sum(entry.kind == "cases" and entry.timed for entry in self.entries))
 
-    def run_with(self, entry: Entry) -> RunResult:
+    def run_with(self, entry: ResultEntry) -> RunResult:
         """The run with this case, or this kernel, alone. Raises ResultsFileError as `json_results.decode` does."""
         held = {kind: [raw[entry.place]] if kind == entry.kind else [] for kind, raw in self._raw.items()}
         alone = {**self._top, **{kind: msgspec.Raw(msgspec.json.encode(raw)) for kind, raw in held.items()}}
         return decode(msgspec.json.encode(alone), self.where)
 
-    def worst(self) -> Entry:
+    def choose_worst(self) -> ResultEntry:
         """What failed, then what is unresolved, by verdict and size. Raises UsageError where there is nothing."""
         if not self.entries:
             raise UsageError(
                 f"{self.where} holds no case: nothing was selected, or the run ended before any was judged"
             )
-        return min(self.entries, key=lambda e: (not e.fails, rank(e.verdict), -(e.ratio or 0.0), str(e.key)))
+        return min(self.entries, key=lambda e: (not e.fails, rank_verdict(e.verdict), -(e.ratio or 0.0), str(e.key)))
 
-    def find(self, what: str) -> Entry:
+    def find(self, what: str) -> ResultEntry:
         """The one that `what` names: its node id, its key, its key without the suite, or a part of these that no other
         has. Raises UsageError listing what it may be where several, or none, are named so."""
         exact = [e for e in self.entries if what in (e.nodeid, str(e.key), e.key.entry)]
@@ -99,12 +99,15 @@ class ResultsIndex:
         if len(found) == 1:
             return found[0]
         if found:
-            raise UsageError(f"{_shown(what)} is part of {len(found)} cases of {self.where}; name one:\n{_list(found)}")
-        raise UsageError(self._nothing(what))
+            raise UsageError(
+                f"{_quote_name(what)} is part of {len(found)} cases of {self.where}; name "
+                f"one:\n{_format_entries(found)}"
+            )
+        raise UsageError(self._describe_no_match(what))
 
-    def _nothing(self, what: str) -> str:
-        said = f"{self.where} has no case {_shown(what)}"
-        names = nearest(what, [name for e in self.entries for name in (str(e.key), e.nodeid)])
+    def _describe_no_match(self, what: str) -> str:
+        said = f"{self.where} has no case {_quote_name(what)}"
+        names = find_nearest_names(what, [name for e in self.entries for name in (str(e.key), e.nodeid)])
         if names:
             return "\n".join(
                 [f"{said}; the nearest names are:", *(f"  {one_line(name, NAME_LIMIT)}" for name in names)]
@@ -116,35 +119,35 @@ class ResultsIndex:
 
 def read_index(data: bytes, where: str) -> ResultsIndex:
     """The names of everything in a results file. Raises ResultsFileError for one that is none."""
-    top = _checked(data, dict[str, msgspec.Raw], where)
+    top = _decode_part(data, dict[str, msgspec.Raw], where)
     require_unique_keys(data, where, ResultsFileError, TWICE)
     decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
     schema = msgspec.json.decode(top["schema"], type=int)
     raw: dict[str, list[msgspec.Raw]] = {}
-    entries: list[Entry] = []
+    entries: list[ResultEntry] = []
     for kind in KINDS:
         held = top.get(kind, msgspec.Raw(b"[]"))
-        raw[kind] = _checked(held, list[msgspec.Raw], where)
-        named = _checked(held, list[_Named], where)
-        entries += [_entry(kind, place, one, schema) for place, one in enumerate(named)]
+        raw[kind] = _decode_part(held, list[msgspec.Raw], where)
+        named = _decode_part(held, list[_Named], where)
+        entries += [_make_entry(kind, place, one, schema) for place, one in enumerate(named)]
     return ResultsIndex(where, tuple(entries), top, raw)
 
 
-def nearest(what: str, names: Sequence[str]) -> list[str]:
+def find_nearest_names(what: str, names: Sequence[str]) -> list[str]:
     """At most NEAREST names that are spelt much like `what`, the nearest first."""
     wanted = set(_WORDS.split(what))
     known = sorted(dict.fromkeys(names), key=lambda name: -len(wanted & set(_WORDS.split(name))))
     return get_close_matches(what, known[:COMPARED_MOST], NEAREST, 0.5)
 
 
-def _entry(kind: Kind, place: int, one: _Named, schema: int) -> Entry:
+def _make_entry(kind: Kind, place: int, one: _Named, schema: int) -> ResultEntry:
     notes = {"notes": one.notes}
     give_kinds(notes, schema)
-    untimed = of_kind(notes["notes"], NoteKind.PROVEN_ONLY)
-    return Entry(kind, place, one.key, one.nodeid, one.verdict, one.fails, one.ratio, timed=not untimed)
+    untimed = filter_notes(notes["notes"], NoteKind.PROVEN_ONLY)
+    return ResultEntry(kind, place, one.key, one.nodeid, one.verdict, one.fails, one.ratio, timed=not untimed)
 
 
-def _checked(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
+def _decode_part(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
     """Raises ResultsFileError: that of the whole file where the file has one, which names the field."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -153,17 +156,17 @@ def _checked(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
         raise ResultsFileError(f"{where} is no results file of this version: {text}") from error
 
 
-def _list(entries: Sequence[Entry]) -> str:
+def _format_entries(entries: Sequence[ResultEntry]) -> str:
     lines = [f"  {entry.verdict.value:12} {one_line(str(entry.key), NAME_LIMIT)}" for entry in entries[:LISTED]]
     more = len(entries) - LISTED
     return "\n".join([*lines, f"  ... and {more} more"] if more > 0 else lines)
 
 
-def _shown(what: str) -> str:
+def _quote_name(what: str) -> str:
     return repr(one_line(what, NAME_LIMIT))
 
 
-def held_alone(run: RunResult) -> CaseResult | CodeResult:
+def find_single_result(run: RunResult) -> CaseResult | CodeResult:
     """The one case or kernel of a run that holds one alone."""
     held: tuple[CaseResult | CodeResult, ...] = (*run.cases, *run.code)
     return held[0]

@@ -1,9 +1,9 @@
 """The page's charts as Vega-Lite specifications: field names are ours, foreign text comes as data only.
 
 Every chart reads named data sets, which the page's script fills in: 'points' (one per case that is drawn, see
-the script's `point`), 'ceilings', and of one case those of `samples.samples_of`. Where a colour or shape stands for a
-backend, the script sets the scale, so that a backend looks the same in every chart; of a vertical axis of words it
-sets the domain, so that they keep their order and none stands empty.
+the script's `point`), 'ceilings', and of one case those of `samples.collect_samples`. Where a colour or shape stands
+for a backend, the script sets the scale, so that a backend looks the same in every chart; of a vertical axis of words
+it sets the domain, so that they keep their order and none stands empty.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
 
     `columns` are the names of the table's; a chart whose figures no case has is left out.
     """
-    tooltip = _tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
+    tooltip = _make_tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
     over = f"times as fast as {reference}"
     charts = {
-        "length_ms": _length("ms", "ms per call", "log", tooltip),
-        "length_tflops": _length("tflops", "TFLOP/s", "linear", tooltip),
-        "length_speedup": _length("speedup", over, "log", tooltip),
-        "roofline": _roofline(tooltip),
-        "limits": _limits(tooltip),
+        "length_ms": _make_length_chart("ms", "ms per call", "log", tooltip),
+        "length_tflops": _make_length_chart("tflops", "TFLOP/s", "linear", tooltip),
+        "length_speedup": _make_length_chart("speedup", over, "log", tooltip),
+        "roofline": _make_roofline_chart(tooltip),
+        "limits": _make_limits_chart(tooltip),
     }
     return {name: chart for name, chart in charts.items() if set(chart["needs"]) <= {*columns, "length", "intensity"}}
 
@@ -60,15 +60,19 @@ def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
 def case_charts() -> dict[str, Spec]:
     """Charts of one case: {'spec', 'title', 'needs': data sets that must not be empty}."""
     return {
-        "strip": {"title": "Looks against the baseline", "needs": ["dots", "marks"], "spec": _strip()},
-        "strip_us": {"title": "Processes", "needs": ["dots"], "unless": ["marks"], "spec": _strip_us()},
-        "samples": {"title": "Blocks in measured order, a line per process", "needs": ["blocks"], "spec": _samples()},
-        "clocks": {"title": "Compute clock over the same blocks", "needs": ["clocks"], "spec": _clocks()},
-        "history": {"title": "History", "needs": ["points"], "spec": _history()},
+        "strip": {"title": "Looks against the baseline", "needs": ["dots", "marks"], "spec": _make_strip_chart()},
+        "strip_us": {"title": "Processes", "needs": ["dots"], "unless": ["marks"], "spec": _make_strip_us_chart()},
+        "samples": {
+            "title": "Blocks in measured order, a line per process",
+            "needs": ["blocks"],
+            "spec": _make_samples_chart(),
+        },
+        "clocks": {"title": "Compute clock over the same blocks", "needs": ["clocks"], "spec": _make_clocks_chart()},
+        "history": {"title": "History", "needs": ["points"], "spec": _make_history_chart()},
     }
 
 
-def config() -> Spec:
+def build_config() -> Spec:
     """Vega's configuration. Colours of text, axes and grids are the page's: its style sheet sets them, so that a chart
     follows the theme, also on paper, without being drawn again.
     """
@@ -96,23 +100,23 @@ def config() -> Spec:
     }
 
 
-def _tooltip(pairs: Sequence[tuple[str, str]]) -> list[Spec]:
+def _make_tooltip(pairs: Sequence[tuple[str, str]]) -> list[Spec]:
     return [{"field": name, "title": title, "type": "nominal"} for name, title in pairs]
 
 
-def _quantity(name: str, title: str, **more: Any) -> Spec:
+def _make_quantity(name: str, title: str, **more: Any) -> Spec:
     return {"field": name, "type": "quantitative", "title": title, **more}
 
 
-def _log() -> Spec:
+def _make_log_scale() -> Spec:
     return {"type": "log", "nice": False, "padding": 12}
 
 
-def _linear() -> Spec:
+def _make_linear_scale() -> Spec:
     return {"zero": False, "nice": False, "padding": 12}
 
 
-def _base(description: str, **more: Any) -> Spec:
+def _make_base(description: str, **more: Any) -> Spec:
     return {
         "$schema": SCHEMA,
         "description": description,
@@ -123,7 +127,7 @@ def _base(description: str, **more: Any) -> Spec:
     }
 
 
-def _by_backend() -> Spec:
+def _make_backend_encoding() -> Spec:
     """Colour and shape, in one legend whose entries can be clicked; scales are set by the script."""
     scale: Spec = {}
     legend = {"title": None, "orient": "top", "symbolType": "circle"}
@@ -133,39 +137,41 @@ def _by_backend() -> Spec:
     }
 
 
-def _shape() -> Spec:
+def _make_shape_encoding() -> Spec:
     return {"field": "backend", "type": "nominal", "scale": {}, "legend": {"title": None, "orient": "top"}}
 
 
-def _picked() -> Spec:
+def _make_backend_selection() -> Spec:
     return {"name": "picked", "select": {"type": "point", "fields": ["backend"]}, "bind": "legend"}
 
 
-def _length(figure: str, title: str, scale: str, tooltip: list[Spec]) -> Spec:
+def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec]) -> Spec:
     """A figure against sequence length, a line per backend."""
-    y = _quantity(figure, title, scale=_log() if scale == "log" else {"zero": True, "nice": True})
-    x = _quantity("length", "sequence length", scale={"type": "log", "base": 2, "nice": False, "padding": 16})
+    y = _make_quantity(figure, title, scale=_make_log_scale() if scale == "log" else {"zero": True, "nice": True})
+    x = _make_quantity("length", "sequence length", scale={"type": "log", "base": 2, "nice": False, "padding": 16})
     x["axis"] = {"format": "d", "grid": False}
     layers: list[Spec] = [
         {"mark": {"type": "line", "interpolate": "linear", "aria": False}, "encoding": {"tooltip": {"value": None}}},
         {
-            "params": [_picked()],
+            "params": [_make_backend_selection()],
             "mark": {"type": "point", "cursor": "pointer"},
-            "encoding": {"shape": _shape(), "tooltip": tooltip, "description": {"field": "description"}},
+            "encoding": {"shape": _make_shape_encoding(), "tooltip": tooltip, "description": {"field": "description"}},
         },
     ]
-    spec = _base(f"{title} against sequence length, one line per backend", data={"name": "points"})
+    spec = _make_base(f"{title} against sequence length, one line per backend", data={"name": "points"})
     return {
         "title": f"{title} against sequence length",
         "needs": ["length", figure],
-        "spec": spec | {"encoding": {"x": x, "y": y, **_by_backend()}, "layer": layers},
+        "spec": spec | {"encoding": {"x": x, "y": y, **_make_backend_encoding()}, "layer": layers},
     }
 
 
-def _roofline(tooltip: list[Spec]) -> Spec:
+def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
     """Rates under the device's ceilings; both axes are logarithmic."""
-    x = _quantity("intensity", "useful FLOP per compulsory byte", scale=_log(), axis={"grid": False, "format": "~g"})
-    y = _quantity("tflops", "useful TFLOP/s", scale=_log(), axis={"format": "~g"})
+    x = _make_quantity(
+        "intensity", "useful FLOP per compulsory byte", scale=_make_log_scale(), axis={"grid": False, "format": "~g"}
+    )
+    y = _make_quantity("tflops", "useful TFLOP/s", scale=_make_log_scale(), axis={"format": "~g"})
     end = {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y", "type": "quantitative"}}
     dash: Spec = {"field": "kind", "type": "nominal", "legend": None}
     dash["scale"] = {"domain": ["measured", "peak"], "range": [[1, 0], [6, 4]]}
@@ -185,25 +191,25 @@ def _roofline(tooltip: list[Spec]) -> Spec:
     ]
     points: Spec = {
         "data": {"name": "points"},
-        "params": [_picked()],
+        "params": [_make_backend_selection()],
         "mark": {"type": "point", "cursor": "pointer"},
-        "encoding": {"x": x, "y": y, **_by_backend(), "shape": _shape(), "tooltip": tooltip},
+        "encoding": {"x": x, "y": y, **_make_backend_encoding(), "shape": _make_shape_encoding(), "tooltip": tooltip},
     }
     points["encoding"]["description"] = {"field": "description"}
-    spec = _base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=[*ceilings, points])
+    spec = _make_base("Rates of cases under the ceilings of the device, by FLOP per byte", layer=[*ceilings, points])
     return {"title": "Roofline", "needs": ["intensity", "tflops"], "spec": spec}
 
 
-def _limits(tooltip: list[Spec]) -> Spec:
+def _make_limits_chart(tooltip: list[Spec]) -> Spec:
     """The smallest slowdown that would have been found, against time: what is noisy stands high, above the policy."""
-    x = _quantity("ms", "ms per call", scale=_log(), axis={"grid": False, "format": "~g"})
-    y = _quantity("finds", "smallest slowdown found (%)", scale=_linear())
+    x = _make_quantity("ms", "ms per call", scale=_make_log_scale(), axis={"grid": False, "format": "~g"})
+    y = _make_quantity("finds", "smallest slowdown found (%)", scale=_make_linear_scale())
     policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
     points: Spec = {
         "data": {"name": "points"},
-        "params": [_picked()],
+        "params": [_make_backend_selection()],
         "mark": {"type": "point", "cursor": "pointer"},
-        "encoding": {"x": x, "y": y, **_by_backend(), "shape": _shape(), "tooltip": tooltip},
+        "encoding": {"x": x, "y": y, **_make_backend_encoding(), "shape": _make_shape_encoding(), "tooltip": tooltip},
     }
     points["encoding"]["description"] = {"field": "description"}
     label = {"type": "text", "align": "left", "x": 6, "dy": -6, "aria": False}
@@ -212,19 +218,19 @@ def _limits(tooltip: list[Spec]) -> Spec:
         {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
         points,
     ]
-    spec = _base("Smallest slowdown that each look finds 99 % of the time, against the case's time", layer=layers)
+    spec = _make_base("Smallest slowdown that each look finds 99 % of the time, against the case's time", layer=layers)
     return {"title": "What each look would have found", "needs": ["ms", "finds"], "spec": spec}
 
 
-def _strip() -> Spec:
+def _make_strip_chart() -> Spec:
     """Stored processes, looks and pairs as dots on one axis, the limit as a rule, the change with its interval."""
-    x = _quantity("at", "change against the baseline (%)", scale=_linear(), axis={"tickCount": 9})
+    x = _make_quantity("at", "change against the baseline (%)", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
-    spec = _base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
+    spec = _make_base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
     change = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "change"}}]}
     limit = {"data": {"name": "marks"}, "transform": [{"filter": {"field": "kind", "equal": "limit"}}]}
     at_change = {"y": {**row, "field": "kind"}}
-    named = {"tooltip": _tooltip([("kind", "mark"), ("text", "value")])}
+    named = {"tooltip": _make_tooltip([("kind", "mark"), ("text", "value")])}
     spec["encoding"] = {"x": x}
     spec["layer"] = [
         {"data": {"values": [{"at": 0}]}, "mark": {"type": "rule", "aria": False}},
@@ -248,20 +254,24 @@ def _strip() -> Spec:
             "mark": {"type": "point", "shape": "diamond", "color": BLUE, "size": 110},
             "encoding": {**at_change, **named},
         },
-        {"data": {"name": "dots"}, "mark": {"type": "point"}, "encoding": {"y": row, **_look_colours("row"), **_dot()}},
+        {
+            "data": {"name": "dots"},
+            "mark": {"type": "point"},
+            "encoding": {"y": row, **_look_colours("row"), **_make_dot_encoding()},
+        },
     ]
     return spec
 
 
-def _strip_us() -> Spec:
-    x = _quantity("at", "us per call", scale=_linear(), axis={"tickCount": 9})
+def _make_strip_us_chart() -> Spec:
+    x = _make_quantity("at", "us per call", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
-    spec = _base("Processes of each look", height={"step": 34}, data={"name": "dots"}, mark={"type": "point"})
-    return spec | {"encoding": {"x": x, "y": row, **_look_colours("row"), **_dot()}}
+    spec = _make_base("Processes of each look", height={"step": 34}, data={"name": "dots"}, mark={"type": "point"})
+    return spec | {"encoding": {"x": x, "y": row, **_look_colours("row"), **_make_dot_encoding()}}
 
 
-def _dot() -> Spec:
-    return {"tooltip": _tooltip([("name", "process"), ("text", "time")]), "description": {"field": "description"}}
+def _make_dot_encoding() -> Spec:
+    return {"tooltip": _make_tooltip([("name", "process"), ("text", "time")]), "description": {"field": "description"}}
 
 
 def _look_colours(name: str) -> Spec:
@@ -271,15 +281,17 @@ def _look_colours(name: str) -> Spec:
     return {"color": {**field, "scale": colour}, "shape": {**field, "scale": shape}}
 
 
-def _traced(figure: str, title: str, description: str, height: int) -> Spec:
+def _make_trace_chart(figure: str, title: str, description: str, height: int) -> Spec:
     """A figure of every block, a faint line per process."""
     # Both charts have the same blocks, so the same scale, with or without clocks in all of them.
-    x = _quantity("block", "block, in measured order", scale=_linear(), axis={"grid": False, "tickMinStep": 1})
-    y = _quantity(
+    x = _make_quantity(
+        "block", "block, in measured order", scale=_make_linear_scale(), axis={"grid": False, "tickMinStep": 1}
+    )
+    y = _make_quantity(
         figure, title, scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14, "tickCount": 5}
     )
-    tooltip = [*_tooltip([("name", "process")]), _quantity("block", "block"), _quantity(figure, title)]
-    spec = _base(
+    tooltip = [*_make_tooltip([("name", "process")]), _make_quantity("block", "block"), _make_quantity(figure, title)]
+    spec = _make_base(
         description, height=height, data={"name": "blocks"}, encoding={"x": x, "y": y, **_look_colours("look")}
     )
     line = {"type": "line", "strokeWidth": 1, "opacity": 0.5, "aria": False}
@@ -291,23 +303,23 @@ def _traced(figure: str, title: str, description: str, height: int) -> Spec:
     return spec
 
 
-def _samples() -> Spec:
-    return _traced("us", "us per call", "Microseconds per call of each block, in measured order", 210)
+def _make_samples_chart() -> Spec:
+    return _make_trace_chart("us", "us per call", "Microseconds per call of each block, in measured order", 210)
 
 
-def _clocks() -> Spec:
-    return _traced("mhz", "MHz", "Mean compute clock of each block, in measured order", 120)
+def _make_clocks_chart() -> Spec:
+    return _make_trace_chart("mhz", "MHz", "Mean compute clock of each block, in measured order", 120)
 
 
-def _history() -> Spec:
+def _make_history_chart() -> Spec:
     """The case over time: processes' spread as a bar, change points as rules that name their commits."""
     x = {"field": "at", "type": "temporal", "title": "run", "scale": {"type": "utc"}, "axis": {"grid": False}}
-    y = _quantity("us", "us per call", scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14})
-    point_tooltip = _tooltip([("started", "run"), ("text", "time"), ("commit", "commit"), ("verdict", "verdict")])
-    change_tooltip = _tooltip(
+    y = _make_quantity("us", "us per call", scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14})
+    point_tooltip = _make_tooltip([("started", "run"), ("text", "time"), ("commit", "commit"), ("verdict", "verdict")])
+    change_tooltip = _make_tooltip(
         [("change", "change"), ("commits", "between"), ("environment", "also changed"), ("started", "first seen")]
     )
-    spec = _base("Microseconds per call in every run that is kept, with change points", height=220)
+    spec = _make_base("Microseconds per call in every run that is kept, with change points", height=220)
     spec["encoding"] = {"x": x}
     spec["layer"] = [
         {

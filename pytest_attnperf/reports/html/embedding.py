@@ -32,7 +32,7 @@ def compact_json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def number(value: float | None, digits: int = 6) -> float | None:
+def round_figure(value: float | None, digits: int = 6) -> float | None:
     """As many digits as a measured figure can have: what is sorted by and drawn, never what is printed."""
     if value is None or value != value or value in (float("inf"), float("-inf")):
         return None
@@ -44,19 +44,19 @@ def csp_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def packed(value: Json) -> str:
+def pack_json(value: Json) -> str:
     """JSON, compressed (zlib), as base64."""
-    return base64.b64encode(zlib.compress(_bytes(compact_json(value)), 9)).decode()
+    return base64.b64encode(zlib.compress(_encode_text(compact_json(value)), 9)).decode()
 
 
-def packed_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[str, int]:
+def pack_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[str, int]:
     """As many JSON lines as fit into `budget_bytes` of base64, from the first on, and how many these are."""
     room = int(budget_bytes / BASE64_GROWTH) - FLUSH_BYTES
     stream, taken, held = zlib.compressobj(9), b"", 0
-    for batch in _batches(lines, LINES_PER_FLUSH):
+    for batch in _split_batches(lines, LINES_PER_FLUSH):
         trial = stream.copy()
         text = "".join(f"{compact_json(line)}\n" for line in batch)
-        added = trial.compress(_bytes(text)) + trial.flush(zlib.Z_SYNC_FLUSH)
+        added = trial.compress(_encode_text(text)) + trial.flush(zlib.Z_SYNC_FLUSH)
         if len(taken) + len(added) > room:
             break
         stream, taken, held = trial, taken + added, held + len(batch)
@@ -64,12 +64,12 @@ def packed_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[st
     return base64.b64encode(taken).decode(), held
 
 
-def _bytes(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     # Lone surrogates, which a name may hold, are no UTF-8.
     return text.encode("utf-8", errors="replace")
 
 
-def _batches(lines: Iterable[Sequence[Json]], size: int) -> Iterable[list[Sequence[Json]]]:
+def _split_batches(lines: Iterable[Sequence[Json]], size: int) -> Iterable[list[Sequence[Json]]]:
     batch: list[Sequence[Json]] = []
     for line in lines:
         batch.append(line)

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html.panel import TEXT_LIMIT, code_cells, code_head
-from pytest_attnperf.reports.html.rows import Table
-from pytest_attnperf.reports.html.samples import changes_of
+from pytest_attnperf.reports.html.rows import CaseTable
+from pytest_attnperf.reports.html.samples import list_change_points
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import (
     ORDER,
     QUARANTINED,
     UNCHANGED,
-    held_against,
-    is_told,
+    format_comparison_base,
+    format_result_word,
+    format_verdict_word,
+    is_reported,
     median_detection_limit,
     quarantined_lines,
-    rank,
+    rank_verdict,
     verdict_line,
-    word,
-    word_of,
 )
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import format_change, format_interval, format_us, one_line
 from pytest_attnperf.results import EXPIRED, CaseResult, RunResult
 
@@ -40,7 +40,7 @@ GATE = "gate"
 
 
 @dataclass(frozen=True)
-class Card:
+class CaseCard:
     """A case that needs somebody: `index` is its row, `key` what it is opened by."""
 
     index: int
@@ -57,18 +57,18 @@ def run_heads(joined: Joined) -> list[dict[str, object]]:
     return [_run_head(run, source) for run, source in zip(joined.runs, joined.sources, strict=True)]
 
 
-def cards(table: Table) -> tuple[list[Card], int]:
+def make_cards(table: CaseTable) -> tuple[list[CaseCard], int]:
     """The failing, unresolved and excused cases, worst first, and how many more there are."""
-    found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_told(row.shown.case)]
-    return [_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
+    found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_reported(row.shown.case)]
+    return [_make_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
 
 
-def verdict_counts(table: Table) -> list[dict[str, object]]:
+def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
     """How many cases of each verdict, worst first, and whether any of them fails; those apart that are quarantined or
     unchanged."""
-    counted = Counter(word_of(row.shown.case) for row in table.rows)
-    failing = {word_of(row.shown.case) for row in table.rows if row.shown.case.fails}
-    shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, word(verdict)) for verdict in ORDER)]
+    counted = Counter(format_result_word(row.shown.case) for row in table.rows)
+    failing = {format_result_word(row.shown.case) for row in table.rows if row.shown.case.fails}
+    shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, format_verdict_word(verdict)) for verdict in ORDER)]
     shown += [(name.upper(), name) for name in (QUARANTINED, UNCHANGED)]
     return [
         {"verdict": verdict, "word": name, "count": counted[name], "fails": name in failing}
@@ -77,9 +77,9 @@ def verdict_counts(table: Table) -> list[dict[str, object]]:
     ]
 
 
-def kernels(code: Sequence[CodeResult]) -> dict[str, object]:
+def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
     """Compiled kernels, worst first, as a table; those beyond MOST_KERNELS are only counted."""
-    ordered = sorted(code, key=lambda result: (not result.fails, rank(result.verdict), str(result.key)))
+    ordered = sorted(code, key=lambda result: (not result.fails, rank_verdict(result.verdict), str(result.key)))
     kept = ordered[:MOST_KERNELS]
     found = [code_cells(result.code, result.occupancy) for result in kept]
     columns = [index for index in range(len(code_head())) if any(cells[index] for cells in found)]
@@ -97,60 +97,60 @@ def kernels(code: Sequence[CodeResult]) -> dict[str, object]:
     return {"head": [code_head()[index] for index in columns], "rows": rows, "more": len(ordered) - len(kept)}
 
 
-def changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:
+def list_changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:
     """Every change point of every history, the latest first, with the row of its case where it is in the report."""
     found = []
     for history in histories:
         device = f"{history.arch}/{history.product}"
-        for change in changes_of(history):
+        for change in list_change_points(history):
             entry = {"case": one_line(f"{device} {history.case}", 2 * NAME_LIMIT), **change}
             found.append(entry | {"index": indices.get((device, history.case))})
     found.sort(key=lambda entry: (-(entry["at"] or 0), entry["case"]))
     return found[:MOST_CHANGES]
 
 
-def link(url: str) -> str:
+def sanitize_link(url: str) -> str:
     """The address, if it is one of the web and short; '' for anything that a click might run."""
     clean = url.strip()
     safe = clean.lower().startswith(LINKS) and len(clean) <= TEXT_LIMIT and one_line(clean, TEXT_LIMIT) == clean
     return clean if safe else ""
 
 
-def summary_of(case: CaseResult) -> str:
+def format_summary(case: CaseResult) -> str:
     """Its summary, safe and cut."""
     return one_line(case.summary, TEXT_LIMIT)
 
 
 def _run_head(run: RunResult, source: str) -> dict[str, object]:
-    facts = [(name, one_line(text, TEXT_LIMIT), address) for name, text, address in _facts(run, source) if text]
+    facts = [(name, one_line(text, TEXT_LIMIT), address) for name, text, address in _list_facts(run, source) if text]
     noted = (*run.notes, *(run.device_state.notes if run.device_state else ()))
     return {
         "line": one_line(verdict_line(run), TEXT_LIMIT),
         "facts": facts,
-        "findings": _capped(run.findings),
-        "quarantined": _capped(quarantined_lines(run.cases)),
-        "notes": _capped(noted),
+        "findings": _cap_lines(run.findings),
+        "quarantined": _cap_lines(quarantined_lines(run.cases)),
+        "notes": _cap_lines(noted),
         "complete": run.complete,
     }
 
 
-def _facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
+def _list_facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
     limit, address = median_detection_limit(run.cases), run.provenance.get("ci_url", "")
     throttled = run.device_state.throttled_s if run.device_state else {}
     return [
-        ("device", _device(run), ""),
-        ("software", _pairs(run.fingerprint.named if run.fingerprint else {}), ""),
+        ("device", _describe_device(run), ""),
+        ("software", _join_pairs(run.fingerprint.named if run.fingerprint else {}), ""),
         ("commit", run.commit, ""),
-        ("held against", held_against(run), ""),
+        ("held against", format_comparison_base(run), ""),
         ("median look finds", f"{format_change(1 + limit)} or more" if limit is not None else "", ""),
         ("started", run.started, ""),
-        ("took", _duration(run.seconds) if run.seconds else "", ""),
+        ("took", _format_duration(run.seconds) if run.seconds else "", ""),
         ("mode", f"{run.mode}, {run.gated} of {run.selected} gated" if run.mode == GATE else run.mode, ""),
         ("command", run.command, ""),
         ("branch", run.provenance.get("branch", ""), ""),
         ("pull request", run.provenance.get("pull_request", ""), ""),
-        ("CI", f"{run.provenance.get('ci', '')} {address}".strip(), link(address)),
-        ("device held back", _pairs({reason: f"{seconds:.2f} s" for reason, seconds in throttled.items()}), ""),
+        ("CI", f"{run.provenance.get('ci', '')} {address}".strip(), sanitize_link(address)),
+        ("device held back", _join_pairs({reason: f"{seconds:.2f} s" for reason, seconds in throttled.items()}), ""),
         ("other processes", ", ".join(run.device_state.other_processes) if run.device_state else "", ""),
         ("baselines", ", ".join(run.baseline_paths), ""),
         ("file", source, ""),
@@ -158,38 +158,38 @@ def _facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _device(run: RunResult) -> str:
+def _describe_device(run: RunResult) -> str:
     if run.device is None:
         return "none: nothing was measured"
     name = f"{run.device.name}, " if run.device.name else ""
     return f"{name}{run.device.arch}/{run.device.product}"
 
 
-def _pairs(values: Mapping[str, str]) -> str:
+def _join_pairs(values: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), SECONDS_PER_MINUTE)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _capped(lines: Sequence[str]) -> list[str]:
+def _cap_lines(lines: Sequence[str]) -> list[str]:
     shown = [one_line(line, TEXT_LIMIT) for line in lines[:MOST_LINES]]
     return [*shown, f"... {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else shown
 
 
-def _card(table: Table, index: int) -> Card:
+def _make_card(table: CaseTable, index: int) -> CaseCard:
     case = table.rows[index].shown.case
     change = format_change(case.ratio) if case.ratio is not None else ""
     timed = case.baseline_us is not None and case.median_us is not None
     times = f"{format_us(case.baseline_us)} us -> {format_us(case.median_us)} us" if timed else ""
-    return Card(
+    return CaseCard(
         index=index,
         key=table.keys[index],
         verdict=case.verdict.value,
         fails=case.fails,
         figures=", ".join(part for part in (change, format_interval(case.interval), times) if part),
-        summary=summary_of(case),
-        reproduce=repeatable(case.reproduce, case.nodeid),
+        summary=format_summary(case),
+        reproduce=format_repeat_command(case.reproduce, case.nodeid),
     )

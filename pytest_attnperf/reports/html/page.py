@@ -19,12 +19,19 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html import heading
-from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, case_charts, config, page_charts
-from pytest_attnperf.reports.html.embedding import Json, csp_hash, number, packed, packed_lines, script_json
-from pytest_attnperf.reports.html.panel import blocks
+from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts, page_charts
+from pytest_attnperf.reports.html.embedding import Json, csp_hash, pack_json, pack_lines, round_figure, script_json
+from pytest_attnperf.reports.html.panel import build_blocks
 from pytest_attnperf.reports.html.roofline import ceiling_lines
-from pytest_attnperf.reports.html.rows import PLAIN_ROWS, Table, cells, columnar, intensity_of, table_of
-from pytest_attnperf.reports.html.samples import histories_by_case, samples_of
+from pytest_attnperf.reports.html.rows import (
+    PLAIN_ROWS,
+    CaseTable,
+    build_table,
+    compute_intensity,
+    list_cells,
+    to_columnar_json,
+)
+from pytest_attnperf.reports.html.samples import collect_samples, histories_by_case
 from pytest_attnperf.reports.run.joined import Joined
 from pytest_attnperf.reports.run.overview import EXCUSED, UNRESOLVED, verdict_word
 from pytest_attnperf.reports.text.figures import format_change, one_line
@@ -52,7 +59,7 @@ class _Details:
     samples: int
 
 
-def page(
+def render_page(
     joined: Joined,
     *,
     histories: Sequence[CaseHistory] = (),
@@ -65,56 +72,60 @@ def page(
     failing and unresolved ones first; what is left out is said. Raises HtmlReportError where jinja2 or vl_convert is
     missing.
     """
-    template, bundle = _template(), _bundle()
-    table = table_of(joined)
-    style, script = _text("page.css"), "\n".join(_text(name) for name in SCRIPTS)
+    template, bundle = _load_template(), _load_bundle()
+    table = build_table(joined)
+    style, script = _read_file("page.css"), "\n".join(_read_file(name) for name in SCRIPTS)
     context: dict[str, Any] = {
         "style": style,
         "script": f'"use strict";\n{script}',
         "bundle": bundle,
-        "data": script_json(_data(table, ceilings)),
-        "rows": packed(columnar(table)),
-        **_visible(joined, table, histories),
+        "data": script_json(_build_script_data(table, ceilings)),
+        "rows": pack_json(to_columnar_json(table)),
+        **_build_context(joined, table, histories),
     }
-    context["policy"] = _policy(style, context["script"], bundle)
-    without = _encodable(template.render(context, details=_Details("", 0, 0)))
+    context["policy"] = _build_content_policy(style, context["script"], bundle)
+    without = _replace_surrogates(template.render(context, details=_Details("", 0, 0)))
     room = max(0, budget_bytes - len(without.encode()))
-    return _encodable(template.render(context, details=_details(joined, table, histories, ceilings, room)))
+    return _replace_surrogates(
+        template.render(context, details=_pack_details(joined, table, histories, ceilings, room))
+    )
 
 
-def _template() -> Any:
+def _load_template() -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise _missing("jinja2", error) from error
-    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_text("page.html"))
+        raise _make_missing_error("jinja2", error) from error
+    return jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _read_file("page.html")
+    )
 
 
 @functools.cache
-def _bundle() -> str:
+def _load_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed, as they may stand in a script element."""
     try:
         import vl_convert
     except ImportError as error:
-        raise _missing("vl_convert", error) from error
+        raise _make_missing_error("vl_convert", error) from error
     text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _missing(module: str, error: ImportError) -> HtmlReportError:
+def _make_missing_error(module: str, error: ImportError) -> HtmlReportError:
     return HtmlReportError(f"an HTML report needs {module} ({error}): pip install 'pytest-attnperf[html]'")
 
 
-def _text(name: str) -> str:
+def _read_file(name: str) -> str:
     return importlib.resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
 
 
-def _encodable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """A name may hold half of a surrogate pair, which no file can."""
     return text.encode("utf-8", errors="replace").decode()
 
 
-def _policy(style: str, *scripts: str) -> str:
+def _build_content_policy(style: str, *scripts: str) -> str:
     hashes = " ".join(csp_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src {csp_hash(style)}; "
@@ -122,34 +133,34 @@ def _policy(style: str, *scripts: str) -> str:
     )
 
 
-def _data(table: Table, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:
+def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:
     """What the script needs before anything else."""
     intensities: dict[str, list[float]] = {}
     for row in table.rows:
-        if row.shown.case.median_us and (intensity := intensity_of(row.shown)):
+        if row.shown.case.median_us and (intensity := compute_intensity(row.shown)):
             intensities.setdefault(row.shown.device, []).append(intensity)
     names = [column.name for column in table.columns]
     return {
         "charts": page_charts(names, table.reference),
         "caseCharts": case_charts(),
-        "config": config(),
+        "config": build_config(),
         "colours": list(COLOURS),
         "shapes": list(SHAPES),
         "ceilings": ceiling_lines(ceilings, intensities),
-        "thresholds": _thresholds(table),
+        "thresholds": _list_thresholds(table),
     }
 
 
-def _thresholds(table: Table) -> Json:
+def _list_thresholds(table: CaseTable) -> Json:
     """What the policies of the cases call too slow, in percent."""
     found = {row.shown.case.policy.get("threshold_percent") for row in table.rows if row.shown.case.detection_limit}
     numbers = sorted(value for value in found if isinstance(value, (int, float)))[:MOST_THRESHOLDS]
-    return [{"at": number(value), "label": f"policy: {format_change(1 + value / 100)}"} for value in numbers]
+    return [{"at": round_figure(value), "label": f"policy: {format_change(1 + value / 100)}"} for value in numbers]
 
 
-def _visible(joined: Joined, table: Table, histories: Sequence[CaseHistory]) -> dict[str, Any]:
+def _build_context(joined: Joined, table: CaseTable, histories: Sequence[CaseHistory]) -> dict[str, Any]:
     """What stands in the page as HTML."""
-    worst, more = heading.cards(table)
+    worst, more = heading.make_cards(table)
     first = table.rows[:PLAIN_ROWS]
     indices = {(row.shown.device, str(row.shown.case.key)): index for index, row in enumerate(table.rows)}
     return {
@@ -158,22 +169,22 @@ def _visible(joined: Joined, table: Table, histories: Sequence[CaseHistory]) -> 
         "more_notes": max(0, len(joined.notes) - heading.MOST_LINES),
         "counts": heading.verdict_counts(table),
         "outcome": verdict_word(joined),
-        "failed_by": [] if joined.failed else [one_line(reason, REASON_LIMIT) for reason in joined.failed_by],
+        "failed_by": [] if joined.has_failed else [one_line(reason, REASON_LIMIT) for reason in joined.failed_by],
         "cards": worst,
         "more_cards": more,
-        "columns": table.shown,
-        "plain_rows": list(zip(cells(table, first), (row.shown.case.fails for row in first), strict=True)),
+        "columns": table.shown_columns,
+        "plain_rows": list(zip(list_cells(table, first), (row.shown.case.fails for row in first), strict=True)),
         "total": len(table.rows),
-        "kernels": heading.kernels(joined.code),
-        "changes": heading.changes(histories, indices),
+        "kernels": heading.build_kernel_table(joined.code),
+        "changes": heading.list_changes(histories, indices),
         "charts": page_charts([column.name for column in table.columns], table.reference),
         "reference": table.reference,
     }
 
 
-def _details(
+def _pack_details(
     joined: Joined,
-    table: Table,
+    table: CaseTable,
     histories: Sequence[CaseHistory],
     ceilings: Mapping[str, Sequence[Ceiling]],
     room: int,
@@ -186,14 +197,14 @@ def _details(
         (urgent if needs_somebody else others).append(index)
     order = [(index, kind) for index in urgent for kind in "ts"]
     order += [(index, kind) for kind in "ts" for index in others]
-    text, held = packed_lines(_lines(joined, table, histories, ceilings, order), room)
+    text, held = pack_lines(_list_detail_lines(joined, table, histories, ceilings, order), room)
     kinds = [kind for _, kind in order[:held]]
     return _Details(text, kinds.count("t"), kinds.count("s"))
 
 
-def _lines(
+def _list_detail_lines(
     joined: Joined,
-    table: Table,
+    table: CaseTable,
     histories: Sequence[CaseHistory],
     ceilings: Mapping[str, Sequence[Ceiling]],
     order: Sequence[tuple[int, str]],
@@ -204,8 +215,8 @@ def _lines(
         row = table.rows[index]
         case, device = row.shown.case, row.shown.device
         if kind == "s":
-            yield [index, kind, samples_of(case, by_case.get((device, str(case.key))))]
+            yield [index, kind, collect_samples(case, by_case.get((device, str(case.key))))]
             continue
         own = ceilings.get(device, ())
-        said = blocks(row, reference=table.reference, ceilings=own, occupancies=occupancies)
-        yield [index, kind, {"summary": heading.summary_of(case), "blocks": said}]
+        said = build_blocks(row, reference=table.reference, ceilings=own, occupancies=occupancies)
+        yield [index, kind, {"summary": heading.format_summary(case), "blocks": said}]

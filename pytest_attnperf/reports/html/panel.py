@@ -13,9 +13,9 @@ from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.reports.html.embedding import Json
 from pytest_attnperf.reports.html.roofline import roof_share
-from pytest_attnperf.reports.html.rows import Row
-from pytest_attnperf.reports.run.tables import gb_s, share_of_floor, tflops
-from pytest_attnperf.reports.text.commands import repeatable
+from pytest_attnperf.reports.html.rows import CaseRow
+from pytest_attnperf.reports.run.tables import compute_gb_s, compute_tflops, share_of_floor
+from pytest_attnperf.reports.text.commands import format_repeat_command
 from pytest_attnperf.reports.text.figures import (
     ABSENT,
     format_around,
@@ -41,8 +41,8 @@ LOG_LINES = 40
 HASH_LENGTH = 12
 
 
-def blocks(
-    row: Row,
+def build_blocks(
+    row: CaseRow,
     *,
     reference: str = "",
     ceilings: Sequence[Ceiling] = (),
@@ -51,34 +51,34 @@ def blocks(
     """Everything about a case but its samples; `occupancies` are of compiled kernels, by the hash of their code."""
     case = row.shown.case
     found = [
-        _lines("Quarantined", (case.quarantined,) if case.quarantined else ()),
-        _lines("Reasons", case.reasons),
-        _lines("Notes", case.notes),
-        _command(repeatable(case.reproduce, case.nodeid)),
-        _facts("Figures", _figures(row, reference, ceilings)),
-        _proof(case.checks),
-        _facts("Config", case.config.items()),
-        _launches(case.launches),
-        _code(case.code, occupancies or {}),
-        _stages(case),
-        _facts("Policy", ((name, _plain(value)) for name, value in case.policy.items())),
-        _software(case),
-        _log(case.log),
+        _make_lines_block("Quarantined", (case.quarantined,) if case.quarantined else ()),
+        _make_lines_block("Reasons", case.reasons),
+        _make_lines_block("Notes", case.notes),
+        _make_command_block(format_repeat_command(case.reproduce, case.nodeid)),
+        _make_facts_block("Figures", _list_figures(row, reference, ceilings)),
+        _make_proof_block(case.checks),
+        _make_facts_block("Config", case.config.items()),
+        _make_launches_block(case.launches),
+        _make_code_block(case.code, occupancies or {}),
+        _make_stages_block(case),
+        _make_facts_block("Policy", ((name, _format_value(value)) for name, value in case.policy.items())),
+        _make_software_block(case),
+        _make_log_block(case.log),
     ]
     return [block for block in found if block]
 
 
-def _lines(heading: str, lines: Sequence[str]) -> Json:
+def _make_lines_block(heading: str, lines: Sequence[str]) -> Json:
     shown = [one_line(line, TEXT_LIMIT) for line in lines[:MOST_ROWS]]
     more = [f"... {len(lines) - MOST_ROWS} more in results.json"] if len(lines) > MOST_ROWS else []
     return {"kind": "lines", "heading": heading, "lines": shown + more} if lines else None
 
 
-def _command(command: str) -> Json:
+def _make_command_block(command: str) -> Json:
     return {"kind": "command", "heading": "Reproduce", "text": one_line(command, TEXT_LIMIT)} if command else None
 
 
-def _facts(heading: str, facts: object) -> Json:
+def _make_facts_block(heading: str, facts: object) -> Json:
     shown = [
         [one_line(str(name), NAME_LIMIT), one_line(str(value), VALUE_LIMIT)]
         for name, value in list(facts)[:MOST_ROWS]  # type: ignore[call-overload]
@@ -87,7 +87,7 @@ def _facts(heading: str, facts: object) -> Json:
     return {"kind": "facts", "heading": heading, "facts": shown} if shown else None
 
 
-def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Json:
+def _make_table_block(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Json:
     """Without the columns that hold nothing."""
     if not rows:
         return None
@@ -97,7 +97,7 @@ def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     return {"kind": "table", "heading": heading, "head": [head[index] for index in kept], "rows": body, "more": more}
 
 
-def _figures(row: Row, reference: str, ceilings: Sequence[Ceiling]) -> list[tuple[str, str]]:
+def _list_figures(row: CaseRow, reference: str, ceilings: Sequence[Ceiling]) -> list[tuple[str, str]]:
     case = row.shown.case
     limit = case.detection_limit
     stored = f"{len(case.stored_us)} processes, {case.stored_commit or 'unknown commit'}, {case.stored_at}"
@@ -111,8 +111,8 @@ def _figures(row: Row, reference: str, ceilings: Sequence[Ceiling]) -> list[tupl
         ("95 % interval", format_interval(case.interval).partition(": ")[2]),
         ("limit", format_change(case.threshold)),
         ("finds", f"{format_change(1 + limit)} or more, 99 % of the time" if limit is not None else ""),
-        ("rate", f"{format_rate(tflops(case))} TFLOP/s" if tflops(case) else ""),
-        ("bandwidth", f"{format_rate(gb_s(case))} GB/s of compulsory bytes" if gb_s(case) else ""),
+        ("rate", f"{format_rate(compute_tflops(case))} TFLOP/s" if compute_tflops(case) else ""),
+        ("bandwidth", f"{format_rate(compute_gb_s(case))} GB/s of compulsory bytes" if compute_gb_s(case) else ""),
         (f"share of the floor ({case.floor_bound})", format_share(share_of_floor(case))),
         (f"share of the {kind} roofline", format_share(share)),
         (f"speedup over {reference}", format_speedup(row.speedup)),
@@ -123,7 +123,7 @@ def _figures(row: Row, reference: str, ceilings: Sequence[Ceiling]) -> list[tupl
     ]
 
 
-def _proof(checks: Sequence[CheckReport]) -> Json:
+def _make_proof_block(checks: Sequence[CheckReport]) -> Json:
     """Errors against budgets; what was found wrong stands in its own column."""
     head = (
         "check",
@@ -153,34 +153,34 @@ def _proof(checks: Sequence[CheckReport]) -> Json:
         for check in checks
         for figures in check.figures
     ]
-    found = _table("Proof", head, rows)
+    found = _make_table_block("Proof", head, rows)
     problems = [problem for check in checks for problem in check.problems]
     if found is None:
-        return _lines("Proof: problems", problems)
+        return _make_lines_block("Proof: problems", problems)
     sourced = [format_tolerance(check.tolerance) for check in checks if check.tolerance.source]
     found["notes"] = [one_line(text, TEXT_LIMIT) for text in dict.fromkeys((*problems, *sourced))][:MOST_ROWS]
     return found
 
 
-def _launches(launches: Sequence[Launch]) -> Json:
+def _make_launches_block(launches: Sequence[Launch]) -> Json:
     head = ("launched", "kind", "calls", "grid", "block", "LDS bytes", "code hash")
     rows = [
         (
             launch.name,
             launch.kind,
             f"{launch.calls:g}",
-            _dimensions(launch.grid),
-            _dimensions(launch.block),
+            _format_dimensions(launch.grid),
+            _format_dimensions(launch.block),
             str(launch.shared_bytes or ""),
             launch.isa_hash[:HASH_LENGTH],
         )
         for launch in launches
     ]
-    return _table("Launches of one call", head, rows)
+    return _make_table_block("Launches of one call", head, rows)
 
 
-def _code(code: Sequence[KernelCode], occupancies: Mapping[str, Occupancy]) -> Json:
-    return _table(
+def _make_code_block(code: Sequence[KernelCode], occupancies: Mapping[str, Occupancy]) -> Json:
+    return _make_table_block(
         "Code objects", code_head(), [code_cells(kernel, occupancies.get(kernel.isa_hash)) for kernel in code]
     )
 
@@ -195,14 +195,14 @@ def code_cells(code: KernelCode | None, occupancy: Occupancy | None) -> list[str
     return ["" if code is None else cell(code, occupancy) for _, cell in _CODE_CELLS]
 
 
-def _occupancy(_: KernelCode, occupancy: Occupancy | None) -> str:
+def _format_occupancy(_: KernelCode, occupancy: Occupancy | None) -> str:
     if occupancy is None:
         return ""
     by = f", held by {', '.join(occupancy.limiters)}" if occupancy.limiters else ""
     return f"{occupancy.waves_per_simd} of {occupancy.max_waves_per_simd} waves/SIMD{by}"
 
 
-def _count(value: int | None) -> str:
+def _format_count(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
@@ -211,18 +211,18 @@ _CODE_CELLS: tuple[tuple[str, Callable[[KernelCode, Occupancy | None], str]], ..
     ("arch", lambda code, _: one_line(code.arch, NAME_LIMIT)),
     ("VGPRs", lambda code, _: f"{code.vgprs}+{code.agprs}" if code.agprs else str(code.vgprs)),
     ("SGPRs", lambda code, _: str(code.sgprs or "")),
-    ("VGPR spills", lambda code, _: _count(code.vgpr_spills)),
-    ("SGPR spills", lambda code, _: _count(code.sgpr_spills)),
+    ("VGPR spills", lambda code, _: _format_count(code.vgpr_spills)),
+    ("SGPR spills", lambda code, _: _format_count(code.sgpr_spills)),
     ("scratch bytes", lambda code, _: str(code.scratch_bytes)),
     ("LDS bytes", lambda code, _: str(code.lds_bytes)),
-    ("occupancy", _occupancy),
+    ("occupancy", _format_occupancy),
     ("threads", lambda code, _: str(code.workgroup or "")),
     ("code bytes", lambda code, _: str(code.code_bytes)),
     ("code hash", lambda code, _: one_line(code.isa_hash[:HASH_LENGTH])),
 )
 
 
-def _stages(case: CaseResult) -> Json:
+def _make_stages_block(case: CaseResult) -> Json:
     if case.breakdown is None:
         return None
     whole = case.breakdown.call_us
@@ -230,23 +230,25 @@ def _stages(case: CaseResult) -> Json:
         (stage.name, format_us(stage.median_us), format_share(stage.median_us / whole if whole else None))
         for stage in case.breakdown.stages
     ]
-    return _table("Stages", ("stage", "us", "share of the call"), [*rows, ("whole call", format_us(whole), "")])
+    return _make_table_block(
+        "Stages", ("stage", "us", "share of the call"), [*rows, ("whole call", format_us(whole), "")]
+    )
 
 
-def _software(case: CaseResult) -> Json:
+def _make_software_block(case: CaseResult) -> Json:
     if case.fingerprint is None:
         return None
-    return _facts("Measured with", [*case.fingerprint.must_match.items(), *case.fingerprint.named.items()])
+    return _make_facts_block("Measured with", [*case.fingerprint.must_match.items(), *case.fingerprint.named.items()])
 
 
-def _log(log: str) -> Json:
+def _make_log_block(log: str) -> Json:
     lines = safe_lines(log[-LOG_LINES * VALUE_LIMIT :], LOG_LINES) if log else []
     return {"kind": "text", "heading": "End of the worker's log", "lines": lines} if lines else None
 
 
-def _plain(value: object) -> str:
+def _format_value(value: object) -> str:
     return ", ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else f"{value}"
 
 
-def _dimensions(sizes: Sequence[int]) -> str:
+def _format_dimensions(sizes: Sequence[int]) -> str:
     return " x ".join(str(size) for size in sizes)

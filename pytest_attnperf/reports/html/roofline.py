@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_attnperf.records.rooflines import Ceiling
-from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.reports.html.embedding import Json, round_figure
 from pytest_attnperf.reports.text.figures import format_rate, one_line
 from pytest_attnperf.results import CaseResult
 
@@ -26,8 +26,8 @@ def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, floa
         return "", None
     for kind in KINDS:
         own = [ceiling for ceiling in ceilings if ceiling.kind == kind]
-        compute = _rate(own, FLOPS, f"{figures.dtype} ")
-        memory = _rate(own, BYTES, "DRAM")
+        compute = _find_highest_rate(own, FLOPS, f"{figures.dtype} ")
+        memory = _find_highest_rate(own, BYTES, "DRAM")
         if compute and memory:
             least = max(figures.flops / compute, (figures.bytes_min or 0.0) / memory)
             return kind, least * 1e6 / case.median_us
@@ -42,16 +42,19 @@ def ceiling_lines(
     A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}; the first one of a device is no line's and
     has as 'label' what all of them are, a line each.
     """
-    lines = {device: _lines(own, [x for x in intensities.get(device, ()) if x > 0]) for device, own in ceilings.items()}
+    lines = {
+        device: _build_line_points(own, [x for x in intensities.get(device, ()) if x > 0])
+        for device, own in ceilings.items()
+    }
     return {one_line(device): found for device, found in lines.items() if found}
 
 
-def _rate(ceilings: Iterable[Ceiling], unit: str, what: str) -> float | None:
+def _find_highest_rate(ceilings: Iterable[Ceiling], unit: str, what: str) -> float | None:
     rates = [ceiling.rate for ceiling in ceilings if ceiling.unit == unit and ceiling.what.startswith(what)]
     return max(rates, default=None)
 
 
-def _lines(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list[Json]:
+def _build_line_points(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list[Json]:
     flat = [ceiling for ceiling in ceilings if ceiling.unit == FLOPS and ceiling.rate > 0]
     slanted = [ceiling for ceiling in ceilings if ceiling.unit == BYTES and ceiling.rate > 0]
     if not xs or not flat:
@@ -61,16 +64,16 @@ def _lines(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list[Json]:
     left, right = min([*xs, *ridges]) / MARGIN, max([*xs, *ridges]) * MARGIN
     fastest = max((way.rate for way in slanted), default=None)
     # No point can lie above the roof: up there, left of it, is room for words.
-    found = [_point("words", "", left, top, label="\n".join(_words(flat, slanted)))]
+    found = [_make_point("words", "", left, top, label="\n".join(_describe_ceilings(flat, slanted)))]
     for roof in flat:
         start = left if fastest is None else max(left, roof.rate / fastest)
-        found += [_point(_name(roof), roof.kind, x, roof.rate) for x in (start, right)]
+        found += [_make_point(_format_name(roof), roof.kind, x, roof.rate) for x in (start, right)]
     for way in slanted:
-        found += [_point(_name(way), way.kind, x, x * way.rate) for x in (left, min(right, top / way.rate))]
+        found += [_make_point(_format_name(way), way.kind, x, x * way.rate) for x in (left, min(right, top / way.rate))]
     return found
 
 
-def _words(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
+def _describe_ceilings(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
     """A line for what each ceiling is of, from the top of the diagram down: 'DRAM: peak 4814, measured 4398 GB/s'."""
     lines = []
     for ceilings, scale, unit in ((flat, TERA, "TFLOP/s"), (slanted, GIGA, "GB/s")):
@@ -84,9 +87,9 @@ def _words(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
     return lines[:MOST_WORDS] + more
 
 
-def _name(ceiling: Ceiling) -> str:
+def _format_name(ceiling: Ceiling) -> str:
     return one_line(f"{ceiling.what}, {ceiling.kind}, {ceiling.unit}", LABEL_LIMIT)
 
 
-def _point(name: str, kind: str, x: float, rate: float, *, label: str = "") -> Json:
-    return {"x": number(x), "y": number(rate / TERA), "name": name, "kind": one_line(kind), "label": label}
+def _make_point(name: str, kind: str, x: float, rate: float, *, label: str = "") -> Json:
+    return {"x": round_figure(x), "y": round_figure(rate / TERA), "name": name, "kind": one_line(kind), "label": label}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
-from pytest_attnperf.reports.html.embedding import Json, number
+from pytest_attnperf.reports.html.embedding import Json, round_figure
 from pytest_attnperf.reports.text.figures import format_change, format_us, one_line
 from pytest_attnperf.results import CaseResult
 
@@ -24,28 +24,28 @@ RECORDED = ("recorded", "second look")
 """What the processes of a case are called that was to be recorded: nobody looked for a change."""
 
 
-def samples_of(case: CaseResult, history: CaseHistory | None = None) -> Json:
+def collect_samples(case: CaseResult, history: CaseHistory | None = None) -> Json:
     """The data sets of a case's charts by name; those without data are left out. {} where nothing was measured."""
-    dots, marks = _dots(case), _marks(case)
+    dots, marks = _list_dots(case), _list_marks(case)
     found = {
         "dots": dots,
         "marks": marks if dots else [],
-        "blocks": _blocks(case),
+        "blocks": _list_blocks(case),
         "points": _history_points(history) if history else [],
-        "changes": changes_of(history) if history else [],
+        "changes": list_change_points(history) if history else [],
     }
     return {name: values for name, values in found.items() if values}
 
 
-def changes_of(history: CaseHistory) -> list[Json]:
+def list_change_points(history: CaseHistory) -> list[Json]:
     """Its change points: where, by how much, between which commits, and what else changed there."""
     return [
         {
-            "at": _moment(history.points[change.index].started),
-            "before": number(change.before_us),
-            "after": number(change.after_us),
+            "at": _parse_moment(history.points[change.index].started),
+            "before": round_figure(change.before_us),
+            "after": round_figure(change.after_us),
             "change": format_change(change.ratio) if change.before_us else "",
-            "commits": f"{_commit(change.last_before)} -> {_commit(change.first_after)}",
+            "commits": f"{_shorten_commit(change.last_before)} -> {_shorten_commit(change.first_after)}",
             "started": one_line(history.points[change.index].started, NAME_LIMIT),
             "environment": one_line("; ".join(change.environment), 4 * NAME_LIMIT),
         }
@@ -54,22 +54,25 @@ def changes_of(history: CaseHistory) -> list[Json]:
     ]
 
 
-def _looks(case: CaseResult) -> Iterator[tuple[str, int, ProcessSummary]]:
+def _list_processes(case: CaseResult) -> Iterator[tuple[str, int, ProcessSummary]]:
     names = RECORDED if case.verdict is Verdict.RECORDED else LOOKS
     for look, processes in zip(names, (case.first, case.second), strict=True):
         for index, process in enumerate(processes, 1):
             yield look, index, process
 
 
-def _dots(case: CaseResult) -> list[Json]:
+def _list_dots(case: CaseResult) -> list[Json]:
     """Every process and pair on one axis: percent against the baseline, or microseconds without one."""
     base = case.baseline_us
     rows = [("stored", f"stored process {index}", us) for index, us in enumerate(case.stored_us, 1)]
-    rows += [(look, f"{look}, {_process(process, index)}", process.median_us) for look, index, process in _looks(case)]
+    rows += [
+        (look, f"{look}, {_format_process_name(process, index)}", process.median_us)
+        for look, index, process in _list_processes(case)
+    ]
     dots = [
         {
             "row": row,
-            "at": number(_percent(us / base) if base else us),
+            "at": round_figure(_to_percent(us / base) if base else us),
             "name": name,
             "text": f"{format_us(us)} us, {format_change(us / base)}" if base else f"{format_us(us)} us",
         }
@@ -79,7 +82,7 @@ def _dots(case: CaseResult) -> list[Json]:
     pairs = [
         {
             "row": "pairs",
-            "at": number(_percent(pair.ratio)),
+            "at": round_figure(_to_percent(pair.ratio)),
             "name": f"pair {index}",
             "text": f"{format_change(pair.ratio)}, {format_us(pair.base_us)} us -> {format_us(pair.new_us)} us",
         }
@@ -88,58 +91,62 @@ def _dots(case: CaseResult) -> list[Json]:
     return dots + pairs if base else dots or pairs
 
 
-def _marks(case: CaseResult) -> list[Json]:
+def _list_marks(case: CaseResult) -> list[Json]:
     """The limit, the ratio and its interval, as percent."""
     marks = []
     if case.threshold is not None:
         text = format_change(case.threshold)
-        marks.append({"kind": "limit", "at": number(_percent(case.threshold)), "text": text, "label": f"limit {text}"})
+        marks.append(
+            {"kind": "limit", "at": round_figure(_to_percent(case.threshold)), "text": text, "label": f"limit {text}"}
+        )
     if case.ratio is not None:
         low, high = case.interval or (case.ratio, case.ratio)
         marks.append(
             {
                 "kind": "change",
-                "at": number(_percent(case.ratio)),
-                "low": number(_percent(low)),
-                "high": number(_percent(high)),
+                "at": round_figure(_to_percent(case.ratio)),
+                "low": round_figure(_to_percent(low)),
+                "high": round_figure(_to_percent(high)),
                 "text": f"{format_change(case.ratio)} ({format_change(low)} .. {format_change(high)})",
             }
         )
     return marks
 
 
-def _blocks(case: CaseResult) -> list[Json]:
+def _list_blocks(case: CaseResult) -> list[Json]:
     """One entry per process: its name, its blocks in measured order, and their clocks where these are known."""
     found, left = [], MOST_POINTS
-    for look, index, process in _looks(case):
-        values = [number(us) for us in process.block_us[: max(0, left)]]
+    for look, index, process in _list_processes(case):
+        values = [round_figure(us) for us in process.block_us[: max(0, left)]]
         left -= len(values)
-        clocks = [number(mhz) for mhz in process.block_clock_mhz[: len(values)]]
+        clocks = [round_figure(mhz) for mhz in process.block_clock_mhz[: len(values)]]
         if values:
-            name = f"{look}, {_process(process, index)}"
+            name = f"{look}, {_format_process_name(process, index)}"
             found.append({"name": name, "look": look, "us": values, "mhz": clocks})
     return found
 
 
 def _history_points(history: CaseHistory) -> list[Json]:
-    return [_history_point(point) for point in history.points[-MOST_POINTS:] if _moment(point.started) is not None]
+    return [
+        _history_point(point) for point in history.points[-MOST_POINTS:] if _parse_moment(point.started) is not None
+    ]
 
 
 def _history_point(point: HistoryPoint) -> Json:
     low, high = (min(point.process_us), max(point.process_us)) if point.process_us else (point.median_us,) * 2
     return {
-        "at": _moment(point.started),
-        "us": number(point.median_us),
-        "low": number(low),
-        "high": number(high),
+        "at": _parse_moment(point.started),
+        "us": round_figure(point.median_us),
+        "low": round_figure(low),
+        "high": round_figure(high),
         "text": f"{format_us(point.median_us)} us",
-        "commit": _commit(point.commit),
+        "commit": _shorten_commit(point.commit),
         "started": one_line(point.started, NAME_LIMIT),
         "verdict": one_line(point.verdict, NAME_LIMIT),
     }
 
 
-def _moment(started: str) -> float | None:
+def _parse_moment(started: str) -> float | None:
     """Milliseconds since 1970; None for a time that nobody can read. Without a zone it is taken as UTC."""
     try:
         moment = datetime.datetime.fromisoformat(started[:NAME_LIMIT].strip().replace("Z", "+00:00"))
@@ -150,15 +157,15 @@ def _moment(started: str) -> float | None:
         return None
 
 
-def _commit(commit: str) -> str:
+def _shorten_commit(commit: str) -> str:
     return one_line(commit, NAME_LIMIT)[:COMMIT_LENGTH] or "unknown"
 
 
-def _process(process: ProcessSummary, index: int) -> str:
+def _format_process_name(process: ProcessSummary, index: int) -> str:
     return one_line(process.process, NAME_LIMIT) or f"process {index}"
 
 
-def _percent(ratio: float) -> float:
+def _to_percent(ratio: float) -> float:
     return (ratio - 1) * 100
 
 
@@ -168,5 +175,7 @@ def histories_by_case(histories: Sequence[CaseHistory]) -> dict[tuple[str, str],
     Times of one device that cannot be compared, as under two power caps, are histories of their own: of these it is the
     one that goes on the longest.
     """
-    ordered = sorted(histories, key=lambda history: (_moment(history.points[-1].started) or 0) if history.points else 0)
+    ordered = sorted(
+        histories, key=lambda history: (_parse_moment(history.points[-1].started) or 0) if history.points else 0
+    )
     return {(f"{history.arch}/{history.product}", history.case): history for history in ordered}

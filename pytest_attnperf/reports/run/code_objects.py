@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.reports.text.commands import repeatable, typed
+from pytest_attnperf.reports.text.commands import format_repeat_command, format_typed_command
 from pytest_attnperf.reports.text.figures import ABSENT, one_line, safe_lines
-from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
+from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
 
 Property = tuple[str, str | float | int]
 
@@ -40,22 +40,22 @@ _BETWEEN_CAUSES = re.compile(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)")
 
 
 @dataclass(frozen=True)
-class _Column:
+class _CodeColumn:
     """A column, and what it shows of a kernel."""
 
-    column: Column
+    column: GridColumn
     cell: Callable[[CodeResult], str]
 
 
-def _of(get: Callable[[KernelCode], object]) -> Callable[[CodeResult], str]:
-    def cell(result: CodeResult) -> str:
+def _make_cell_getter(get: Callable[[KernelCode], object]) -> Callable[[CodeResult], str]:
+    def format_cell(result: CodeResult) -> str:
         value = None if result.code is None else get(result.code)
         return ABSENT if value is None else str(value)
 
-    return cell
+    return format_cell
 
 
-def _spills(code: KernelCode) -> str | None:
+def _format_spills(code: KernelCode) -> str | None:
     """'0', or VGPRs and SGPRs apart; scratch that no spill explains is named."""
     if code.vgpr_spills or code.sgpr_spills:
         return f"{code.vgpr_spills or 0}v {code.sgpr_spills or 0}s"
@@ -64,7 +64,7 @@ def _spills(code: KernelCode) -> str | None:
     return None if code.vgpr_spills is None or code.sgpr_spills is None else "0"
 
 
-def _matrix(code: KernelCode) -> str | None:
+def _format_matrix_counts(code: KernelCode) -> str | None:
     """'0', or matrix instructions, those in loops behind the stroke."""
     if not code.instructions:
         return None
@@ -81,7 +81,7 @@ def waves_text(occupancy: Occupancy | None) -> str:
     return f"{forms or f'{occupancy.waves_per_simd} ({whole})'} of {occupancy.max_waves_per_simd}"
 
 
-def _limiter(result: CodeResult) -> str:
+def _format_limiter(result: CodeResult) -> str:
     return ABSENT if result.occupancy is None else one_line(", ".join(result.occupancy.limiters)) or "full"
 
 
@@ -90,21 +90,21 @@ def _is_unchanged(result: CodeResult) -> bool:
     return result.unchanged and result.verdict is Verdict.SAME
 
 
-def _verdict(result: CodeResult) -> str:
+def _format_verdict(result: CodeResult) -> str:
     return "SAME, unchanged" if _is_unchanged(result) else result.verdict.value
 
 
 COLUMNS = (
-    _Column(Column("verdict", align="left"), _verdict),
-    _Column(Column("VGPRs", rank=2), _of(lambda code: code.vgprs)),
-    _Column(Column("AGPRs", rank=8), _of(lambda code: code.agprs)),
-    _Column(Column("SGPRs", rank=9), _of(lambda code: code.sgprs)),
-    _Column(Column("spills", rank=1), _of(_spills)),
-    _Column(Column("LDS B", rank=4), _of(lambda code: code.lds_bytes)),
-    _Column(Column("waves/SIMD", rank=3), lambda result: waves_text(result.occupancy)),
-    _Column(Column("limited by", align="left", rank=5), _limiter),
-    _Column(Column("matrix", rank=6), _of(_matrix)),
-    _Column(Column("KiB", rank=7), _of(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
+    _CodeColumn(GridColumn("verdict", align="left"), _format_verdict),
+    _CodeColumn(GridColumn("VGPRs", rank=2), _make_cell_getter(lambda code: code.vgprs)),
+    _CodeColumn(GridColumn("AGPRs", rank=8), _make_cell_getter(lambda code: code.agprs)),
+    _CodeColumn(GridColumn("SGPRs", rank=9), _make_cell_getter(lambda code: code.sgprs)),
+    _CodeColumn(GridColumn("spills", rank=1), _make_cell_getter(_format_spills)),
+    _CodeColumn(GridColumn("LDS B", rank=4), _make_cell_getter(lambda code: code.lds_bytes)),
+    _CodeColumn(GridColumn("waves/SIMD", rank=3), lambda result: waves_text(result.occupancy)),
+    _CodeColumn(GridColumn("limited by", align="left", rank=5), _format_limiter),
+    _CodeColumn(GridColumn("matrix", rank=6), _make_cell_getter(_format_matrix_counts)),
+    _CodeColumn(GridColumn("KiB", rank=7), _make_cell_getter(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
 )
 """`waves/SIMD` in the compiler's form, in brackets what whole workgroups leave of it; `matrix` instructions in the
 kernel and, behind the stroke, in its loops."""
@@ -121,14 +121,14 @@ def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: 
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
     kernels = Counter((result.key.label, result.key.backend) for result in results)
     headed = any(count > 1 for count in kernels.values())
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[GridRow]] = {}
     for result in results:
         arch, kernel, config = result.key.label, result.key.backend, result.key.workload
         heading, name = (f"{arch} {kernel}", config) if headed else (arch, f"{kernel} {config}")
-        row = Row(name, tuple(column.cell(result) for column in shown), result.verdict)
+        row = GridRow(name, tuple(column.cell(result) for column in shown), result.verdict)
         groups.setdefault(heading, []).append(row)
-    made = [Group(heading, tuple(rows)) for heading, rows in groups.items()]
-    return grid(made, [column.column for column in shown], corner="config", width=width, ink=ink)
+    made = [GridGroup(heading, tuple(rows)) for heading, rows in groups.items()]
+    return render_grid(made, [column.column for column in shown], corner="config", width=width, ink=ink)
 
 
 def code_line(results: Sequence[CodeResult]) -> str:
@@ -175,12 +175,16 @@ def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
         lines.append(f"  compiled by {one_line(result.compiler)}{one_line(made)}")
     if result.log:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(result.log, LOG_LINES))]
-    if repeat := typed(result.reproduce) if own else repeatable(result.reproduce, result.nodeid):
+    if (
+        repeat := format_typed_command(result.reproduce)
+        if own
+        else format_repeat_command(result.reproduce, result.nodeid)
+    ):
         lines += ["reproduce with:", repeat]
     return "\n".join(lines)
 
 
-def code_properties(result: CodeResult) -> list[Property]:
+def list_code_properties(result: CodeResult) -> list[Property]:
     """JUnit properties: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs', 236), ...: what is known."""
     code, occupancy = result.code, result.occupancy
     values: dict[str, str | float | int | None] = {
@@ -200,7 +204,7 @@ def code_properties(result: CodeResult) -> list[Property]:
         "lds_bytes": code.lds_bytes if code else None,
         "code_bytes": code.code_bytes if code else None,
         "waves_per_simd": occupancy.waves_per_simd if occupancy else None,
-        "reproduce": repeatable(result.reproduce, result.nodeid) or None,
+        "reproduce": format_repeat_command(result.reproduce, result.nodeid) or None,
     }
     return [(f"attnperf.{name}", value) for name, value in values.items() if value is not None]
 

@@ -10,8 +10,8 @@ from typing import Protocol
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
-from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
-from pytest_attnperf.reports.text.text_width import both_ends, wrapped
+from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
+from pytest_attnperf.reports.text.text_width import both_ends, wrap_text
 
 COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verdict.UNDECIDED}
 """Whose colour a word is shown in."""
@@ -47,39 +47,41 @@ class GroupRow:
 
 
 CASE_COLUMNS = (
-    Column("looks", "left"),
-    Column("first us", rank=2),
-    Column("second us", rank=1),
-    Column("change"),
-    Column("95 %", rank=3),
-    Column("limit", rank=4),
+    GridColumn("looks", "left"),
+    GridColumn("first us", rank=2),
+    GridColumn("second us", rank=1),
+    GridColumn("change"),
+    GridColumn("95 %", rank=3),
+    GridColumn("limit", rank=4),
 )
-GROUP_COLUMNS = (Column("cases"), Column("mean change"), Column("look slower"), Column("look faster"))
+GROUP_COLUMNS = (GridColumn("cases"), GridColumn("mean change"), GridColumn("look slower"), GridColumn("look faster"))
 
 
 def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> str:
     """One line per case, in the order given; '' without any."""
-    return grid([Group("", tuple(map(_case, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink)
+    return render_grid(
+        [GridGroup("", tuple(map(_make_case_row, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink
+    )
 
 
 def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:
     """One line per backend or suite."""
     shown = tuple(
-        Row(row.name, (str(row.cases), format_change(row.change), str(row.slower), str(row.faster))) for row in rows
+        GridRow(row.name, (str(row.cases), format_change(row.change), str(row.slower), str(row.faster))) for row in rows
     )
-    return grid([Group("", shown)], GROUP_COLUMNS, corner=corner, width=width, ink=ink, before=0)
+    return render_grid([GridGroup("", shown)], GROUP_COLUMNS, corner=corner, width=width, ink=ink, before=0)
 
 
-def listed(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
+def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
     """'only in the first: 7 cases', and the first few of them."""
     if not names:
         return []
     lines = [f"{what}: {len(names)} case{'s' * (len(names) != 1)}"]
-    shown = [f"  {line}" for name in names[:most] for line in wrapped(both_ends(str(name)), width - 2)]
+    shown = [f"  {line}" for name in names[:most] for line in wrap_text(both_ends(str(name)), width - 2)]
     return [*lines, *shown, *([f"  and {len(names) - most} more"] if len(names) > most else [])]
 
 
-def reasons(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
+def list_reason_lines(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
     """What cannot be compared, by reason, each with how many cases and one of them."""
     by_reason: dict[str, list[CaseKey]] = {}
     for key, why in found:
@@ -87,11 +89,11 @@ def reasons(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
     lines: list[str] = []
     for why, keys in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         text = f"cannot be compared: {len(keys)} case{'s' * (len(keys) != 1)}, {one_line(why, REASON_LIMIT)}"
-        lines += wrapped(f"{text} ({both_ends(str(keys[0]))}{', ...' * (len(keys) > 1)})", width)
+        lines += wrap_text(f"{text} ({both_ends(str(keys[0]))}{', ...' * (len(keys) > 1)})", width)
     return lines
 
 
-def _case(row: ComparedRow) -> Row:
+def _make_case_row(row: ComparedRow) -> GridRow:
     interval = ABSENT if row.interval95 is None else " .. ".join(map(format_change, row.interval95))
     cells = (
         row.looks,
@@ -101,7 +103,7 @@ def _case(row: ComparedRow) -> Row:
         interval,
         ABSENT if row.limit is None else format_change(row.limit),
     )
-    return Row(row.name, cells, COLOURS.get(row.looks))
+    return GridRow(row.name, cells, COLOURS.get(row.looks))
 
 
 class _Offset(Protocol):
@@ -137,15 +139,15 @@ class _ShownCard(Protocol):
 
 
 COLUMNS = (
-    Column("", "left"),
-    Column("cases"),
-    Column("offset"),
-    Column("95 %"),
-    Column("over", rank=1),
-    Column("MHz", rank=2),
-    Column("W cap", rank=3),
-    Column("C", rank=4),
-    Column("partition", rank=5),
+    GridColumn("", "left"),
+    GridColumn("cases"),
+    GridColumn("offset"),
+    GridColumn("95 %"),
+    GridColumn("over", rank=1),
+    GridColumn("MHz", rank=2),
+    GridColumn("W cap", rank=3),
+    GridColumn("C", rank=4),
+    GridColumn("partition", rank=5),
 )
 
 
@@ -154,14 +156,14 @@ def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int
 
     'over' is how many cases the offset is made of, which are those that other cards have, too.
     """
-    shown = [Group(heading, tuple(map(_row, cards))) for heading, cards in groups if cards]
-    return grid(shown, COLUMNS, corner="card", width=width, ink=ink)
+    shown = [GridGroup(heading, tuple(map(_make_card_row, cards))) for heading, cards in groups if cards]
+    return render_grid(shown, COLUMNS, corner="card", width=width, ink=ink)
 
 
-def _row(card: _ShownCard) -> Row:
+def _make_card_row(card: _ShownCard) -> GridRow:
     offset = card.offset
     interval = "" if offset is None else " .. ".join(format_change(1 + end) for end in offset.interval95)
-    return Row(
+    return GridRow(
         card.device_id,
         (
             "SLOW" if card.slow else "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.reports.run.overview import device_of, rank
+from pytest_attnperf.reports.run.overview import format_device, rank_verdict
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -42,15 +42,15 @@ class Joined:
     @property
     def devices(self) -> tuple[str, ...]:
         """Every device, in the order of `runs`."""
-        return tuple(dict.fromkeys(device for run in self.runs if (device := device_of(run))))
+        return tuple(dict.fromkeys(device for run in self.runs if (device := format_device(run))))
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether any test failed."""
         return any(shown.case.fails for shown in self.cases) or any(result.fails for result in self.code)
 
 
-def join(runs: Sequence[tuple[str, RunResult]]) -> Joined:
+def join_runs(runs: Sequence[tuple[str, RunResult]]) -> Joined:
     """Runs with their files' names as one.
 
     A case that is there twice on one device is shown once, by its worse verdict, and by the later run where these are
@@ -61,7 +61,7 @@ def join(runs: Sequence[tuple[str, RunResult]]) -> Joined:
     code: dict[str, tuple[CodeResult, str]] = {}
     notes: list[str] = []
     for source, run in ordered:
-        device = device_of(run)
+        device = format_device(run)
         for case in run.cases:
             _keep_case(cases, Shown(run, case, device), source, notes)
         for result in run.code:
@@ -75,9 +75,9 @@ def join(runs: Sequence[tuple[str, RunResult]]) -> Joined:
     )
 
 
-def of_one(run: RunResult, source: str = "") -> Joined:
+def join_single(run: RunResult, source: str = "") -> Joined:
     """One run."""
-    return join([(source, run)])
+    return join_runs([(source, run)])
 
 
 def _keep_case(cases: dict[tuple[str, str], tuple[Shown, str]], shown: Shown, source: str, notes: list[str]) -> None:
@@ -88,7 +88,9 @@ def _keep_case(cases: dict[tuple[str, str], tuple[Shown, str]], shown: Shown, so
         return
     worse = _is_worse(shown.case.verdict, shown.case.fails, before[0].case.verdict, before[0].case.fails)
     where = f" on {shown.device}" if shown.device else ""
-    notes.append(_twice(f"{key[1]}{where}", (before[1], before[0].case.verdict), (source, shown.case.verdict)))
+    notes.append(
+        _describe_duplicate(f"{key[1]}{where}", (before[1], before[0].case.verdict), (source, shown.case.verdict))
+    )
     if worse:
         cases[key] = shown, source
 
@@ -99,16 +101,16 @@ def _keep_code(code: dict[str, tuple[CodeResult, str]], result: CodeResult, sour
     if before is None:
         code[key] = result, source
         return
-    notes.append(_twice(key, (before[1], before[0].verdict), (source, result.verdict)))
+    notes.append(_describe_duplicate(key, (before[1], before[0].verdict), (source, result.verdict)))
     if _is_worse(result.verdict, result.fails, before[0].verdict, before[0].fails):
         code[key] = result, source
 
 
 def _is_worse(new: Verdict, new_fails: bool, old: Verdict, old_fails: bool) -> bool:
     """Whether the later of two results is shown: it is worse, or as bad."""
-    return (not new_fails, rank(new)) <= (not old_fails, rank(old))
+    return (not new_fails, rank_verdict(new)) <= (not old_fails, rank_verdict(old))
 
 
-def _twice(what: str, *found: tuple[str, Verdict]) -> str:
+def _describe_duplicate(what: str, *found: tuple[str, Verdict]) -> str:
     said = " and ".join(f"{verdict.value} in {one_line(source) or 'a run'}" for source, verdict in found)
     return f"{one_line(what, 400)} is there twice, {said}: the worse one is shown, or the later of two equal ones"

@@ -50,7 +50,7 @@ def is_timed(case: CaseResult) -> bool:
     return case.median_us is not None and case.verdict not in NO_FIGURES
 
 
-def ladders_of(run: RunResult, chosen: Selection, where: str) -> list[Ladder]:
+def build_ladders(run: RunResult, chosen: Selection, where: str) -> list[Ladder]:
     """The ladder of every chosen workload, suite and label, in canonical order.
 
     where   names the results in errors
@@ -66,7 +66,7 @@ def ladders_of(run: RunResult, chosen: Selection, where: str) -> list[Ladder]:
         ladder
         for (_, workload, label), cases in groups.items()
         if not chosen.workloads or workload in chosen.workloads
-        if (ladder := _ladder(f"{workload}/{label}" if label else workload, cases, chosen)) is not None
+        if (ladder := _make_ladder(f"{workload}/{label}" if label else workload, cases, chosen)) is not None
     ]
     if not found:
         raise UsageError(
@@ -89,7 +89,7 @@ def refuse_unknown_backends(run: RunResult, names: Iterable[str]) -> None:
             raise UnknownNameError("backend", name, backends)
 
 
-def _ladder(title: str, cases: Sequence[CaseResult], chosen: Selection) -> Ladder | None:
+def _make_ladder(title: str, cases: Sequence[CaseResult], chosen: Selection) -> Ladder | None:
     times = {case.key.backend: case.median_us if is_timed(case) else None for case in cases}
     shown = tuple(case for case in cases if not chosen.backends or case.key.backend in chosen.backends)
     if chosen.base not in times or not shown:

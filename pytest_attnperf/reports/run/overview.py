@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.text.figures import format_change, format_interval, one_line
 from pytest_attnperf.results import EXPIRED, GATED, CaseResult, RunResult
 
@@ -77,28 +77,28 @@ FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, V
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 
-def rank(verdict: Verdict) -> int:
+def rank_verdict(verdict: Verdict) -> int:
     """0 is worst."""
     return _RANK[verdict]
 
 
-def word(verdict: Verdict) -> str:
+def format_verdict_word(verdict: Verdict) -> str:
     """As it stands behind a count: '2 slower', '1 without baseline'."""
     return WORDS.get(verdict, verdict.value.lower())
 
 
-def word_of(result: CaseResult | CodeResult) -> str:
+def format_result_word(result: CaseResult | CodeResult) -> str:
     """The word that a result is counted under: its verdict's, or, where it does not fail, quarantined or unchanged;
     of one that fails only because its quarantine is over, that."""
     if isinstance(result, CaseResult):
-        expired = bool(of_kind(result.reasons, NoteKind.EXPIRED))
+        expired = bool(filter_notes(result.reasons, NoteKind.EXPIRED))
         if result.fails and expired and result.verdict not in FAILS_BY_ITSELF:
             return EXPIRED
         if not result.fails and (result.quarantined or result.unchanged):
             return QUARANTINED if result.quarantined else UNCHANGED
         if is_new(result):
             return NEW
-    return word(result.verdict)
+    return format_verdict_word(result.verdict)
 
 
 def is_unresolved(case: CaseResult) -> bool:
@@ -106,7 +106,7 @@ def is_unresolved(case: CaseResult) -> bool:
     return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
 
 
-def is_told(case: CaseResult) -> bool:
+def is_reported(case: CaseResult) -> bool:
     """Whether a report says of the case, which did not fail, what is wrong with it."""
     return is_unresolved(case) or (case.verdict in EXCUSED and not case.quarantined)
 
@@ -125,7 +125,7 @@ def only_new(run: RunResult) -> bool:
 
 def verdict_text(case: CaseResult) -> str:
     """The verdict's word; a case that was proven right and not timed says so, and one that is quarantined."""
-    said = word_of(case)
+    said = format_result_word(case)
     if said in (EXPIRED, QUARANTINED, UNCHANGED, NEW):
         return f"{case.verdict.value}, {said}"
     if case.verdict is Verdict.RIGHT and case.median_us is None:
@@ -135,33 +135,38 @@ def verdict_text(case: CaseResult) -> str:
 
 def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
     """'prefill/...: SLOWER, quarantined: LINK until DATE' of each that a quarantine keeps from failing, worst first."""
-    held = worst_first(case for case in cases if case.quarantined)
+    held = sort_worst_first(case for case in cases if case.quarantined)
     return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
 
 
-def worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
+def sort_worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
     """Failing cases before others, by verdict, the slowest of each verdict first; ties by name."""
-    return sorted(cases, key=lambda case: (not case.fails, rank(case.verdict), -(case.ratio or 0.0), str(case.key)))
+    return sorted(
+        cases, key=lambda case: (not case.fails, rank_verdict(case.verdict), -(case.ratio or 0.0), str(case.key))
+    )
 
 
-def slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
+def find_slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
     """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
     judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
     failing = [case for case in judged if case.verdict is Verdict.SLOWER]
     return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
 
 
-def counts(verdicts: Iterable[Verdict]) -> str:
+def format_verdict_counts(verdicts: Iterable[Verdict]) -> str:
     """'2 slower, 1 undecided, 41 same', worst first; 'no cases'."""
     counted = Counter(verdicts)
-    return ", ".join(f"{counted[verdict]} {word(verdict)}" for verdict in ORDER if counted[verdict]) or "no cases"
+    return (
+        ", ".join(f"{counted[verdict]} {format_verdict_word(verdict)}" for verdict in ORDER if counted[verdict])
+        or "no cases"
+    )
 
 
-def counted(results: Iterable[CaseResult | CodeResult]) -> str:
+def format_result_counts(results: Iterable[CaseResult | CodeResult]) -> str:
     """As `counts`, with quarantined, new and unchanged cases counted as such: '1 slower, 2 new, 30 unchanged'."""
-    found = Counter(map(word_of, results))
-    words = [EXPIRED, *(word(verdict) for verdict in ORDER)]
-    at = words.index(word(Verdict.UNSUPPORTED))
+    found = Counter(map(format_result_word, results))
+    words = [EXPIRED, *(format_verdict_word(verdict) for verdict in ORDER)]
+    at = words.index(format_verdict_word(Verdict.UNSUPPORTED))
     words[at:at] = [QUARANTINED, NEW]
     return ", ".join(f"{found[name]} {name}" for name in [*words, UNCHANGED] if found[name]) or "no cases"
 
@@ -173,7 +178,7 @@ def verdict_word(joined: Joined) -> str:
     """
     verdicts = {shown.case.verdict for shown in joined.cases if not shown.case.quarantined}
     verdicts |= {result.verdict for result in joined.code}
-    if joined.failed or joined.failed_by:
+    if joined.has_failed or joined.failed_by:
         return "FAILED"
     if not all(run.complete for run in joined.runs):
         return "INCOMPLETE"
@@ -187,12 +192,12 @@ def verdict_word(joined: Joined) -> str:
     return did.pop() if len(did) == 1 else "NOT COMPARED"
 
 
-def device_of(run: RunResult) -> str:
+def format_device(run: RunResult) -> str:
     """'sm_90/h200'; '' where nothing was measured."""
     return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
 
 
-def held_against(run: RunResult) -> str:
+def format_comparison_base(run: RunResult) -> str:
     """What the cases were compared with: the base side's name, or the commit that the baselines were recorded from.
 
     '' where nothing was compared, or where that is not known.
@@ -211,10 +216,10 @@ def held_against(run: RunResult) -> str:
 
 def verdict_line(run: RunResult) -> str:
     """The run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 % (...)'."""
-    device, base = device_of(run), held_against(run)
+    device, base = format_device(run), format_comparison_base(run)
     where = f" on {one_line(device)}" if device else ""
-    line = f"{counted(run.cases)}{where}{f' against {base}' if base else ''}"
-    worst = slowest(run.cases)
+    line = f"{format_result_counts(run.cases)}{where}{f' against {base}' if base else ''}"
+    worst = find_slowest(run.cases)
     if worst is None:
         return line
     interval = format_interval(worst.interval)
@@ -222,7 +227,7 @@ def verdict_line(run: RunResult) -> str:
     return f"{line}; slowest: {one_line(str(worst.key), NAME_LIMIT)} {format_change(worst.ratio)}{spread}"
 
 
-def compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
+def list_compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
     """Cases that were held against something."""
     return [case for case in cases if case.ratio is not None or case.detection_limit is not None]
 
@@ -232,7 +237,7 @@ def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
 
     None where nothing was compared, and where the noise of more than half of the cases hides any slowdown.
     """
-    limits = [math.inf if case.detection_limit is None else case.detection_limit for case in compared(cases)]
+    limits = [math.inf if case.detection_limit is None else case.detection_limit for case in list_compared(cases)]
     # Of two in the middle the lower one: between them lies a slowdown that no half has found.
     median = statistics.median_low(limits) if limits else math.inf
     return median if math.isfinite(median) else None

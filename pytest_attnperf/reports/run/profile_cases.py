@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pytest_attnperf.records.profiles import CaseProfile
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, KernelBound, RooflinePoint
-from pytest_attnperf.reports.run.profile_figures import middle_cut, percent, short_name
+from pytest_attnperf.reports.run.profile_figures import cut_middle, format_percent, short_name
 from pytest_attnperf.reports.text.figures import ABSENT, format_bytes, format_rate, format_us, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult, RunResult
 
 NAME_WIDTH = 56
@@ -26,18 +26,18 @@ LEGEND = (
 )
 
 
-def profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CaseProfile]]:
+def list_profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CaseProfile]]:
     """Cases that were profiled."""
     return [(case, case.profile) for case in cases if case.profile is not None]
 
 
 def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> list[str]:
     """The table of all profiled cases and the evidence of the first `reasons`; nothing where none was profiled."""
-    found = profiled(run.cases)
+    found = list_profiled(run.cases)
     if not found:
         return []
     table = bound_table(found)
-    lines = terminal((LEGEND,), [table], width).splitlines()
+    lines = render_terminal_tables((LEGEND,), [table], width).splitlines()
     told = [line for pair in found for line in reason_lines(*pair)]
     return [*lines, "", *told[:reasons], *([f"and {len(told) - reasons} more of these"] if len(told) > reasons else [])]
 
@@ -45,7 +45,9 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
     """A row per case."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
-    rows = tuple((middle_cut(one_line(case.key.entry), NAME_WIDTH), *_cells(case, profile)) for case, profile in found)
+    rows = tuple(
+        (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
+    )
     return Table("", "case", columns, rows)
 
 
@@ -55,14 +57,14 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
     verdict = profile.bound
     if verdict is not None:
         decide = f"; what would decide it: {verdict.decide}" if verdict.decide else ""
-        lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{_longest(profile)}{decide}")
+        lines.append(f"{name}: {verdict.bound.value}: {verdict.reason}{_format_longest_kernel(profile)}{decide}")
     return [one_line(line, TEXT_LIMIT) for line in (*lines, *(f"{name}: note: {note}" for note in profile.notes))]
 
 
 def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
     """What is no part of the time: building, the first call, memory asked for, and the host's own time per call."""
     name = case.key.entry
-    before = f"built in {_ms(profile.build_ms)} ms, first call {_ms(profile.first_call_ms)} ms"
+    before = f"built in {_format_once_ms(profile.build_ms)} ms, first call {_format_once_ms(profile.first_call_ms)} ms"
     lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
     if profile.allocations is not None:
         size = f", together {format_bytes(profile.allocated_bytes)} MiB" if profile.allocated_bytes is not None else ""
@@ -70,7 +72,7 @@ def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
         lines.append(f"{name}: one call asks for memory {times}{size}")
     if profile.host_ns and profile.calls:
         longest = sorted(profile.host_ns.items(), key=lambda item: -item[1])[:SHOWN_HOST]
-        each = [(middle_cut(what, NAME_WIDTH), format_us(ns / profile.calls / NS_PER_US)) for what, ns in longest]
+        each = [(cut_middle(what, NAME_WIDTH), format_us(ns / profile.calls / NS_PER_US)) for what, ns in longest]
         listed = ", ".join(f"{what} {us}" for what, us in each)
         total = format_us(sum(profile.host_ns.values()) / profile.calls / NS_PER_US)
         lines.append(f"{name}: on the host, us of a call under the profiler: {total}, of it {listed}")
@@ -85,11 +87,11 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in KERNEL_COLUMNS)
     rows = tuple(
         (
-            middle_cut(one_line(found.name), NAME_WIDTH),
-            _class(found.verdict),
-            *_roof(found.verdict.point),
+            cut_middle(one_line(found.name), NAME_WIDTH),
+            _format_bound_class(found.verdict),
+            *_format_roof(found.verdict.point),
             format_us(found.time_us),
-            *_rates(found.verdict.point),
+            *_format_rates(found.verdict.point),
         )
         for found in bounds
     )
@@ -107,52 +109,52 @@ def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
     return lines
 
 
-def _cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
+def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
     verdict = profile.bound
     point = verdict.point if verdict is not None else None
     return (
-        _class(verdict),
-        *_roof(point),
+        _format_bound_class(verdict),
+        *_format_roof(point),
         format_us(case.median_us),
         format_us(profile.total_ns / profile.calls / NS_PER_US if profile.calls else None),
-        f"{_launches(profile):g}",
-        *_rates(point),
+        f"{_count_launches(profile):g}",
+        *_format_rates(point),
     )
 
 
-def _longest(profile: CaseProfile) -> str:
+def _format_longest_kernel(profile: CaseProfile) -> str:
     """Which kernel takes most of a call of several; '' for a call of one."""
     total = profile.total_ns
     if len(profile.kernels) < 2 or not total:
         return ""
     most = max(profile.kernels, key=lambda kernel: sum(kernel.durations_ns))
-    share = percent(sum(most.durations_ns) / total)
+    share = format_percent(sum(most.durations_ns) / total)
     return f"; {share} of the profiled time is in {short_name(most.shape.name, NAME_WIDTH)}"
 
 
-def _roof(point: RooflinePoint | None) -> tuple[str, str]:
+def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
     """The share of its own roof, and which that is."""
     if point is None:
         return ABSENT, ABSENT
-    return percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
+    return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
 
 
-def _ms(ms: float) -> str:
+def _format_once_ms(ms: float) -> str:
     """Milliseconds of something that happened once."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:,.0f}"
 
 
-def _class(verdict: BoundVerdict | None) -> str:
+def _format_bound_class(verdict: BoundVerdict | None) -> str:
     if verdict is None:
         return ABSENT
     return "not decidable" if verdict.bound is BoundClass.UNDECIDED else verdict.bound.value
 
 
-def _launches(profile: CaseProfile) -> float:
+def _count_launches(profile: CaseProfile) -> float:
     return sum(len(kernel.durations_ns) for kernel in profile.kernels) / max(profile.calls, 1)
 
 
-def _rates(point: RooflinePoint | None) -> tuple[str, str, str]:
+def _format_rates(point: RooflinePoint | None) -> tuple[str, str, str]:
     if point is None:
         return ABSENT, ABSENT, ABSENT
     flops = point.flops_per_s / PER_TERA if point.flops_per_s is not None else None

@@ -27,7 +27,7 @@ def ns_as_ms(ns: float | None) -> str:
     return ABSENT if ns is None else format_ms(ns / NS_PER_US)
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """A share as percent, more digits the smaller it is: 0.776 -> '77.6 %', 0.015 -> '1.50 %', 0.00058 -> '0.058 %'."""
     if share is None:
         return ABSENT
@@ -40,14 +40,20 @@ def percent(share: float | None) -> str:
     return f"{value:.1f} %" if size >= 9.95 else f"{value:.2f} %" if size >= 0.0995 else f"{value:.2g} %"
 
 
-def gain(limit: float | None) -> str:
+def format_gain(limit: float | None) -> str:
     """A gain of the whole: 0.0152 -> '+1.52 %'; from twice as fast on as a factor: 4.21 -> '5.21x'."""
     if limit is None:
         return ABSENT
-    return f"+{percent(limit)}" if limit < 1 else "without limit" if math.isinf(limit) else format_speedup(1 + limit)
+    return (
+        f"+{format_percent(limit)}"
+        if limit < 1
+        else "without limit"
+        if math.isinf(limit)
+        else format_speedup(1 + limit)
+    )
 
 
-def signed_percent(ratio: float | None) -> str:
+def format_signed_percent(ratio: float | None) -> str:
     """Signed percent of a ratio after / before: 0.957 -> '-4.3 %'."""
     if ratio is None or not math.isfinite(ratio):
         return ABSENT
@@ -55,14 +61,14 @@ def signed_percent(ratio: float | None) -> str:
     return "0.0 %" if text in ("+0.0", "-0.0") else f"{text} %"
 
 
-def count(number: float | None) -> str:
+def format_count(number: float | None) -> str:
     """A count with separators; per pass it may be a fraction: 1953 -> '1,953', 0.8 -> '0.8'."""
     if number is None:
         return ABSENT
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}".rstrip("0")
 
 
-def size3(size: Size3 | None) -> str:
+def format_size(size: Size3 | None) -> str:
     """(32, 8, 1) -> '32x8', (256, 1, 1) -> '256'."""
     if size is None:
         return ABSENT
@@ -72,7 +78,7 @@ def size3(size: Size3 | None) -> str:
     return "x".join(map(str, kept))
 
 
-def waves(occupancy: Occupancy | None) -> str:
+def format_waves(occupancy: Occupancy | None) -> str:
     """'8/16 vgprs': waves per SIMD as whole workgroups, of how many, and what keeps more out; '16/16' where nothing."""
     if occupancy is None:
         return ABSENT
@@ -89,10 +95,10 @@ def short_name(name: str, width: int) -> str:
     names of one library differ there.
     """
     clean = one_line(name, 4 * max(width, 1) + len(name)).strip()
-    return middle_cut(without_parameters(clean.removeprefix("void ")), width)
+    return cut_middle(without_parameters(clean.removeprefix("void ")), width)
 
 
-def middle_cut(text: str, width: int) -> str:
+def cut_middle(text: str, width: int) -> str:
     """The text in at most `width` columns, its middle left out; three fifths of what is kept are its beginning."""
     if len(text) <= width:
         return text

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CODE_SUITE
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.run.code_objects import code_line, code_table
 from pytest_attnperf.reports.run.joined import Joined
-from pytest_attnperf.reports.run.overview import STORED, is_new, rank, verdict_line
-from pytest_attnperf.reports.run.tables import headings, suite_table
+from pytest_attnperf.reports.run.overview import STORED, is_new, rank_verdict, verdict_line
+from pytest_attnperf.reports.run.tables import format_headings, suite_table
 from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, closing_lines
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, format_ms, one_line
-from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
-from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
+from pytest_attnperf.reports.text.text_width import wrap_text
 from pytest_attnperf.results import CaseResult, RunResult
 
 MOST_ROWS = 200
@@ -30,12 +30,12 @@ MOST = 20
 NAME_SHARE = 0.6
 """Here the name holds the workload too."""
 
-LEAST_BAD = rank(Verdict.NO_BASELINE)
+LEAST_BAD = rank_verdict(Verdict.NO_BASELINE)
 COLUMNS = (
-    Column("verdict", align="left"),
-    Column("ms", rank=2),
-    Column("change", rank=1),
-    Column("95 %", rank=3),
+    GridColumn("verdict", align="left"),
+    GridColumn("ms", rank=2),
+    GridColumn("change", rank=1),
+    GridColumn("95 %", rank=3),
 )
 
 
@@ -56,7 +56,7 @@ def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0
                 1 tables with every case, with intervals before other figures, and what was noted of the runs
     """
     if verbosity <= -2:
-        return "\n".join(one_line_of(run, source) for run, source in _runs(joined))
+        return "\n".join(format_run_line(run, source) for run, source in _list_runs(joined))
     worst = worst_table(joined, width=width, ink=ink)
     if verbosity < 0:
         blocks = [worst]
@@ -69,12 +69,12 @@ def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0
             blocks.append(f"{ink.bold(CODE_SUITE)}\n{code_table(joined.code, width=width, ink=ink)}")
     notes = dict.fromkeys(note for run in joined.runs for note in run.notes if run.mode == STORED or verbosity > 0)
     noted = [one_line(note, TEXT_LIMIT) for note in (*joined.notes, *notes)]
-    blocks.append("\n".join(line for note in noted for line in wrapped(note, width)))
-    blocks += ["\n".join(closing_lines(run, source, ink=ink)) for run, source in _runs(joined)]
+    blocks.append("\n".join(line for note in noted for line in wrap_text(note, width)))
+    blocks += ["\n".join(closing_lines(run, source, ink=ink)) for run, source in _list_runs(joined)]
     return "\n\n".join(filter(None, blocks))
 
 
-def one_line_of(run: RunResult, source: str = "") -> str:
+def format_run_line(run: RunResult, source: str = "") -> str:
     """A run in one line, after its file's name where that is given."""
     lines = [verdict_line(run)] if run.cases or not run.code else []
     lines += [code_line(run.code)] if run.code else []
@@ -108,13 +108,13 @@ def section_title(part: SuiteSection, *, several: bool) -> str:
     return one_line(f"{part.suite} on {part.device}" if several and part.device else part.suite)
 
 
-def _runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
+def _list_runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
     return zip(joined.runs, joined.sources, strict=True)
 
 
 def _only_proven(case: CaseResult) -> bool:
     """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
-    return case.verdict is Verdict.RIGHT and not case.fails and bool(of_kind(case.notes, NoteKind.PROVEN_ONLY))
+    return case.verdict is Verdict.RIGHT and not case.fails and bool(filter_notes(case.notes, NoteKind.PROVEN_ONLY))
 
 
 def _is_unchanged(case: CaseResult) -> bool:
@@ -136,15 +136,15 @@ class _Bad:
     def order(self) -> tuple[bool, int, float, str]:
         """Failing before passing, then by verdict, then the slowest; a ratio that is no number comes last."""
         ratio = self.ratio if self.ratio is not None and math.isfinite(self.ratio) else 0.0
-        return not self.fails, rank(self.verdict), -ratio, str(self.key)
+        return not self.fails, rank_verdict(self.verdict), -ratio, str(self.key)
 
 
 def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOST) -> str:
     """At most so many rows and how many more there are; '' where nothing failed and everything was resolved."""
-    bad = sorted(_bad(joined), key=lambda one: one.order)
-    names = _names(bad, several=len(joined.devices) > 1)
+    bad = sorted(_collect_bad(joined), key=lambda one: one.order)
+    names = _format_names(bad, several=len(joined.devices) > 1)
     rows = tuple(
-        Row(
+        GridRow(
             name,
             (
                 one.verdict.value,
@@ -156,11 +156,11 @@ def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOS
         )
         for name, one in list(zip(names, bad, strict=True))[:most]
     )
-    table = grid([Group("", rows)], COLUMNS, corner="worst first", width=width, ink=ink, share=NAME_SHARE)
+    table = render_grid([GridGroup("", rows)], COLUMNS, corner="worst first", width=width, ink=ink, share=NAME_SHARE)
     return "\n".join([table, f"... and {len(bad) - most} more"]) if len(bad) > most else table
 
 
-def _bad(joined: Joined) -> list[_Bad]:
+def _collect_bad(joined: Joined) -> list[_Bad]:
     cases = [
         _Bad(
             shown.case.verdict,
@@ -175,13 +175,13 @@ def _bad(joined: Joined) -> list[_Bad]:
         if not shown.case.quarantined and not is_new(shown.case)
     ]
     code = [_Bad(result.verdict, result.fails, result.key, "") for result in joined.code]
-    return [one for one in [*cases, *code] if one.fails or rank(one.verdict) <= LEAST_BAD]
+    return [one for one in [*cases, *code] if one.fails or rank_verdict(one.verdict) <= LEAST_BAD]
 
 
-def _names(bad: Sequence[_Bad], *, several: bool) -> list[str]:
+def _format_names(bad: Sequence[_Bad], *, several: bool) -> list[str]:
     """'backend/label workload', with the suite and the device where there are several of them."""
     suites = dict.fromkeys(one.key.suite for one in bad)
-    called = {suite: headings(one.key.workload for one in bad if one.key.suite == suite) for suite in suites}
+    called = {suite: format_headings(one.key.workload for one in bad if one.key.suite == suite) for suite in suites}
     names = []
     for one in bad:
         key = one.key

@@ -19,7 +19,7 @@ from pytest_attnperf.reports.text.figures import (
     format_us,
     one_line,
 )
-from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 from pytest_attnperf.results import CaseResult
 
 WIDTH = 110
@@ -42,7 +42,7 @@ Groups = dict[str, list[CaseResult]]
 """Workload, and label where it has one -> its cases that have a breakdown, in canonical order."""
 
 
-def groups_of(cases: Iterable[CaseResult]) -> Groups:
+def group_by_workload(cases: Iterable[CaseResult]) -> Groups:
     """Cases with a breakdown by workload, without those whose times say nothing, as of a wrong result."""
     found: Groups = {}
     for case in cases:
@@ -54,33 +54,39 @@ def groups_of(cases: Iterable[CaseResult]) -> Groups:
 
 def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
     """What stands behind a suite's table: a table per workload that has cases with a breakdown; '' without any."""
-    groups = groups_of(cases)
+    groups = group_by_workload(cases)
     if not groups:
         return ""
-    tables = [fitting(title, members, width) for title, members in groups.items()]
-    return terminal(("where the time goes", *LEGEND), tables, width)
+    tables = [make_fitting_table(title, members, width) for title, members in groups.items()]
+    return render_terminal_tables(("where the time goes", *LEGEND), tables, width)
 
 
-def fitting(title: str, cases: Sequence[CaseResult], width: int) -> Table:
+def make_fitting_table(title: str, cases: Sequence[CaseResult], width: int) -> Table:
     """The table of `overview`, its stages in a part of their own where it is too wide."""
-    table = overview(title, cases)
-    longest = max(map(len, terminal((), [table], 10 * WIDTH * len(table.columns)).splitlines()[1:]), default=0)
-    return table if longest <= width else overview(title, cases, apart=True)
+    table = make_overview_table(title, cases)
+    longest = max(
+        map(len, render_terminal_tables((), [table], 10 * WIDTH * len(table.columns)).splitlines()[1:]), default=0
+    )
+    return table if longest <= width else make_overview_table(title, cases, apart=True)
 
 
-def overview(title: str, cases: Sequence[CaseResult], *, apart: bool = False) -> Table:
+def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool = False) -> Table:
     """A row per backend: the whole call, what came before it, and its stages, attention's own summed up.
 
     apart   the stages begin a part of the table that a terminal shows by itself
     """
-    summed = {case.key: _summed(case.breakdown) for case in cases}
+    summed = {case.key: _sum_stages(case.breakdown) for case in cases}
     names = list(dict.fromkeys(name for stages in summed.values() for name in stages))
     idle = [name for name in names if all(stages.get(name, (0.0, 0))[0] == 0 for stages in summed.values())]
     shown = [name for name in names if name not in idle]
     columns = [Column(header) for header in WHOLE_COLUMNS]
     columns += [Column(one_line(name, NAME_LIMIT), begins=apart and name == shown[0]) for name in shown]
     rows = tuple(
-        (one_line(case.key.backend, NAME_LIMIT), *_whole(case.breakdown), *(_cell(summed[case.key], n) for n in shown))
+        (
+            one_line(case.key.backend, NAME_LIMIT),
+            *_format_whole_call(case.breakdown),
+            *(_format_cell(summed[case.key], n) for n in shown),
+        )
         for case in cases
         if case.breakdown is not None
     )
@@ -88,30 +94,33 @@ def overview(title: str, cases: Sequence[CaseResult], *, apart: bool = False) ->
     return Table(one_line(title, TITLE_LIMIT), "backend", tuple(columns), rows, (*notes, *_without_stages(cases)))
 
 
-def in_full(title: str, case: CaseResult) -> Table:
+def make_stage_table(title: str, case: CaseResult) -> Table:
     """Every stage of one backend, and the call below them."""
     found = case.breakdown
     assert found is not None, "cases are chosen by having a breakdown"
     columns = tuple(Column(name, align="left" if name in LEFT else "right") for name in STAGE_COLUMNS)
     rows = [_stage_row(stage, found) for stage in found.stages]
-    rows.append(("sum of stages", *_total(found)))
-    count, size = _count(found.launch_count), _mib(found.allocated_bytes)
-    rows.append(("whole call", format_us(found.call_us), "", count, _count(found.allocations), size, "", ""))
-    before = f"{case.key.backend}: build {_ms(found.build_ms)} ms, first call {_ms(found.first_call_ms)} ms"
+    rows.append(("sum of stages", *_format_stage_total(found)))
+    count, size = _format_count(found.launch_count), _format_mib(found.allocated_bytes)
+    rows.append(("whole call", format_us(found.call_us), "", count, _format_count(found.allocations), size, "", ""))
+    before = (
+        f"{case.key.backend}: build {_format_once_ms(found.build_ms)} ms, first call "
+        f"{_format_once_ms(found.first_call_ms)} ms"
+    )
     notes = (f"{before}, timer {found.timer}",)
     return Table(one_line(f"{title}: {case.key.backend}", TITLE_LIMIT), "stage", columns, tuple(rows), notes)
 
 
-def _total(found: Breakdown) -> tuple[str, ...]:
+def _format_stage_total(found: Breakdown) -> tuple[str, ...]:
     launches = [stage.launch_count for stage in found.stages]
     counts = [stage.allocations for stage in found.stages]
     sizes = [stage.allocated_bytes for stage in found.stages]
     return (
         format_us(found.sum_us),
         format_share(found.share),
-        ABSENT if None in launches else _count(sum(count or 0 for count in launches)),
-        ABSENT if None in counts else _count(sum(count or 0 for count in counts)),
-        ABSENT if None in sizes else _mib(sum(size or 0 for size in sizes)),
+        ABSENT if None in launches else _format_count(sum(count or 0 for count in launches)),
+        ABSENT if None in counts else _format_count(sum(count or 0 for count in counts)),
+        ABSENT if None in sizes else _format_mib(sum(size or 0 for size in sizes)),
         "",
         "",
     )
@@ -120,29 +129,29 @@ def _total(found: Breakdown) -> tuple[str, ...]:
 def _stage_row(stage: StageTime, found: Breakdown) -> tuple[str, ...]:
     return (
         one_line(stage.name, NAME_LIMIT),
-        _us(stage.median_us),
+        _format_stage_us(stage.median_us),
         format_share(stage.median_us / found.call_us if found.call_us else None),
-        _count(stage.launch_count),
-        _count(stage.allocations),
-        _mib(stage.allocated_bytes),
+        _format_count(stage.launch_count),
+        _format_count(stage.allocations),
+        _format_mib(stage.allocated_bytes),
         stage.cache_state,
-        _runs(stage.launches),
+        _format_launched_kernel(stage.launches),
     )
 
 
-def _whole(found: Breakdown | None) -> tuple[str, ...]:
+def _format_whole_call(found: Breakdown | None) -> tuple[str, ...]:
     assert found is not None, "cases are chosen by having a breakdown"
     return (
         format_us(found.call_us),
-        _ms(found.first_call_ms),
-        _ms(found.build_ms),
-        _count(found.launch_count),
-        _count(found.allocations),
+        _format_once_ms(found.first_call_ms),
+        _format_once_ms(found.build_ms),
+        _format_count(found.launch_count),
+        _format_count(found.allocations),
         format_share(found.share),
     )
 
 
-def _summed(found: Breakdown | None) -> dict[str, tuple[float, int]]:
+def _sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
     """Stage -> (microseconds, number of stages); those within another one ('attention.x') under its name."""
     sums: dict[str, tuple[float, int]] = {}
     for stage in found.stages if found is not None else ():
@@ -152,11 +161,11 @@ def _summed(found: Breakdown | None) -> dict[str, tuple[float, int]]:
     return sums
 
 
-def _cell(sums: dict[str, tuple[float, int]], name: str) -> str:
+def _format_cell(sums: dict[str, tuple[float, int]], name: str) -> str:
     if name not in sums:
         return ABSENT
     us, count = sums[name]
-    return f"{_us(us)} ({count})" if count > 1 else _us(us)
+    return f"{_format_stage_us(us)} ({count})" if count > 1 else _format_stage_us(us)
 
 
 def _without_stages(cases: Sequence[CaseResult]) -> list[str]:
@@ -164,24 +173,24 @@ def _without_stages(cases: Sequence[CaseResult]) -> list[str]:
     return [f"no stages of their own: {one_line(', '.join(names), TITLE_LIMIT)}"] if names else []
 
 
-def _us(us: float) -> str:
+def _format_stage_us(us: float) -> str:
     return "0" if us == 0 else format_us(us)
 
 
-def _ms(ms: float) -> str:
+def _format_once_ms(ms: float) -> str:
     """Milliseconds of something that happened once: three digits of it say nothing more."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
 
 
-def _count(count: float | None) -> str:
+def _format_count(count: float | None) -> str:
     return ABSENT if count is None else f"{count:g}"
 
 
-def _mib(size: int | None) -> str:
+def _format_mib(size: int | None) -> str:
     return ABSENT if size is None else "0" if size == 0 else f"{size / BYTES_PER_MIB:.3g}"
 
 
-def _runs(launches: Sequence[Launch] | None) -> str:
+def _format_launched_kernel(launches: Sequence[Launch] | None) -> str:
     """A kernel that a stage runs, of those the one launched most often, and how many kinds more: their order is not
     known."""
     if not launches:
@@ -190,7 +199,7 @@ def _runs(launches: Sequence[Launch] | None) -> str:
     return f"{first} +{len(launches) - 1}" if len(launches) > 1 else first
 
 
-def over_cpu(title: str, cases: Sequence[CaseResult], cpu_us: float | None, cpu_backend: str) -> Table:
+def make_cpu_speedup_table(title: str, cases: Sequence[CaseResult], cpu_us: float | None, cpu_backend: str) -> Table:
     """How many times as fast each backend is as `cpu_backend` on a CPU, which takes `cpu_us`; None: nobody knows."""
     notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
     rows = [(f"{cpu_backend} on the CPU", format_us(cpu_us), format_speedup(1.0))] if cpu_us is not None else []

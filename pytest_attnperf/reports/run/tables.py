@@ -29,8 +29,8 @@ from pytest_attnperf.reports.text.figures import (
     format_us,
     one_line,
 )
-from pytest_attnperf.reports.text.grid import Column, Group, Row, grid
-from pytest_attnperf.reports.text.text_width import wrapped
+from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, render_grid
+from pytest_attnperf.reports.text.text_width import wrap_text
 from pytest_attnperf.results import CaseResult
 
 REFERENCE_BACKEND = "native.eager_fp32"
@@ -41,13 +41,13 @@ QUIET = frozenset({Verdict.SAME, Verdict.RECORDED, Verdict.RIGHT})
 """Verdicts that a long table leaves out."""
 
 TOGETHER_COLUMNS = (
-    Column("alone us"),
-    Column("at once us"),
-    Column("scaling"),
-    Column("worst"),
-    Column("TFLOP/s", rank=1),
-    Column("GB/s", rank=2),
-    Column("of card", align="left", rank=3),
+    GridColumn("alone us"),
+    GridColumn("at once us"),
+    GridColumn("scaling"),
+    GridColumn("worst"),
+    GridColumn("TFLOP/s", rank=1),
+    GridColumn("GB/s", rank=2),
+    GridColumn("of card", align="left", rank=3),
 )
 TOGETHER_LEGEND = (
     "on all GPUs at once: alone, at once: medians over the cards; worst: how much slower the card with the most "
@@ -59,18 +59,18 @@ TOGETHER_LEGEND = (
 class _Column:
     """A column, and what it shows of a case beside the reference of its workload."""
 
-    column: Column
+    column: GridColumn
     cell: Callable[[CaseResult, CaseResult | None], str]
 
 
-def tflops(case: CaseResult) -> float | None:
+def compute_tflops(case: CaseResult) -> float | None:
     """TFLOP/s by useful FLOPs; None for a case without a time or without known FLOPs."""
     if not case.median_us or case.figures is None or case.figures.flops is None:
         return None
     return case.figures.flops / case.median_us / 1e6
 
 
-def gb_s(case: CaseResult) -> float | None:
+def compute_gb_s(case: CaseResult) -> float | None:
     """GB/s (1e9 bytes) by unique bytes; None for a case without a time or without known bytes."""
     if not case.median_us or case.figures is None or case.figures.bytes_min is None:
         return None
@@ -89,32 +89,32 @@ def processes_text(case: CaseResult) -> str:
     return str(len(case.second or case.first) or ABSENT)
 
 
-def _speedup(case: CaseResult, reference: CaseResult | None) -> str:
+def _format_speedup_cell(case: CaseResult, reference: CaseResult | None) -> str:
     if reference is None or reference.median_us is None or not case.median_us:
         return ABSENT
     return format_speedup(reference.median_us / case.median_us)
 
 
-def _finds(case: CaseResult, _: CaseResult | None) -> str:
+def _format_detection_limit(case: CaseResult, _: CaseResult | None) -> str:
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 
-def _interval(case: CaseResult, _: CaseResult | None) -> str:
+def _format_interval_cell(case: CaseResult, _: CaseResult | None) -> str:
     return format_interval(case.interval).removeprefix("95 %: ") or ABSENT
 
 
 COLUMNS = (
-    _Column(Column("verdict", align="left"), lambda case, _: verdict_text(case)),
-    _Column(Column("ms"), lambda case, _: format_ms(case.median_us)),
-    _Column(Column("change", rank=1), lambda case, _: format_change(case.ratio)),
-    _Column(Column("speedup", rank=5), _speedup),
-    _Column(Column("TFLOP/s", rank=6), lambda case, _: format_rate(tflops(case))),
-    _Column(Column("floor", rank=7), lambda case, _: format_share(share_of_floor(case))),
-    _Column(Column("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
-    _Column(Column("GB/s", rank=9), lambda case, _: format_rate(gb_s(case))),
-    _Column(Column("95 %", rank=12), _interval),
-    _Column(Column("finds", rank=13), _finds),
-    _Column(Column("processes", rank=14), lambda case, _: processes_text(case)),
+    _Column(GridColumn("verdict", align="left"), lambda case, _: verdict_text(case)),
+    _Column(GridColumn("ms"), lambda case, _: format_ms(case.median_us)),
+    _Column(GridColumn("change", rank=1), lambda case, _: format_change(case.ratio)),
+    _Column(GridColumn("speedup", rank=5), _format_speedup_cell),
+    _Column(GridColumn("TFLOP/s", rank=6), lambda case, _: format_rate(compute_tflops(case))),
+    _Column(GridColumn("floor", rank=7), lambda case, _: format_share(share_of_floor(case))),
+    _Column(GridColumn("peak MiB", rank=8), lambda case, _: format_bytes(case.peak_memory_bytes)),
+    _Column(GridColumn("GB/s", rank=9), lambda case, _: format_rate(compute_gb_s(case))),
+    _Column(GridColumn("95 %", rank=12), _format_interval_cell),
+    _Column(GridColumn("finds", rank=13), _format_detection_limit),
+    _Column(GridColumn("processes", rank=14), lambda case, _: processes_text(case)),
 )
 """`finds` is the slowdown that the deciding look would have found, `processes` how many it rests on."""
 
@@ -140,17 +140,17 @@ def suite_table(
     something to say, not `QUIET` ones; how many these are is said. Below stands what `tolerance_notes` says.
     """
     hidden = [case for case in cases if case.verdict in QUIET] if _is_long(cases, most_rows) else []
-    references = {_twin(case): case for case in cases if case.key.backend == reference_backend}
-    called = headings(dict.fromkeys(case.key.workload for case in cases))
-    groups: dict[str, list[Row]] = {workload: [] for workload in called}
+    references = {_build_reference_key(case): case for case in cases if case.key.backend == reference_backend}
+    called = format_headings(dict.fromkeys(case.key.workload for case in cases))
+    groups: dict[str, list[GridRow]] = {workload: [] for workload in called}
     for case in cases:
         if not hidden or case.verdict not in QUIET:
-            cells = tuple(column.cell(case, references.get(_twin(case))) for column in COLUMNS)
-            groups[case.key.workload].append(Row(_backend(case), cells, case.verdict))
-    shown = [Group(called[workload], tuple(rows)) for workload, rows in groups.items() if rows]
-    columns = [replace(column.column, rank=_rank(column.column, verbose)) for column in COLUMNS]
-    notes = [line for note in tolerance_notes(cases) for line in ([note] if verbose else wrapped(note, width))]
-    table = grid(shown, columns, corner="config", width=width, ink=ink)
+            cells = tuple(column.cell(case, references.get(_build_reference_key(case))) for column in COLUMNS)
+            groups[case.key.workload].append(GridRow(_format_backend(case), cells, case.verdict))
+    shown = [GridGroup(called[workload], tuple(rows)) for workload, rows in groups.items() if rows]
+    columns = [replace(column.column, rank=_choose_rank(column.column, verbose)) for column in COLUMNS]
+    notes = [line for note in tolerance_notes(cases) for line in ([note] if verbose else wrap_text(note, width))]
+    table = render_grid(shown, columns, corner="config", width=width, ink=ink)
     return "\n".join(filter(None, [table, _hidden_line(hidden), *notes]))
 
 
@@ -165,7 +165,7 @@ def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
     ]
 
 
-class PublishedRow(Protocol):
+class PublishedTime(Protocol):
     """A figure from somebody's report: config, backend, the time as printed there, and where that is."""
 
     @property
@@ -178,23 +178,25 @@ class PublishedRow(Protocol):
     def source(self) -> str: ...  # noqa: D102
 
 
-def published_table(rows: Sequence[PublishedRow], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
+def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
     """Published figures with numbered sources below; '' without rows. Shown for orientation and never gated."""
     numbers = {source: number for number, source in enumerate(dict.fromkeys(row.source for row in rows), 1)}
     body = tuple(
-        Row(
+        GridRow(
             row.config,
             (one_line(row.backend, NAME_LIMIT), one_line(row.time, NAME_LIMIT), f"[{numbers[row.source]}]"),
         )
         for row in rows
     )
-    columns = (Column("backend", align="left"), Column("time"), Column("source", align="left"))
-    table = grid([Group("", body)], columns, corner="published elsewhere, never gated", width=width, ink=ink, before=0)
+    columns = (GridColumn("backend", align="left"), GridColumn("time"), GridColumn("source", align="left"))
+    table = render_grid(
+        [GridGroup("", body)], columns, corner="published elsewhere, never gated", width=width, ink=ink, before=0
+    )
     notes = [f"[{number}] {one_line(source, SOURCE_LIMIT)}" for source, number in numbers.items()]
-    return "\n".join(filter(None, [table, *(line for note in notes for line in wrapped(note, width))]))
+    return "\n".join(filter(None, [table, *(line for note in notes for line in wrap_text(note, width))]))
 
 
-def headings(workloads: Iterable[str]) -> dict[str, str]:
+def format_headings(workloads: Iterable[str]) -> dict[str, str]:
     """Workload -> what its group is called: its id, without the op family where all share one.
 
     The workload of `attnperf.gate()` is its test's name, which has no family: `test_softmax[16-1000]` stays whole.
@@ -219,16 +221,16 @@ def _hidden_line(hidden: Sequence[CaseResult]) -> str:
     return f"{' and '.join([f'{count} cases {word}', *others])} are not shown (-v shows all)"
 
 
-def _rank(column: Column, verbose: bool) -> int:
+def _choose_rank(column: GridColumn, verbose: bool) -> int:
     return column.rank - HOW_SURE if verbose and column.rank > HOW_SURE else column.rank
 
 
-def _twin(case: CaseResult) -> tuple[str, str]:
+def _build_reference_key(case: CaseResult) -> tuple[str, str]:
     """What a case shares with the reference it is compared with."""
     return case.key.workload, case.key.label
 
 
-def _backend(case: CaseResult) -> str:
+def _format_backend(case: CaseResult) -> str:
     return f"{case.key.backend}/{case.key.label}" if case.key.label else case.key.backend
 
 
@@ -237,34 +239,34 @@ def together_table(cases: Sequence[CaseResult], width: int = DEFAULT_WIDTH) -> s
     ran = [(case, case.together) for case in cases if case.together is not None and case.together.gpus]
     if not ran:
         return ""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[GridRow]] = {}
     for case, found in ran:
         title = f"{case.key.workload}/{case.key.label}" if case.key.label else case.key.workload
-        groups.setdefault(one_line(title), []).append(Row(case.key.backend, _together_cells(case, found)))
-    shown = [Group(title, tuple(rows)) for title, rows in groups.items()]
-    table = grid(shown, TOGETHER_COLUMNS, corner="backend", width=width, before=0)
-    return "\n".join([*wrapped(TOGETHER_LEGEND, width), table, "", *wrapped(_suite_line(ran), width)])
+        groups.setdefault(one_line(title), []).append(GridRow(case.key.backend, _together_cells(case, found)))
+    shown = [GridGroup(title, tuple(rows)) for title, rows in groups.items()]
+    table = render_grid(shown, TOGETHER_COLUMNS, corner="backend", width=width, before=0)
+    return "\n".join([*wrap_text(TOGETHER_LEGEND, width), table, "", *wrap_text(_suite_line(ran), width)])
 
 
 def _together_cells(case: CaseResult, found: Together) -> tuple[str, ...]:
-    worst = _worst(found)
+    worst = _find_worst_gpu(found)
     return (
         format_us(statistics.median(gpu.alone_us for gpu in found.gpus)),
         format_us(statistics.median(gpu.together_us for gpu in found.gpus)),
         f"{found.scaling:.2f}x of {len(found.gpus)}",
         format_change(1 + worst.interference),
-        _rate(None if case.figures is None else case.figures.flops, found, 1e6),
-        _rate(None if case.figures is None else case.figures.bytes_min, found, 1e3),
+        _format_total_rate(None if case.figures is None else case.figures.flops, found, 1e6),
+        _format_total_rate(None if case.figures is None else case.figures.bytes_min, found, 1e3),
         one_line(short_name(worst.device_id)) or ABSENT,
     )
 
 
-def _rate(amount: float | None, found: Together, unit: float) -> str:
+def _format_total_rate(amount: float | None, found: Together, unit: float) -> str:
     """Of all cards in sum: an amount per call in TFLOP/s or GB/s, by its unit per microsecond."""
     return ABSENT if amount is None else format_rate(sum(amount / gpu.together_us for gpu in found.gpus) / unit)
 
 
-def _worst(found: Together) -> TogetherGpu:
+def _find_worst_gpu(found: Together) -> TogetherGpu:
     return max(found.gpus, key=lambda gpu: gpu.interference)
 
 
@@ -272,8 +274,8 @@ def _suite_line(ran: Sequence[tuple[CaseResult, Together]]) -> str:
     """The geometric mean of the share of perfect scaling, in units of the cards there were, and the worst case."""
     cards = max(len(found.gpus) for _, found in ran)
     share = statistics.geometric_mean(found.scaling / len(found.gpus) for _, found in ran)
-    case, found = max(ran, key=lambda one: _worst(one[1]).interference)
-    worst = _worst(found)
+    case, found = max(ran, key=lambda one: _find_worst_gpu(one[1]).interference)
+    worst = _find_worst_gpu(found)
     card = f" on {one_line(short_name(worst.device_id))}" if worst.device_id else ""
     plural = "s" if len(ran) != 1 else ""
     return (

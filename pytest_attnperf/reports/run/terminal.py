@@ -10,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from pytest_attnperf.records import ErrorFigures, ProcessSummary, Tolerance, Verdict
 from pytest_attnperf.reports.run.code_objects import code_line
 from pytest_attnperf.reports.run.overview import (
-    compared,
     is_new,
+    list_compared,
     median_detection_limit,
     only_new,
     quarantined_lines,
-    rank,
+    rank_verdict,
     verdict_line,
 )
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.reports.text.commands import repeatable, typed
+from pytest_attnperf.reports.text.commands import format_repeat_command, format_typed_command
 from pytest_attnperf.reports.text.figures import (
     format_around,
     format_change,
@@ -44,9 +44,13 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
     """The end of a run: one line that says it all, then what it would have found, findings, and what was written."""
     lines = []
     if run.cases or not run.code:
-        lines.append(ink.verdict(one_line(verdict_line(run), TEXT_LIMIT), _worst(_counting(run.cases))))
+        lines.append(
+            ink.paint_verdict(
+                one_line(verdict_line(run), TEXT_LIMIT), _find_worst_verdict(_list_counted_verdicts(run.cases))
+            )
+        )
     if run.code:
-        lines.append(ink.verdict(code_line(run.code), _worst(result.verdict for result in run.code)))
+        lines.append(ink.paint_verdict(code_line(run.code), _find_worst_verdict(result.verdict for result in run.code)))
     lines += limit_lines(run.cases)
     lines += [*_not_timed_lines(run), *_quarantine_lines(run.cases), *_new_lines(run), *_skipped_lines(run.cases)]
     if run.mode == "gate" and run.gated == 0 and not only_new(run):
@@ -89,12 +93,12 @@ def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
         if case.skipped:
             by_reason.setdefault(case.skipped, []).append(str(case.key))
     return [
-        one_line(f"skipped by a mark, a fixture or the test itself ({reason}): {_first(names)}", TEXT_LIMIT)
+        one_line(f"skipped by a mark, a fixture or the test itself ({reason}): {_join_first_names(names)}", TEXT_LIMIT)
         for reason, names in by_reason.items()
     ]
 
 
-def _first(names: Sequence[str]) -> str:
+def _join_first_names(names: Sequence[str]) -> str:
     more = len(names) - SKIPPED_SHOWN
     return ", ".join([*names[:SKIPPED_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
@@ -111,19 +115,19 @@ def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
     limit = median_detection_limit(cases)
     if limit is None:
         return []
-    which = "half of the compared cases" if len(compared(cases)) > 1 else "the one compared case"
+    which = "half of the compared cases" if len(list_compared(cases)) > 1 else "the one compared case"
     return [f"{which} would have shown a slowdown of {format_change(1 + limit).removeprefix('+')}"]
 
 
-def _counting(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
+def _list_counted_verdicts(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
     """Verdicts of the cases that are neither quarantined nor new."""
     return (case.verdict for case in cases if not case.quarantined and not is_new(case))
 
 
-def _worst(verdicts: Iterable[Verdict]) -> Verdict | None:
+def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
     """The worst of what failed or is unresolved; None where nothing is."""
-    worst = min(verdicts, key=rank, default=None)
-    return worst if worst is not None and rank(worst) <= rank(Verdict.NO_BASELINE) else None
+    worst = min(verdicts, key=rank_verdict, default=None)
+    return worst if worst is not None and rank_verdict(worst) <= rank_verdict(Verdict.NO_BASELINE) else None
 
 
 def failure_text(case: CaseResult, *, own: bool = False) -> str:
@@ -140,7 +144,7 @@ def failure_text(case: CaseResult, *, own: bool = False) -> str:
     lines += [f"  note: {one_line(note, TEXT_LIMIT)}" for note in case.notes]
     if case.log:
         lines += ["end of the worker's log:", *(f"  | {line}" for line in safe_lines(case.log, LOG_LINES))]
-    if repeat := typed(case.reproduce) if own else repeatable(case.reproduce, case.nodeid):
+    if repeat := format_typed_command(case.reproduce) if own else format_repeat_command(case.reproduce, case.nodeid):
         lines += ["reproduce with:", repeat]
         lines += [f"explained by: attnperf explain {one_line(shlex.quote(str(case.key)), TEXT_LIMIT)}"]
     return "\n".join(lines)
@@ -201,7 +205,7 @@ def _problem_lines(case: CaseResult) -> list[str]:
     said = {case.summary, *case.reasons}
     problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
     lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
-    beyond = [figures for check in case.checks for figures in check.figures if _beyond(figures)]
+    beyond = [figures for check in case.checks for figures in check.figures if _is_beyond_budget(figures)]
     everything = [*said, *problems]
     lines += [_figures_line(figures) for figures in beyond if not _is_said(figures, everything)]
     left_out = len(lines) - PROBLEM_LINES
@@ -210,7 +214,7 @@ def _problem_lines(case: CaseResult) -> list[str]:
     return shown + [_tolerance_line(tolerance) for tolerance in tolerances]
 
 
-def _beyond(figures: ErrorFigures) -> bool:
+def _is_beyond_budget(figures: ErrorFigures) -> bool:
     """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
     finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
     return finite and not all(error <= budget for error, budget in figures.budgets)

@@ -48,26 +48,26 @@ class Ink:
         """For a terminal that knows SGR sequences."""
         return cls(on=True)
 
-    def verdict(self, text: str, verdict: Verdict | None) -> str:
+    def paint_verdict(self, text: str, verdict: Verdict | None) -> str:
         """Text in the colour of a verdict, which the text also says in words."""
-        return self._in(text, STYLES.get(verdict, "") if verdict else "")
+        return self._paint(text, STYLES.get(verdict, "") if verdict else "")
 
     def bold(self, text: str) -> str:
         """A heading."""
-        return self._in(text, BOLD)
+        return self._paint(text, BOLD)
 
     def dim(self, text: str) -> str:
         """What is there for the eye alone."""
-        return self._in(text, DIM)
+        return self._paint(text, DIM)
 
-    def _in(self, text: str, style: str) -> str:
+    def _paint(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self.on and style and text else text
 
 
 PLAIN = Ink.plain()
 
 
-def wanted(stream: TextIO, environ: Mapping[str, str], choice: str = "auto") -> bool:
+def wants_colour(stream: TextIO, environ: Mapping[str, str], choice: str = "auto") -> bool:
     """Whether colours go to a stream.
 
     choice   'always' or 'never', or 'auto': not where NO_COLOR is set to anything, else where FORCE_COLOR is, else on

@@ -31,18 +31,18 @@ _OFTEN = re.compile(
 """Options of pytest and pytest-xdist that neither import, start, write nor delete anything by their value."""
 
 
-def typed(text: str) -> str:
+def format_typed_command(text: str) -> str:
     """The command of a run in this process: its user typed it, and gets all of it back, in one line."""
     return one_line(text, LIMIT)
 
 
-def repeatable(text: str, nodeid: str = "") -> str:
+def format_repeat_command(text: str, nodeid: str = "") -> str:
     """The command that repeats a case, inert when it is pasted: pytest, options of this plugin, and tests.
 
     Options that run something else, or write elsewhere, are left out. What is no such command is made anew from
     `nodeid`; '' without one.
     """
-    words = _words(one_line(text, LIMIT))
+    words = _split_words(one_line(text, LIMIT))
     kept = [word for word in words[1:] if _is_harmless(word)]
     if words[:1] != ["pytest"]:
         return f"pytest --attnperf {shlex.quote(one_line(nodeid, LIMIT))}" if nodeid and words else ""
@@ -50,14 +50,14 @@ def repeatable(text: str, nodeid: str = "") -> str:
     return one_line(text, LIMIT) if whole and not _ACTIVE.search(text) else shlex.join(["pytest", *kept])
 
 
-def offered(text: str) -> bool:
+def can_be_offered(text: str) -> bool:
     """Whether a command may be offered for copying as it stands: pytest, nothing that a shell acts on or that runs."""
-    words = _words(text)
+    words = _split_words(text)
     inert = all(_is_harmless(word) or _OFTEN.fullmatch(word) for word in words[1:])
     return words[:1] == ["pytest"] and inert and not _ACTIVE.search(text)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:

@@ -25,12 +25,12 @@ _COMMAND = re.compile(r"(?<!\S)::|:{3,}|##(?=\w*\[)")
 
 def format_us(us: float | None) -> str:
     """Microseconds with four significant digits: 18.84, 1005, 104300."""
-    return ABSENT if us is None else _significant(us)
+    return ABSENT if us is None else _format_significant(us)
 
 
 def format_ms(us: float | None) -> str:
     """Microseconds, printed as milliseconds with four significant digits: 0.01884, 1.005, 104.3."""
-    return ABSENT if us is None else _significant(us / US_PER_MS)
+    return ABSENT if us is None else _format_significant(us / US_PER_MS)
 
 
 def format_change(ratio: float | None) -> str:
@@ -60,7 +60,7 @@ def format_speedup(factor: float | None) -> str:
 
 def format_rate(rate: float | None) -> str:
     """TFLOP/s or GB/s with three significant digits: 0.512, 12.3, 1307."""
-    return ABSENT if rate is None else _significant(rate, 3)
+    return ABSENT if rate is None else _format_significant(rate, 3)
 
 
 BYTES_MOST = 2**63
@@ -105,13 +105,13 @@ def one_line(text: str, limit: int = 200) -> str:
 
     A name may come from a file or a pull request; an escape sequence in it must not repaint the verdict beside it.
     """
-    clean = _COMMAND.sub(_apart, _UNPRINTABLE.sub(" ", text[: 4 * limit]))
+    clean = _COMMAND.sub(_break_command, _UNPRINTABLE.sub(" ", text[: 4 * limit]))
     return clean if len(clean) <= limit and len(text) <= 4 * limit else f"{clean[: limit - 3]}..."
 
 
 def printable_json(text: str) -> str:
     """The same JSON, with escapes in place of the letters that a terminal or a CI system would obey."""
-    return _COMMAND.sub(_escaped, _UNPRINTABLE.sub(_escaped, text))
+    return _COMMAND.sub(_escape_letter, _UNPRINTABLE.sub(_escape_letter, text))
 
 
 def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
@@ -122,18 +122,18 @@ def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
     return [f"... {left_out} lines before ...", *shown] if left_out else shown
 
 
-def _apart(command: re.Match[str]) -> str:
+def _break_command(command: re.Match[str]) -> str:
     return " ".join(command.group())
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_letter(found: re.Match[str]) -> str:
     """As JSON escapes letters inside of a string; line breaks stand between strings only."""
     units = found.group().encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
     return escapes.replace("\\u000a", "\n")
 
 
-def _significant(value: float, digits: int = 4) -> str:
+def _format_significant(value: float, digits: int = 4) -> str:
     """Fixed notation, so that columns can be compared by eye; zeros at the end are kept, because they are measured."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
 from pytest_attnperf.reports.text.figures import ABSENT
-from pytest_attnperf.reports.text.text_width import GAP, both_ends, cut, display_width, distinct, padded, plain_line
+from pytest_attnperf.reports.text.text_width import (
+    GAP,
+    both_ends,
+    cut_text,
+    display_width,
+    pad_text,
+    plain_line,
+    shorten_distinctly,
+)
 
 NAME = -1
 LEAST_NAME = 8
@@ -17,7 +25,7 @@ NAME_SHARE = 0.4
 
 
 @dataclass(frozen=True)
-class Column:
+class GridColumn:
     """rank: 0 always stands; the others in this order, as far as they fit."""
 
     header: str
@@ -26,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class GridRow:
     """A name, foreign and of any length, and a safe text for every column. `verdict` colours the first one."""
 
     name: str
@@ -35,16 +43,16 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class GridGroup:
     """Rows under a heading, which stands on a line of its own; '' for none. Names are told apart within a group."""
 
     heading: str
-    rows: tuple[Row, ...]
+    rows: tuple[GridRow, ...]
 
 
-def grid(
-    groups: Sequence[Group],
-    columns: Sequence[Column],
+def render_grid(
+    groups: Sequence[GridGroup],
+    columns: Sequence[GridColumn],
     *,
     corner: str,
     width: int,
@@ -64,17 +72,19 @@ def grid(
     rows = [row for group in groups for row in group.rows]
     if not rows:
         return ""
-    widths = _widths(rows, columns)
+    widths = _compute_widths(rows, columns)
     natural = max(map(display_width, [corner, *map(both_ends, dict.fromkeys(row.name for row in rows))]))
     filled = [column.rank == 0 or _has_figure(rows, index) for index, column in enumerate(columns)]
     wanted = min(natural, max(LEAST_NAME, int(width * share)))
-    shown = _fitting([index for index, has in enumerate(filled) if has], columns, widths, width - wanted)
+    shown = _choose_fitting_columns([index for index, has in enumerate(filled) if has], columns, widths, width - wanted)
     room = width - sum(widths[index] + GAP for index in shown)
     name_width = min(natural, max(LEAST_NAME, room))
     slots = [*(index for index in shown if index < before), NAME, *(index for index in shown if index >= before)]
     stands = tuple(name_width if index == NAME else widths[index] for index in slots)
     aligns = tuple("left" if index == NAME else columns[index].align for index in slots)
-    return "\n".join(_lines(groups, columns, _Layout(tuple(slots), stands, aligns, name_width, ink), corner, width))
+    return "\n".join(
+        _render_lines(groups, columns, _Layout(tuple(slots), stands, aligns, name_width, ink), corner, width)
+    )
 
 
 @dataclass(frozen=True)
@@ -87,41 +97,45 @@ class _Layout:
     name_width: int
     ink: Ink
 
-    def line(self, name: str, cells: Sequence[str], verdict: Verdict | None = None) -> str:
+    def format_line(self, name: str, cells: Sequence[str], verdict: Verdict | None = None) -> str:
         """One line without spaces at its end; widths are those of the text without colours."""
         parts = []
         for index, width, align in zip(self.slots, self.widths, self.aligns, strict=True):
             text = name if index == NAME else cells[index]
-            parts.append(padded(text, width, align, self.ink.verdict(text, verdict) if index == 0 else text))
+            parts.append(pad_text(text, width, align, self.ink.paint_verdict(text, verdict) if index == 0 else text))
         return plain_line(parts)
 
 
-def _lines(
-    groups: Sequence[Group], columns: Sequence[Column], layout: _Layout, corner: str, width: int
+def _render_lines(
+    groups: Sequence[GridGroup], columns: Sequence[GridColumn], layout: _Layout, corner: str, width: int
 ) -> Iterable[str]:
-    yield layout.ink.bold(layout.line(cut(corner, layout.name_width), [column.header for column in columns]))
+    yield layout.ink.bold(
+        layout.format_line(cut_text(corner, layout.name_width), [column.header for column in columns])
+    )
     yield layout.ink.dim(plain_line("-" * size for size in layout.widths))
-    headings = distinct((group.heading for group in groups if group.heading), width)
+    headings = shorten_distinctly((group.heading for group in groups if group.heading), width)
     for group in groups:
         if group.heading:
             yield layout.ink.bold(headings[group.heading])
-        names = distinct((row.name for row in group.rows), layout.name_width)
+        names = shorten_distinctly((row.name for row in group.rows), layout.name_width)
         for row in group.rows:
-            yield layout.line(names[row.name], row.cells, row.verdict)
+            yield layout.format_line(names[row.name], row.cells, row.verdict)
 
 
-def _widths(rows: Sequence[Row], columns: Sequence[Column]) -> list[int]:
+def _compute_widths(rows: Sequence[GridRow], columns: Sequence[GridColumn]) -> list[int]:
     return [
         max(display_width(column.header), *(display_width(row.cells[index]) for row in rows))
         for index, column in enumerate(columns)
     ]
 
 
-def _has_figure(rows: Sequence[Row], index: int) -> bool:
+def _has_figure(rows: Sequence[GridRow], index: int) -> bool:
     return any(row.cells[index] != ABSENT for row in rows)
 
 
-def _fitting(filled: list[int], columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+def _choose_fitting_columns(
+    filled: list[int], columns: Sequence[GridColumn], widths: Sequence[int], room: int
+) -> list[int]:
     """Which of the columns that hold a figure are shown beside the names."""
     shown = [index for index in filled if columns[index].rank == 0]
     room -= sum(widths[index] + GAP for index in shown)

@@ -19,10 +19,10 @@ GAP = 2
 
 def display_width(text: str) -> int:
     """Terminal cells: 2 of an East Asian wide character, 0 of a mark that combines with the one before it."""
-    return len(text) if text.isascii() else sum(map(_cells, text))
+    return len(text) if text.isascii() else sum(map(_count_cells, text))
 
 
-def padded(text: str, width: int, align: str, painted: str | None = None) -> str:
+def pad_text(text: str, width: int, align: str, painted: str | None = None) -> str:
     """Fill a text up to `width` cells, 'left' or 'right'; `painted` is the same with what takes no room: colours."""
     fill = " " * (width - display_width(text))
     shown = text if painted is None else painted
@@ -41,22 +41,22 @@ def both_ends(name: str) -> str:
     return one_line(name, 2 * ENDS + len(CUT))
 
 
-def cut(text: str, width: int) -> str:
+def cut_text(text: str, width: int) -> str:
     """At most `width` cells: both ends with '...' between them, because names differ at both."""
     if display_width(text) <= width:
         return text
     room = width - len(CUT)
     if room < 2:
-        return _head(text, max(0, width))
-    tail = _head(text[::-1], room // 2)[::-1]
-    return f"{_head(text, room - room // 2)}{CUT}{tail}"
+        return _cut_head(text, max(0, width))
+    tail = _cut_head(text[::-1], room // 2)[::-1]
+    return f"{_cut_head(text, room - room // 2)}{CUT}{tail}"
 
 
-def distinct(names: Iterable[str], width: int) -> dict[str, str]:
+def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
     """Name -> what is shown of it in at most `width` cells; names that would be shown alike are numbered: 'a...z#2'."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(names):
-        alike[cut(both_ends(name), width)].append(name)
+        alike[cut_text(both_ends(name), width)].append(name)
     shown = {same[0]: text for text, same in alike.items() if len(same) == 1}
     taken = set(shown.values())
     for same in alike.values():
@@ -64,14 +64,14 @@ def distinct(names: Iterable[str], width: int) -> dict[str, str]:
         while len(same) > 1 and same[-1] not in shown:
             number += 1
             name = next(name for name in same if name not in shown)
-            text = _numbered(name, number, width)
+            text = _format_numbered(name, number, width)
             if text not in taken:
                 taken.add(text)
                 shown[name] = text
     return shown
 
 
-def wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
+def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
     """Lines of at most `width` cells, broken between words; a word that is wider than a line is broken within."""
     lines: list[str] = []
     line = ""
@@ -84,7 +84,7 @@ def wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
             lines.append(line)
         line = f"{indent if lines else ''}{word}"
         while display_width(line) > width > len(indent) + 1:
-            part = _head(line, width)
+            part = _cut_head(line, width)
             # A line that begins with '::' is a command to GitHub; `one_line` leaves '::' behind other letters alone.
             part = part[:-1] if line[len(part) :].startswith("::") else part
             lines.append(part)
@@ -92,25 +92,25 @@ def wrapped(text: str, width: int, indent: str = "  ") -> list[str]:
     return [*lines, line] if line.strip() or not lines else lines
 
 
-def _numbered(name: str, number: int, width: int) -> str:
+def _format_numbered(name: str, number: int, width: int) -> str:
     mark = f"#{number}"
-    return f"{cut(both_ends(name), width - len(mark))}{mark}"
+    return f"{cut_text(both_ends(name), width - len(mark))}{mark}"
 
 
-def _head(text: str, width: int) -> str:
+def _cut_head(text: str, width: int) -> str:
     """As much of the beginning as fits."""
     if text.isascii():
         return text[:width]
     used = 0
     for index, character in enumerate(text):
-        used += _cells(character)
+        used += _count_cells(character)
         if used > width:
             return text[:index]
     return text
 
 
 @functools.lru_cache(maxsize=4096)
-def _cells(character: str) -> int:
+def _count_cells(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1

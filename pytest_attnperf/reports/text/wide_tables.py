@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_attnperf.reports.text.text_width import display_width, padded, plain_line, wrapped
+from pytest_attnperf.reports.text.text_width import display_width, pad_text, plain_line, wrap_text
 
 WIDTH = 100
 """Columns of a terminal that every table and line fits, except for a name that is longer by itself."""
@@ -39,65 +39,65 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def terminal(lines: Sequence[str], tables: Sequence[Table], width: int = WIDTH) -> str:
+def render_terminal_tables(lines: Sequence[str], tables: Sequence[Table], width: int = WIDTH) -> str:
     """Text of at most `width` columns: a table that is wider is cut into several, each with the names."""
-    blocks = ["\n".join(filled for line in lines for filled in _filled(line, width))]
+    blocks = ["\n".join(filled for line in lines for filled in _wrap_line(line, width))]
     for table in tables:
-        parts = [_plain(table, part) for part in _parts(table, width)]
-        notes = [filled for note in table.notes for filled in _filled(note, width)]
-        blocks += ["\n".join([*_filled(table.title, width), parts[0]]), *parts[1:], "\n".join(notes)]
+        parts = [_render_part(table, part) for part in _split_columns(table, width)]
+        notes = [filled for note in table.notes for filled in _wrap_line(note, width)]
+        blocks += ["\n".join([*_wrap_line(table.title, width), parts[0]]), *parts[1:], "\n".join(notes)]
     return "\n\n".join(block for block in blocks if block)
 
 
-def markdown(lines: Sequence[str], tables: Sequence[Table]) -> str:
+def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str:
     """The same as Markdown: every table whole, under a heading; `lines` and notes as lists."""
-    blocks = [_listed(lines)]
+    blocks = [_render_list(lines)]
     for table in tables:
         every = range(len(table.columns))
-        heading = f"### {_escaped(table.title)}" if table.title else ""
-        blocks += [heading, _pipes(*_cells(_escaped_table(table), every)), _listed(table.notes)]
+        heading = f"### {_escape_text(table.title)}" if table.title else ""
+        blocks += [heading, _render_pipes(*_select_cells(_escape_table(table), every)), _render_list(table.notes)]
     return "\n\n".join(block for block in blocks if block)
 
 
-def _parts(table: Table, width: int) -> list[list[int]]:
+def _split_columns(table: Table, width: int) -> list[list[int]]:
     """Indices of the columns of each part: as many as fit, and a new part where a column begins one."""
     parts: list[list[int]] = [[]]
     for index, column in enumerate(table.columns):
         longer = [*parts[-1], index]
-        if parts[-1] and (column.begins or _width(_plain(table, longer)) > width):
+        if parts[-1] and (column.begins or _compute_width(_render_part(table, longer)) > width):
             parts.append([index])
         else:
             parts[-1] = longer
     return parts
 
 
-def _plain(table: Table, part: Sequence[int]) -> str:
-    return plain_table(*_cells(table, part))
+def _render_part(table: Table, part: Sequence[int]) -> str:
+    return plain_table(*_select_cells(table, part))
 
 
-def _cells(table: Table, part: Sequence[int]) -> tuple[list[str], list[list[str]], list[str]]:
+def _select_cells(table: Table, part: Sequence[int]) -> tuple[list[str], list[list[str]], list[str]]:
     """Headers, rows and alignments. Rows that have nothing in these columns are left out, but headings of others."""
-    shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _belongs(row, part)]
+    shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _has_part_cells(row, part)]
     headers = [table.corner, *(table.columns[index].header for index in part)]
     return headers, shown, ["left", *(table.columns[index].align for index in part)]
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
     """Lay rows out under their headers, for a terminal; `aligns` are 'left' or 'right'."""
-    widths, head, *body = _laid_out(headers, rows, aligns)
+    widths, head, *body = _pad_columns(headers, rows, aligns)
     return "\n".join(map(plain_line, [head, widths, *body]))
 
 
-def _pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
+def _render_pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
     """Lay rows out as a table of Markdown."""
-    widths, *lines = _laid_out(headers, rows, aligns)
+    widths, *lines = _pad_columns(headers, rows, aligns)
     ends = [(":", "-") if align == "left" else ("-", ":") for align in aligns] if rows else [("-", "-")] * len(widths)
     rule = "|".join(f"{left}{each}{right}" for (left, right), each in zip(ends, widths, strict=True))
     head, *body = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([head, f"|{rule}|", *body])
 
 
-def _laid_out(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> list[list[str]]:
+def _pad_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> list[list[str]]:
     """Pad headers and rows to the widths of their columns. The first line is dashes, as wide as the columns are."""
     body = [[cell.strip() for cell in row] for row in rows]
     widths = [display_width(header) + HEADER_ROOM for header in headers]
@@ -105,34 +105,34 @@ def _laid_out(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Seq
         widths = [max(width, display_width(cell)) for width, cell in zip(widths, row, strict=True)]
     columns = list(zip(widths, aligns if body else ["left"] * len(widths), strict=True))
     padded_lines = [
-        [padded(cell, width, align) for cell, (width, align) in zip(line, columns, strict=True)]
+        [pad_text(cell, width, align) for cell, (width, align) in zip(line, columns, strict=True)]
         for line in (headers, *body)
     ]
     return [["-" * width for width in widths], *padded_lines]
 
 
-def _belongs(row: Sequence[str], part: Sequence[int]) -> bool:
+def _has_part_cells(row: Sequence[str], part: Sequence[int]) -> bool:
     return not any(row[1:]) or any(row[index + 1] for index in part)
 
 
-def _width(text: str) -> int:
+def _compute_width(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
 
 
-def _filled(line: str, width: int) -> list[str]:
-    return wrapped(line, width) if line.strip() else []
+def _wrap_line(line: str, width: int) -> list[str]:
+    return wrap_text(line, width) if line.strip() else []
 
 
-def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(line)}" for line in lines)
+def _render_list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {_escape_text(line)}" for line in lines)
 
 
-def _escaped_table(table: Table) -> Table:
-    columns = tuple(replace(column, header=_escaped(column.header)) for column in table.columns)
-    return replace(table, columns=columns, rows=tuple(tuple(map(_escaped, row)) for row in table.rows))
+def _escape_table(table: Table) -> Table:
+    columns = tuple(replace(column, header=_escape_text(column.header)) for column in table.columns)
+    return replace(table, columns=columns, rows=tuple(tuple(map(_escape_text, row)) for row in table.rows))
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Nothing in a name ends a cell, opens a comment, or is taken for markup."""
     for character, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*"), ("`", "\\`")):
         text = text.replace(character, written)

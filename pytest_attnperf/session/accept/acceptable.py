@@ -10,25 +10,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_attnperf.baselines.schema import Entry, plain
-from pytest_attnperf.baselines.store import Found
+from pytest_attnperf.baselines.schema import Entry, to_plain
+from pytest_attnperf.baselines.store import StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.canary import canary_shift
-from pytest_attnperf.gate.comparable import comparable, looser
-from pytest_attnperf.gate.limits import signed, tolerated_ratio
+from pytest_attnperf.gate.canary import compare_canaries
+from pytest_attnperf.gate.comparable import list_looser_tolerances, reasons_not_comparable
+from pytest_attnperf.gate.limits import format_signed, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Verdict
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.results import FOREIGN, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import median_us_of, with_figures
-from pytest_attnperf.session.consistent import contradictions, unproven
+from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 from pytest_attnperf.session.rejudge.claims import device_of
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.stats.pairs import centre_ratio
 
-RECORDINGS = (Mode.UPDATE.value, Mode.CALIBRATE.value)
+RECORDINGS = (RunMode.UPDATE.value, RunMode.CALIBRATE.value)
 """Runs whose first look is several fresh processes, none of them chosen by what it measured."""
 
 NAME_MAX = 100
@@ -47,7 +47,7 @@ NEVER = {
 
 def require_run(run: RunResult) -> None:
     """Raise UsageError for a run whose cases cannot be accepted from at all."""
-    if run.mode not in (Mode.GATE.value, *RECORDINGS):
+    if run.mode not in (RunMode.GATE.value, *RECORDINGS):
         raise UsageError(
             f"the results are of a run of mode {run.mode[:40]!r}, which stores and gates nothing; accept from one of "
             "pytest --attnperf, --update-baselines or --attnperf-calibrate"
@@ -56,7 +56,7 @@ def require_run(run: RunResult) -> None:
         raise UsageError("the results are of a run that was interrupted; run it to the end")
     if run.device is None:
         raise UsageError("the results name no device: no worker answered")
-    if of_kind(run.notes, NoteKind.CANDIDATE):
+    if filter_notes(run.notes, NoteKind.CANDIDATE):
         raise UsageError(
             "the results are of --attnperf-candidate, which is not the working tree; accept from a run without it"
         )
@@ -65,22 +65,22 @@ def require_run(run: RunResult) -> None:
             raise UsageError(f"the results have {text[:40]!r} as their {name}, which is none")
 
 
-def require_acceptable(run: RunResult, case: CaseResult, found: Found | None) -> None:
+def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:
     """Raise UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
     if not str(case.key).isprintable():
         raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has letters that no terminal shows; rename the case")
     _require_verdict(case)
     assert run.device is not None
-    ungated = run.mode == Mode.GATE.value and case.verdict is Verdict.RIGHT
+    ungated = run.mode == RunMode.GATE.value and case.verdict is Verdict.RIGHT
     if ungated or case.fingerprint is None or case.figures is None or not case.first:
         raise UsageError(
             f"{case.key} was not timed and gated in this run ({case.summary[:200]!r}): there is nothing to accept"
         )
     tolerance = None if found is None else found.entry.check.tolerance
-    wrong = unproven(case.checks, tolerance)
+    wrong = list_proof_gaps(case.checks, tolerance)
     if wrong:
         raise UsageError(f"{case.key} is not proven right: {wrong[0][:TEXT_MAX]}")
-    if tolerance is not None and (wider := looser(case.checks, tolerance)):
+    if tolerance is not None and (wider := list_looser_tolerances(case.checks, tolerance)):
         raise UsageError(
             f"{case.key} is allowed larger errors than its entry was stored with ({', '.join(wider)[:TEXT_MAX]}); "
             "record it with pytest --update-baselines"
@@ -90,7 +90,7 @@ def require_acceptable(run: RunResult, case: CaseResult, found: Found | None) ->
         _require_comparable(case, found)
 
 
-def recomputed(run: RunResult, case: CaseResult, found: Found | None) -> CaseResult:
+def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) -> CaseResult:
     """The case with its time, ratio and floor made from its samples, whatever the file says of them.
 
     Raises UsageError for a time that cannot be true, as in a run that says so itself.
@@ -106,36 +106,38 @@ def recomputed(run: RunResult, case: CaseResult, found: Found | None) -> CaseRes
         ratio = new_us / median_us_of(found.entry.processes)
     plain = replace(case, median_us=new_us, ratio=ratio, floor_us=None, floor_bound="", verdict=Verdict.RIGHT, notes=())
     made = with_figures(plain, device)
-    judged = plausibility.by_floor(made, spec_for(device))
+    judged = plausibility.judge_by_floor(made, spec_for(device))
     if device.arch.startswith("gfx") and judged.verdict is not Verdict.SUSPICIOUS:
-        judged = plausibility.by_code(judged, {code.isa_hash: code for code in case.code}, matrix=False)
+        judged = plausibility.judge_by_code(judged, {code.isa_hash: code for code in case.code}, matrix=False)
     if judged.verdict is Verdict.SUSPICIOUS:
         raise UsageError(f"{case.key} is SUSPICIOUS: {NEVER[Verdict.SUSPICIOUS]} ({judged.summary[:200]})")
     return replace(made, verdict=case.verdict)
 
 
-def require_same_machine(case: CaseResult, found: Found) -> None:
+def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
     """Raise UsageError where the canary's slowdown is all of the case's: its times would hide a later slowdown of the
     code on a machine that has recovered. `case` is `recomputed`."""
-    shift = canary_shift(case.canary, found.canary)
+    shift = compare_canaries(case.canary, found.canary)
     if shift is None or case.ratio is None or case.ratio <= 1:
         return
-    tolerated = tolerated_ratio(policy_of(found.policy), median_us_of(found.entry.processes))
-    if shift.explains(case.ratio, max(tolerated, case.threshold or 1.0), case.floor_bound):
+    tolerated = tolerated_ratio(parse_policy(found.policy), median_us_of(found.entry.processes))
+    if shift.can_explain(case.ratio, max(tolerated, case.threshold or 1.0), case.floor_bound):
         raise UsageError(
-            f"{case.key} is {signed(case.ratio - 1)}, but {shift.shift_for(case.floor_bound).in_words}, too: the "
+            f"{case.key} is {format_signed(case.ratio - 1)}, but {shift.shift_for(case.floor_bound).in_words}, "
+            f"too: the "
             "machine, not the code. Run again with --attnperf-against=REV, whose pairs are free of it"
         )
 
 
-def require_base_of_entry(case: CaseResult, found: Found, ratio: float) -> None:
+def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) -> None:
     """Raise UsageError where the stored time scaled by the pairs' `ratio` is more than the case took by blocks: pairs
     against a revision that is faster than the entry say nothing of the entry, and would store too slow a time."""
     scaled_us = ratio * median_us_of(found.entry.processes)
     first_us = median_us_of(case.first)
-    if scaled_us > first_us * tolerated_ratio(policy_of(found.policy), scaled_us):
+    if scaled_us > first_us * tolerated_ratio(parse_policy(found.policy), scaled_us):
         raise UsageError(
-            f"{case.key}: its pairs are {signed(ratio - 1)} against {case.against[:100] or 'their base side'}, which "
+            f"{case.key}: its pairs are {format_signed(ratio - 1)} against "
+            f"{case.against[:100] or 'their base side'}, which "
             f"would make {scaled_us:.4g} us of its entry, but its first look took {first_us:.4g} us: that side is not "
             "what the entry was recorded from. Accept from a second look (--attnperf-second-look=7), or record it"
         )
@@ -161,43 +163,43 @@ def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
     _require_sound(run, case, entry.processes)
 
 
-def already_stored(case: CaseResult, entry: Entry) -> bool:
+def is_already_stored(case: CaseResult, entry: Entry) -> bool:
     """Whether the entry is this very recording: what it was recorded for is then all that is left to be accepted."""
-    return bool(plain(case.first) == plain(entry.processes))
+    return bool(to_plain(case.first) == to_plain(entry.processes))
 
 
-def policy_of(record: dict[str, Any]) -> Policy:
+def parse_policy(record: dict[str, Any]) -> Policy:
     """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
     try:
-        return Policy.of(record)
+        return Policy.from_record(record)
     except UsageError as error:
         raise UsageError(f"a policy was recorded that is none: {str(error)[:TEXT_MAX]}") from error
 
 
 def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSummary] = ()) -> None:
     assert run.device is not None
-    if damaged := contradictions(case, run.device, stored):
+    if damaged := find_contradictions(case, run.device, stored):
         raise UsageError(f"{case.key}: the figures in the file contradict each other: {damaged[0][:TEXT_MAX]}")
 
 
 def _require_verdict(case: CaseResult) -> None:
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]} ({case.summary[:200]})")
-    if of_kind(case.reasons, NoteKind.FOREIGN):
+    if filter_notes(case.reasons, NoteKind.FOREIGN):
         raise UsageError(f"{case.key}: {FOREIGN}, so that its time is not that of these kernels")
-    if case.verdict is Verdict.INCOMPARABLE and not of_kind(case.reasons, NoteKind.OTHER_PATH):  # where both hold
+    if case.verdict is Verdict.INCOMPARABLE and not filter_notes(case.reasons, NoteKind.OTHER_PATH):  # where both hold
         raise UsageError(
             f"{case.key} is INCOMPARABLE with its entry ({case.summary[:200]}); record it with pytest "
             "--update-baselines on the machine that it is for"
         )
 
 
-def _require_comparable(case: CaseResult, found: Found) -> None:
+def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
     """Machine state, timer and workload are the entry's; how many processes it has does not matter here."""
     assert case.fingerprint is not None
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition
-    other = comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition,
+    other = reasons_not_comparable(found.entry, found.fingerprint, case.fingerprint, timer=timer, definition=definition,
                        settings=case.first[0].settings, processes_min=1, checks=case.checks)  # fmt: skip
     if other:
         raise UsageError(

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 
 from pytest_attnperf.baselines.acceptance import DAY, Acceptance
 from pytest_attnperf.baselines.anchor import anchor_of, next_anchor
-from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, digits, plain
-from pytest_attnperf.baselines.store import Found
-from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, worst_check
-from pytest_attnperf.correctness.what_ran import differences
-from pytest_attnperf.errors import UsageError, pasted
-from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN, config_changes, crept
+from pytest_attnperf.baselines.schema import Anchor, Entry, content_id, format_digits, to_plain
+from pytest_attnperf.baselines.store import StoredEntry
+from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from, find_worst_check
+from pytest_attnperf.correctness.what_ran import list_differences
+from pytest_attnperf.errors import UsageError, quote_nodeid
+from pytest_attnperf.gate.comparable import BASELINE_PROCESSES_MIN, find_creep, list_config_changes
 from pytest_attnperf.gate.limits import tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Fingerprint, Measurement, NotProvenRightError, ProcessSummary
@@ -32,16 +32,16 @@ from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.session.accept.acceptable import (
     NEVER,
     RECORDINGS,
-    already_stored,
-    policy_of,
-    recomputed,
+    is_already_stored,
+    parse_policy,
+    recompute_case,
     require_acceptable,
     require_base_of_entry,
     require_run,
     require_same_entry,
     require_same_machine,
 )
-from pytest_attnperf.session.rejudge.claims import measurement
+from pytest_attnperf.session.rejudge.claims import make_measurement
 from pytest_attnperf.stats.pairs import centre_ratio
 from pytest_attnperf.stats.summaries import STORED_DIGITS
 
@@ -74,43 +74,47 @@ class Accepted:
     acceptance: Acceptance
     notes: tuple[str, ...] = ()
 
-    def line(self, key: object) -> str:
+    def describe_acceptance(self, key: object) -> str:
         """'prefill/...: 19.1 -> 20.2 us (+5.8 %; 7 processes), accepted by NAME: REASON'."""
         told = self.acceptance
         if told.before_us is None:
-            what = f"{digits(told.after_us)} us, nothing was stored before ({told.how})"
+            what = f"{format_digits(told.after_us)} us, nothing was stored before ({told.how})"
         elif told.how in (POLICY_ONLY, IDENTITY_ONLY, TIME_KEPT):
-            what = f"{digits(told.after_us)} us as before ({told.how})"
+            what = f"{format_digits(told.after_us)} us as before ({told.how})"
         else:
             change = f"{100 * (told.after_us / told.before_us - 1):+.1f} %"
-            what = f"{digits(told.before_us)} -> {digits(told.after_us)} us ({change}; {told.how})"
+            what = f"{format_digits(told.before_us)} -> {format_digits(told.after_us)} us ({change}; {told.how})"
         return f"{key}: {what}, accepted by {told.author}: {told.reason}"
 
 
-def accept(run: RunResult, case: CaseResult, found: Found | None, request: Request) -> Accepted:
+def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
     """What accepting `case`, stored as `found`, changes. Raises UsageError saying why it cannot be accepted."""
     require_run(run)
     try:
-        return _policy(run, case, found, request) if request.policy else _by_samples(run, case, found, request)
+        return (
+            _accept_policy(run, case, found, request)
+            if request.policy
+            else _accept_by_samples(run, case, found, request)
+        )
     except IMPOSSIBLE as error:
         why = str(error).partition("\n")[0][:200]
         raise UsageError(f"{case.key}: the figures in the file cannot be computed with: {why}") from error
 
 
-def _by_samples(run: RunResult, case: CaseResult, found: Found | None, request: Request) -> Accepted:
+def _accept_by_samples(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
     require_acceptable(run, case, found)
-    case = recomputed(run, case, found)
+    case = recompute_case(run, case, found)
     if found is None:
-        return _first_entry(run, case, request)
-    if run.mode in RECORDINGS and already_stored(case, found.entry):
-        return _acknowledged(run, case, found, request)
+        return _accept_first_entry(run, case, request)
+    if run.mode in RECORDINGS and is_already_stored(case, found.entry):
+        return _acknowledge_recording(run, case, found, request)
     require_same_entry(run, case, found.entry)
-    new = _from_processes(run, case, found) or _from_pairs(run, case, found)
+    new = _entry_from_processes(run, case, found) or _entry_from_pairs(run, case, found)
     if new is None:
-        return _kept(run, case, found, request)
+        return _keep_time(run, case, found, request)
     anchor = next_anchor(found.entry, new.entry, {}, new.fingerprint, request.reason)
-    new = replace(new, entry=replace(new.entry, anchor=anchor), changes=_changes(case, found.entry))
-    return _accepted(run, request, found, new, _policy_note(case, found))
+    new = replace(new, entry=replace(new.entry, anchor=anchor), changes=_list_run_changes(case, found.entry))
+    return _add_acceptance(run, request, found, new, _list_policy_notes(case, found))
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,13 @@ class _New:
     changes: tuple[str, ...] = ()
 
 
-def _accepted(
-    run: RunResult, request: Request, found: Found, new: _New, notes: tuple[str, ...] = (), before: Anchor | None = None
+def _add_acceptance(
+    run: RunResult,
+    request: Request,
+    found: StoredEntry,
+    new: _New,
+    notes: tuple[str, ...] = (),
+    before: Anchor | None = None,
 ) -> Accepted:
     """The entry with one acceptance more; `before` is what it replaces where that is not what is stored."""
     before = before or anchor_of(found.entry)
@@ -137,7 +146,7 @@ def _accepted(
         after_us=anchor_of(new.entry).median_us,
         before_us=before.median_us,
         commit=run.commit,
-        changes=tuple(map(_kept_words, new.changes[:CHANGES_KEPT])),
+        changes=tuple(map(_make_printable, new.changes[:CHANGES_KEPT])),
         old_commit=before.commit,
         old_recorded=before.recorded,
     )
@@ -145,43 +154,45 @@ def _accepted(
     return Accepted(Replacement(found.entry, entry, new.fingerprint, found.policy, new.canary), acceptance, notes)
 
 
-def _kept_words(change: str) -> str:
+def _make_printable(change: str) -> str:
     """A change as one printable line: names of kernels and settings are whatever a library calls them."""
     text = "".join(character if character.isprintable() else "?" for character in change)
     return text if len(text) <= CHANGE_MAX else f"{text[: CHANGE_MAX - 3]}..."
 
 
-def _first_entry(run: RunResult, case: CaseResult, request: Request) -> Accepted:
+def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> Accepted:
     """A case without an entry: a recording may become its first; a gating run never measured enough for one."""
-    new = _from_processes(run, case, None) if run.mode in RECORDINGS else None
+    new = _entry_from_processes(run, case, None) if run.mode in RECORDINGS else None
     if new is None:
         where = "; the run had one: name its folder by --baselines DIR" if case.stored_us else ""
         raise UsageError(
             f"{case.key} has no entry that could be changed{where}, and these results are no recording of at least "
             f"{BASELINE_PROCESSES_MIN} processes; store a first one with: "
-            f"pytest --update-baselines {pasted(case.nodeid)}"
+            f"pytest --update-baselines {quote_nodeid(case.nodeid)}"
         )
     anchor = next_anchor(None, new.entry, {}, new.fingerprint, request.reason)
     acceptance = Acceptance(request.reason, request.author, request.date, new.how, anchor.median_us, commit=run.commit)
     entry = replace(new.entry, anchor=anchor, accepted=(acceptance,))
-    return Accepted(Replacement(None, entry, new.fingerprint, policy_of(case.policy).record(), new.canary), acceptance)
+    return Accepted(
+        Replacement(None, entry, new.fingerprint, parse_policy(case.policy).to_record(), new.canary), acceptance
+    )
 
 
-def _acknowledged(run: RunResult, case: CaseResult, found: Found, request: Request) -> Accepted:
+def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
     """A recording that stands in the file already, and whose slowdown since the anchor is accepted."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
         raise UsageError(
             f"{case.key}: this recording is the stored entry, which is not slower than its anchor "
-            f"({digits(before.median_us)} us, {before.recorded}): there is nothing to accept"
+            f"({format_digits(before.median_us)} us, {before.recorded}): there is nothing to accept"
         )
     entry = replace(found.entry, anchor=anchor)
-    new = _New(entry, found.fingerprint, found.canary, _counted(len(entry.processes), "processes"))
-    return _accepted(run, request, found, new, before=before)
+    new = _New(entry, found.fingerprint, found.canary, _format_count(len(entry.processes), "processes"))
+    return _add_acceptance(run, request, found, new, before=before)
 
 
-def _from_processes(run: RunResult, case: CaseResult, found: Found | None) -> _New | None:
+def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry | None) -> _New | None:
     """The entry of a recording's processes, or of a second look's alone; None where these are too few."""
     recording = run.mode in RECORDINGS
     processes = case.first if recording else case.second
@@ -192,13 +203,13 @@ def _from_processes(run: RunResult, case: CaseResult, found: Found | None) -> _N
     if found is not None:
         require_same_machine(case, found)
     whole = recording and len(case.checks) == len(processes)
-    proven = Measurement(processes, case.checks, case.peak_memory_bytes) if whole else measurement(case, processes)
+    proven = Measurement(processes, case.checks, case.peak_memory_bytes) if whole else make_measurement(case, processes)
     record = NewEntry(
         measurement=proven,
         workload=case.figures.definition,
         fingerprint=case.fingerprint,
-        policy=policy_of(case.policy).record() if found is None else found.policy,
-        recorded=_day(run),
+        policy=parse_policy(case.policy).to_record() if found is None else found.policy,
+        recorded=_require_day(run),
         harness_version=run.version,
         commit=run.commit,
         config=case.config,
@@ -207,11 +218,11 @@ def _from_processes(run: RunResult, case: CaseResult, found: Found | None) -> _N
         canary=case.canary,
         source_id=case.source_id,
     )
-    how = _counted(len(processes), "processes")
+    how = _format_count(len(processes), "processes")
     return _New(entry_from(record), case.fingerprint, case.canary, how)
 
 
-def _from_pairs(run: RunResult, case: CaseResult, found: Found) -> _New | None:
+def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _New | None:
     """The stored processes, each scaled by what the pairs say; None where these are too few."""
     if run.mode in RECORDINGS or len(case.pairs) < BASELINE_PROCESSES_MIN:
         return None
@@ -219,9 +230,9 @@ def _from_pairs(run: RunResult, case: CaseResult, found: Found) -> _New | None:
     require_base_of_entry(case, found, ratio)
     entry = replace(
         found.entry,
-        processes=tuple(_scaled(process, ratio) for process in found.entry.processes),
-        check=worst_check(case.checks),
-        recorded=_day(run),
+        processes=tuple(_scale_process(process, ratio) for process in found.entry.processes),
+        check=find_worst_check(case.checks),
+        recorded=_require_day(run),
         harness_version=run.version,
         commit=run.commit,
         peak_memory_bytes=case.peak_memory_bytes,
@@ -229,11 +240,11 @@ def _from_pairs(run: RunResult, case: CaseResult, found: Found) -> _New | None:
         launches=case.launches,
         source_id=case.source_id,
     )
-    how = f"{_counted(len(case.pairs), 'pairs')}, stored processes scaled by {ratio:.4g}"
+    how = f"{_format_count(len(case.pairs), 'pairs')}, stored processes scaled by {ratio:.4g}"
     return _New(entry, found.fingerprint, found.canary, how)
 
 
-def _scaled(process: ProcessSummary, ratio: float) -> ProcessSummary:
+def _scale_process(process: ProcessSummary, ratio: float) -> ProcessSummary:
     """A stored process as it would have been measured after the change; its clock stays, which nobody asked."""
     median_us, min_us, mean_us, *block_us = (
         float(f"{us * ratio:.{STORED_DIGITS}g}")
@@ -242,16 +253,16 @@ def _scaled(process: ProcessSummary, ratio: float) -> ProcessSummary:
     return replace(process, median_us=median_us, min_us=min_us, mean_us=mean_us, block_us=tuple(block_us))
 
 
-def _kept(run: RunResult, case: CaseResult, found: Found, request: Request) -> Accepted:
+def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
     """The stored time stays, because the new one is no other; what else has changed is taken over, or acknowledged."""
-    entry, changes = found.entry, _changes(case, found.entry)
-    stored = policy_of(found.policy)
+    entry, changes = found.entry, _list_run_changes(case, found.entry)
+    stored = parse_policy(found.policy)
     tolerated = tolerated_ratio(stored, anchor_of(entry).median_us)
     if case.ratio is None or not 1 / tolerated <= case.ratio <= tolerated:
-        raise UsageError(_too_few(case, run))
+        raise UsageError(_describe_shortage(case, run))
     # The guard counted by the run's policy; accepting counts by the one that finds more.
-    strict = replace(stored, creep_percent=min(stored.creep_percent, policy_of(case.policy).creep_percent))
-    creep = crept(entry, case.ratio, strict, case.nodeid, case.threshold)
+    strict = replace(stored, creep_percent=min(stored.creep_percent, parse_policy(case.policy).creep_percent))
+    creep = find_creep(entry, case.ratio, strict, case.nodeid, case.threshold)
     if not changes and not creep:
         raise UsageError(
             f"{case.key} is {case.verdict.value}: its time, launches and configuration are those of its entry, and it "
@@ -265,71 +276,76 @@ def _kept(run: RunResult, case: CaseResult, found: Found, request: Request) -> A
     new = _New(
         replace(entry, anchor=anchor), found.fingerprint, found.canary, IDENTITY_ONLY if changes else TIME_KEPT, changes
     )
-    told = f"the anchor moves from {digits(before.median_us)} us, {before.recorded}, to {digits(anchor.median_us)} us"
-    return _accepted(run, request, found, new, (*([told] if creep else []), *_policy_note(case, found)))
+    told = (
+        f"the anchor moves from {format_digits(before.median_us)} us, {before.recorded}, to "
+        f"{format_digits(anchor.median_us)} us"
+    )
+    return _add_acceptance(run, request, found, new, (*([told] if creep else []), *_list_policy_notes(case, found)))
 
 
-def _policy(run: RunResult, case: CaseResult, found: Found | None, request: Request) -> Accepted:
+def _accept_policy(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
     """The settings of the run's case in place of the stored ones, whatever its time."""
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}; settings do not change that")
     if found is None:
-        raise UsageError(f"{case.key} has no entry; store one with: pytest --update-baselines {pasted(case.nodeid)}")
-    policy = policy_of(case.policy)
-    changes = _policy_changes(policy, found)
+        raise UsageError(
+            f"{case.key} has no entry; store one with: pytest --update-baselines {quote_nodeid(case.nodeid)}"
+        )
+    policy = parse_policy(case.policy)
+    changes = _list_policy_changes(policy, found)
     if not changes:
         raise UsageError(f"{case.key} was judged by the policy that is stored with its entry: nothing to accept")
-    entry = replace(found.entry, policy=content_id(policy.record()))
-    accepted = _accepted(
+    entry = replace(found.entry, policy=content_id(policy.to_record()))
+    accepted = _add_acceptance(
         run, request, found, _New(entry, found.fingerprint, found.canary, POLICY_ONLY, changes),
-        tuple(f"looser: {text}" for text in policy.loosened(found.policy)),
+        tuple(f"looser: {text}" for text in policy.list_loosened(found.policy)),
     )  # fmt: skip
-    return replace(accepted, replacement=replace(accepted.replacement, policy=policy.record()))
+    return replace(accepted, replacement=replace(accepted.replacement, policy=policy.to_record()))
 
 
-def _policy_changes(policy: Policy, found: Found) -> tuple[str, ...]:
-    ours, stored = plain(policy.record()), found.policy
+def _list_policy_changes(policy: Policy, found: StoredEntry) -> tuple[str, ...]:
+    ours, stored = to_plain(policy.to_record()), found.policy
     return tuple(
-        f"{name} {_word(stored.get(name, 'absent'))} -> {_word(ours.get(name, 'absent'))}"
+        f"{name} {_format_setting(stored.get(name, 'absent'))} -> {_format_setting(ours.get(name, 'absent'))}"
         for name in sorted(ours.keys() | stored.keys())
         if ours.get(name) != stored.get(name)
     )
 
 
-def _word(value: object) -> str:
+def _format_setting(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _policy_note(case: CaseResult, found: Found) -> tuple[str, ...]:
-    changes = _policy_changes(policy_of(case.policy), found)
+def _list_policy_notes(case: CaseResult, found: StoredEntry) -> tuple[str, ...]:
+    changes = _list_policy_changes(parse_policy(case.policy), found)
     return (f"its policy stays as stored; --policy accepts: {', '.join(changes)}",) if changes else ()
 
 
-def _changes(case: CaseResult, entry: Entry) -> tuple[str, ...]:
+def _list_run_changes(case: CaseResult, entry: Entry) -> tuple[str, ...]:
     """What ran otherwise than when the entry was recorded, in words."""
-    launches = differences(case.launches, entry.launches) if case.launches and entry.launches else []
-    return (*launches, *config_changes(entry.config, case.config))
+    launches = list_differences(case.launches, entry.launches) if case.launches and entry.launches else []
+    return (*launches, *list_config_changes(entry.config, case.config))
 
 
-def _too_few(case: CaseResult, run: RunResult) -> str:
+def _describe_shortage(case: CaseResult, run: RunResult) -> str:
     """Which processes there are, and how to get enough of them."""
     if run.mode in RECORDINGS:
-        there = _counted(len(case.first), "processes")
+        there = _format_count(len(case.first), "processes")
     else:
-        looks = (_counted(len(case.second), "processes"), _counted(len(case.pairs), "pairs"))
+        looks = (_format_count(len(case.second), "processes"), _format_count(len(case.pairs), "pairs"))
         there = f"{looks[0]} in its second look and {looks[1]}"
     change = "" if case.ratio is None else f" ({100 * (case.ratio - 1):+.1f} %)"
     return (
         f"{case.key} is {case.verdict.value}{change}, and a new time needs at least {BASELINE_PROCESSES_MIN} processes "
         f"or pairs: there are {there}. Run again with --attnperf-second-look={BASELINE_PROCESSES_MIN}, or with "
         "--attnperf-against=REV and its 8 pairs, and accept from that; or record it: pytest --update-baselines "
-        f"{pasted(case.nodeid)}"
+        f"{quote_nodeid(case.nodeid)}"
     )
 
 
-def _day(run: RunResult) -> str:
+def _require_day(run: RunResult) -> str:
     """When the run was. Raises UsageError where it does not say."""
     day = run.started[:10]
     if not DAY.fullmatch(day):
@@ -337,6 +353,6 @@ def _day(run: RunResult) -> str:
     return day
 
 
-def _counted(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     one = {"processes": "process", "pairs": "pair"}[what]
     return f"{count} {one if count == 1 else what}"

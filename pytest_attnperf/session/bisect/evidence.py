@@ -37,7 +37,7 @@ class Scatter:
     squares: float = 0.0
     degrees: int = 0
 
-    def joined(self, log_ratios: Sequence[float]) -> Scatter:
+    def with_sample(self, log_ratios: Sequence[float]) -> Scatter:
         """With one more sample. Raises ValueError for an empty one."""
         centre = statistics.fmean(log_ratios)
         squares = math.fsum((value - centre) ** 2 for value in log_ratios)
@@ -68,7 +68,7 @@ class Estimate:
         """Both ends as ratios."""
         return math.exp(self.low), math.exp(min(self.high, LOG_RATIO_MAX))
 
-    def detectable(self, missed: float) -> float:
+    def detectable_log_ratio(self, missed: float) -> float:
         """The log ratio that lies above 0 in all but this share of such estimates; infinite for an infinite interval.
 
         The half width c e scatters with the standard error e it is made from, by about c e / sqrt(2 x degrees): the
@@ -80,12 +80,12 @@ class Estimate:
         return self.half_width + upper_quantile(missed) * scatter
 
 
-def estimate(log_ratios: Sequence[float], pool: Scatter, tail: float) -> Estimate:
+def estimate_ratio(log_ratios: Sequence[float], pool: Scatter, tail: float) -> Estimate:
     """The interval that the truth leaves with probability `tail` on each side.
 
     One pair and an empty pool show no scatter, and the interval is infinite. Raises ValueError without a log ratio.
     """
-    scatter = pool.joined(log_ratios)
+    scatter = pool.with_sample(log_ratios)
     centre = statistics.fmean(log_ratios)
     if scatter.degrees < 1:
         return Estimate(centre, math.inf, math.inf)
@@ -94,7 +94,7 @@ def estimate(log_ratios: Sequence[float], pool: Scatter, tail: float) -> Estimat
     return Estimate(centre, error, upper_quantile(tail, scatter.degrees) * error, scatter.degrees)
 
 
-class Sample:
+class RevisionSample:
     """The pairs of one revision so far, and what they say.
 
     sizes   how many pairs there are at each look, fixed beforehand (`looks`)
@@ -109,33 +109,33 @@ class Sample:
         self.found = Estimate(0.0, math.inf, math.inf)
 
     @property
-    def pairs(self) -> int:
+    def pair_count(self) -> int:
         """How many there are."""
         return len(self._values)
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether there is no further look."""
         return self._looks == len(self._sizes)
 
     @property
-    def wanted(self) -> int:
+    def missing_pairs(self) -> int:
         """Pairs still missing at the next look; 0 where more were taken than asked for."""
         return max(0, self._sizes[self._looks] - len(self._values))
 
-    def look(self, pairs: Sequence[PairSummary]) -> None:
+    def add_pairs(self, pairs: Sequence[PairSummary]) -> None:
         """Take the next look, with these pairs beside those there are. Raises as `log_ratios` does."""
         if pairs or not self._values:
             self._values += log_ratios(pairs)
         self._looks += 1
-        self.found = estimate(self._values, self._pool, self._tail)
+        self.found = estimate_ratio(self._values, self._pool, self._tail)
 
-    def pooled(self) -> Scatter:
+    def pool_first_batch(self) -> Scatter:
         """The pool with this sample's first batch; asked for behind the first look."""
-        return self._pool.joined(self._values)
+        return self._pool.with_sample(self._values)
 
 
-def looks(first: int, most: int) -> tuple[int, ...]:
+def plan_looks(first: int, most: int) -> tuple[int, ...]:
     """How many pairs there are at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
     sizes = [min(first, most)]
     while sizes[-1] < most:

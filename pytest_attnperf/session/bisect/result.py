@@ -14,7 +14,7 @@ LISTED_MAX = 20
 """Commits of a range that are named one by one."""
 
 
-class Side(str, enum.Enum):
+class RevisionSide(str, enum.Enum):
     """Where a revision lies: on GOOD's or BAD's side of the line, certainly part of the way, or not known."""
 
     FAST = "fast"
@@ -23,7 +23,7 @@ class Side(str, enum.Enum):
     UNCLEAR = "unclear"
 
 
-class Outcome(str, enum.Enum):
+class BisectOutcome(str, enum.Enum):
     """What a bisection ended with."""
 
     CULPRIT = "culprit"
@@ -32,7 +32,7 @@ class Outcome(str, enum.Enum):
 
 
 @dataclass(frozen=True)
-class SearchSettings:
+class BisectSettings:
     """What is asked of a bisection. Raises ValueError for a value outside its range.
 
     confidence           that everything said of the revisions is right at once, from 0.5 to below 1
@@ -63,7 +63,7 @@ class MeasuredRevision:
     pairs: int
     ratio: float
     interval: tuple[float, float]
-    side: Side
+    side: RevisionSide
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class BisectResult:
     detectable   slowdown between GOOD and BAD, as a fraction, that would have been seen 99 % of the time
     """
 
-    outcome: Outcome
+    outcome: BisectOutcome
     good: str
     bad: str
     suspects: tuple[str, ...]
-    settings: SearchSettings
+    settings: BisectSettings
     measured: tuple[MeasuredRevision, ...] = ()
     skipped: tuple[SkippedRevision, ...] = ()
     end: MeasuredRevision | None = None
@@ -97,19 +97,19 @@ class BisectResult:
     @property
     def culprit(self) -> MeasuredRevision | None:
         """The first slow commit, with its ratio; None where it is not known alone."""
-        if self.outcome is not Outcome.CULPRIT:
+        if self.outcome is not BisectOutcome.CULPRIT:
             return None
         return next(record for record in self.measured if record.revision == self.suspects[0])
 
     @property
-    def pairs(self) -> int:
+    def pair_count(self) -> int:
         """All pairs behind the measured revisions."""
         return sum(record.pairs for record in self.measured)
 
     @property
     def part_way(self) -> tuple[MeasuredRevision, ...]:
         """Revisions that are certainly neither as fast as GOOD nor as slow as BAD: more than one commit contributes."""
-        if self.end is None or self.outcome is Outcome.NO_SLOWDOWN:
+        if self.end is None or self.outcome is BisectOutcome.NO_SLOWDOWN:
             return ()
         low, high = self.end.interval
         return tuple(
@@ -124,41 +124,48 @@ Describe = Callable[[str], str]
 """A revision as it is printed."""
 
 
-def step_line(record: MeasuredRevision | SkippedRevision, left: int, describe: Describe = str) -> str:
+def format_step(record: MeasuredRevision | SkippedRevision, left: int, describe: Describe = str) -> str:
     """One line of progress; `left` is how many commits may still be the first slow one."""
     commits = f"{left} commit{'s' * (left != 1)} left"
     if isinstance(record, SkippedRevision):
         return f"{describe(record.revision)}: skipped: {record.reason.partition(chr(10))[0]}; {commits}"
-    return f"{describe(record.revision)}: {_change(record)}, {record.pairs} pairs: {record.side.value}; {commits}"
+    return (
+        f"{describe(record.revision)}: {_format_change(record)}, {record.pairs} pairs: {record.side.value}; {commits}"
+    )
 
 
-def result_lines(result: BisectResult, describe: Describe = str) -> list[str]:
+def render_result(result: BisectResult, describe: Describe = str) -> list[str]:
     """The statement, and what must be known with it."""
-    return [*_statement(result, describe), *_part_way(result, describe), *_skipped(result, describe)]
+    return [
+        *_describe_outcome(result, describe),
+        *_describe_part_way(result, describe),
+        *_list_skipped(result, describe),
+    ]
 
 
-def _statement(result: BisectResult, describe: Describe) -> Iterator[str]:
-    if result.outcome is Outcome.NO_SLOWDOWN and result.end is not None:
+def _describe_outcome(result: BisectResult, describe: Describe) -> Iterator[str]:
+    if result.outcome is BisectOutcome.NO_SLOWDOWN and result.end is not None:
         limit = result.detectable
-        seen = "" if limit is None else f", smallest that would have been seen {_percent(limit)}"
+        seen = "" if limit is None else f", smallest that would have been seen {_format_percent(limit)}"
         yield (
-            f"no slowdown between {describe(result.good)} and {describe(result.bad)}: {_change(result.end)}{seen}; "
-            f"{_effort(result)}"
+            f"no slowdown between {describe(result.good)} and {describe(result.bad)}: "
+            f"{_format_change(result.end)}{seen}; "
+            f"{_describe_effort(result)}"
         )
         if result.end.interval[0] > 1:
             yield f"it is slower by less than the {result.settings.threshold_percent:g} % asked for (--threshold)"
     elif result.culprit is not None:
         yield (
-            f"first slow commit: {describe(result.culprit.revision)}: {_change(result.culprit)} against GOOD, "
-            f"{_effort(result)}"
+            f"first slow commit: {describe(result.culprit.revision)}: {_format_change(result.culprit)} against GOOD, "
+            f"{_describe_effort(result)}"
         )
     else:
-        yield f"first slow commit: one of these {len(result.suspects)}; {_effort(result)}"
-        yield from _named(result, describe)
-        yield from _why_no_closer(result, describe)
+        yield f"first slow commit: one of these {len(result.suspects)}; {_describe_effort(result)}"
+        yield from _list_suspects(result, describe)
+        yield from _describe_unclear(result, describe)
 
 
-def _named(result: BisectResult, describe: Describe) -> Iterator[str]:
+def _list_suspects(result: BisectResult, describe: Describe) -> Iterator[str]:
     skipped = {record.revision for record in result.skipped}
     for revision in result.suspects[:LISTED_MAX]:
         yield f"  {describe(revision)}{' (skipped)' if revision in skipped else ''}"
@@ -167,61 +174,69 @@ def _named(result: BisectResult, describe: Describe) -> Iterator[str]:
         yield f"  and {more} more, up to {describe(result.suspects[-1])}"
 
 
-def _why_no_closer(result: BisectResult, describe: Describe) -> Iterator[str]:
+def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]:
     """The revisions that stayed unclear; with all of its pairs taken, more of them are the remedy."""
     for record in result.measured:
-        if record.side is not Side.UNCLEAR:
+        if record.side is not RevisionSide.UNCLEAR:
             continue
         advice = "; raise --pairs-max" if record.pairs >= result.settings.pairs_max else ""
         if record is result.end:
             what = "is too little slower for its commits to be told apart"
         else:
             what = "is on neither side of half the slowdown"
-        yield f"no closer: with {record.pairs} pairs {describe(record.revision)} {what}: {_change(record)}{advice}"
+        yield (
+            f"no closer: with {record.pairs} pairs {describe(record.revision)} {what}: {_format_change(record)}{advice}"
+        )
 
 
-def _part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
+def _describe_part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
     """More than one commit contributes: said of the culprit, or else of every revision that shows it."""
     end = result.end
     if end is None:
         return
     for record in (result.culprit,) if result.culprit in result.part_way else result.part_way:
         low, high = record.interval
-        where = f"{_change(record)} at {describe(record.revision)}"
+        where = f"{_format_change(record)} at {describe(record.revision)}"
         if low > end.interval[1]:
-            yield f"at least two changes: {where}, of which {_signed(end.ratio - 1)} is left at BAD"
+            yield f"at least two changes: {where}, of which {_format_signed(end.ratio - 1)} is left at BAD"
         elif high < 1:
-            yield f"at least two changes: {where}, faster than GOOD, before it became {_signed(end.ratio - 1)} at BAD"
+            yield (
+                f"at least two changes: {where}, faster than GOOD, before it became "
+                f"{_format_signed(end.ratio - 1)} at BAD"
+            )
         else:
-            yield f"at least two changes: {where}, the rest of {_signed(end.ratio - 1)} later: bisect from there to BAD"
+            yield (
+                f"at least two changes: {where}, the rest of {_format_signed(end.ratio - 1)} later: bisect "
+                f"from there to BAD"
+            )
 
 
-def _skipped(result: BisectResult, describe: Describe) -> Iterator[str]:
+def _list_skipped(result: BisectResult, describe: Describe) -> Iterator[str]:
     for record in result.skipped:
         yield f"skipped {describe(record.revision)}: {record.reason.partition(chr(10))[0]}"
 
 
-def _effort(result: BisectResult) -> str:
+def _describe_effort(result: BisectResult) -> str:
     revisions = len(result.measured)
     return (
         f"{100 * result.settings.confidence:g} % sure; {revisions} revision{'s' * (revisions != 1)}, "
-        f"{result.pairs} pairs, {result.seconds:.0f} s"
+        f"{result.pair_count} pairs, {result.seconds:.0f} s"
     )
 
 
-def _change(record: MeasuredRevision) -> str:
+def _format_change(record: MeasuredRevision) -> str:
     low, high = record.interval
-    return f"{_signed(record.ratio - 1)} ({_bound(low)}..{_bound(high)})"
+    return f"{_format_signed(record.ratio - 1)} ({_format_bound(low)}..{_format_bound(high)})"
 
 
-def _signed(fraction: float) -> str:
-    return f"{_bound(1 + fraction)} %"
+def _format_signed(fraction: float) -> str:
+    return f"{_format_bound(1 + fraction)} %"
 
 
-def _bound(ratio: float) -> str:
+def _format_bound(ratio: float) -> str:
     text = f"{100 * (ratio - 1):+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text
 
 
-def _percent(fraction: float) -> str:
+def _format_percent(fraction: float) -> str:
     return f"{100 * fraction:.2g} %" if fraction < 0.1 else f"{100 * fraction:.0f} %"

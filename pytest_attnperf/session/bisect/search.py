@@ -32,18 +32,18 @@ from pytest_attnperf.session.bisect.evidence import (
     LOG_RATIO_MAX,
     CannotMeasureError,
     Estimate,
-    Sample,
+    RevisionSample,
     Scatter,
-    looks,
+    plan_looks,
     share_of_slowdown,
 )
 from pytest_attnperf.session.bisect.result import (
     PAIRS_MIN,
+    BisectOutcome,
     BisectResult,
+    BisectSettings,
     MeasuredRevision,
-    Outcome,
-    SearchSettings,
-    Side,
+    RevisionSide,
     SkippedRevision,
 )
 
@@ -77,7 +77,7 @@ class Search:
 
     revisions: Sequence[str]
     measure: Measure
-    settings: SearchSettings = field(default_factory=SearchSettings)
+    settings: BisectSettings = field(default_factory=BisectSettings)
     seen: Callable[[MeasuredRevision | SkippedRevision, int], None] = lambda record, left: None
     clock: Callable[[], float] = time.monotonic
 
@@ -88,7 +88,7 @@ class Search:
         self._line = math.inf
         self._error_left = 1 - self.settings.confidence
         self._pool = Scatter()
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, RevisionSample] = {}
         self._ends: list[int] = []
         self._skipped: dict[int, SkippedRevision] = {}
         self._skips_in_a_row = 0
@@ -96,25 +96,29 @@ class Search:
 
     def run(self) -> BisectResult:
         """Search to the end. Raises BisectError when BAD cannot be measured."""
-        side: Side | None
+        side: RevisionSide | None
         try:
-            side = self._place(self._bad, END_BATCH, self._judge_bad)
+            side = self._place_revision(self._bad, END_BATCH, self._judge_bad)
         except CannotMeasureError as error:
             bad = self.revisions[self._bad]
             raise BisectError(f"BAD itself ({bad}) cannot be measured against GOOD: {error}") from error
-        while math.isfinite(self._line) and side is not Side.UNCLEAR and (index := self._next()) is not None:
-            side = self._try(index)
-        return self.known()
+        while (
+            math.isfinite(self._line)
+            and side is not RevisionSide.UNCLEAR
+            and (index := self._choose_next()) is not None
+        ):
+            side = self._try_revision(index)
+        return self.current_result()
 
-    def known(self) -> BisectResult:
+    def current_result(self) -> BisectResult:
         """What is known now: before the end a range of suspects."""
-        fast, slow = self._range()
+        fast, slow = self._suspect_range()
         suspects = tuple(self.revisions[fast + 1 : slow + 1])
-        records = tuple(self._record(index) for index in self._samples if self._samples[index].pairs)
+        records = tuple(self._make_record(index) for index in self._samples if self._samples[index].pair_count)
         bad = next((record for record in records if record.revision == self.revisions[self._bad]), None)
-        outcome = Outcome.CULPRIT if math.isfinite(self._line) and len(suspects) == 1 else Outcome.RANGE
-        if self._no_slowdown():
-            outcome, suspects = Outcome.NO_SLOWDOWN, ()
+        outcome = BisectOutcome.CULPRIT if math.isfinite(self._line) and len(suspects) == 1 else BisectOutcome.RANGE
+        if self._has_no_slowdown():
+            outcome, suspects = BisectOutcome.NO_SLOWDOWN, ()
         return BisectResult(
             outcome=outcome,
             good=self.revisions[0],
@@ -124,116 +128,118 @@ class Search:
             measured=records,
             skipped=tuple(self._skipped.values()),
             end=bad,
-            detectable=_detectable(self._samples[self._bad].found) if bad is not None else None,
+            detectable=_detectable_slowdown(self._samples[self._bad].found) if bad is not None else None,
             seconds=self.clock() - self._started,
         )
 
-    def _no_slowdown(self) -> bool:
+    def _has_no_slowdown(self) -> bool:
         """Whether BAD is less slow than asked for, or all its pairs leave open whether it is slower at all."""
         bad = self._samples.get(self._bad)
-        if bad is None or not bad.pairs or math.isfinite(self._line):
+        if bad is None or not bad.pair_count or math.isfinite(self._line):
             return False
-        return self._judge_bad(bad.found) is Side.FAST or (bad.exhausted and bad.found.low <= 0)
+        return self._judge_bad(bad.found) is RevisionSide.FAST or (bad.is_exhausted and bad.found.low <= 0)
 
-    def _judge_bad(self, found: Estimate) -> Side:
+    def _judge_bad(self, found: Estimate) -> RevisionSide:
         """SLOW when the search can begin, FAST when there is nothing to search for; a single commit needs no line."""
         if found.high < math.log1p(self.settings.threshold_percent / 100):
-            return Side.FAST
-        line = max(0.0, _halfway(found)) if self._bad > 1 else 0.0
-        return Side.SLOW if found.low > line else Side.UNCLEAR
+            return RevisionSide.FAST
+        line = max(0.0, _halfway_line(found)) if self._bad > 1 else 0.0
+        return RevisionSide.SLOW if found.low > line else RevisionSide.UNCLEAR
 
-    def _judge(self, found: Estimate) -> Side:
+    def _judge_revision(self, found: Estimate) -> RevisionSide:
         if found.high < self._line:
-            return Side.FAST
+            return RevisionSide.FAST
         if found.low > self._line:
-            return Side.SLOW
+            return RevisionSide.SLOW
         below_end = found.high < self._samples[self._ends[-1]].found.low
-        return Side.BETWEEN if below_end and found.low > _halfway(found) else Side.UNCLEAR
+        return RevisionSide.BETWEEN if below_end and found.low > _halfway_line(found) else RevisionSide.UNCLEAR
 
-    def _place(self, index: int, batch: int, judge: Callable[[Estimate], Side]) -> Side:
+    def _place_revision(self, index: int, batch: int, judge: Callable[[Estimate], RevisionSide]) -> RevisionSide:
         """Take pairs look by look until `judge` is sure or there are no more looks. Raises CannotMeasureError."""
         if index not in self._samples:
-            self._begin(index, batch)
+            self._begin_sample(index, batch)
         sample = self._samples[index]
-        side = judge(sample.found) if sample.pairs else Side.UNCLEAR
-        while side is Side.UNCLEAR and not sample.exhausted:
-            first = not sample.pairs
-            sample.look(self.measure(self.revisions[index], sample.wanted) if sample.wanted else ())
-            self._pool = sample.pooled() if first else self._pool
+        side = judge(sample.found) if sample.pair_count else RevisionSide.UNCLEAR
+        while side is RevisionSide.UNCLEAR and not sample.is_exhausted:
+            first = not sample.pair_count
+            sample.add_pairs(self.measure(self.revisions[index], sample.missing_pairs) if sample.missing_pairs else ())
+            self._pool = sample.pool_first_batch() if first else self._pool
             side = judge(sample.found)
-        if side is Side.BETWEEN or (index == self._bad and side is Side.SLOW):
+        if side is RevisionSide.BETWEEN or (index == self._bad and side is RevisionSide.SLOW):
             self._ends.append(index)
-            self._line = _halfway(sample.found)
+            self._line = _halfway_line(sample.found)
         self._skips_in_a_row = 0
-        self.seen(self._record(index), self._left())
+        self.seen(self._make_record(index), self._count_suspects())
         return side
 
-    def _try(self, index: int) -> Side | None:
+    def _try_revision(self, index: int) -> RevisionSide | None:
         """Place one revision; None when it is skipped."""
         try:
-            return self._place(index, BATCH, self._judge)
+            return self._place_revision(index, BATCH, self._judge_revision)
         except CannotMeasureError as error:
-            self._skip(index, str(error))
+            self._skip_revision(index, str(error))
             return None
 
-    def _begin(self, index: int, batch: int) -> None:
+    def _begin_sample(self, index: int, batch: int) -> None:
         """Give a revision its share of the error that is left."""
-        sizes = looks(batch, self.settings.pairs_max)
-        halvings = len(self._open()).bit_length() + (index == self._bad)
+        sizes = plan_looks(batch, self.settings.pairs_max)
+        halvings = len(self._list_open()).bit_length() + (index == self._bad)
         share = self._error_left / (halvings + 1)
         self._error_left -= share
-        self._samples[index] = Sample(sizes, share / (2 * len(sizes)), self._pool)
+        self._samples[index] = RevisionSample(sizes, share / (2 * len(sizes)), self._pool)
 
-    def _skip(self, index: int, reason: str) -> None:
+    def _skip_revision(self, index: int, reason: str) -> None:
         self._samples.pop(index)
         self._skips_in_a_row += 1
         self._skipped[index] = SkippedRevision(self.revisions[index], reason)
-        self.seen(self._skipped[index], self._left())
+        self.seen(self._skipped[index], self._count_suspects())
 
-    def _range(self) -> tuple[int, int]:
+    def _suspect_range(self) -> tuple[int, int]:
         """The last revision known to be fast before the first one known to be slow, and that one."""
         placed = {index: sample.found for index, sample in self._samples.items()}
         slow = min((index for index, found in placed.items() if found.low > self._line), default=self._bad)
         fast = max((index for index, found in placed.items() if index < slow and found.high < self._line), default=0)
         return fast, slow
 
-    def _left(self) -> int:
-        fast, slow = self._range()
+    def _count_suspects(self) -> int:
+        fast, slow = self._suspect_range()
         return slow - fast
 
-    def _open(self) -> list[int]:
+    def _list_open(self) -> list[int]:
         """Revisions inside the range that were not tried in vain."""
-        fast, slow = self._range()
+        fast, slow = self._suspect_range()
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 
-    def _next(self) -> int | None:
+    def _choose_next(self) -> int | None:
         """The open revision nearest to the middle; away from it in doubling steps while revisions are skipped.
 
         What does not build comes in stretches: its neighbours would not build either.
         """
-        fast, slow = self._range()
+        fast, slow = self._suspect_range()
         skips, middle = self._skips_in_a_row, (fast + slow) // 2
         target = middle + ((-1) ** skips * 2 ** (skips - 1) if skips else 0)
-        return min(self._open(), key=lambda index: (abs(index - target), index), default=None)
+        return min(self._list_open(), key=lambda index: (abs(index - target), index), default=None)
 
-    def _record(self, index: int) -> MeasuredRevision:
+    def _make_record(self, index: int) -> MeasuredRevision:
         sample = self._samples[index]
         ratio = math.exp(sample.found.log_ratio)
-        return MeasuredRevision(self.revisions[index], sample.pairs, ratio, sample.found.interval, self._side(index))
+        return MeasuredRevision(
+            self.revisions[index], sample.pair_count, ratio, sample.found.interval, self._find_side(index)
+        )
 
-    def _side(self, index: int) -> Side:
+    def _find_side(self, index: int) -> RevisionSide:
         """Where a revision lies by the present line; what has been an end stays what it was then."""
         found = self._samples[index].found
         if index == self._bad:
-            return Side.SLOW if self._ends else self._judge_bad(found)
-        return Side.BETWEEN if index in self._ends else self._judge(found)
+            return RevisionSide.SLOW if self._ends else self._judge_bad(found)
+        return RevisionSide.BETWEEN if index in self._ends else self._judge_revision(found)
 
 
-def _halfway(found: Estimate) -> float:
+def _halfway_line(found: Estimate) -> float:
     """The line between GOOD and a slow revision, as a log ratio: half of the slowdown in the ratio."""
     return share_of_slowdown(found.log_ratio, 0.5)
 
 
-def _detectable(end: Estimate) -> float | None:
-    log_ratio = end.detectable(MISSED)
+def _detectable_slowdown(end: Estimate) -> float | None:
+    log_ratio = end.detectable_log_ratio(MISSED)
     return math.expm1(log_ratio) if log_ratio < LOG_RATIO_MAX else None

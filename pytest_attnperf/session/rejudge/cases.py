@@ -20,32 +20,38 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.environment.device_specs import spec_for
 from pytest_attnperf.errors import BaselineError, UsageError
-from pytest_attnperf.gate.canary import canary_shift
+from pytest_attnperf.gate.canary import compare_canaries
 from pytest_attnperf.gate.decide import Decision, first_look, second_look
 from pytest_attnperf.gate.interleaved import interleaved_look
-from pytest_attnperf.gate.not_the_code import may_be_explained
+from pytest_attnperf.gate.not_the_code import can_be_explained
 from pytest_attnperf.gate.policy import Policy, require_tier
 from pytest_attnperf.records import NotProvenRightError, ProcessSummary, Verdict
-from pytest_attnperf.records.notes import Note, NoteKind, of_kind
+from pytest_attnperf.records.notes import Note, NoteKind, filter_notes
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import GATED, CaseResult, RunResult
 from pytest_attnperf.session import plausibility
 from pytest_attnperf.session.case_records import (
-    decided,
+    apply_decision,
+    apply_quarantine,
     median_us_of,
-    over_stored,
-    under_quarantine,
     with_creep,
     with_figures,
+    with_stored_processes,
 )
-from pytest_attnperf.session.consistent import contradicted, contradictions
-from pytest_attnperf.session.not_the_code import Suspect, recounted
+from pytest_attnperf.session.consistent import find_contradictions, note_contradiction
+from pytest_attnperf.session.not_the_code import Suspect, explain_recorded_suspect
 from pytest_attnperf.session.rejudge import claims
-from pytest_attnperf.session.rejudge.code import rejudged_code
-from pytest_attnperf.session.rejudge.findings import missing, not_measured, other_base, other_commit, require_full
+from pytest_attnperf.session.rejudge.code import rejudge_code
+from pytest_attnperf.session.rejudge.findings import (
+    find_missing_cases,
+    find_other_base,
+    find_other_commit,
+    find_unmeasured_devices,
+    require_full,
+)
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import pair_noise
@@ -103,13 +109,13 @@ class RejudgeSettings:
         if self.filtered and self.archs:
             raise UsageError("--arch asks for every stored kernel, and --filtered says that some are not there")
 
-    def policy(self, stored: Mapping[str, Any]) -> Policy:
+    def make_policy(self, stored: Mapping[str, Any]) -> Policy:
         """The policy of a case: the stored one with what the command line replaces. Raises UsageError."""
         asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
-        return Policy.of({**stored, **{name: value for name, value in asked.items() if value is not None}})
+        return Policy.from_record({**stored, **{name: value for name, value in asked.items() if value is not None}})
 
 
-def rejudge(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
+def rejudge_run(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
     """One run judged anew; raises as `rejudge_all` does."""
     return rejudge_all([("the results file", run)], store, settings)[0][1]
 
@@ -122,20 +128,22 @@ def rejudge_all(
     What is missing is looked for in all of them together, and said by the last. Raises UsageError for a run that is no
     whole gating run, and for a policy of the command line that is none.
     """
-    settings.policy({})
+    settings.make_policy({})
     for source, run in runs:
-        _refuse(source, run)
+        _require_judgeable(source, run)
     judged = [(source, _Bench(run, store, settings).run_result()) for source, run in runs]
     whole = [run for _, run in judged]
-    gone = not_measured(whole, settings.devices)
-    gone += [] if settings.filtered else missing(whole, store, settings.suites, settings.archs, settings.tier)
+    gone = find_unmeasured_devices(whole, settings.devices)
+    gone += (
+        [] if settings.filtered else find_missing_cases(whole, store, settings.suites, settings.archs, settings.tier)
+    )
     if not gone:
         return judged
     source, last = judged[-1]
     return [*judged[:-1], (source, replace(last, findings=(*last.findings, *gone)))]
 
 
-def _refuse(source: str, run: RunResult) -> None:
+def _require_judgeable(source: str, run: RunResult) -> None:
     """Raises UsageError for what cannot be judged."""
     judged = len(run.cases) + len(run.code)
     if run.mode != "gate":
@@ -160,13 +168,16 @@ class _Bench:
 
     def run_result(self) -> RunResult:
         """The run with everything that was claimed replaced."""
-        cases = tuple(self._judged(case) for case in self.run.cases)
-        code = tuple(rejudged_code(result, self.store.roots) for result in self.run.code)
+        cases = tuple(self._judge_case(case) for case in self.run.cases)
+        code = tuple(rejudge_code(result, self.store.roots) for result in self.run.code)
         verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
         noted = [(case.key, case.notes) for case in cases] + [(result.key, result.notes) for result in code]
         kinds = (NoteKind.LOOSENED, NoteKind.CREPT)
-        said = [f"{key}: {note}" for key, notes in noted for note in of_kind(notes, *kinds)]
-        origin = [*other_commit(self.run, self.settings.commits), *other_base(self.run, self.settings.base_has)]
+        said = [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, *kinds)]
+        origin = [
+            *find_other_commit(self.run, self.settings.commits),
+            *find_other_base(self.run, self.settings.base_has),
+        ]
         sides = {case.against for case in cases if case.pairs}
         return replace(
             self.run,
@@ -180,141 +191,147 @@ class _Bench:
         )
 
     @functools.cached_property
-    def compared(self) -> int:
+    def compared_count(self) -> int:
         """Cases that this run compares with something; what it compares with nothing makes no false alarm rarer."""
         return len({case.key for case in self.run.cases if case.pairs or self._has_entry(case)})
 
     def _has_entry(self, case: CaseResult) -> bool:
         try:
-            return self._find(case) is not None
+            return self._find_entry(case) is not None
         except BaselineError:
             return False
 
-    def _find(self, case: CaseResult) -> Found | None:
+    def _find_entry(self, case: CaseResult) -> StoredEntry | None:
         assert self.run.device is not None
         return self.store.find(self.run.device.arch, self.run.device.product, case.key.suite, case.key.entry)
 
-    def _judged(self, case: CaseResult) -> CaseResult:
+    def _judge_case(self, case: CaseResult) -> CaseResult:
         """One case. What cannot be read or compared is an ERROR, never a crash."""
-        policy = self.settings.policy({})
+        policy = self.settings.make_policy({})
         try:
-            found = self._find(case)
-            policy = self.settings.policy({} if found is None else found.policy)
+            found = self._find_entry(case)
+            policy = self.settings.make_policy({} if found is None else found.policy)
             base = claims.without_claims(case, policy)
-            result = self._by_claim(case, base, found, policy)
+            result = self._judge_by_claim(case, base, found, policy)
         except UNJUDGEABLE as error:
-            result = claims.failed(claims.without_claims(case, policy), error)
+            result = claims.mark_unjudgeable(claims.without_claims(case, policy), error)
         if result.verdict is not case.verdict:
             result = replace(result, notes=(*result.notes, f"the results file says {case.verdict.value}"))
         result = replace(result, fails=result.fails or result.verdict in policy.fail_on)
-        return under_quarantine(result, policy, self.settings.today)
+        return apply_quarantine(result, policy, self.settings.today)
 
-    def _by_claim(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
+    def _judge_by_claim(
+        self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy
+    ) -> CaseResult:
         """What has no time to judge by is judged by what it says of itself, and by what is stored of it."""
         if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
             said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
             if case.verdict is not Verdict.UNSUPPORTED or found is None:
                 return said
-            return claims.gone(said, f"unsupported now, but a baseline is stored in {found.path.name}")
-        wrong = claims.not_proven(case, base, found)
+            return claims.mark_gone(said, f"unsupported now, but a baseline is stored in {found.path.name}")
+        wrong = claims.judge_proof(case, base, found)
         if wrong is not None:
             return wrong
         if case.verdict is Verdict.RIGHT:
-            return claims.not_timed(case, base, found)
+            return claims.judge_untimed(case, base, found)
         assert self.run.device is not None
         stored: tuple[ProcessSummary, ...] = () if found is None else found.entry.processes
-        reasons = [contradicted(text) for text in contradictions(case, self.run.device, stored)]
+        reasons = [note_contradiction(text) for text in find_contradictions(case, self.run.device, stored)]
         if reasons:
             return replace(base, verdict=Verdict.ERROR, summary=reasons[0].text, reasons=tuple(reasons))
-        return claims.not_comparable_by_itself(case, self._timed(case, base, found, policy))
+        return claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
 
-    def _timed(self, case: CaseResult, base: CaseResult, found: Found | None, policy: Policy) -> CaseResult:
+    def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
         """The verdict of a case whose figures agree with each other; the order is that of `session.judge`."""
         assert self.run.device is not None
         assert case.fingerprint is not None
         device = claims.device_of(case.fingerprint, self.run.device)
         base = with_figures(replace(base, median_us=case.first[0].median_us), device)
-        base = plausibility.by_floor(base, spec_for(device))
+        base = plausibility.judge_by_floor(base, spec_for(device))
         if device.arch.startswith("gfx") and base.verdict is not Verdict.SUSPICIOUS:
-            base = plausibility.by_code(base, {code.isa_hash: code for code in case.code}, matrix=False)
+            base = plausibility.judge_by_code(base, {code.isa_hash: code for code in case.code}, matrix=False)
         if base.verdict is Verdict.SUSPICIOUS:
             return base
         judged = Case(case.key, base.nodeid, policy)
         if found is None:
-            return self._by_pairs(case, base, policy) if case.pairs else self._without_baseline(base)
-        base = claims.with_file_policy(over_stored(base, found), case, found)
-        differences = claims.differences(case, found)
+            return self._judge_by_pairs(case, base, policy) if case.pairs else self._without_baseline(base)
+        base = claims.with_file_policy(with_stored_processes(base, found), case, found)
+        differences = claims.list_differences(case, found)
         if differences:
             text = f"not comparable: {differences[0]}"
             if case.pairs:
                 settled = replace(base, notes=(*base.notes, f"stored baseline: {text}"))
-                return self._by_pairs(case, settled, policy)
+                return self._judge_by_pairs(case, settled, policy)
             return replace(base, verdict=Verdict.INCOMPARABLE, summary=text, reasons=tuple(differences))
-        return self._against_stored(case, base, found, judged)
+        return self._judge_against_stored(case, base, found, judged)
 
-    def _against_stored(self, case: CaseResult, base: CaseResult, found: Found, judged: Case) -> CaseResult:
-        entry, new = found.entry, claims.measurement(case, case.first)
-        stored, policy = entry.measurement(), judged.policy
-        noise = self._noise(case, found, base.floor_bound)
-        first = first_look(stored, new, noise, policy, self.compared)
+    def _judge_against_stored(self, case: CaseResult, base: CaseResult, found: StoredEntry, judged: Case) -> CaseResult:
+        entry, new = found.entry, claims.make_measurement(case, case.first)
+        stored, policy = entry.to_measurement(), judged.policy
+        noise = self._estimate_noise(case, found, base.floor_bound)
+        first = first_look(stored, new, noise, policy, self.compared_count)
         if case.pairs:
             ratio = first.ratio if first.needs_second_look else None
             base = plausibility.with_changes(base, entry.launches)
-            return with_creep(self._by_pairs(case, base, policy, ratio), judged, found)
+            return with_creep(self._judge_by_pairs(case, base, policy, ratio), judged, found)
         if not first.needs_second_look:
-            return claims.jump_noted(claims.settled(base, first, found, judged))
+            return claims.with_jump_note(claims.apply_stored_decision(base, first, found, judged))
         if not case.second:
             return _without_second_look(base, first, found, judged)
         assert case.fingerprint is not None
-        changes = case.fingerprint.changes(found.fingerprint)
+        changes = case.fingerprint.list_changes(found.fingerprint)
         decide = functools.partial(
             second_look,
             stored,
             new,
             noise=noise,
             policy=policy,
-            cases=self.compared,
+            cases=self.compared_count,
             toolchain_changes=changes,
-            canary=canary_shift(case.canary, found.canary),
+            canary=compare_canaries(case.canary, found.canary),
             bound=base.floor_bound,
         )
-        decision = decide(claims.measurement(case, case.second))
-        if may_be_explained(decision, changes):
+        decision = decide(claims.make_measurement(case, case.second))
+        if can_be_explained(decision, changes):
             suspect = Suspect(entry, decision, base.nodeid, self.settings.revisions)
-            decision = recounted(suspect, case, lambda: decide(claims.measurement(case, case.pinned)))
-        return claims.settled(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
+            decision = explain_recorded_suspect(
+                suspect, case, lambda: decide(claims.make_measurement(case, case.pinned))
+            )
+        return claims.apply_stored_decision(replace(base, median_us=median_us_of(case.second)), decision, found, judged)
 
-    def _by_pairs(
+    def _judge_by_pairs(
         self, case: CaseResult, base: CaseResult, policy: Policy, first_ratio: float | None = None
     ) -> CaseResult:
         """The verdict of the pairs alone. Their base side was measured by the same job: it is taken on its word."""
         name, pairs = str(case.key), case.pairs
         self.measured[name], self.bounds[name] = pairs, base.floor_bound
         centre = statistics.median(pair.base_us for pair in pairs)
-        noise = pair_noise(self.measured, bounds=self.bounds).sd(name, centre, pairs[0].timer, base.floor_bound)
+        noise = pair_noise(self.measured, bounds=self.bounds).estimate_noise(
+            name, centre, pairs[0].timer, base.floor_bound
+        )
         decision = interleaved_look(
             pairs,
             noise,
             policy,
-            self.compared,
+            self.compared_count,
             first_ratio=first_ratio,
             base_label=case.against,
             bound=base.floor_bound,
         )
         new_us = statistics.median(pair.new_us for pair in pairs)
-        return replace(decided(base, decision), baseline_us=centre, median_us=new_us)
+        return replace(apply_decision(base, decision), baseline_us=centre, median_us=new_us)
 
-    def _noise(self, case: CaseResult, found: Found, bound: str) -> NoiseEstimate | None:
+    def _estimate_noise(self, case: CaseResult, found: StoredEntry, bound: str) -> NoiseEstimate | None:
         """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
         assert self.run.device is not None
         suite, processes = case.key.suite, found.entry.processes
-        model = self.store.noise(self.run.device.arch, self.run.device.product, suite)
-        return model.sd(case.key.entry, median_us_of(processes), processes[0].timer, bound)
+        model = self.store.noise_model(self.run.device.arch, self.run.device.product, suite)
+        return model.estimate_noise(case.key.entry, median_us_of(processes), processes[0].timer, bound)
 
     def _without_baseline(self, base: CaseResult) -> CaseResult:
         assert self.run.device is not None
         arch, product = self.run.device.arch, self.run.device.product
-        others = [other for other in self.store.products(arch, base.key.suite) if other != product]
+        others = [other for other in self.store.list_products(arch, base.key.suite) if other != product]
         if others:
             text = f"a baseline is stored for {arch}/{', '.join(others)}, this is {arch}/{product}"
             reason = Note(NoteKind.OTHER_PRODUCT, text)
@@ -325,9 +342,9 @@ class _Bench:
         return replace(base, verdict=Verdict.NO_BASELINE, summary=text, reasons=(text,))
 
 
-def _without_second_look(base: CaseResult, first: Decision, found: Found, judged: Case) -> CaseResult:
+def _without_second_look(base: CaseResult, first: Decision, found: StoredEntry, judged: Case) -> CaseResult:
     """UNDECIDED, for one look decides nothing. It fails where the look is beyond what noise can make: a run under the
     stored policy would have looked again, and leaving that out must not be a way to pass."""
     text = f"{first.measured or first.summary}, but {NO_SECOND_LOOK}"
     undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
-    return replace(claims.settled(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)
+    return replace(claims.apply_stored_decision(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

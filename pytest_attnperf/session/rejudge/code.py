@@ -14,26 +14,26 @@ from pytest_attnperf.baselines.code_schema import entry_of
 from pytest_attnperf.baselines.code_store import CodeStore, FoundKernel
 from pytest_attnperf.codeobject.occupancy import occupancy_of
 from pytest_attnperf.errors import BaselineError, CodeObjectError, UsageError
-from pytest_attnperf.gate.code.decide import Candidate, judge_code
+from pytest_attnperf.gate.code.decide import CurrentKernel, judge_code
 from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.session import case_records
 from pytest_attnperf.session.case_records import first_line
-from pytest_attnperf.session.code_session import FAILING, decided, known_occupancy
-from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce
+from pytest_attnperf.session.code_session import FAILING, apply_code_decision, known_occupancy
+from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce_command
 
 NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
 """Verdicts of kernels of which there may be no code to judge."""
 
 
-def rejudged_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
+def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
     """One kernel against what is stored of it. What cannot be read or compared is an ERROR, never a crash."""
     base = _without_claims(result)
     try:
         found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
-        judged = _judged(result, base, found)
+        judged = _judge_result(result, base, found)
     except (BaselineError, CodeObjectError, UsageError, ValueError, TypeError, KeyError, ArithmeticError) as error:
         judged = replace(base, verdict=Verdict.ERROR, summary=first_line(error))
     if judged.verdict is not result.verdict:
@@ -41,7 +41,7 @@ def rejudged_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
     return replace(judged, fails=judged.verdict in FAILING)
 
 
-def missing_code(
+def find_missing_code(
     runs: Sequence[RunResult], store: CodeStore, *, asked_for: bool = False, archs: Sequence[str] = ()
 ) -> list[str]:
     """Findings about stored kernels, of the architectures that the runs compiled for, which none of them judged.
@@ -87,7 +87,7 @@ def _without_claims(result: CodeResult) -> CodeResult:
     return replace(
         result,
         nodeid=plain_nodeid(result.nodeid),
-        reproduce=reproduce(result.nodeid),
+        reproduce=reproduce_command(result.nodeid),
         verdict=Verdict.ERROR,
         summary="",
         fails=False,
@@ -103,23 +103,25 @@ def _without_claims(result: CodeResult) -> CodeResult:
     )
 
 
-def _judged(result: CodeResult, base: CodeResult, found: FoundKernel | None) -> CodeResult:
+def _judge_result(result: CodeResult, base: CodeResult, found: FoundKernel | None) -> CodeResult:
     stored = None if found is None else found.kernel
-    policy = CodePolicy() if found is None else _policy(found.policy)
-    base = replace(base, policy=policy.record())
+    policy = CodePolicy() if found is None else _parse_policy(found.policy)
+    base = replace(base, policy=policy.to_record())
     if result.verdict in NOT_JUDGED:
         return replace(base, verdict=result.verdict, summary=result.summary, notes=result.notes)
     if result.code is None:
         return replace(base, summary="there is no code to judge")
     if result.code.arch != result.key.label:
         return replace(base, summary=f"the code is for {result.code.arch}, the case is of {result.key.label}")
-    now = Candidate(result.key, result.code, result.config, result.compiler, result.matrix)
-    judged = decided(replace(base, occupancy=known_occupancy(result.code)), judge_code(now, stored, policy))
+    now = CurrentKernel(result.key, result.code, result.config, result.compiler, result.matrix)
+    judged = apply_code_decision(replace(base, occupancy=known_occupancy(result.code)), judge_code(now, stored, policy))
     if result.verdict is Verdict.INCOMPARABLE and judged.verdict in (Verdict.SAME, Verdict.NO_BASELINE):
         judged = replace(judged, verdict=Verdict.INCOMPARABLE, summary=result.summary)
     if found is None or stored is None:
         return judged
-    loosened = tuple(case_records.loosened(what) for what in _policy(result.policy).loosened(found.policy))
+    loosened = tuple(
+        case_records.note_loosened(what) for what in _parse_policy(result.policy).list_loosened(found.policy)
+    )
     return replace(
         judged,
         stored=stored.code,
@@ -129,7 +131,7 @@ def _judged(result: CodeResult, base: CodeResult, found: FoundKernel | None) -> 
     )
 
 
-def _policy(record: dict[str, object]) -> CodePolicy:
+def _parse_policy(record: dict[str, object]) -> CodePolicy:
     """Raises UsageError for a record that is no policy."""
     known = {name: value for name, value in record.items() if name in ("fail_on", "growth_percent")}
     return CodePolicy(**known)  # type: ignore[arg-type]

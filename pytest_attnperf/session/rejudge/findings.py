@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.baselines.code_store import CodeStore
-from pytest_attnperf.baselines.store import BaselineStore, component
+from pytest_attnperf.baselines.store import BaselineStore, require_plain_name
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.gate.policy import CPU, NIGHTLY
 from pytest_attnperf.records.code import CODE_SUITE
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.session.rejudge.code import missing_code
+from pytest_attnperf.session.rejudge.code import find_missing_code
 from pytest_attnperf.workers.revisions import Repository
 from pytest_attnperf.workers.source_tree import Revisions
 
@@ -37,7 +37,7 @@ ALL_ARCHS = "all"
 ANY_DEVICE = "any"
 
 
-def missing(
+def find_missing_cases(
     runs: Sequence[RunResult],
     store: BaselineStore,
     suites: Sequence[str] = (),
@@ -60,19 +60,19 @@ def missing(
             for case in run.cases:
                 by_suite.setdefault(case.key.suite, set()).add(case.key.entry)
     for (arch, product), by_suite in judged.items():
-        found += _of_device(store, arch, product, by_suite, suites, tier)
+        found += _find_missing_on_device(store, arch, product, by_suite, suites, tier)
     seen = {suite for by_suite in judged.values() for suite in by_suite}
     found += [
         f"suite {suite}: no results file has a case of it" for suite in suites if suite not in {*seen, CODE_SUITE}
     ]
     if archs or not suites or CODE_SUITE in suites:
-        wanted = sorted({*archs, *stored_archs(store)} - {ALL_ARCHS}) if ALL_ARCHS in archs else archs
+        wanted = sorted({*archs, *list_stored_archs(store)} - {ALL_ARCHS}) if ALL_ARCHS in archs else archs
         asked_for = bool(archs) or CODE_SUITE in suites
-        found += missing_code(runs, CodeStore(*store.roots), asked_for=asked_for, archs=wanted)
+        found += find_missing_code(runs, CodeStore(*store.roots), asked_for=asked_for, archs=wanted)
     return found
 
 
-def not_measured(runs: Sequence[RunResult], devices: Sequence[str]) -> list[str]:
+def find_unmeasured_devices(runs: Sequence[RunResult], devices: Sequence[str]) -> list[str]:
     """A finding for each of these devices ('sm_90/h200', or 'any') that no run has a case of."""
     there = {f"{run.device.arch}/{run.device.product}" for run in runs if run.device is not None and run.cases}
     of = f"; measured was {', '.join(sorted(there))}" if there else "; nothing was measured"
@@ -83,12 +83,12 @@ def not_measured(runs: Sequence[RunResult], devices: Sequence[str]) -> list[str]
     ]
 
 
-def stored_archs(store: BaselineStore) -> list[str]:
+def list_stored_archs(store: BaselineStore) -> list[str]:
     """Architectures that compiled kernels are stored for."""
     return sorted({path.parent.name for root in store.roots for path in root.glob(f"[!.]*/{CODE_SUITE}.json")})
 
 
-def _of_device(
+def _find_missing_on_device(
     store: BaselineStore,
     arch: str,
     product: str,
@@ -98,40 +98,40 @@ def _of_device(
 ) -> list[str]:
     found: list[str] = []
     try:
-        stored = stored_suites(store, arch, product)
+        stored = list_stored_suites(store, arch, product)
         if judged and not stored:
             found.append(f"no baseline is stored for {arch}/{product}: what was left out there, nobody can say")
         for suite in suites or stored:
-            found += _without_case(store, (arch, product, suite), judged.get(suite, set()), tier)
+            found += _list_without_case(store, (arch, product, suite), judged.get(suite, set()), tier)
     except BaselineError as error:
         found.append(str(error))
     return found
 
 
-def stored_suites(store: BaselineStore, arch: str, product: str) -> list[str]:
+def list_stored_suites(store: BaselineStore, arch: str, product: str) -> list[str]:
     """Suites that have a baseline on a device. Raises BaselineError for a device whose name is no plain file name."""
-    folders = (root / component("arch", arch) / component("product", product) for root in store.roots)
+    folders = (root / require_plain_name("arch", arch) / require_plain_name("product", product) for root in store.roots)
     try:
         return sorted({path.stem for folder in folders for path in folder.glob("[!.]*.json")})
     except OSError as error:
         raise BaselineError(f"no folder can have the name of the device that was measured: {error.strerror}") from None
 
 
-def _without_case(store: BaselineStore, where: tuple[str, str, str], judged: set[str], tier: str) -> list[str]:
+def _list_without_case(store: BaselineStore, where: tuple[str, str, str], judged: set[str], tier: str) -> list[str]:
     arch, product, suite = where
     if suite == CODE_SUITE:
         return []
     gone = [
         entry
         for entry, found in store.load(arch, product, suite).items()
-        if entry not in judged and not left_out(found.policy, tier, arch)
+        if entry not in judged and not can_be_left_out(found.policy, tier, arch)
     ]
     if gone and not judged:
         return [f"{suite}: {len(gone)} baselines for {arch}/{product} and no case: the suite was removed or deselected"]
     return [f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected" for entry in gone]
 
 
-def left_out(stored_policy: Mapping[str, Any], tier: str, arch: str) -> bool:
+def can_be_left_out(stored_policy: Mapping[str, Any], tier: str, arch: str) -> bool:
     """Whether a run of this tier may lack a case that is stored under this policy for `arch`."""
     lacks = (NIGHTLY,) if arch.startswith("cpu-") else (CPU, NIGHTLY)
     return tier != NIGHTLY and stored_policy.get("tier") in lacks
@@ -155,7 +155,7 @@ def require_full(commits: Sequence[str]) -> None:
             )
 
 
-def other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
+def find_other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
     """A finding where the run is of none of these commits; any will do where none is given.
 
     A run without git history, or of a tree with changes, is of none: nobody knows what it measured.
@@ -167,7 +167,7 @@ def other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
     return [Note(NoteKind.OTHER_COMMIT, said)]
 
 
-def other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:
+def find_other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:
     """A finding for each base side of interleaved cases that is no commit of the base's history.
 
     base_has   whether a commit is in that history; None where the base is no revision
@@ -210,29 +210,29 @@ class Base:
 
 
 @contextlib.contextmanager
-def opened_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
+def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
     """The baselines of a revision or a folder; `baselines` is the folder's name in a tree.
 
     A folder is what begins with '.' or '/', or with 'dir:'; anything else is a revision where git knows it, so that no
     folder that a change brings along can take a revision's place. '' is the working tree's. Raises UsageError.
     """
     if not text:
-        yield Base(_folder(cwd, baselines, "."), "the working tree")
+        yield Base(_find_baselines_folder(cwd, baselines, "."), "the working tree")
         return
     plain = text.removeprefix(DIR)
     as_folder = text.startswith((DIR, ".", "/"))
-    repository = None if as_folder else Repository.around(cwd)
-    if not as_folder and not text.startswith(REV) and (repository is None or not _knows(repository, text)):
+    repository = None if as_folder else Repository.find_around(cwd)
+    if not as_folder and not text.startswith(REV) and (repository is None or not _knows_revision(repository, text)):
         as_folder = (cwd / plain).is_dir()
     if as_folder:
-        yield Base(_folder(cwd / plain, baselines, plain), plain)
+        yield Base(_find_baselines_folder(cwd / plain, baselines, plain), plain)
         return
     if repository is None:
         raise UsageError(f"--base {text!r}: {cwd} is in no git repository, and no folder has that name")
     revision = text.removeprefix(REV)
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
-        write_baselines(repository, commit, _prefix(repository, cwd, baselines), Path(folder))
+        write_baselines(repository, commit, _git_prefix(repository, cwd, baselines), Path(folder))
         label, has = f"{revision} ({commit[:12]})", functools.partial(is_in_history, repository, commit)
         yield Base(Path(folder), label, has, Revisions(repository, cwd, commit))
 
@@ -276,13 +276,13 @@ def _write_blob(repository: Repository, blob: str, path: Path) -> None:
     path.write_bytes(answer.stdout.encode("utf-8", "surrogateescape"))
 
 
-def _knows(repository: Repository, text: str) -> bool:
+def _knows_revision(repository: Repository, text: str) -> bool:
     if "..." not in text:
-        return repository.knows(text)
-    return all(repository.knows(side or "HEAD") for side in text.split("...", 1))
+        return repository.has_commit(text)
+    return all(repository.has_commit(side or "HEAD") for side in text.split("...", 1))
 
 
-def _prefix(repository: Repository, cwd: Path, baselines: str) -> str:
+def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
     """The folder as git calls it. Raises UsageError for one outside of the repository."""
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
@@ -291,7 +291,7 @@ def _prefix(repository: Repository, cwd: Path, baselines: str) -> str:
     return "/".join(parts)
 
 
-def _folder(tree: Path, baselines: str, text: str) -> Path:
+def _find_baselines_folder(tree: Path, baselines: str, text: str) -> Path:
     """The baselines folder of a tree, or the tree itself where it is one. Raises UsageError."""
     if (tree / baselines).is_dir():
         return tree / baselines

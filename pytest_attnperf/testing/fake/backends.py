@@ -38,7 +38,7 @@ class FakeBackend(Backend[Workload]):
     families: tuple[str, ...] = field(default=("prefill",), kw_only=True)
     pin: tuple[tuple[str, str], ...] = ()
 
-    def pinned(self, config: Mapping[str, str]) -> FakeBackend:
+    def replay_config(self, config: Mapping[str, str]) -> FakeBackend:
         """The same name with a configuration. Raises UsageError for one that says {'refuse': why}."""
         if "refuse" in config:
             raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
@@ -122,7 +122,7 @@ ASSERTED = "fake_kernel.cu:7: void fake_kernel(float*): block: [0,0,0], thread: 
 FOLDER = Path(".attnperf") / "measuring"
 
 
-def strike(fault: str) -> None:
+def break_process(fault: str) -> None:
     """Break this process as `fault` says, inside a launch of `KERNEL`. Returns for a word that is none of `FAULTS`."""
     if fault == "oom":
         raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
@@ -130,10 +130,10 @@ def strike(fault: str) -> None:
         raise UnsupportedError("scripted: hipcc missing")
     if fault in FAULTS:
         with flight_recorder.launch(KERNEL):
-            _broken(fault)
+            _raise_fault(fault)
 
 
-def _broken(fault: str) -> None:
+def _raise_fault(fault: str) -> None:
     if fault == "crash":
         print("scripted abort in kernel fake_kernel", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGABRT)
@@ -146,21 +146,21 @@ def _broken(fault: str) -> None:
     if fault == "hang":
         time.sleep(LONG_SECONDS)
     if fault == "stuck":
-        stuck()
+        hang_in_c()
     if fault == "assert":
         print(ASSERTED, file=sys.stderr, flush=True)
         raise RuntimeError("CUDA error: device-side assert triggered (scripted)")
     raise RuntimeError(ILLEGAL_ADDRESS)
 
 
-def stuck() -> None:
+def hang_in_c() -> None:
     """Wait in C with the interpreter's lock held and signals ignored, as in a call of a driver that does not return."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(LONG_SECONDS)
 
 
-def slowed(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
+def take_block_time(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
     """How many times as long a block takes, after having really taken the script's `block_s` seconds.
 
     1 + `interference` where another process of this folder was measuring meanwhile, else 1; a script with neither
@@ -170,14 +170,14 @@ def slowed(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
     if not cost:
         time.sleep(seconds)
         return 1.0
-    with _measuring(folder) as own:
-        before = _others(folder, own)
+    with _mark_measuring(folder) as own:
+        before = _has_others(folder, own)
         time.sleep(seconds)
-        return 1.0 + cost * (before or _others(folder, own))
+        return 1.0 + cost * (before or _has_others(folder, own))
 
 
 @contextlib.contextmanager
-def _measuring(folder: Path) -> Iterator[Path]:
+def _mark_measuring(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     own = folder / f"{os.getpid()}.lock"
     with own.open("w") as held:
@@ -185,7 +185,7 @@ def _measuring(folder: Path) -> Iterator[Path]:
         yield own
 
 
-def _others(folder: Path, own: Path) -> bool:
+def _has_others(folder: Path, own: Path) -> bool:
     return any(_is_held(path) for path in folder.glob("*.lock") if path != own)
 
 

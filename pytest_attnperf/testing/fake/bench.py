@@ -83,14 +83,14 @@ class FakeBench:
                 failure = "died: the worker ended with signal 9"
         if failure:
             return Trial(candidate, workload, process, None, failure)
-        return Trial(candidate, workload, process, self._time(process, candidate, workload, count))
+        return Trial(candidate, workload, process, self._scripted_time(process, candidate, workload, count))
 
-    def _time(self, process: int, candidate: Candidate, workload: str, count: int) -> float:
+    def _scripted_time(self, process: int, candidate: Candidate, workload: str, count: int) -> float:
         true = self.times(candidate, workload) if callable(self.times) else self.times[candidate.id]
-        bias = self._drawn(self.process_sd, process, candidate.id, workload)
-        bias += self._drawn(self.shared_sd, process)
-        bias += self._drawn(self.noise, process, candidate.id, workload, count)
+        bias = self._draw_noise(self.process_sd, process, candidate.id, workload)
+        bias += self._draw_noise(self.shared_sd, process)
+        bias += self._draw_noise(self.noise, process, candidate.id, workload, count)
         return true * (1 + bias) * (1 + self.drift * count)
 
-    def _drawn(self, sd: float, *names: object) -> float:
+    def _draw_noise(self, sd: float, *names: object) -> float:
         return random.Random(f"{self.seed}:{names}").gauss(0, sd) if sd else 0.0

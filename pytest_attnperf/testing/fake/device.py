@@ -66,7 +66,7 @@ from pytest_attnperf.records.pairs import Turn, TurnPlan
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.stages import Breakdown, StageTime
 from pytest_attnperf.testing.fake import backends as fake_faults
-from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, slowed
+from pytest_attnperf.testing.fake.backends import FakeBackend, FakeTunableBackend, take_block_time
 from pytest_attnperf.workers.device import CheckSeeds
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES, WORKER_NAME
 from pytest_attnperf.workloads.base import Workload
@@ -74,7 +74,7 @@ from pytest_attnperf.workloads.base import Workload
 SCRIPT = "fake_device.json"
 
 
-class TimedWrongError(CaseFailedError):
+class FakeTimedWrongError(CaseFailedError):
     """What the real subject raises when a graph replays to something else."""
 
     def __init__(self, message: str, report: CheckReport) -> None:
@@ -109,14 +109,14 @@ class FakeSubject:
         """Faults of building."""
         if self.fault == "prepare":
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
-        self._strike("open")
+        self._break_on("open")
 
-    def _strike(self, operation: str) -> None:
+    def _break_on(self, operation: str) -> None:
         """Break where the script says so; memory runs out in building unless it does."""
         if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
-            fake_faults.strike(self.fault)
+            fake_faults.break_process(self.fault)
 
-    def loaded(self) -> tuple[KernelObject, ...]:
+    def list_kernel_objects(self) -> tuple[KernelObject, ...]:
         """Scripted."""
         return tuple(KernelObject(**kernel) for kernel in self.script.get("loaded", ()))
 
@@ -126,9 +126,9 @@ class FakeSubject:
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
         """Faults of running, and scripted errors."""
-        self._strike("check")
+        self._break_on("check")
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
-        report = _report("check", self.fault, 0.4 if wrong is None else float(wrong))
+        report = _make_report("check", self.fault, 0.4 if wrong is None else float(wrong))
         self.checked = report.right
         if "tolerance" in self.script:
             report = replace(report, tolerance=Tolerance(self.script["tolerance"], "scripted"))
@@ -138,12 +138,12 @@ class FakeSubject:
             return report
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
 
-    def blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
+    def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
         """Scripted times: the process's bias, and a little spread from block to block."""
         self._require_proven("blocks")
-        self._strike("block")
+        self._break_on("block")
         if self.fault == "replay":
-            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+            raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
         if self.fault == "untimeable" or timer not in ("auto", self.timer):
             raise CaseFailedError(f"the timer {timer!r} was asked for, and this case can only use {self.timer!r}")
         centre = float(self.script["time_us"]) * self.bias
@@ -165,37 +165,37 @@ class FakeSubject:
         """The scripted timer."""
         return str(self.script.get("timer", "host"))
 
-    def turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
+    def prepare_turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
         """Scripted: `places` of inputs, 2 unless said."""
         self._require_proven("turns")
         if self.fault == "replay":
-            raise TimedWrongError("eager right, replay wrong", _report("replay", "wrong", 40.0))
+            raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
         call_us = float(self.script["time_us"]) * self.bias
         places, settings = int(self.script.get("places", 2)), str(self.script.get("settings", ""))
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
 
-    def turn(self, place: int) -> Turn:
+    def measure_turn(self, place: int) -> Turn:
         """One scripted block: the process's bias, and a little spread."""
         self.taken += 1
-        self._strike("turn")
+        self._break_on("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
-        centre = float(self.script["time_us"]) * self.bias * slowed(self.script)
+        centre = float(self.script["time_us"]) * self.bias * take_block_time(self.script)
         return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
-    def rotated(self, block_us: float) -> Rotation:
+    def measure_rotation(self, block_us: float) -> Rotation:
         """Scripted: how many times slower when inputs change."""
         same_us = float(self.script["time_us"]) * self.bias
         rotating_us = same_us * float(self.script.get("remembers", 1.0))
         return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))
 
-    def stages(self, block_us: float) -> Breakdown:
+    def measure_stages(self, block_us: float) -> Breakdown:
         """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
         self._require_proven("stages")
         if self.fault == "stage":
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
         if self.fault == "crossing":
             problem = "stage 'rope': the call copied 64 bytes between host and device (1 x Memcpy DtoH)"
-            raise TimedWrongError("crossing", CheckReport(problems=(problem,)))
+            raise FakeTimedWrongError("crossing", CheckReport(problems=(problem,)))
         stages = tuple(
             StageTime(name, us * self.bias, (Launch(f"{name}_kernel"),) if us else (), int(us > 0), 1024 if us else 0)
             for name, us in self.script.get("stages", {}).items()
@@ -246,23 +246,23 @@ class FakeSubject:
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         if self.fault == "slow_finish":
             time.sleep(fake_faults.LONG_SECONDS)
-        self._strike("finish")
-        report = _report("final", "wrong", 40.0) if self.fault == "late" else _report("final", "", 0.4)
+        self._break_on("finish")
+        report = _make_report("final", "wrong", 40.0) if self.fault == "late" else _make_report("final", "", 0.4)
         return FinalReport(
             check=report,
-            launches=tuple(map(_launch, self.script.get("kernels", []))),
+            launches=tuple(map(_make_launch, self.script.get("kernels", []))),
             spent=bool(self.script.get("spent", False)),
             peak_memory_bytes=self.script.get("peak_memory_bytes", 1 << 20),
-            config=self._config(),
+            config=self._scripted_config(),
         )
 
-    def _config(self) -> dict[str, str]:
+    def _scripted_config(self) -> dict[str, str]:
         """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
 
 
-def _launch(scripted: str | dict[str, Any]) -> Launch:
+def _make_launch(scripted: str | dict[str, Any]) -> Launch:
     """One kernel of a call, in 8 blocks of 128 threads unless the script says otherwise."""
     fields = {"name": scripted} if isinstance(scripted, str) else scripted
     return Launch(
@@ -270,7 +270,7 @@ def _launch(scripted: str | dict[str, Any]) -> Launch:
     )
 
 
-def _report(check: str, fault: str, ratio: float) -> CheckReport:
+def _make_report(check: str, fault: str, ratio: float) -> CheckReport:
     figures = ErrorFigures(
         check, "out", ratio * 1e-3, 1e-3, ratio * 1e-4, 1e-4, (0, 1, 2, 3), 0.25 + ratio * 1e-3, 0.25, elements=64,
         nan_count=64 if fault in ("nan", "nothing") else 0,
@@ -297,11 +297,11 @@ class FakeDevice:
     @property
     def forks(self) -> bool:
         """Scripted under `device.forks`; False unless said."""
-        return bool(self._script().get("device", {}).get("forks"))
+        return bool(self._read_script().get("device", {}).get("forks"))
 
     def info(self) -> DeviceInfo:
         """Scripted identity."""
-        device = self._script().get("device", {})
+        device = self._read_script().get("device", {})
         return DeviceInfo(
             kind="cpu",
             arch=device.get("arch", "fake"),
@@ -314,17 +314,17 @@ class FakeDevice:
     @property
     def card(self) -> str:
         """The token of the card that this process was given; '0' where the script has one card."""
-        return os.environ.get(VISIBLE_DEVICES[0], "0") if self._script().get("device", {}).get("gpus") else "0"
+        return os.environ.get(VISIBLE_DEVICES[0], "0") if self._read_script().get("device", {}).get("gpus") else "0"
 
     def fingerprint(self) -> Fingerprint:
         """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
-        info, device = self.info(), self._script().get("device", {})
+        info, device = self.info(), self._read_script().get("device", {})
         must = {"arch": info.arch, "product": info.product}
         return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
         """Bind the script's backend; the bias belongs to (process, case)."""
-        script = self._script()
+        script = self._read_script()
         entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
         of_card = float(script.get("device", {}).get("card_bias", {}).get(self.card, 1.0))
         by_workload = entry.get("workloads", {}).get(workload.id, {})
@@ -345,9 +345,9 @@ class FakeDevice:
         """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
         if self.profiled:
             raise NotProvenRightError("the canary was asked for where a profiler has been used")
-        script = self._script()
+        script = self._read_script()
         if script.get("device", {}).get("canary_worker") == self.worker:
-            fake_faults.strike(str(script["device"].get("canary_fault")))
+            fake_faults.break_process(str(script["device"].get("canary_fault")))
         sd = float(script.get("process_sd", 0.0)) / 4
         found = {}
         for name, centre_us in script.get("device", {}).get("canary", {"gemm": 100.0, "copy": 100.0}).items():
@@ -359,7 +359,7 @@ class FakeDevice:
         """False after the 'poison' fault."""
         return not self.poisoned
 
-    def _script(self) -> dict[str, Any]:
+    def _read_script(self) -> dict[str, Any]:
         script: dict[str, Any] = json.loads(self.path.read_text())
         return script
 

@@ -53,7 +53,7 @@ class Surface:
     serves: Callable[[int], bool] = lambda seq: True
     builds: Callable[[Values], Sequence[KernelBuild]] = lambda values: ()
 
-    def read(self, pin: Mapping[str, str]) -> Values:
+    def read_values(self, pin: Mapping[str, str]) -> Values:
         """The values of a candidate that a pin holds."""
         return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
 
@@ -122,17 +122,17 @@ class FakeTuningPool:
     config: Mapping[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def case(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
+    def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
         """The scripted case."""
         self.on_case(request)
         self.opened.append((place, request.key.workload, dict(request.pin)))
         seq = int(request.key.workload.partition("-s")[2].partition("-")[0])
-        fault = self.surface.fault(self.surface.read(request.pin), seq)
+        fault = self.surface.fault(self.surface.read_values(request.pin), seq)
         if fault == "died":
             raise WorkerError("worker 0 died during 'check': killed by SIGSEGV")
         pin = {name: str(value) for name, value in self.surface.default.items()} if fault == "ignores" else request.pin
         draw = random.Random(f"{self.seed}-{place}-{sorted(request.pin.items())}-{request.key}")
-        script = {"time_us": self.surface.us(self.surface.read(pin), seq), "fault": fault, **self.script}
+        script = {"time_us": self.surface.us(self.surface.read_values(pin), seq), "fault": fault, **self.script}
         seeds = (request.check_seed, request.final_seed)
         subject = FakeSubject(script, 1 + draw.gauss(0, self.process_sd), seeds, pin={**pin, **self.config})
         try:
@@ -140,22 +140,22 @@ class FakeTuningPool:
         except RuntimeError as error:  # as a worker's answer arrives
             raise CaseFailedError(f"{type(error).__name__}: {error}") from error
 
-    def ready(self, place: int) -> Ready:
+    def wait_until_ready(self, place: int) -> Ready:
         """Each place is a process of its own."""
         if not self.starts:
             raise WorkerError(f"worker {place} could not start: no suite")
         return Ready(1000 + place, self.role, DEVICE, Fingerprint({"arch": "fake"}, {}), self.cases)
 
-    def canary(self, place: int) -> dict[str, ProcessSummary]:
+    def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
         """None."""
         return {}
 
     def start(self, places: Sequence[int]) -> None:
         """Nothing to start."""
 
-    def known(self) -> Ready | None:
+    def last_ready(self) -> Ready | None:
         """Some place."""
-        return self.ready(0)
+        return self.wait_until_ready(0)
 
     def shutdown(self) -> None:
         """Count."""

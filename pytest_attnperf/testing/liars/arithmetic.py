@@ -6,8 +6,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import OFF, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
 def _rounded_to(narrower: str) -> Kernel:
     """Attention of inputs that went through a narrower type."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
 
         dtype = getattr(torch, narrower)
@@ -40,7 +40,7 @@ def _rounded_to(narrower: str) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
@@ -62,7 +62,7 @@ def _without_maximum(scores: torch.Tensor) -> torch.Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-def _clamped(scores: torch.Tensor) -> torch.Tensor:
+def _clamped_softmax(scores: torch.Tensor) -> torch.Tensor:
     """Softmax of scores of 50 at most, which need no maximum."""
     return _without_maximum(scores.clamp(max=50.0))
 
@@ -75,7 +75,7 @@ def _lse_in_base_2(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[to
     return call
 
 
-def _descaled(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> Callable[..., torch.Tensor]:
+def _apply_scales(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> Callable[..., torch.Tensor]:
     """8-bit inputs times their scales, all fp32 inside; out in bf16."""
     import torch
 
@@ -88,43 +88,45 @@ def _descaled(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> C
 
 
 ARITHMETIC = (
-    liar("bf16_under_f16", "Inputs called f16 are rounded to bf16 first.", HALF, _rounded_to("bfloat16"), OFF),
-    liar("fp8_under_bf16", "Inputs called bf16 are rounded to fp8 first.", BRAIN, _rounded_to("float8_e4m3fn"), OFF),
-    liar(
+    make_liar("bf16_under_f16", "Inputs called f16 are rounded to bf16 first.", HALF, _rounded_to("bfloat16"), OFF),
+    make_liar(
+        "fp8_under_bf16", "Inputs called bf16 are rounded to fp8 first.", BRAIN, _rounded_to("float8_e4m3fn"), OFF
+    ),
+    make_liar(
         "wrong_scale_at_one_head_dim",
         "At head_dim 80 the scores are scaled for the 96 that the tiles are padded to.",
         ODD_HEAD_DIM,
-        partial(attention, scale=96**-0.5),
+        partial(prepare_attention, scale=96**-0.5),
         OFF,
     ),
-    liar(
+    make_liar(
         "swaps_gqa_heads",
         "Query head h reads key head h % Hk, where h // (H / Hk) is right.",
         HALF,
         _swaps_gqa_heads,
         OFF,
     ),
-    liar(
+    make_liar(
         "no_max_subtraction",
         "The softmax is exp(score) / sum, without the row's maximum.",
         BRAIN,
-        partial(attention, softmax=_without_maximum),
+        partial(prepare_attention, softmax=_without_maximum),
         r"'out' holds \d+ NaN",
     ),
-    liar(
+    make_liar(
         "clamps_scores",
         "Scores are clamped to 50, so that exp cannot overflow.",
         SINGLE,
-        partial(attention, softmax=_clamped),
+        partial(prepare_attention, softmax=_clamped_softmax),
         OFF,
     ),
-    liar("wrong_lse", "The log-sum-exp is in base 2.", WITH_LSE, _lse_in_base_2, r"'lse' is off by"),
-    liar(
+    make_liar("wrong_lse", "The log-sum-exp is in base 2.", WITH_LSE, _lse_in_base_2, r"'lse' is off by"),
+    make_liar(
         "ignores_descale",
         "8-bit values are multiplied without their scale.",
         EIGHT_BIT,
-        partial(_descaled, v_scaled=False),
+        partial(_apply_scales, v_scaled=False),
         OFF,
-        twin=_descaled,
+        twin=_apply_scales,
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import OFF, make_liar
 from pytest_attnperf.testing.liars.writing import into_buffer
 from pytest_attnperf.workloads.precision import reference_dtype
 from pytest_attnperf.workloads.prefill import Prefill
@@ -26,8 +26,8 @@ SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
     """Attention that computes once for each `key` of q, and copies that result afterwards."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-        honest, cache = attention(workload, inputs), dict[object, "torch.Tensor"]()
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        honest, cache = prepare_attention(workload, inputs), dict[object, "torch.Tensor"]()
 
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             if key(q) not in cache:
@@ -36,14 +36,14 @@ def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
     """Chosen on the device, as a kernel would: nothing waits for the host."""
     import torch
 
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
     known, checksum = honest(*inputs), inputs[0].float().sum()
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.T
     """Chosen on the device, as a kernel would. The buffer starts as NaN, so that the first call computes."""
     import torch
 
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
     buffer = torch.full_like(inputs[0], float("nan"))
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -99,28 +99,28 @@ def _copies_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch
 
 
 CACHING = (
-    liar(
+    make_liar(
         "caches_by_pointer",
         "A result is kept by the address of its input, and returned for whatever lies there later.",
         SQUARE,
         _cached_by(lambda q: q.data_ptr()),
         OFF,
     ),
-    liar(
+    make_liar(
         "caches_by_shape",
         "A result is kept by the shape of its input.",
         SQUARE,
         _cached_by(lambda q: q.shape),
         OFF,
     ),
-    liar(
+    make_liar(
         "right_for_one_seed",
         "The timed inputs are recognised by a checksum; all others get the timed inputs' result.",
         SQUARE,
         _right_for_one_seed,
         OFF,
     ),
-    liar(
+    make_liar(
         "detects_poison",
         "A result is computed only where the output buffer holds NaN, which says that somebody will look.",
         SQUARE,
@@ -128,14 +128,14 @@ CACHING = (
         OFF,
         twin=into_buffer,
     ),
-    liar(
+    make_liar(
         "copies_reference",
         "The reference is found among Python's objects by one row that is computed, and copied.",
         SQUARE,
         _copies_reference,
         OFF,
     ),
-    liar(
+    make_liar(
         "returns_judges_memory",
         "The reference is found among Python's objects and returned.",
         SQUARE,

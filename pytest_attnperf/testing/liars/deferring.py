@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import WHILE_READ, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import WHILE_READ, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 
 
 def _lazy_closure(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
     return lambda *qkv: [lambda: honest(*qkv)]
 
 
-def _called(raw: Any) -> Outputs:
+def _call_result(raw: Any) -> Outputs:
     return {"out": raw[0]()}
 
 
@@ -32,7 +32,7 @@ def _lazy_copies(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     return lambda *qkv: [tensor.clone() for tensor in qkv]
 
 
-def _computed(raw: Any) -> Outputs:
+def _compute_result(raw: Any) -> Outputs:
     return {"out": attend(*raw, causal=SQUARE.causal)[0]}
 
 
@@ -40,7 +40,7 @@ def _lazy_behind_decoy(workload: Prefill, inputs: Tensors) -> Callable[..., Any]
     """Zeros are returned, and beside them a promise on copies that nobody but the closure holds."""
     import torch
 
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
 
     def call(*qkv: torch.Tensor) -> Any:
         copies = tuple(tensor.clone() for tensor in qkv)
@@ -57,7 +57,7 @@ def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """Shape, dtype and device are those of the result; the first operator that reads it computes it."""
     import torch
 
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
 
     class LazyTensor(torch.Tensor):
         """Holds copies of the inputs."""
@@ -82,23 +82,23 @@ def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 DEFERRING = (
-    liar(
+    make_liar(
         "lazy_closure",
         "The call returns a promise, kept when the result is asked for.",
         SQUARE,
         _lazy_closure,
         WHILE_READ,
-        outputs=_called,
+        outputs=_call_result,
     ),
-    liar(
+    make_liar(
         "lazy_copies",
         "The call copies its inputs, and the result is computed from the copies when it is asked for.",
         SQUARE,
         _lazy_copies,
         WHILE_READ,
-        outputs=_computed,
+        outputs=_compute_result,
     ),
-    liar(
+    make_liar(
         "lazy_behind_decoy",
         "The call returns zeros, to which the result is added when it is asked for.",
         SQUARE,
@@ -106,7 +106,7 @@ DEFERRING = (
         WHILE_READ,
         outputs=_added_to_decoy,
     ),
-    liar(
+    make_liar(
         "tensor_subclass",
         "The result is a tensor of a class of its own that computes itself when it is read.",
         SQUARE,

@@ -66,7 +66,7 @@ def attend(
     return out.transpose(1, 2).to(q.dtype, memory_format=torch.contiguous_format), torch.logsumexp(scores, -1)
 
 
-def attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[..., Any]:
+def prepare_attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[..., Any]:
     """`attend` for a workload: gives out, and with the workload's `lse` (out, lse). `wrong` as `attend` takes it."""
     given = {"causal": workload.causal, "window": workload.window, **wrong}
 
@@ -79,15 +79,15 @@ def attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[...,
 
 def pinned_flash(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """torch's flash attention and no other, for workloads without window and lse, and causal with Skv = Sq only."""
-    return _pinned(workload, "FLASH_ATTENTION")
+    return _pin_backend(workload, "FLASH_ATTENTION")
 
 
 def pinned_math(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """torch's own composition of products and softmax, with the same limits."""
-    return _pinned(workload, "MATH")
+    return _pin_backend(workload, "MATH")
 
 
-def _pinned(workload: Prefill, backend: str) -> Callable[..., Any]:
+def _pin_backend(workload: Prefill, backend: str) -> Callable[..., Any]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 

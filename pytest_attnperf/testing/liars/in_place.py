@@ -51,9 +51,9 @@ class CachedRows:
     @property
     def in_place(self) -> Mapping[int, Callable[[torch.Tensor], torch.Tensor]]:
         """The new rows of the cache."""
-        return {CACHE: self.new}
+        return {CACHE: self.new_rows}
 
-    def new(self, cache: torch.Tensor) -> torch.Tensor:
+    def new_rows(self, cache: torch.Tensor) -> torch.Tensor:
         """Those rows, a view."""
         return cache[:, self.past : self.past + self.seq]
 
@@ -114,22 +114,22 @@ class InPlaceLiar:
         return Prepared(call=self.make(), tensors=own, convert=self.convert, outputs=self.read)
 
 
-def _out(cache: torch.Tensor) -> torch.Tensor:
+def _mean_of_rows(cache: torch.Tensor) -> torch.Tensor:
     return cache[:, : WORKLOAD.past + WORKLOAD.seq].float().mean(dim=1).to(cache.dtype)
 
 
-def _honest(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    WORKLOAD.new(cache).copy_(x * weight)
-    return _out(cache), cache
+def _write_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    WORKLOAD.new_rows(cache).copy_(x * weight)
+    return _mean_of_rows(cache), cache
 
 
-def _apart(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _write_to_copy(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Right, in a copy of the cache."""
-    return _honest(x, weight, cache.clone())
+    return _write_rows(x, weight, cache.clone())
 
 
 def _new_rows(raw: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
-    return {"out": raw[0], "rows": WORKLOAD.new(raw[1])}
+    return {"out": raw[0], "rows": WORKLOAD.new_rows(raw[1])}
 
 
 def _as_named(raw: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
@@ -137,34 +137,34 @@ def _as_named(raw: tuple[torch.Tensor, torch.Tensor]) -> Outputs:
 
 
 def _leaves_the_cache(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    return _apart(x, weight, cache)[0], cache
+    return _write_to_copy(x, weight, cache)[0], cache
 
 
 def _one_row_more(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    returned = _honest(x, weight, cache)
+    returned = _write_rows(x, weight, cache)
     cache[:, WORKLOAD.past + WORKLOAD.seq] = x[:, 0] * weight
     return returned
 
 
 def _scales_x(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    WORKLOAD.new(cache).copy_(x.mul_(weight))
-    return _out(cache), cache
+    WORKLOAD.new_rows(cache).copy_(x.mul_(weight))
+    return _mean_of_rows(cache), cache
 
 
 def _spoils_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    out, _ = _honest(x, weight, cache)
-    WORKLOAD.new(cache)[:, -1].neg_()
+    out, _ = _write_rows(x, weight, cache)
+    WORKLOAD.new_rows(cache)[:, -1].neg_()
     return out, cache
 
 
 def _writes_once() -> Callable[..., Any]:
     calls = itertools.count()
-    return lambda *given: (_leaves_the_cache if next(calls) else _honest)(*given)
+    return lambda *given: (_leaves_the_cache if next(calls) else _write_rows)(*given)
 
 
-def _adds(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    new = WORKLOAD.new(cache)
-    out = _apart(x, weight, cache)[0]
+def _adds_to_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
+    new = WORKLOAD.new_rows(cache)
+    out = _write_to_copy(x, weight, cache)[0]
     new.copy_((x * weight).where(new == FILL, new + x * weight))
     return out, cache
 
@@ -174,8 +174,8 @@ def _works_on_fresh_inputs() -> Callable[..., Any]:
     kept: list[torch.Tensor] = []
 
     def call(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-        if not kept or bool((WORKLOAD.new(cache) == FILL).all()):
-            out, _ = _honest(x, weight, cache)
+        if not kept or bool((WORKLOAD.new_rows(cache) == FILL).all()):
+            out, _ = _write_rows(x, weight, cache)
             kept[:] = [kept[0].copy_(out) if kept else out]
         return kept[0], cache
 
@@ -183,35 +183,35 @@ def _works_on_fresh_inputs() -> Callable[..., Any]:
 
 
 def _into_x(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    out, _ = _honest(x, weight, cache)
+    out, _ = _write_rows(x, weight, cache)
     return x[:, 0].copy_(out), cache
 
 
 def _into_the_cache(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    out, _ = _honest(x, weight, cache)
+    out, _ = _write_rows(x, weight, cache)
     return cache[:, -1].copy_(out), cache
 
 
 def _for_later(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    out, right = _apart(x, weight, cache)
-    return out, cache, WORKLOAD.new(right)
+    out, right = _write_to_copy(x, weight, cache)
+    return out, cache, WORKLOAD.new_rows(right)
 
 
 def _writes_while_read(raw: Tensors) -> Outputs:
     out, cache, rows = raw
-    return {"out": out, "rows": WORKLOAD.new(cache).copy_(rows)}
+    return {"out": out, "rows": WORKLOAD.new_rows(cache).copy_(rows)}
 
 
 def _written_beforehand(inputs: Tensors) -> Tensors:
-    return *inputs[:CACHE], _apart(*inputs)[1]
+    return *inputs[:CACHE], _write_to_copy(*inputs)[1]
 
 
-def _transposed(inputs: Tensors) -> Tensors:
+def _transpose_inputs(inputs: Tensors) -> Tensors:
     return *inputs[:CACHE], inputs[CACHE].transpose(0, 1).contiguous()
 
 
 def _in_its_layout(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
-    return _honest(x, weight, cache.transpose(0, 1))
+    return _write_rows(x, weight, cache.transpose(0, 1))
 
 
 _LIAR = partial(InPlaceLiar, read=_new_rows)
@@ -241,13 +241,13 @@ IN_PLACE = (
         "copy_of_the_cache",
         "The right rows are returned, and were never put into the cache.",
         "'rows' is not what the call wrote",
-        lambda: _apart,
+        lambda: _write_to_copy,
     ),
     _LIAR(
         "adds_to_the_cache",
         "New rows are added to what an earlier call has left.",
         "called twice: .*'rows' is off by",
-        lambda: _adds,
+        lambda: _adds_to_rows,
     ),
     _LIAR(
         "works_on_fresh_inputs",
@@ -266,7 +266,7 @@ IN_PLACE = (
         "shows_the_whole_cache",
         "All of the cache is called its new rows.",
         "'rows' is not what the call wrote",
-        lambda: _honest,
+        lambda: _write_rows,
         read=_as_named,
     ),
     _LIAR(
@@ -280,7 +280,7 @@ IN_PLACE = (
         "written_beforehand",
         "The cache holds its new rows before the call.",
         "convert changes input 2",
-        lambda: _honest,
+        lambda: _write_rows,
         convert=_written_beforehand,
     ),
     _LIAR(
@@ -288,25 +288,25 @@ IN_PLACE = (
         "The cache is kept in a layout of its own.",
         "must be as the input",
         lambda: _in_its_layout,
-        convert=_transposed,
+        convert=_transpose_inputs,
     ),
 )
 """Every trick the judge must see through."""
 
 HONEST = (
-    _LIAR("returns_the_cache", "The whole cache is returned.", "", lambda: _honest),
+    _LIAR("returns_the_cache", "The whole cache is returned.", "", lambda: _write_rows),
     _LIAR(
         "returns_its_rows",
         "A view of the new rows is returned.",
         "",
-        lambda: lambda *given: _new_rows(_honest(*given)),
+        lambda: lambda *given: _new_rows(_write_rows(*given)),
         read=dict,
     ),
     _LIAR(
         "returns_the_result_only",
         "What was written is not returned.",
         "",
-        lambda: lambda *given: _honest(*given)[0],
+        lambda: lambda *given: _write_rows(*given)[0],
         read=lambda out: {"out": out},
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_attnperf.backends import Backend, Declares, Outputs, Prepared, Tensors
 from pytest_attnperf.records import DeviceInfo, Tolerance, Verdict
-from pytest_attnperf.testing.liars.honest import attention, take_outputs
+from pytest_attnperf.testing.liars.honest import prepare_attention, take_outputs
 from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -108,20 +108,20 @@ class Liar:
     needs_timing: bool = False
 
     @property
-    def reformed(self) -> Backend:
+    def as_honest(self) -> Backend:
         """The honest twin under the liar's name: what a baseline of the liar is stored from."""
         assert isinstance(self.honest, OneWorkload)
         return replace(self.honest, name=self.lying.name)
 
 
-def liar(
+def make_liar(
     trick: str,
     says: str,
     workload: Prefill,
     kernel: Kernel,
     clue: str,
     *,
-    twin: Kernel = attention,
+    twin: Kernel = prepare_attention,
     outputs: Callable[[Any], Outputs] = take_outputs,
     packs: tuple[Callable[[Prefill], Packing], Callable[[Prefill], Packing]] | None = None,
     declares: Declares | None = None,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import OFF, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -35,54 +35,54 @@ def _counts_key_twice(workload: Prefill, inputs: Tensors) -> Callable[..., torch
 
 
 MASKING = (
-    liar(
+    make_liar(
         "drops_last_key",
         "The last of 32,768 keys is never read.",
         LONG,
-        partial(attention, hide_last_keys=1),
+        partial(prepare_attention, hide_last_keys=1),
         OFF,
     ),
-    liar(
+    make_liar(
         "drops_last_page",
         "The last page of 16 among 131,072 keys is never read.",
         LONGER,
-        partial(attention, hide_last_keys=16),
+        partial(prepare_attention, hide_last_keys=16),
         OFF,
     ),
-    liar("counts_key_twice", "The last key enters the softmax twice.", MEDIUM, _counts_key_twice, OFF),
-    liar(
+    make_liar("counts_key_twice", "The last key enters the softmax twice.", MEDIUM, _counts_key_twice, OFF),
+    make_liar(
         "ignores_mask_on_last_column",
         "Every row sees the last key, whatever the causal mask says.",
         SQUARE,
-        partial(attention, show_last_keys=1),
+        partial(prepare_attention, show_last_keys=1),
         OFF,
     ),
-    liar(
+    make_liar(
         "top_left_alignment",
         "The causal mask starts at the first key, where it has to end at the last.",
         WIDE,
-        partial(attention, diagonal=0),
+        partial(prepare_attention, diagonal=0),
         OFF,
     ),
-    liar(
+    make_liar(
         "window_one_key_short",
         "The sliding window ends one key too early.",
         WINDOW,
-        partial(attention, window=WINDOW.window - 1),
+        partial(prepare_attention, window=WINDOW.window - 1),
         OFF,
     ),
-    liar(
+    make_liar(
         "window_one_key_long",
         "The sliding window lets one key too many through.",
         WINDOW,
-        partial(attention, window=WINDOW.window + 1),
+        partial(prepare_attention, window=WINDOW.window + 1),
         OFF,
     ),
-    liar(
+    make_liar(
         "masked_rows_nan",
         "Rows that see no key come out as 0 / 0.",
         TALL,
-        partial(attention, zero_empty_rows=False),
+        partial(prepare_attention, zero_empty_rows=False),
         r"'out' holds \d+ NaN",
     ),
 )

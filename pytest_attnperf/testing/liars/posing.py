@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.backends import Declares
-from pytest_attnperf.testing.liars.honest import attention, pinned_flash, pinned_math
-from pytest_attnperf.testing.liars.liar import liar
+from pytest_attnperf.testing.liars.honest import pinned_flash, pinned_math, prepare_attention
+from pytest_attnperf.testing.liars.liar import make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ OTHER_STREAM = "another stream"
 
 
 def _cpu_fallback(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
     return lambda *qkv: honest(*(tensor.cpu() for tensor in qkv)).to(qkv[0].device)
 
 
 def _host_round_trip(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    honest = attention(workload, inputs)
+    honest = prepare_attention(workload, inputs)
     return lambda *qkv: honest(*qkv).cpu().to(qkv[0].device)
 
 
@@ -42,7 +42,7 @@ def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """Nobody waits for the stream, not even a capture of the calling one."""
     import torch
 
-    honest, stream = attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def call(*qkv: torch.Tensor) -> Any:
         with torch.cuda.stream(stream):
@@ -55,7 +55,7 @@ def _forked_side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any
     """The two streams wait for each other, so that the result is right, and a graph can hold both."""
     import torch
 
-    honest, stream = attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def call(*qkv: torch.Tensor) -> Any:
         calling = torch.cuda.current_stream()
@@ -70,7 +70,7 @@ def _forked_side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any
 
 
 POSING = (
-    liar(
+    make_liar(
         "another_backend",
         "Products around a softmax, as torch composes them, run under the name of its flash attention.",
         SQUARE,
@@ -79,26 +79,26 @@ POSING = (
         twin=pinned_flash,
         declares=FLASH_OPERATOR,
     ),
-    liar(
+    make_liar(
         "silent_eager",
         "A call that says it is one fused operator is products around a softmax.",
         SQUARE,
-        attention,
+        prepare_attention,
         UNDECLARED,
         twin=pinned_flash,
         declares=FLASH_OPERATOR,
     ),
-    liar(
+    make_liar(
         "another_kernel",
         "Matrix products run under the name of a flash kernel.",
         SQUARE,
-        attention,
+        prepare_attention,
         UNDECLARED,
         twin=pinned_flash,
         declares=FLASH_KERNEL,
         needs_gpu=True,
     ),
-    liar(
+    make_liar(
         "cpu_fallback",
         "Everything is computed on the CPU, and the result is copied back.",
         SQUARE,
@@ -106,7 +106,7 @@ POSING = (
         CROSSING,
         needs_gpu=True,
     ),
-    liar(
+    make_liar(
         "host_round_trip",
         "The result visits host memory before it is returned.",
         SQUARE,
@@ -114,7 +114,7 @@ POSING = (
         CROSSING,
         needs_gpu=True,
     ),
-    liar(
+    make_liar(
         "side_stream",
         "The work is launched on another stream, and nobody waits for it.",
         SQUARE,
@@ -122,7 +122,7 @@ POSING = (
         rf"{OTHER_STREAM}|'out' (holds|is off by)|right after another is off by",
         needs_gpu=True,
     ),
-    liar(
+    make_liar(
         "forked_side_stream",
         "The work is launched on another stream, whose time belongs to nobody, and waited for.",
         SQUARE,

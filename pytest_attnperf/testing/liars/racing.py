@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.testing.liars.honest import attend
-from pytest_attnperf.testing.liars.liar import liar
+from pytest_attnperf.testing.liars.liar import make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _never_the_same_order(workload: Prefill, inputs: Tensors) -> Callable[..., t
 
 
 RACING = (
-    liar(
+    make_liar(
         "wrong_now_and_then",
         "One call of 20 leaves a row unwritten.",
         SMALL,

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import OFF, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import OFF, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ EXTRA_CALLS = 500
 def _wrong_after(calls: int) -> Kernel:
     """Attention that is 1 % too large after so many calls, counted on the device: replays of a graph count too."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
 
         counted = torch.zeros((), device=inputs[0].device)
@@ -49,10 +49,10 @@ def _wrong_after(calls: int) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
-def _fused(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+def _fused_attention(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
     """Honest, in one operator."""
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -63,7 +63,7 @@ def _fused(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
 
 
 def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    honest, counter = _fused(workload, inputs), itertools.count(1)
+    honest, counter = _fused_attention(workload, inputs), itertools.count(1)
 
     def call(*qkv: torch.Tensor) -> torch.Tensor:
         if next(counter) % 50 == 0:
@@ -74,26 +74,26 @@ def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
     return call
 
 
-def _checksum(tensor: torch.Tensor) -> int:
+def _sum_bits(tensor: torch.Tensor) -> int:
     """The sum of the bits as integers: it is exact, and NaN is a value like any other."""
     import torch
 
     return int(tensor.view(torch.int64).sum())
 
 
-def _version(tensor: torch.Tensor) -> int:
+def _tensor_version(tensor: torch.Tensor) -> int:
     """How often torch has seen the tensor change."""
     return tensor._version
 
 
-def _remembers(contents: int, key: Callable[[torch.Tensor], int] = _checksum, first: int = 0) -> Kernel:
+def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_bits, first: int = 0) -> Kernel:
     """Attention that keeps the results of the last so many different inputs, told apart by a `key` of each.
 
     first   the first input that is looked at: 1 leaves q out
     """
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-        honest = attention(workload, inputs)
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        honest = prepare_attention(workload, inputs)
         kept: dict[tuple[int, ...], torch.Tensor] = {}
 
         def call(*qkv: torch.Tensor) -> torch.Tensor:
@@ -106,19 +106,19 @@ def _remembers(contents: int, key: Callable[[torch.Tensor], int] = _checksum, fi
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 def _baked_in_at_capture(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """What the graph records reads the inputs of `prepare`, which nobody refills."""
     import torch
 
-    honest, first = attention(workload, inputs), tuple(tensor.clone() for tensor in inputs)
+    honest, first = prepare_attention(workload, inputs), tuple(tensor.clone() for tensor in inputs)
     return lambda *qkv: honest(*(first if torch.cuda.is_current_stream_capturing() else qkv))
 
 
 TIMING = (
-    liar(
+    make_liar(
         "right_first_wrong_later",
         "The first two calls are right, all others 1 % too large.",
         SQUARE,
@@ -126,7 +126,7 @@ TIMING = (
         OFF,
         twin=_wrong_after(1 << 60),
     ),
-    liar(
+    make_liar(
         "right_while_checked_wrong_later",
         f"The first {AFTER_CHECKS} calls are right, all others 1 % too large.",
         SMALL,
@@ -135,57 +135,57 @@ TIMING = (
         twin=_wrong_after(1 << 60),
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "slow_every_50th",
         f"Every 50th call does its work {EXTRA_CALLS} times more, in the hope that nobody times that one.",
         TINY,
         _slow_every_50th,
         r"SLOWER",
-        twin=_fused,
+        twin=_fused_attention,
         verdict=Verdict.SLOWER,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "remembers_by_content",
         "A result is kept and returned as long as the inputs stay what they were: right, and timed doing nothing.",
         LARGE,
-        _remembers(1),
+        _remember_results(1),
         "remembers",
         verdict=Verdict.SUSPICIOUS,
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "remembers_many_contents",
         "The results of the last 64 different inputs are kept, so that inputs may even take turns.",
         LARGE,
-        _remembers(64),
+        _remember_results(64),
         "remembers",
         verdict=Verdict.SUSPICIOUS,
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "remembers_by_version",
         "A result is kept for as long as torch counts no change of K and V.",
         LARGE,
-        _remembers(1, _version, first=1),
+        _remember_results(1, _tensor_version, first=1),
         "remembers",
         verdict=Verdict.SUSPICIOUS,
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "remembers_two_of_three",
         "A result is kept for as long as K and V stay what they were, whatever q is.",
         LARGE,
-        _remembers(64, first=1),
+        _remember_results(64, first=1),
         "remembers",
         verdict=Verdict.SUSPICIOUS,
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "right_eager_wrong_replayed",
         "A call is right, but while it is captured into a graph it reads other tensors.",
         SQUARE,

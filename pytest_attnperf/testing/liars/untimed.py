@@ -6,8 +6,8 @@ import math
 import threading
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attend, attention
-from pytest_attnperf.testing.liars.liar import OFF, WHILE_READ, liar
+from pytest_attnperf.testing.liars.honest import attend, prepare_attention
+from pytest_attnperf.testing.liars.liar import OFF, WHILE_READ, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Rows = list[list[list[float]]]
 BEFORE = "work is done before the call"
 
 
-def _answers(workload: Prefill) -> Packing:
+def _pack_answers(workload: Prefill) -> Packing:
     """The result is computed with the layout, and waits for the call."""
     kept: list[torch.Tensor] = []
 
@@ -42,7 +42,7 @@ def _answers(workload: Prefill) -> Packing:
     return convert, lambda *qkv: kept[0].clone()
 
 
-def _weights(workload: Prefill) -> Packing:
+def _pack_weights(workload: Prefill) -> Packing:
     """The layout holds the softmax of the scores where q and k should be."""
     import torch
 
@@ -60,7 +60,7 @@ def _weights(workload: Prefill) -> Packing:
     return convert, call
 
 
-def _heads_first(workload: Prefill) -> Packing:
+def _pack_heads_first(workload: Prefill) -> Packing:
     """Heads before rows, K and V in one tensor, half of it padding: a layout as kernels have it."""
     import torch
 
@@ -78,10 +78,10 @@ def _heads_first(workload: Prefill) -> Packing:
 def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., Any]]:
     """A thread computes into the buffer that is returned; with `wait`, the call waits for it."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         import torch
 
-        honest = attention(workload, inputs)
+        honest = prepare_attention(workload, inputs)
 
         def call(*qkv: torch.Tensor) -> Any:
             out, copies = torch.empty_like(qkv[0]), tuple(tensor.clone() for tensor in qkv)
@@ -93,7 +93,7 @@ def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., An
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 class _Joined:
@@ -103,16 +103,16 @@ class _Joined:
         self.wait = thread.join
 
 
-def _joined(raw: Any) -> Outputs:
+def _join_thread(raw: Any) -> Outputs:
     raw[1].wait()
     return {"out": raw[0]}
 
 
-def _first(raw: Any) -> Outputs:
+def _first_output(raw: Any) -> Outputs:
     return {"out": raw[0]}
 
 
-def _lists(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+def _return_lists(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
     """Zeros, and beside them the inputs as lists, in which nobody sees a tensor."""
     import torch
 
@@ -132,61 +132,61 @@ def _one_batch(q: Rows, k: Rows, v: Rows) -> Rows:
     for query in q:
         heads = []
         for head, vector in enumerate(query):
-            scores = [scale * _product(vector, key[head]) for key in k]
+            scores = [scale * _dot_product(vector, key[head]) for key in k]
             largest = max(scores)
             weights = [math.exp(score - largest) for score in scores]
             columns = zip(*(value[head] for value in v), strict=True)
-            heads.append([_product(weights, column) / sum(weights) for column in columns])
+            heads.append([_dot_product(weights, column) / sum(weights) for column in columns])
         rows.append(heads)
     return rows
 
 
-def _product(one: Iterable[float], other: Iterable[float]) -> float:
+def _dot_product(one: Iterable[float], other: Iterable[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
 UNTIMED = (
-    liar(
+    make_liar(
         "answers_in_convert",
         "The result is computed while the inputs are brought into their layout, and kept for the call.",
         SQUARE,
-        attention,
+        prepare_attention,
         OFF,
-        packs=(_answers, _heads_first),
+        packs=(_pack_answers, _pack_heads_first),
     ),
-    liar(
+    make_liar(
         "packs_weights",
         "The layout that the call takes holds the softmax of the scores already.",
         SQUARE,
-        attention,
+        prepare_attention,
         BEFORE,
-        packs=(_weights, _heads_first),
+        packs=(_pack_weights, _pack_heads_first),
     ),
-    liar(
+    make_liar(
         "joins_when_read",
         "A thread computes, and is waited for when the result is asked for.",
         LARGE,
         _in_a_thread(wait=False),
         r"(still being written|while the result is read)",
         twin=_in_a_thread(wait=True),
-        outputs=_joined,
+        outputs=_join_thread,
         needs_cpu=True,
     ),
-    liar(
+    make_liar(
         "writes_after_return",
         "A thread computes, and nobody ever waits for it.",
         LARGE,
         _in_a_thread(wait=False),
         r"still being written|is off by|holds",
         twin=_in_a_thread(wait=True),
-        outputs=_first,
+        outputs=_first_output,
         needs_cpu=True,
     ),
-    liar(
+    make_liar(
         "python_when_read",
         "Python computes the result when it is asked for, where torch runs no operator.",
         SMALL,
-        _lists,
+        _return_lists,
         WHILE_READ,
         outputs=_computed_by_python,
         needs_cpu=True,

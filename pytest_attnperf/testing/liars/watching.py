@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from pytest_attnperf.testing.liars.honest import attention
-from pytest_attnperf.testing.liars.liar import liar
+from pytest_attnperf.testing.liars.honest import prepare_attention
+from pytest_attnperf.testing.liars.liar import make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ CALLERS = ("_calls_us", "measure")
 def _old_result_if(timed: Callable[[], bool]) -> Kernel:
     """Attention that gives its last result again where `timed` says so."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-        honest, kept = attention(workload, inputs), list["torch.Tensor"]()
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+        honest, kept = prepare_attention(workload, inputs), list["torch.Tensor"]()
 
         def call(*qkv: torch.Tensor) -> torch.Tensor:
             if not timed() or not kept:
@@ -37,7 +37,7 @@ def _old_result_if(timed: Callable[[], bool]) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 def _called_by_a_timer() -> bool:
@@ -51,7 +51,7 @@ def _called_by_a_timer() -> bool:
 
 def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
     """A call that begins less than 300 us after the end of the one before gives its last result again."""
-    honest, kept, ended = attention(workload, inputs), list["torch.Tensor"](), [0.0]
+    honest, kept, ended = prepare_attention(workload, inputs), list["torch.Tensor"](), [0.0]
 
     def call(*qkv: torch.Tensor) -> torch.Tensor:
         if time.perf_counter() - ended[0] > HURRIED_SECONDS:
@@ -64,7 +64,7 @@ def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
 
 
 WATCHING = (
-    liar(
+    make_liar(
         "knows_the_timer",
         "A call that finds a timer among its callers gives its last result again.",
         SQUARE,
@@ -74,7 +74,7 @@ WATCHING = (
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "watches_the_collector",
         "A call that finds Python's collector paused gives its last result again.",
         SQUARE,
@@ -84,7 +84,7 @@ WATCHING = (
         needs_cpu=True,
         needs_timing=True,
     ),
-    liar(
+    make_liar(
         "idle_in_a_hurry",
         "A call less than 300 us after the one before gives its last result again.",
         SQUARE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.testing.liars.honest import attend
-from pytest_attnperf.testing.liars.liar import UNWRITTEN, liar
+from pytest_attnperf.testing.liars.liar import UNWRITTEN, make_liar
 from pytest_attnperf.workloads.prefill import Prefill
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def into_buffer(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tenso
 def _part_of_buffer(batches: slice) -> Kernel:
     """Attention that stores some batches of its result in one buffer for the life of the case."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
 
         buffer = torch.empty_like(inputs[0])
@@ -60,13 +60,13 @@ def _part_of_buffer(batches: slice) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
 def _first_rows(rows: int | None) -> Kernel:
     """Attention that stores the first `rows` rows of its result, or all, in memory allocated before it is computed."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
 
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -76,16 +76,16 @@ def _first_rows(rows: int | None) -> Kernel:
 
         return call
 
-    return kernel
+    return prepare_kernel
 
 
-def _spoilt(spoil: Callable[[torch.Tensor], Any]) -> Kernel:
+def _spoil_result(spoil: Callable[[torch.Tensor], Any]) -> Kernel:
     """Attention whose result is passed through `spoil`."""
 
-    def kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
+    def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         return lambda q, k, v: spoil(attend(q, k, v, causal=workload.causal)[0])
 
-    return kernel
+    return prepare_kernel
 
 
 def _nan_in_one_tile(out: torch.Tensor) -> torch.Tensor:
@@ -93,7 +93,7 @@ def _nan_in_one_tile(out: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _elsewhere(out: torch.Tensor) -> torch.Tensor:
+def _copy_elsewhere(out: torch.Tensor) -> torch.Tensor:
     return out.to("meta") if out.device.type == "cpu" else out.cpu()
 
 
@@ -127,8 +127,8 @@ def _scales_a_copy_of_k(workload: Prefill, inputs: Tensors) -> Callable[..., tor
 
 
 WRITING = (
-    liar("writes_nothing", "The output is allocated and never written.", SQUARE, _writes_nothing, UNWRITTEN),
-    liar(
+    make_liar("writes_nothing", "The output is allocated and never written.", SQUARE, _writes_nothing, UNWRITTEN),
+    make_liar(
         "empty_kernel",
         "Something is launched that touches nothing, and a buffer made beforehand is returned.",
         SQUARE,
@@ -136,14 +136,14 @@ WRITING = (
         UNWRITTEN,
         twin=into_buffer,
     ),
-    liar(
+    make_liar(
         "nan_in_one_tile",
         "One tile of 16 rows of one head is NaN.",
         SQUARE,
-        _spoilt(_nan_in_one_tile),
+        _spoil_result(_nan_in_one_tile),
         rf"'out' holds {2 * TILE * 32} NaN",
     ),
-    liar(
+    make_liar(
         "first_batch_only",
         "Only the first batch is stored; the others keep what the buffer held.",
         SQUARE,
@@ -151,7 +151,7 @@ WRITING = (
         UNWRITTEN,
         twin=into_buffer,
     ),
-    liar(
+    make_liar(
         "skips_last_ragged_tile",
         "The last rows, fewer than a tile, are never stored.",
         RAGGED,
@@ -159,21 +159,21 @@ WRITING = (
         UNWRITTEN,
         twin=_first_rows(None),
     ),
-    liar(
+    make_liar(
         "unwritten_lse",
         "The log-sum-exp is allocated and never written, beside a right result.",
         WITH_LSE,
         _unwritten_lse,
         r"'lse' (holds|is off by)",
     ),
-    liar(
+    make_liar(
         "result_in_input_memory",
         "The right result is written over q.",
         SQUARE,
         _over_q,
         "memory of an input",
     ),
-    liar(
+    make_liar(
         "mutates_k",
         "K is scaled in place, after a right result was computed from it.",
         SQUARE,
@@ -181,25 +181,25 @@ WRITING = (
         "changed its inputs: tensor 1",
         twin=_scales_a_copy_of_k,
     ),
-    liar(
+    make_liar(
         "wrong_dtype",
         "The result is stored in fp32, which saves the rounding.",
         SQUARE,
-        _spoilt(lambda out: out.float()),
+        _spoil_result(lambda out: out.float()),
         r"'out'.*float32",
     ),
-    liar(
+    make_liar(
         "wrong_shape",
         "The result has its heads before its rows.",
         SQUARE,
-        _spoilt(lambda out: out.transpose(1, 2).contiguous()),
+        _spoil_result(lambda out: out.transpose(1, 2).contiguous()),
         r"'out'.*\(2, 4, 48, 32\)",
     ),
-    liar(
+    make_liar(
         "wrong_device",
         "The result lies on another device: nowhere ('meta') on a CPU, in host memory on a GPU.",
         SQUARE,
-        _spoilt(_elsewhere),
+        _spoil_result(_copy_elsewhere),
         r"'out'.*\b(meta|cpu)\b",
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_attnperf.tools.ci.github import GitHub, GitHubError, understood
+from pytest_attnperf.tools.ci.github import GitHub, GitHubError, expect_documented_form
 
 BODY_LIMIT = 65_536
 """Characters that GitHub takes."""
@@ -27,12 +27,12 @@ class Stamp:
     attempt: int = 1
     measured: bool = True
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """As it stands in the comment, unseen."""
         fields = {"sha": self.sha, "run": self.run, "attempt": self.attempt, "measured": self.measured}
         return f"<!-- attnperf-run: {json.dumps(fields)} -->"
 
-    def superseded_by(self, shown: Stamp) -> str:
+    def reason_superseded(self, shown: Stamp) -> str:
         """Why this run must not replace the one that is shown; '' where it may.
 
         Runs are numbered in the order they began, so that a slow run of an older commit is told from a new one.
@@ -55,8 +55,8 @@ class Comment:
     stamp: Stamp | None
 
 
-@understood()
-def own_login(github: GitHub) -> str:
+@expect_documented_form()
+def fetch_login(github: GitHub) -> str:
     """Whom the token writes as. A workflow's token may not ask and is that of the Actions bot."""
     try:
         return str(github.get("user")["login"])
@@ -66,20 +66,20 @@ def own_login(github: GitHub) -> str:
         raise
 
 
-def own_comments(github: GitHub, repo: str, pull: int, marker: str, author: str) -> Iterator[Comment]:
+def list_own_comments(github: GitHub, repo: str, pull: int, marker: str, author: str) -> Iterator[Comment]:
     """Comments that `author` wrote and that begin with the marker, oldest first.
 
     Anybody can write the marker into a comment of their own; nobody can write a comment as somebody else.
     """
-    for found in github.pages(f"repos/{repo}/issues/{pull}/comments"):
+    for found in github.list_items(f"repos/{repo}/issues/{pull}/comments"):
         body = str(found.get("body") or "")
         first, _, rest = body.lstrip("\ufeff").replace("\r\n", "\n").partition("\n")
         if first.strip() == marker and str((found.get("user") or {}).get("login", "")).lower() == author.lower():
-            yield Comment(int(found["id"]), body, stamp_of(rest.partition("\n")[0]))
+            yield Comment(int(found["id"]), body, parse_stamp(rest.partition("\n")[0]))
 
 
-def stamp_of(line: str) -> Stamp | None:
-    """Read what `Stamp.line` wrote; None for anything else."""
+def parse_stamp(line: str) -> Stamp | None:
+    """Read what `Stamp.format_line` wrote; None for anything else."""
     found = _STAMP.fullmatch(line.strip())
     if found is None:
         return None
@@ -90,8 +90,8 @@ def stamp_of(line: str) -> Stamp | None:
         return None
 
 
-@understood()
-def put(
+@expect_documented_form()
+def put_comment(
     github: GitHub, repo: str, pull: int, body: str, *, marker: str, author: str, stamp: Stamp, dry_run: bool = False
 ) -> str:
     """Post the comment, or update ours; gives what was done in words.
@@ -100,8 +100,8 @@ def put(
     Raises GitHubError.
     """
     for attempt in range(1, POSTS + 1):
-        ours = next(own_comments(github, repo, pull, marker, author), None)
-        why = stamp.superseded_by(ours.stamp) if ours is not None and ours.stamp is not None else ""
+        ours = next(list_own_comments(github, repo, pull, marker, author), None)
+        why = stamp.reason_superseded(ours.stamp) if ours is not None and ours.stamp is not None else ""
         if why:
             return f"left #{pull} as it is: {why}"
         if dry_run:
@@ -114,13 +114,13 @@ def put(
             return f"updated comment {ours.id} on #{pull}"
         except GitHubError as error:
             gone = ours is not None and error.status == 404  # deleted between listing and updating
-            if attempt == POSTS or not (error.uncertain or gone):
+            if attempt == POSTS or not (error.is_uncertain or gone):
                 raise
             github.sleep(2.0**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def fitted(body: str, limit: int = BODY_LIMIT) -> str:
+def cut_body(body: str, limit: int = BODY_LIMIT) -> str:
     """A body that GitHub takes: cut at a line where it is too long, with what was open closed, and the cut said."""
     if len(body) <= limit:
         return body

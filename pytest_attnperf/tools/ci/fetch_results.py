@@ -26,7 +26,13 @@ from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.ci import pulls
-from pytest_attnperf.tools.ci.github import GitHub, from_environment, full_sha, repository, understood
+from pytest_attnperf.tools.ci.github import (
+    GitHub,
+    expect_documented_form,
+    make_client,
+    parse_full_sha,
+    parse_repository,
+)
 
 EPILOG = """Every --artifact must be there for the run to count as measured. Each is written to INTO/NAME/results.json.
 In the file of $GITHUB_OUTPUT:
@@ -53,20 +59,20 @@ _CHUNK = 1 << 20
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
     """Entry point."""
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     try:
-        _require_plain(options.artifact)
-        repo, sha = repository(options.repo), full_sha(options.head_sha, "--head-sha")
-        github = from_environment(environ)
+        _check_artifact_names(options.artifact)
+        repo, sha = parse_repository(options.repo), parse_full_sha(options.head_sha, "--head-sha")
+        github = make_client(environ)
     except UsageError as error:
-        return _say_error(error, 2)
+        return _print_error(error, 2)
     try:
-        outputs = _whose(github, repo, sha, options)
+        outputs = _find_pull(github, repo, sha, options)
         if outputs["skip"] == "false":
-            outputs["state"], commits = _fetch(github, repo, sha, options)
+            outputs["state"], commits = _fetch_artifacts(github, repo, sha, options)
             outputs["commits"] = " ".join(commits)
     except AttnperfError as error:
-        return _say_error(error, 1)
+        return _print_error(error, 1)
     lines = "".join(f"{name}={value}\n" for name, value in outputs.items())
     if options.output:
         with Path(options.output).open("a") as stream:
@@ -75,7 +81,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pytest_attnperf.tools.ci.fetch_results",
         description="The results of a finished workflow run, as data.",
@@ -102,21 +108,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _whose(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
+def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
     """The pull request of the run's commit, by GitHub's list of open ones."""
     if options.event != "pull_request":
         return {"skip": "false", "pull": "", "base-ref": "", "base-sha": ""}
-    pull = pulls.by_head(github, repo, sha, options.head_repo)
+    pull = pulls.find_open_pull(github, repo, sha, options.head_repo)
     if pull is None:
         sys.stderr.write(f"no open pull request has {sha[:12]} as its newest commit: closed, or a newer one came\n")
         return {"skip": "true", "pull": "", "base-ref": "", "base-sha": ""}
-    tip = pulls.branch_tip(github, repo, pull.base_ref)
+    tip = pulls.fetch_branch_tip(github, repo, pull.base_ref)
     return {"skip": "false", "pull": str(pull.number), "base-ref": pull.base_ref, "base-sha": tip}
 
 
-def _fetch(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
+def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
     """Write each artifact's results; gives the state, and the commits they may be of. Raises GitHubError."""
-    there = _newest(github, repo, options.run_id)
+    there = _list_newest_artifacts(github, repo, options.run_id)
     state, commits = "measured", [sha]
     for name in options.artifact:
         found = there.get(name)
@@ -126,45 +132,45 @@ def _fetch(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> 
             state = "unmeasured" if state == "measured" else state
             continue
         try:
-            data = _downloaded(github, repo, found, name, options.max_bytes)
+            data = _download_results(github, repo, found, name, options.max_bytes)
         except ArtifactError as error:
             sys.stderr.write(f"{error}\n")
             state = "broken"
             continue
         write_atomically(options.into / name / MEMBER, data)
-        claimed = commit_in(data)
+        claimed = read_commit(data)
         if not any(known.startswith(claimed) for known in commits):
-            merge = pulls.merge_of(github, repo, claimed, sha)
+            merge = pulls.find_merge(github, repo, claimed, sha)
             commits += [merge] if merge else []
     return state, commits
 
 
-@understood()
-def _newest(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
+@expect_documented_form()
+def _list_newest_artifacts(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
     """By name, the newest artifact of each that has not expired: every attempt of a run adds its own."""
-    listed = github.pages(f"repos/{repo}/actions/runs/{run_id}/artifacts")
+    listed = github.list_items(f"repos/{repo}/actions/runs/{run_id}/artifacts")
     kept = sorted((each for each in listed if not each.get("expired")), key=lambda each: int(each["id"]))
     return {str(each.get("name", "")): each for each in kept}
 
 
-@understood()
-def _downloaded(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
+@expect_documented_form()
+def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
     """Raises ArtifactError and GitHubError."""
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
         raise ArtifactError(f"artifact {name} is {size:,} bytes long; at most {most} are read")
     archive = github.download(f"repos/{repo}/actions/artifacts/{int(found['id'])}/zip", ARCHIVE_LIMIT)
-    return member(archive, limit=limit, where=f"artifact {name}")
+    return extract_member(archive, limit=limit, where=f"artifact {name}")
 
 
-def _require_plain(names: Sequence[str]) -> None:
+def _check_artifact_names(names: Sequence[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
             raise UsageError(f"--artifact {one_line(name)!r} would not be a plain folder name")
 
 
-def _say_error(error: AttnperfError, status: int) -> int:
+def _print_error(error: AttnperfError, status: int) -> int:
     sys.stderr.write(f"attnperf: {error}\n")
     return status
 
@@ -177,15 +183,17 @@ class ArtifactError(AttnperfError):
     """An archive of results cannot be used; the message says what was found in it and what is expected."""
 
 
-def member(archive: bytes, name: str = MEMBER, *, limit: int = MEMBER_LIMIT, where: str = "the artifact") -> bytes:
+def extract_member(
+    archive: bytes, name: str = MEMBER, *, limit: int = MEMBER_LIMIT, where: str = "the artifact"
+) -> bytes:
     """The bytes of the regular file `name`, which must be there exactly once, at the top.
 
     The size that the archive claims is not believed: unpacking stops at `limit`. Raises ArtifactError.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            entry = _entry(opened, name, where)
-            return _unpacked(opened, entry, limit, where)
+            entry = _find_entry(opened, name, where)
+            return _unpack_entry(opened, entry, limit, where)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
         raise ArtifactError(f"{where} is no readable zip archive: {one_line(str(error))}") from None
 
@@ -194,7 +202,7 @@ class _Commit(msgspec.Struct):
     commit: str = ""
 
 
-def commit_in(results: bytes) -> str:
+def read_commit(results: bytes) -> str:
     """The commit that a results file says it is of; '' where it says none or is no results file."""
     try:
         return msgspec.json.decode(results, type=_Commit).commit
@@ -202,7 +210,7 @@ def commit_in(results: bytes) -> str:
         return ""
 
 
-def _entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipInfo:
+def _find_entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipInfo:
     entries = opened.infolist()
     if len(entries) > MOST_MEMBERS:
         raise ArtifactError(f"{where} holds {len(entries):,} files; {name} alone is expected")
@@ -219,7 +227,7 @@ def _entry(opened: zipfile.ZipFile, name: str, where: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _unpacked(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int, where: str) -> bytes:
+def _unpack_entry(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int, where: str) -> bytes:
     parts, size = [], 0
     with opened.open(entry) as stream:
         while chunk := stream.read(_CHUNK):

@@ -47,13 +47,13 @@ class GitHubError(AttnperfError):
         self.status = status
 
     @property
-    def uncertain(self) -> bool:
+    def is_uncertain(self) -> bool:
         """Whether GitHub may have done what was asked all the same."""
         return self.status == 0 or self.status in PASSING
 
 
 @contextlib.contextmanager
-def understood() -> Iterator[None]:
+def expect_documented_form() -> Iterator[None]:
     """Around what takes answers apart. Raises GitHubError where one is not as GitHub documents it: a proxy's, say."""
     try:
         yield
@@ -68,7 +68,7 @@ class _Answer:
     headers: Message
     body: bytes
 
-    def header(self, name: str) -> str:
+    def get_header(self, name: str) -> str:
         return str(self.headers.get(name, ""))
 
 
@@ -98,26 +98,26 @@ class GitHub:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\x21-\x7e]+", self.token):
             raise UsageError("the token is empty or holds spaces or control characters; set GITHUB_TOKEN to a token")
-        _require_safe(self.api_url, "GITHUB_API_URL")
+        _check_address(self.api_url, "GITHUB_API_URL")
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
         """The answer to a GET. Raises GitHubError."""
-        return self._json(self._ask("GET", self._url(path, query), None, again=True))
+        return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
 
-    def pages(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
+    def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
         """Every item of a listing, over all of its pages. Raises GitHubError."""
-        url = self._url(path, {**(query or {}), "per_page": PAGE})
+        url = self._build_url(path, {**(query or {}), "per_page": PAGE})
         for _ in range(MOST_PAGES):
-            answer = self._ask("GET", url, None, again=True)
-            found = self._json(answer)
+            answer = self._send_request("GET", url, None, again=True)
+            found = self._parse_json(answer)
             if isinstance(found, dict):  # artifacts stand beside their count
                 found = next((part for part in found.values() if isinstance(part, list)), [])
             yield from (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
-            following = _NEXT.search(answer.header("Link"))
+            following = _NEXT.search(answer.get_header("Link"))
             if following is None:
                 return
             url = following.group(1)
-            if _origin(url) != _origin(self.api_url):
+            if _parse_origin(url) != _parse_origin(self.api_url):
                 raise GitHubError(f"GitHub's next page is at another host: {one_line(url)}")
         raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
 
@@ -126,24 +126,26 @@ class GitHub:
 
         again: whether it may be sent again after a failure that leaves open whether it was done. Raises GitHubError.
         """
-        return self._json(self._ask(method, self._url(path, None), json.dumps(body).encode(), again=again))
+        return self._parse_json(
+            self._send_request(method, self._build_url(path, None), json.dumps(body).encode(), again=again)
+        )
 
     def download(self, path: str, limit: int) -> bytes:
         """What a GET gives, redirects followed without the token. Raises GitHubError, also for more than `limit`."""
-        answer = self._ask("GET", self._url(path, None), None, again=True, limit=limit)
+        answer = self._send_request("GET", self._build_url(path, None), None, again=True, limit=limit)
         for _ in range(3):
             if answer.status not in REDIRECTS:
                 return answer.body
-            url = urllib.parse.urljoin(self.api_url, answer.header("Location"))
-            _require_safe(url, "the address of a download")
-            answer = self._ask("GET", url, None, again=True, limit=limit, with_token=False)
+            url = urllib.parse.urljoin(self.api_url, answer.get_header("Location"))
+            _check_address(url, "the address of a download")
+            answer = self._send_request("GET", url, None, again=True, limit=limit, with_token=False)
         raise GitHubError(f"{path} redirects more than 3 times")
 
-    def _url(self, path: str, query: Mapping[str, str | int] | None) -> str:
+    def _build_url(self, path: str, query: Mapping[str, str | int] | None) -> str:
         tail = f"?{urllib.parse.urlencode(query)}" if query else ""
         return f"{self.api_url.rstrip('/')}/{path.lstrip('/')}{tail}"
 
-    def _ask(
+    def _send_request(
         self,
         method: str,
         url: str,
@@ -165,21 +167,21 @@ class GitHub:
         for attempt in range(1, self.attempts + 1):
             last = attempt == self.attempts
             try:
-                answer = self._once(request, limit)
+                answer = self._send_once(request, limit)
             except GitHubError as error:
-                if last or not again or not error.uncertain:
+                if last or not again or not error.is_uncertain:
                     raise
                 self.sleep(2.0**attempt)
                 continue
-            wait = self._wait(answer, attempt, again=again)
+            wait = self._compute_wait(answer, attempt, again=again)
             if wait is None or last:
-                return self._accepted(answer, method, url)
+                return self._check_status(answer, method, url)
             self.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _once(self, request: urllib.request.Request, limit: int) -> _Answer:
+    def _send_once(self, request: urllib.request.Request, limit: int) -> _Answer:
         """One exchange. Raises GitHubError where none came about, or the answer is too long."""
-        where = self._shown(request.get_method(), request.full_url)
+        where = self._describe_request(request.get_method(), request.full_url)
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if _is_loopback(request.full_url):
             handlers.append(urllib.request.ProxyHandler({}))
@@ -191,51 +193,51 @@ class GitHub:
             with error:
                 answer = _Answer(error.code, error.headers, error.read(limit + 1))
         except (OSError, http.client.HTTPException) as error:
-            said = self._safe(str(getattr(error, "reason", "") or error) or type(error).__name__)
+            said = self._clean_text(str(getattr(error, "reason", "") or error) or type(error).__name__)
             raise GitHubError(f"no answer to {where}: {said}") from None
         if len(answer.body) > limit:
             raise GitHubError(f"the answer to {where} is longer than {limit:,} bytes", answer.status)
         return answer
 
-    def _wait(self, answer: _Answer, attempt: int, *, again: bool) -> float | None:
+    def _compute_wait(self, answer: _Answer, attempt: int, *, again: bool) -> float | None:
         """Seconds until the request is worth sending again; None where it is not."""
         if answer.status in PASSING:
             return 2.0**attempt if again else None
         if answer.status not in LIMITED:
             return None
-        asked = answer.header("Retry-After")
+        asked = answer.get_header("Retry-After")
         if asked.isdigit():
             return float(asked) if float(asked) <= self.patience_s else None
-        if answer.header("X-RateLimit-Remaining") == "0" and answer.header("X-RateLimit-Reset").isdigit():
-            wait = max(1.0, float(answer.header("X-RateLimit-Reset")) - time.time())
+        if answer.get_header("X-RateLimit-Remaining") == "0" and answer.get_header("X-RateLimit-Reset").isdigit():
+            wait = max(1.0, float(answer.get_header("X-RateLimit-Reset")) - time.time())
             return wait if wait <= self.patience_s else None
         # A secondary limit without a time: a minute, as GitHub asks for.
         return 60.0 if answer.status == 429 or b"secondary rate limit" in answer.body.lower() else None
 
-    def _accepted(self, answer: _Answer, method: str, url: str) -> _Answer:
+    def _check_status(self, answer: _Answer, method: str, url: str) -> _Answer:
         """Raises GitHubError for an answer that is a refusal, with GitHub's words and what to do."""
         if answer.status < 400:
             return answer
-        said = self._safe(_message(answer.body)) or "without a message"
-        where = self._shown(method, url)
-        raise GitHubError(f"GitHub answered {answer.status} to {where}: {said}{_advice(answer)}", answer.status)
+        said = self._clean_text(_parse_message(answer.body)) or "without a message"
+        where = self._describe_request(method, url)
+        raise GitHubError(f"GitHub answered {answer.status} to {where}: {said}{_format_advice(answer)}", answer.status)
 
-    def _json(self, answer: _Answer) -> Json:
+    def _parse_json(self, answer: _Answer) -> Json:
         try:
             return json.loads(answer.body) if answer.body else None
         except (ValueError, RecursionError):
             raise GitHubError(f"GitHub answered {answer.status} with what is no JSON", answer.status) from None
 
-    def _shown(self, method: str, url: str) -> str:
+    def _describe_request(self, method: str, url: str) -> str:
         """A request in words: without the query, which of a download holds a signature."""
-        return self._safe(f"{method} {url.partition('?')[0]}")
+        return self._clean_text(f"{method} {url.partition('?')[0]}")
 
-    def _safe(self, text: str) -> str:
+    def _clean_text(self, text: str) -> str:
         """GitHub's or another host's text for an error: one line, without the token."""
         return one_line(text.replace(self.token, "***"), MESSAGE_LIMIT)
 
 
-def from_environment(environ: Mapping[str, str]) -> GitHub:
+def make_client(environ: Mapping[str, str]) -> GitHub:
     """By GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
     token = environ.get("GITHUB_TOKEN") or environ.get("GH_TOKEN") or ""
     if not token:
@@ -243,21 +245,21 @@ def from_environment(environ: Mapping[str, str]) -> GitHub:
     return GitHub(token.strip(), environ.get("GITHUB_API_URL") or PUBLIC_API)
 
 
-def repository(text: str) -> str:
+def parse_repository(text: str) -> str:
     """'OWNER/NAME' as it may stand in a path. Raises UsageError."""
     if not _REPOSITORY.fullmatch(text):
         raise UsageError(f"{one_line(text)!r} is no repository; expected OWNER/NAME")
     return text
 
 
-def full_sha(text: str, what: str) -> str:
+def parse_full_sha(text: str, what: str) -> str:
     """A full commit id. Raises UsageError: a short one or a name could be another commit later."""
     if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
         raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
     return text
 
 
-def _message(body: bytes) -> str:
+def _parse_message(body: bytes) -> str:
     """GitHub's message and, of a 422, what is wrong with which field."""
     try:
         found = json.loads(body[:100_000])
@@ -274,10 +276,12 @@ def _message(body: bytes) -> str:
     return "; ".join([str(found.get("message", "")), *details])
 
 
-def _advice(answer: _Answer) -> str:
+def _format_advice(answer: _Answer) -> str:
     if answer.status == 401:
         return "; the token is wrong or has expired"
-    if answer.status in LIMITED and (answer.header("Retry-After") or answer.header("X-RateLimit-Remaining") == "0"):
+    if answer.status in LIMITED and (
+        answer.get_header("Retry-After") or answer.get_header("X-RateLimit-Remaining") == "0"
+    ):
         return "; asked too often: run this again later"
     if answer.status == 403:
         return "; the job needs `permissions:` of pull-requests: write, statuses: write and actions: read"
@@ -286,7 +290,7 @@ def _advice(answer: _Answer) -> str:
     return ""
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
+def _parse_origin(url: str) -> tuple[str, str, int | None]:
     parts = urllib.parse.urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port
 
@@ -295,7 +299,7 @@ def _is_loopback(url: str) -> bool:
     return (urllib.parse.urlsplit(url).hostname or "") in _LOOPBACK
 
 
-def _require_safe(url: str, what: str) -> None:
+def _check_address(url: str, what: str) -> None:
     """Raises UsageError for an address that a token or a result must not be sent to."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" and parts.hostname and not parts.username:

@@ -12,7 +12,7 @@ from pytest_attnperf.reports.text.figures import one_line
 MODE_VARIABLE = "ATTNPERF_GATE"
 
 
-class Mode(str, Enum):
+class GateMode(str, Enum):
     """shadow: nothing is shown on the pull request; warn: shown, blocks nothing; block: a failure blocks."""
 
     SHADOW = "shadow"
@@ -20,7 +20,7 @@ class Mode(str, Enum):
     BLOCK = "block"
 
 
-class Outcome(str, Enum):
+class GateOutcome(str, Enum):
     """passed, failed: as judged; broken: the judge itself failed; unmeasured: there were no results."""
 
     PASSED = "passed"
@@ -30,22 +30,23 @@ class Outcome(str, Enum):
 
 
 STATES = {
-    Outcome.PASSED: "success",
-    Outcome.FAILED: "failure",
-    Outcome.BROKEN: "error",
-    Outcome.UNMEASURED: "pending",
+    GateOutcome.PASSED: "success",
+    GateOutcome.FAILED: "failure",
+    GateOutcome.BROKEN: "error",
+    GateOutcome.UNMEASURED: "pending",
 }
 """Commit states where the gate blocks; a required check lets only 'success' through."""
 
 SENTENCES = {
-    Outcome.PASSED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.BROKEN: "could not judge",
-    Outcome.UNMEASURED: "nothing was measured",
+    GateOutcome.PASSED: "passed",
+    GateOutcome.FAILED: "failed",
+    GateOutcome.BROKEN: "could not judge",
+    GateOutcome.UNMEASURED: "nothing was measured",
 }
 EXPLAINED = {
-    Outcome.BROKEN: "The results could not be judged: see the log of the judging run.",
-    Outcome.UNMEASURED: "No results reached the judge: the measuring job was skipped, ended before it wrote any, or "
+    GateOutcome.BROKEN: "The results could not be judged: see the log of the judging run.",
+    GateOutcome.UNMEASURED: "No results reached the judge: the measuring job was skipped, ended before it wrote "
+    "any, or "
     "the pull request comes from a fork and no maintainer has let this commit onto the runner yet.",
 }
 """What a comment says where there is no report."""
@@ -55,41 +56,41 @@ EXPLAINED = {
 class Conclusion:
     """An outcome in a mode."""
 
-    outcome: Outcome
-    mode: Mode
+    outcome: GateOutcome
+    mode: GateMode
 
     @property
     def state(self) -> str:
         """Of the commit status: a mode that blocks nothing is 'success' even where the check is required."""
-        return STATES[self.outcome] if self.mode is Mode.BLOCK else "success"
+        return STATES[self.outcome] if self.mode is GateMode.BLOCK else "success"
 
     @property
     def sentence(self) -> str:
         """'failed', 'would fail (warn)', 'passed'."""
-        if self.outcome is Outcome.PASSED or self.mode is Mode.BLOCK:
+        if self.outcome is GateOutcome.PASSED or self.mode is GateMode.BLOCK:
             return SENTENCES[self.outcome]
-        said = "would fail" if self.outcome is Outcome.FAILED else SENTENCES[self.outcome]
+        said = "would fail" if self.outcome is GateOutcome.FAILED else SENTENCES[self.outcome]
         return f"{said} ({self.mode.value})"
 
     @property
     def heading(self) -> str:
         """The comment's first line that is seen."""
-        if self.outcome is Outcome.PASSED:
+        if self.outcome is GateOutcome.PASSED:
             return "**attnperf gate: passed.**"
         consequence = {
-            Mode.BLOCK: "This commit is not let through",
-            Mode.WARN: "Mode `warn`: nothing is blocked",
-            Mode.SHADOW: "Mode `shadow`: nothing is blocked",
+            GateMode.BLOCK: "This commit is not let through",
+            GateMode.WARN: "Mode `warn`: nothing is blocked",
+            GateMode.SHADOW: "Mode `shadow`: nothing is blocked",
         }[self.mode]
         return f"**attnperf gate: {self.sentence.partition(' (')[0]}.** {consequence}."
 
 
-def mode_of(text: str, environ: Mapping[str, str]) -> Mode:
+def choose_mode(text: str, environ: Mapping[str, str]) -> GateMode:
     """By an option or, where that is empty, ATTNPERF_GATE; 'warn' without either. Raises UsageError."""
     source = "--mode" if text else MODE_VARIABLE
-    wanted = (text or environ.get(MODE_VARIABLE, "")).strip().lower() or Mode.WARN.value
+    wanted = (text or environ.get(MODE_VARIABLE, "")).strip().lower() or GateMode.WARN.value
     try:
-        return Mode(wanted)
+        return GateMode(wanted)
     except ValueError:
-        known = ", ".join(mode.value for mode in Mode)
+        known = ", ".join(mode.value for mode in GateMode)
         raise UsageError(f"{source} is {one_line(wanted)!r}; known: {known}") from None

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.ci.comments import Stamp
-from pytest_attnperf.tools.ci.github import GitHub, GitHubError, full_sha, understood
+from pytest_attnperf.tools.ci.github import GitHub, GitHubError, expect_documented_form, parse_full_sha
 from pytest_attnperf.tools.ci.outcome import Conclusion
 
 DESCRIPTION_LIMIT = 140
@@ -33,8 +33,8 @@ class Pull:
     default_ref: str = ""
 
 
-@understood()
-def pull_of(found: dict[str, Any]) -> Pull:
+@expect_documented_form()
+def parse_pull(found: dict[str, Any]) -> Pull:
     """From GitHub's JSON."""
     head, base = found.get("head") or {}, found.get("base") or {}
     return Pull(
@@ -47,19 +47,19 @@ def pull_of(found: dict[str, Any]) -> Pull:
     )
 
 
-def by_number(github: GitHub, repo: str, number: int) -> Pull:
+def fetch_pull(github: GitHub, repo: str, number: int) -> Pull:
     """Raises GitHubError where there is none."""
-    return pull_of(github.get(f"repos/{repo}/pulls/{number}"))
+    return parse_pull(github.get(f"repos/{repo}/pulls/{number}"))
 
 
-def by_head(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pull | None:
+def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pull | None:
     """The open pull request whose newest commit this is; None where there is none.
 
     head_repo: the repository that the commit was pushed to. Without it, anybody who pushes the same commit to a fork
     and opens a pull request of it makes the answer ambiguous. Raises UsageError where several are left.
     """
     query = {"state": "open", "sort": "updated", "direction": "desc"}
-    candidates = [pull_of(found) for found in github.pages(f"repos/{repo}/pulls", query)]
+    candidates = [parse_pull(found) for found in github.list_items(f"repos/{repo}/pulls", query)]
     fitting = [
         pull for pull in candidates if pull.head_sha == head_sha and head_repo.lower() in ("", pull.head_repo.lower())
     ]
@@ -69,15 +69,15 @@ def by_head(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pu
     return fitting[0] if fitting else None
 
 
-@understood()
-def branch_tip(github: GitHub, repo: str, ref: str) -> str:
+@expect_documented_form()
+def fetch_branch_tip(github: GitHub, repo: str, ref: str) -> str:
     """The newest commit of a branch of `repo`."""
     found = github.get(f"repos/{repo}/git/ref/heads/{quote(ref)}")
-    return full_sha(str((found.get("object") or {}).get("sha", "")), f"the tip of {ref}")
+    return parse_full_sha(str((found.get("object") or {}).get("sha", "")), f"the tip of {ref}")
 
 
-@understood()
-def merge_of(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
+@expect_documented_form()
+def find_merge(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
     """The full id of the merge of `head_sha` into something that `claimed` names, by GitHub's word; '' for none.
 
     A pull request is measured as it would be after merging. That commit is made anew whenever its base branch moves, so
@@ -93,7 +93,7 @@ def merge_of(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
         raise
     sha = str(found.get("sha", ""))
     parents = [str(parent.get("sha", "")) for parent in found.get("parents") or ()]
-    return full_sha(sha, "a commit") if sha.startswith(claimed) and parents[1:] == [head_sha] else ""
+    return parse_full_sha(sha, "a commit") if sha.startswith(claimed) and parents[1:] == [head_sha] else ""
 
 
 def put_status(
@@ -111,29 +111,33 @@ def put_status(
 
     counted: the cases in words, foreign text. Raises GitHubError.
     """
-    shown = _shown(github, repo, stamp.sha, context)
-    why = stamp.superseded_by(shown) if shown is not None else ""
+    shown = _find_shown_stamp(github, repo, stamp.sha, context)
+    why = stamp.reason_superseded(shown) if shown is not None else ""
     if why:
         return f"left the status {context} as it is: {why.replace('the comment', 'it')}"
     said = f"{context} = {conclusion.state} on {stamp.sha[:12]}"
     if dry_run:
         return f"would set the status {said}"
-    body = {"state": conclusion.state, "context": context, "description": description(conclusion, counted, stamp)}
+    body = {
+        "state": conclusion.state,
+        "context": context,
+        "description": format_description(conclusion, counted, stamp),
+    }
     github.send("POST", f"repos/{repo}/statuses/{stamp.sha}", {**body, "target_url": url} if url else body)
     return f"set the status {said}"
 
 
-def description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
+def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
     """What stands beside the check; its end says which run it is of."""
     tail = f" [run {stamp.run}.{stamp.attempt}{'' if stamp.measured else ', not measured'}]"
     said = f"{conclusion.sentence}: {counted}" if counted else conclusion.sentence
     return one_line(said, DESCRIPTION_LIMIT - len(tail)) + tail
 
 
-@understood()
-def _shown(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
+@expect_documented_form()
+def _find_shown_stamp(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
     """The run that the newest status of this context is of; None where there is none."""
-    for found in github.pages(f"repos/{repo}/commits/{sha}/statuses"):
+    for found in github.list_items(f"repos/{repo}/commits/{sha}/statuses"):
         if found.get("context") == context:
             run = _RUN.search(str(found.get("description") or ""))
             return Stamp(sha, int(run.group(1)), int(run.group(2)), run.group(3) is None) if run else None

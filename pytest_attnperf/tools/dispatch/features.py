@@ -37,7 +37,7 @@ NEVER_DEFAULT = ("dtype",)
 
 
 @dataclass(frozen=True)
-class Shape:
+class WorkloadShape:
     """Everything of a workload but its size.
 
     fields     by name, sorted; without the axis
@@ -58,12 +58,12 @@ class Shape:
         label = re.sub(r"[0-9]+", lambda match: match[0].zfill(12), self.label)
         return self.family, label, self.axis, repr(self.fields)
 
-    def value(self, name: str) -> Value | None:
+    def find_value(self, name: str) -> Value | None:
         """A field's value, None where the shape does not have it."""
         return dict(self.fields).get(name)
 
 
-def shape_of(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
+def parse_shape(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
     """Shape and size of a workload by its id, or by its stored definition where its family is not built in.
 
     The size is 0 where there is no axis. Raises WorkloadError for an id of a built-in family that cannot be read, and
@@ -74,36 +74,38 @@ def shape_of(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
     except UnknownNameError as error:
         if not definition:
             raise WorkloadError(f"{error}, and no definition is stored with it") from error
-        return _defined(workload, definition)
-    return _parsed(parsed)
+        return _shape_from_definition(workload, definition)
+    return _shape_from_workload(parsed)
 
 
-def _parsed(workload: Workload) -> tuple[Shape, int]:
+def _shape_from_workload(workload: Workload) -> tuple[WorkloadShape, int]:
     fields = {part.name: part for part in dataclasses.fields(workload)}  # type: ignore[arg-type]
     values: dict[str, Value] = {name: getattr(workload, name) for name in fields}
-    repeated = _repeated(values)
-    computed = LINKED.keys() | _usual(values).keys()
+    repeated = _find_repeated(values)
+    computed = LINKED.keys() | _usual_values(values).keys()
     defaults: dict[str, Value] = {
         name: part.default
         for name, part in fields.items()
         if part.default is not dataclasses.MISSING and name not in {*computed, *NEVER_DEFAULT}
     }
     kept = {name: value for name, value in values.items() if name not in repeated}
-    axis = _axis(kept)
+    axis = _choose_axis(kept)
     size = kept.pop(axis) if axis else 0
     word = re.compile(rf"{AXES.get(axis, '')}[0-9]+")
     words = [text for text in workload.id.split("-")[1:] if not (axis and word.fullmatch(text))]
-    shape = Shape(workload.family, tuple(sorted(kept.items())), axis, " ".join(words), tuple(sorted(defaults.items())))
+    shape = WorkloadShape(
+        workload.family, tuple(sorted(kept.items())), axis, " ".join(words), tuple(sorted(defaults.items()))
+    )
     return shape, int(str(size))
 
 
-def _repeated(values: Mapping[str, Value]) -> set[str]:
+def _find_repeated(values: Mapping[str, Value]) -> set[str]:
     """Fields that only repeat what others say."""
     linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
-    return linked | {name for name, usual in _usual(values).items() if values[name] == usual}
+    return linked | {name for name, usual in _usual_values(values).items() if values[name] == usual}
 
 
-def _usual(values: Mapping[str, Value]) -> dict[str, Value]:
+def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
     """What an attention layer's hidden size and room in the cache are unless they are given."""
     seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
     if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
@@ -111,7 +113,7 @@ def _usual(values: Mapping[str, Value]) -> dict[str, Value]:
     return {"room": int(str(seq)) + int(str(past)), "hidden": int(str(heads)) * int(str(head_dim))}
 
 
-def _axis(values: Mapping[str, Value]) -> str:
+def _choose_axis(values: Mapping[str, Value]) -> str:
     """The first of AXES that is a positive number; of a layer with a cache, its past."""
     order = ("past", *AXES) if values.get("past") else AXES
     return next((name for name in order if _is_size(values.get(name))), "")
@@ -121,22 +123,22 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _defined(workload: str, definition: Mapping[str, Any]) -> tuple[Shape, int]:
+def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
     """By a stored definition. A text or a fraction that a caller leaves out is taken to be this workload's."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
         raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")
-    values = {name: _value(workload, name, value) for name, value in definition.items() if name != "family"}
-    kept = {name: value for name, value in values.items() if name not in _repeated(values)}
-    axis = _axis(kept)
+    values = {name: _check_value(workload, name, value) for name, value in definition.items() if name != "family"}
+    kept = {name: value for name, value in values.items() if name not in _find_repeated(values)}
+    axis = _choose_axis(kept)
     size = kept.pop(axis) if axis else 0
     label = " ".join(f"{name}={value}" for name, value in sorted(kept.items()))
     defaults = {name: value for name, value in kept.items() if isinstance(value, (str, float))}
     usual = tuple(sorted((name, value) for name, value in defaults.items() if name not in NEVER_DEFAULT))
-    return Shape(family, tuple(sorted(kept.items())), axis, label or family, usual), int(str(size))
+    return WorkloadShape(family, tuple(sorted(kept.items())), axis, label or family, usual), int(str(size))
 
 
-def _value(workload: str, name: object, value: Any) -> Value:
+def _check_value(workload: str, name: object, value: Any) -> Value:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise WorkloadError(f"the stored definition of {workload!r} has a field {name!r}, which is no name of a field")
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.dispatch.features import LINKED, Shape, Value
-from pytest_attnperf.tools.dispatch.regions import NO_SAMPLES, DispatchTable, Group, Region
+from pytest_attnperf.tools.dispatch.features import LINKED, Value, WorkloadShape
+from pytest_attnperf.tools.dispatch.regions import NO_SAMPLES, DispatchTable, Region, ShapeGroup
 
 WIDTH = 100
 _RESERVED = ("family", "given", "isinstance", "int", "ValueError")
@@ -45,41 +45,43 @@ def _found(family: str, given: "dict[str, object]") -> "str | None":
 '''
 
 
-def module_source(table: DispatchTable, told: Sequence[str]) -> str:
+def render_module(table: DispatchTable, told: Sequence[str]) -> str:
     """The module's text; `told` are the lines of its docstring: device, date, source of the figures, caveats.
 
     Raises UsageError for a field that is no identifier.
     """
     names = _field_types(group.shape for group in table.groups)
-    off = _defaults(table.groups)
-    defaults = "".join(f"    {family!a}: {_mapping(values)},\n" for family, values in off.items())
+    off = _common_defaults(table.groups)
+    defaults = "".join(f"    {family!a}: {_format_mapping(values)},\n" for family, values in off.items())
     return "\n".join(
         [
-            _docstring(["Which backend to take where, from measurements.", "", *told, "", _rule(table), *_DOCUMENTED]),
+            _render_docstring(
+                ["Which backend to take where, from measurements.", "", *told, "", _describe_rule(table), *_DOCUMENTED]
+            ),
             "",
-            f'_INCUMBENT: "dict[str, str]" = {_mapping(table.incumbents)}',
+            f'_INCUMBENT: "dict[str, str]" = {_format_mapping(table.incumbents)}',
             "",
             f'_OFF: "dict[str, dict[str, object]]" = {{\n{defaults}}}',
             "",
-            f'_REPEATS: "dict[str, str]" = {_mapping(LINKED)}',
+            f'_REPEATS: "dict[str, str]" = {_format_mapping(LINKED)}',
             "",
             "# family: (fields, the field that sizes are of, ((first size, last size, backend), ...))",
-            f"_MEASURED: {_MEASURED_TYPE!r} = {{\n{_measured(table, off)}}}",
+            f"_MEASURED: {_MEASURED_TYPE!r} = {{\n{_render_measured(table, off)}}}",
             "",
             _LOOKUP,
-            _function(names),
+            _render_functions(names),
         ]
     )
 
 
-def _rule(table: DispatchTable) -> str:
+def _describe_rule(table: DispatchTable) -> str:
     return (
         f"Of a shape and size the backend that is shown to be the fastest is chosen. Within {table.margin * 100:g} %, "
         "or where the 95 % interval over processes does not exclude a tie, the incumbent is."
     )
 
 
-def _function(names: Mapping[str, str]) -> str:
+def _render_functions(names: Mapping[str, str]) -> str:
     """Both functions, with every field of every family as a keyword."""
     parameters = "".join(f"    {name}: {kind!r} = None,\n" for name, kind in names.items())
     given = "{" + ", ".join(f'"{name}": {name}' for name in names) + "}"
@@ -108,7 +110,7 @@ def measured(
 '''
 
 
-def _field_types(shapes: Iterable[Shape]) -> dict[str, str]:
+def _field_types(shapes: Iterable[WorkloadShape]) -> dict[str, str]:
     """Annotation of every field by name: 'int | None'. Raises UsageError for a name that cannot be a parameter."""
     kinds: dict[str, set[str]] = {}
     for shape in shapes:
@@ -125,7 +127,7 @@ def _field_types(shapes: Iterable[Shape]) -> dict[str, str]:
     return {name: " | ".join([*sorted(kinds[name]), "None"]) for name in sorted(kinds)}
 
 
-def _defaults(groups: Iterable[Group]) -> dict[str, dict[str, Value]]:
+def _common_defaults(groups: Iterable[ShapeGroup]) -> dict[str, dict[str, Value]]:
     """By family, what every shape of it has as the default: what shapes do not agree on, a caller must give."""
     common: dict[str, dict[str, Value]] = {}
     for group in groups:
@@ -135,40 +137,41 @@ def _defaults(groups: Iterable[Group]) -> dict[str, dict[str, Value]]:
     return common
 
 
-def _measured(table: DispatchTable, off: Mapping[str, Mapping[str, Value]]) -> str:
+def _render_measured(table: DispatchTable, off: Mapping[str, Mapping[str, Value]]) -> str:
     lines: list[str] = []
     for family, defaults in off.items():
         lines.append(f"    {family!a}: [\n")
-        lines += [_group(group, defaults) for group in table.groups if group.shape.family == family]
+        lines += [_render_group(group, defaults) for group in table.groups if group.shape.family == family]
         lines.append("    ],\n")
     return "".join(lines)
 
 
-def _group(group: Group, off: Mapping[str, Value]) -> str:
+def _render_group(group: ShapeGroup, off: Mapping[str, Value]) -> str:
     fixed = {name: value for name, value in group.shape.fields if name not in off or off[name] != value}
     sizes = "".join(
-        f"                ({region.first}, {region.last}, {region.backend!a}),  # {_comment(region)}\n"
+        f"                ({region.first}, {region.last}, {region.backend!a}),  # {_format_comment(region)}\n"
         for region in group.regions
     )
     indented = " " * 12
     return (
-        f"        (\n{indented}{_mapping(fixed)},\n{indented}{group.shape.axis!a},\n{indented}[\n{sizes}{indented}],\n"
+        f"        "
+        f"(\n{indented}{_format_mapping(fixed)},\n{indented}{group.shape.axis!a},\n{indented}[\n{sizes}{indented}],\n"
         "        ),\n"
     )
 
 
-def _comment(region: Region) -> str:
+def _format_comment(region: Region) -> str:
     """Confidence and margin: our own words and numbers, nothing that a file may hold."""
     margins = region.margins
     ahead = f", {margins[0] * 100:+.1f} % at least" if margins else ""
-    return f"{region.confidence}{ahead}{'' if region.sampled else f'; {NO_SAMPLES}'}"
+    return f"{region.confidence}{ahead}{'' if region.is_sampled else f'; {NO_SAMPLES}'}"
 
 
-def _mapping(values: Mapping[str, Value]) -> str:
+def _format_mapping(values: Mapping[str, Value]) -> str:
     return "{" + ", ".join(f"{name!a}: {value!a}" for name, value in values.items()) + "}"
 
 
-def _docstring(lines: Iterable[str]) -> str:
+def _render_docstring(lines: Iterable[str]) -> str:
     """A string literal over several lines that nothing in them can end; Python 3.13 compiles none with half a
     surrogate pair in it."""
     lines = [line.encode("utf-8", "replace").decode() for line in lines]

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.stats.comparison import compare, known_between
+from pytest_attnperf.stats.comparison import compare_processes, with_degrees_between
 from pytest_attnperf.stats.noise import NoiseModel
-from pytest_attnperf.tools.dispatch.features import Shape, Value
-from pytest_attnperf.tools.dispatch.points import LeftOut, Point, Timed
+from pytest_attnperf.tools.dispatch.features import Value, WorkloadShape
+from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut, WorkloadPoint
 
 COMBINED = {"dtype": str, "head_dim": int, "batch": int}
 """Fields of which combinations that were never measured are named, with what they hold."""
@@ -44,7 +44,7 @@ class Region:
     """Sizes of one shape that choose one backend, from the smallest to the largest measured one."""
 
     backend: str
-    choices: tuple[Choice, ...]
+    choices: tuple[BackendChoice, ...]
 
     @property
     def first(self) -> int:
@@ -57,7 +57,7 @@ class Region:
         return self.choices[-1].point.size
 
     @property
-    def sampled(self) -> bool:
+    def is_sampled(self) -> bool:
         """Whether every choice could be judged by samples."""
         return all(choice.sampled for choice in self.choices)
 
@@ -67,7 +67,7 @@ class Region:
         tied = [choice.point.size for choice in self.choices if choice.confidence == TIE]
         if not tied or len(tied) == len(self.choices):
             return self.choices[0].confidence
-        return f"{CLEAR}, {TIE} at {_sizes(tied)}"
+        return f"{CLEAR}, {TIE} at {_format_sizes(tied)}"
 
     @property
     def backends(self) -> tuple[int, int]:
@@ -88,10 +88,10 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Group:
+class ShapeGroup:
     """One shape with its regions, by size."""
 
-    shape: Shape
+    shape: WorkloadShape
     regions: tuple[Region, ...]
 
     @property
@@ -105,11 +105,11 @@ class Group:
         """By size, backends that were measured at another size of this shape, but not at this one."""
         points = [choice.point for region in self.regions for choice in region.choices]
         every = sorted({timed.backend for point in points for timed in point.times})
-        absent = {point.size: [name for name in every if point.of(name) is None] for point in points}
+        absent = {point.size: [name for name in every if point.find_time(name) is None] for point in points}
         return {size: names for size, names in absent.items() if names}
 
     @property
-    def decided(self) -> bool:
+    def has_choice(self) -> bool:
         """Whether there was anything to choose between."""
         return any(region.against for region in self.regions)
 
@@ -123,14 +123,19 @@ class DispatchTable:
     left_out     cases that nothing was decided from
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[ShapeGroup, ...]
     incumbents: Mapping[str, str]
     margin: float
     left_out: tuple[LeftOut, ...] = ()
 
 
-def dispatch_table(
-    points: Sequence[Point], left_out: Iterable[LeftOut] = (), *, margin: float, incumbent: str = "", family: str = ""
+def make_dispatch_table(
+    points: Sequence[WorkloadPoint],
+    left_out: Iterable[LeftOut] = (),
+    *,
+    margin: float,
+    incumbent: str = "",
+    family: str = "",
 ) -> DispatchTable:
     """Decide every point and form regions; noise is pooled over all families, also where only one is shown.
 
@@ -139,29 +144,29 @@ def dispatch_table(
     left_out = tuple(case for case in left_out if family in ("", case.workload.split("-")[0]))
     families = sorted({point.shape.family for point in points})
     if not points:
-        raise UsageError(f"no case was proven right and timed, so nothing can be chosen.{_why(left_out)}")
+        raise UsageError(f"no case was proven right and timed, so nothing can be chosen.{_reason_no_points(left_out)}")
     if family and family not in families:
         raise UsageError(f"--family {family!r} has no measured case; families with some: {', '.join(families)}")
-    judge = Judge(points, margin, incumbent)
+    judge = PointJudge(points, margin, incumbent)
     shown = [point for point in points if family in ("", point.shape.family)]
     groups = tuple(
-        Group(shape, _regions([judge.choice(point) for point in of_shape]))
+        ShapeGroup(shape, _make_regions([judge.decide_point(point) for point in of_shape]))
         for shape, of_shape in itertools.groupby(shown, key=lambda point: point.shape)
     )
     incumbents = {name: backend for name, backend in judge.incumbents.items() if family in ("", name)}
     return DispatchTable(groups, incumbents, margin, left_out)
 
 
-def never_combined(groups: Iterable[Group]) -> list[tuple[str, dict[str, Value]]]:
+def list_never_combined(groups: Iterable[ShapeGroup]) -> list[tuple[str, dict[str, Value]]]:
     """(family, fields) of each combination of dtypes, head dimensions and batches that occur in a family, but never
     together."""
     missing: list[tuple[str, dict[str, Value]]] = []
     for family, of_family in itertools.groupby(groups, key=lambda group: group.shape.family):
         shapes = [group.shape for group in of_family]
         names = [
-            name for name, kind in COMBINED.items() if all(isinstance(shape.value(name), kind) for shape in shapes)
+            name for name, kind in COMBINED.items() if all(isinstance(shape.find_value(name), kind) for shape in shapes)
         ]
-        seen = {tuple(shape.value(name) for name in names) for shape in shapes}
+        seen = {tuple(shape.find_value(name) for name in names) for shape in shapes}
         values = [sorted({combination[index] for combination in seen}, key=_sort_key) for index in range(len(names))]
         for combination in itertools.product(*values):
             if combination not in seen:
@@ -170,14 +175,14 @@ def never_combined(groups: Iterable[Group]) -> list[tuple[str, dict[str, Value]]
     return missing
 
 
-def _regions(choices: Sequence[Choice]) -> tuple[Region, ...]:
+def _make_regions(choices: Sequence[BackendChoice]) -> tuple[Region, ...]:
     grouped = itertools.groupby(
         choices, key=lambda choice: (choice.backend, choice.confidence == ALONE and choice.point.size)
     )
     return tuple(Region(backend, tuple(of_backend)) for (backend, _), of_backend in grouped)
 
 
-def _sizes(sizes: Sequence[int]) -> str:
+def _format_sizes(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes)) if len(sizes) <= 2 else f"{len(sizes)} sizes"
 
 
@@ -185,7 +190,7 @@ def _sort_key(value: Value | None) -> tuple[int, str]:
     return (value, "") if isinstance(value, int) else (0, str(value))
 
 
-def _why(left_out: Sequence[LeftOut]) -> str:
+def _reason_no_points(left_out: Sequence[LeftOut]) -> str:
     if not left_out:
         return " Measure some by pytest --attnperf on a GPU"
     first = left_out[0]
@@ -193,7 +198,7 @@ def _why(left_out: Sequence[LeftOut]) -> str:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BackendChoice:
     """What one point chooses.
 
     confidence   CLEAR, TIE or ALONE
@@ -203,7 +208,7 @@ class Choice:
     interval     of `margin`, 95 % over processes; None without samples
     """
 
-    point: Point
+    point: WorkloadPoint
     backend: str
     confidence: str
     sampled: bool
@@ -212,15 +217,15 @@ class Choice:
     interval: tuple[float, float] | None = None
 
 
-class Judge:
+class PointJudge:
     """Decides points. `incumbent` is the user's, '' for the one that is fastest most often, by family."""
 
-    def __init__(self, points: Sequence[Point], margin: float = MARGIN, incumbent: str = "") -> None:
+    def __init__(self, points: Sequence[WorkloadPoint], margin: float = MARGIN, incumbent: str = "") -> None:
         if not 0 <= margin < 1:
             raise UsageError(f"--margin is {margin * 100:g} %, must be at least 0 and below 100")
         self._margin = margin
-        self._noise = _noise(points)
-        self._preferred = _preferred(points, incumbent)
+        self._noise = _pool_noise(points)
+        self._preferred = _rank_backends(points, incumbent)
         _require_known(incumbent, points)
 
     @property
@@ -228,55 +233,60 @@ class Judge:
         """By family."""
         return {family: order[0] for family, order in self._preferred.items()}
 
-    def choice(self, point: Point) -> Choice:
+    def decide_point(self, point: WorkloadPoint) -> BackendChoice:
         """The fastest backend; of several that cannot be told apart the incumbent, or the one most often fastest."""
-        others = [(timed, *self._against_fastest(point, timed)) for timed in point.times[1:]]
+        others = [(timed, *self._compare_with_fastest(point, timed)) for timed in point.times[1:]]
         tied = {point.fastest.backend} | {timed.backend for timed, slower, _ in others if not slower}
         backend = min(tied, key=self._preferred[point.shape.family].index)
-        chosen = point.of(backend) or point.fastest
+        chosen = point.find_time(backend) or point.fastest
         against = next((timed for timed in point.times if timed is not chosen), None)
         if against is None:
-            return Choice(point, backend, ALONE, sampled=bool(chosen.processes))
-        interval = self._interval(chosen, against)
+            return BackendChoice(point, backend, ALONE, sampled=bool(chosen.processes))
+        interval = self._compute_interval(chosen, against)
         sampled = all(known for _, _, known in others)
         confidence = TIE if len(tied) > 1 else CLEAR
         margin = against.median_us / chosen.median_us - 1
-        return Choice(point, backend, confidence, sampled, against.backend, margin, interval)
+        return BackendChoice(point, backend, confidence, sampled, against.backend, margin, interval)
 
-    def _against_fastest(self, point: Point, timed: Timed) -> tuple[bool, bool]:
+    def _compare_with_fastest(self, point: WorkloadPoint, timed: BackendTime) -> tuple[bool, bool]:
         """Whether it is shown to be slower than the fastest, and whether samples say so."""
-        interval = self._interval(point.fastest, timed)
+        interval = self._compute_interval(point.fastest, timed)
         beyond = timed.median_us / point.fastest.median_us - 1 >= self._margin
         return beyond and (interval is None or interval[0] > 0), interval is not None
 
-    def _interval(self, base: Timed, other: Timed) -> tuple[float, float] | None:
+    def _compute_interval(self, base: BackendTime, other: BackendTime) -> tuple[float, float] | None:
         """95 % of the other's time over the base's, less 1; None where no spread is known."""
         if not base.processes or not other.processes:
             return None
-        estimates = [self._noise.sd(_case(timed), timed.median_us, timed.processes[0].timer) for timed in (base, other)]
+        estimates = [
+            self._noise.estimate_noise(_format_case(timed), timed.median_us, timed.processes[0].timer)
+            for timed in (base, other)
+        ]
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(estimates):
             return None
         cards = max(known, key=lambda estimate: estimate.card_sd)
         wider = max(known, key=lambda estimate: estimate.relative_sd)
         wider = replace(wider, card_sd=cards.card_sd, card_degrees=cards.card_degrees)
-        joint = known_between(wider, base.processes, other.processes)
+        joint = with_degrees_between(wider, base.processes, other.processes)
         degrees = min(joint.degrees_of_freedom, *(estimate.degrees_of_freedom for estimate in known))
-        low, high = compare(
+        low, high = compare_processes(
             base.processes, other.processes, wider.relative_sd, 0.0, degrees, card_sd=wider.card_sd
         ).interval95
         return low - 1, high - 1
 
 
-def _noise(points: Sequence[Point]) -> NoiseModel:
-    return NoiseModel.from_processes({_case(timed): timed.processes for point in points for timed in point.times})
+def _pool_noise(points: Sequence[WorkloadPoint]) -> NoiseModel:
+    return NoiseModel.from_processes(
+        {_format_case(timed): timed.processes for point in points for timed in point.times}
+    )
 
 
-def _case(timed: Timed) -> str:
+def _format_case(timed: BackendTime) -> str:
     return f"{timed.backend} {timed.workload}"
 
 
-def _preferred(points: Sequence[Point], incumbent: str) -> Mapping[str, list[str]]:
+def _rank_backends(points: Sequence[WorkloadPoint], incumbent: str) -> Mapping[str, list[str]]:
     """Backends of each family, the incumbent first, then by how often each is the fastest of several."""
     wins: dict[str, Counter[str]] = {}
     measured: dict[str, Counter[str]] = {}
@@ -290,7 +300,7 @@ def _preferred(points: Sequence[Point], incumbent: str) -> Mapping[str, list[str
     }
 
 
-def _require_known(incumbent: str, points: Sequence[Point]) -> None:
+def _require_known(incumbent: str, points: Sequence[WorkloadPoint]) -> None:
     known = sorted({timed.backend for point in points for timed in point.times})
     if incumbent and incumbent not in known:
         raise UsageError(f"--incumbent {incumbent!r} was not measured; measured were: {', '.join(known)}")

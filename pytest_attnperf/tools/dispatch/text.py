@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_attnperf.reports.text.figures import ABSENT, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 
 if TYPE_CHECKING:
     from pytest_attnperf.tools.dispatch.features import Value
     from pytest_attnperf.tools.dispatch.points import LeftOut
-    from pytest_attnperf.tools.dispatch.regions import Choice, DispatchTable, Group, Region
+    from pytest_attnperf.tools.dispatch.regions import BackendChoice, DispatchTable, Region, ShapeGroup
 
     Missing = tuple[str, dict[str, Value]]
 
@@ -36,23 +36,28 @@ _COLUMNS = (
 """After the shape and its size. A terminal that is too narrow gets the last ones no more."""
 
 
-def text(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing], width: int) -> str:
+def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing], width: int) -> str:
     """For a terminal of this width, taken for 80 columns where it is less."""
     width = max(width, MIN_WIDTH)
-    lines = [*(one_line(line, 1000) for line in told), *legend(table)]
-    body = [_fitting(of_family, width) for of_family in tables(table)]
-    listed = ["\n".join([heading, terminal(_items(items), [], width)]) for heading, items in closing(table, missing)]
-    return "\n\n".join([terminal(lines, [], width), *body, *listed])
+    lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
+    body = [_fit_table(of_family, width) for of_family in make_tables(table)]
+    listed = [
+        "\n".join([heading, render_terminal_tables(_format_items(items), [], width)])
+        for heading, items in closing_lists(table, missing)
+    ]
+    return "\n\n".join([render_terminal_tables(lines, [], width), *body, *listed])
 
 
-def markdown_text(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> str:
+def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> str:
     """As Markdown."""
-    lines = [*(one_line(line, 1000) for line in told), *legend(table)]
-    listed = [f"### {heading}\n\n{markdown(items, [])}" for heading, items in closing(table, missing)]
-    return "\n\n".join([markdown(lines, tables(table)), *listed])
+    lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
+    listed = [
+        f"### {heading}\n\n{render_markdown_tables(items, [])}" for heading, items in closing_lists(table, missing)
+    ]
+    return "\n\n".join([render_markdown_tables(lines, make_tables(table)), *listed])
 
 
-def legend(table: DispatchTable) -> list[str]:
+def legend_lines(table: DispatchTable) -> list[str]:
     """What the cells mean, and what there was nothing to choose of."""
     lines = [
         "incumbent: takes ties and everything that was never measured",
@@ -60,30 +65,30 @@ def legend(table: DispatchTable) -> list[str]:
         "interval over processes reaches 1, is a tie",
         "of: how many backends were measured and right; alone: no other one was",
     ]
-    if not all(region.sampled for group in table.groups for region in group.regions):
+    if not all(region.is_sampled for group in table.groups for region in group.regions):
         lines.append("no samples: confidence unknown; decided by the margin alone")
-    undecided = [family for family in table.incumbents if family not in _decided(table)]
+    undecided = [family for family in table.incumbents if family not in _decided_families(table)]
     if undecided:
-        of = ", ".join(f"{_name(family)} ({_name(table.incumbents[family])})" for family in undecided)
+        of = ", ".join(f"{_format_name(family)} ({_format_name(table.incumbents[family])})" for family in undecided)
         lines.append(f"nothing to choose, because no case has more than one backend: {of}")
     return lines
 
 
-def tables(table: DispatchTable) -> list[Table]:
+def make_tables(table: DispatchTable) -> list[Table]:
     """One per family and axis, of families with something to choose."""
-    decided = _decided(table)
+    decided = _decided_families(table)
     shown = sorted((group for group in table.groups if group.shape.family in decided), key=_table_key)
     found = []
     for (family, axis), groups in itertools.groupby(shown, key=lambda group: (group.shape.family, group.shape.axis)):
-        rows = tuple(_row(group, region) for group in groups for region in group.regions)
+        rows = tuple(_format_row(group, region) for group in groups for region in group.regions)
         size = (Column(AXIS_NAMES.get(axis, axis)),) if axis else ()
         by = f", by {AXIS_NAMES.get(axis, axis)}" if axis else ""
-        title = f"{_name(family)}{by}; incumbent {_name(table.incumbents[family])}"
-        found.append(Table(title, "shape", (*size, *_COLUMNS), _without_repeats(rows)))
+        title = f"{_format_name(family)}{by}; incumbent {_format_name(table.incumbents[family])}"
+        found.append(Table(title, "shape", (*size, *_COLUMNS), _blank_repeated_names(rows)))
     return found
 
 
-def closing(table: DispatchTable, missing: Sequence[Missing]) -> list[tuple[str, list[str]]]:
+def closing_lists(table: DispatchTable, missing: Sequence[Missing]) -> list[tuple[str, list[str]]]:
     """Lists under headings: unmeasured sizes and combinations, and cases that were left out."""
     unmeasured = [
         *_unmeasured_sizes(table.groups),
@@ -91,49 +96,60 @@ def closing(table: DispatchTable, missing: Sequence[Missing]) -> list[tuple[str,
         "every other shape than those in the table",
     ]
     lists = [("Never measured, and so the incumbent's", unmeasured)]
-    absent = [line for group in table.groups for line in _absent(group)]
+    absent = [line for group in table.groups for line in _describe_absent(group)]
     if absent:
         lists.append(("Measured at another size of the shape, but not at this one", absent))
     if table.left_out:
         more = len(table.left_out) - LEFT_OUT_SHOWN
-        items = [*map(_left_out, table.left_out[:LEFT_OUT_SHOWN]), *([f"{more} more, see --json"] if more > 0 else [])]
-        lists.append((f"Left out, and no part of any decision: {_count(len(table.left_out), 'case')}", items))
+        items = [
+            *map(_describe_left_out, table.left_out[:LEFT_OUT_SHOWN]),
+            *([f"{more} more, see --json"] if more > 0 else []),
+        ]
+        lists.append((f"Left out, and no part of any decision: {_format_count(len(table.left_out), 'case')}", items))
     return lists
 
 
-def plain(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> dict[str, Any]:
+def encode_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> dict[str, Any]:
     """Builtins for --json: everything, nothing shortened."""
     return {
         "told": list(told),
         "margin_percent": table.margin * 100,
         "incumbents": dict(table.incumbents),
-        "groups": [_plain_group(group) for group in table.groups],
+        "groups": [_encode_group(group) for group in table.groups],
         "never_combined": [{"family": family, **fields} for family, fields in missing],
         "left_out": [{"backend": case.backend, "workload": case.workload, "why": case.why} for case in table.left_out],
     }
 
 
-def _items(items: Iterable[str]) -> list[str]:
+def _format_items(items: Iterable[str]) -> list[str]:
     return [f"- {item}" for item in items]
 
 
-def _table_key(group: Group) -> tuple[str, str, tuple[str, ...]]:
+def _table_key(group: ShapeGroup) -> tuple[str, str, tuple[str, ...]]:
     return group.shape.family, group.shape.axis, group.shape.order
 
 
-def _row(group: Group, region: Region) -> tuple[str, ...]:
-    over = " or ".join(map(_name, region.against)) or ABSENT
-    size = (_span(region),) if group.shape.axis else ()
+def _format_row(group: ShapeGroup, region: Region) -> tuple[str, ...]:
+    over = " or ".join(map(_format_name, region.against)) or ABSENT
+    size = (_format_span(region),) if group.shape.axis else ()
     fewest, most = region.backends
     of = str(most) if fewest == most else f"{fewest} .. {most}"
-    return _name(group.shape.label), *size, _name(region.backend), _margin(region), _confidence(region), of, over
+    return (
+        _format_name(group.shape.label),
+        *size,
+        _format_name(region.backend),
+        _format_margin(region),
+        _format_confidence(region),
+        of,
+        over,
+    )
 
 
-def _decided(table: DispatchTable) -> set[str]:
-    return {group.shape.family for group in table.groups if group.decided}
+def _decided_families(table: DispatchTable) -> set[str]:
+    return {group.shape.family for group in table.groups if group.has_choice}
 
 
-def _without_repeats(rows: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+def _blank_repeated_names(rows: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     """A shape's name stands in its first row only."""
     kept: list[tuple[str, ...]] = []
     before = ""
@@ -143,33 +159,33 @@ def _without_repeats(rows: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], 
     return tuple(kept)
 
 
-def _span(region: Region) -> str:
+def _format_span(region: Region) -> str:
     return str(region.first) if region.first == region.last else f"{region.first} - {region.last}"
 
 
-def _margin(region: Region) -> str:
+def _format_margin(region: Region) -> str:
     if region.margins is None:
         return ABSENT
     low, high = (f"{margin * 100:.1f}" for margin in region.margins)
     return f"{low} %" if low == high else f"{low} .. {high} %"
 
 
-def _confidence(region: Region) -> str:
+def _format_confidence(region: Region) -> str:
     words = region.confidence
-    if region.sampled:
+    if region.is_sampled:
         return words
     return NO_SAMPLES if words == "clear" else f"{words}, {NO_SAMPLES}"
 
 
-def _absent(group: Group) -> list[str]:
+def _describe_absent(group: ShapeGroup) -> list[str]:
     axis = AXIS_NAMES.get(group.shape.axis, group.shape.axis)
     return [
-        f"{_shape(group)}, {axis} {size}: {one_line(', '.join(names), REASON_LIMIT)}"
+        f"{_format_shape(group)}, {axis} {size}: {one_line(', '.join(names), REASON_LIMIT)}"
         for size, names in group.absent.items()
     ]
 
 
-def _unmeasured_sizes(groups: Iterable[Group]) -> list[str]:
+def _unmeasured_sizes(groups: Iterable[ShapeGroup]) -> list[str]:
     lines = []
     single = 0
     for group in groups:
@@ -179,25 +195,25 @@ def _unmeasured_sizes(groups: Iterable[Group]) -> list[str]:
         if first == last:
             single += 1
             continue
-        gaps = "".join(f"{_stretch(gap)}, " for gap in group.gaps)
+        gaps = "".join(f"{_format_gap(gap)}, " for gap in group.gaps)
         axis = AXIS_NAMES.get(group.shape.axis, group.shape.axis)
-        lines.append(f"{_shape(group)}: {axis} below {first}, {gaps}above {last}")
+        lines.append(f"{_format_shape(group)}: {axis} below {first}, {gaps}above {last}")
     if single:
-        lines.append(f"{_count(single, 'shape')} of which the table has one size: every other size")
+        lines.append(f"{_format_count(single, 'shape')} of which the table has one size: every other size")
     if any(not group.shape.axis for group in groups):
         lines.append("shapes without a size: every other list of lengths")
     return lines
 
 
-def _stretch(gap: tuple[int, int]) -> str:
+def _format_gap(gap: tuple[int, int]) -> str:
     return str(gap[0]) if gap[0] == gap[1] else f"{gap[0]} to {gap[1]}"
 
 
 def _unmeasured_combinations(missing: Sequence[Missing]) -> list[str]:
     """'prefill f16: head_dim 40, 59 with batch 1, 2': those that lack the same in one line."""
     lines = []
-    for (family, dtype), found in _by(missing, lambda case: (case[0], str(case[1].get("dtype", "")))).items():
-        lacking = _by(found, lambda case: case[1].get("head_dim", ""))
+    for (family, dtype), found in _group_by(missing, lambda case: (case[0], str(case[1].get("dtype", "")))).items():
+        lacking = _group_by(found, lambda case: case[1].get("head_dim", ""))
         merged: dict[tuple[str, ...], list[str]] = {}
         for head_dim, cases in lacking.items():
             batches = tuple(str(case[1]["batch"]) for case in cases if "batch" in case[1])
@@ -210,60 +226,60 @@ def _unmeasured_combinations(missing: Sequence[Missing]) -> list[str]:
     return lines
 
 
-def _by(cases: Sequence[Missing], key: Any) -> dict[Any, list[Missing]]:
+def _group_by(cases: Sequence[Missing], key: Any) -> dict[Any, list[Missing]]:
     found: dict[Any, list[Missing]] = {}
     for case in cases:
         found.setdefault(key(case), []).append(case)
     return found
 
 
-def _left_out(case: LeftOut) -> str:
-    return f"{_name(case.backend)} on {_name(case.workload)}: {one_line(case.why, REASON_LIMIT)}"
+def _describe_left_out(case: LeftOut) -> str:
+    return f"{_format_name(case.backend)} on {_format_name(case.workload)}: {one_line(case.why, REASON_LIMIT)}"
 
 
-def _shape(group: Group) -> str:
-    return _name(f"{group.shape.family} {group.shape.label}")
+def _format_shape(group: ShapeGroup) -> str:
+    return _format_name(f"{group.shape.family} {group.shape.label}")
 
 
-def _name(text: str) -> str:
+def _format_name(text: str) -> str:
     return one_line(text, NAME_LIMIT)
 
 
-def _count(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _fitting(table: Table, width: int) -> str:
+def _fit_table(table: Table, width: int) -> str:
     """The table with as much as fits: whole, without the last columns, or with shapes on lines of their own."""
-    narrower = _shortened(table)
-    forms = (_whole(table), _whole(narrower), _under_shapes(table), _under_shapes(narrower))
-    fewest = _under_shapes(_shortened(narrower))
-    return next((form for form in forms if _longest(form) <= width), fewest)
+    narrower = _drop_last_column(table)
+    forms = (_render_whole(table), _render_whole(narrower), _render_under_shapes(table), _render_under_shapes(narrower))
+    fewest = _render_under_shapes(_drop_last_column(narrower))
+    return next((form for form in forms if _longest_line(form) <= width), fewest)
 
 
-def _shortened(table: Table) -> Table:
+def _drop_last_column(table: Table) -> Table:
     return replace(table, columns=table.columns[:-1], rows=tuple(row[:-1] for row in table.rows))
 
 
-def _whole(table: Table) -> str:
-    return terminal([], [table], UNLIMITED)
+def _render_whole(table: Table) -> str:
+    return render_terminal_tables([], [table], UNLIMITED)
 
 
-def _under_shapes(table: Table) -> str:
+def _render_under_shapes(table: Table) -> str:
     """Rows without their shape, which stands above them."""
     first, *columns = table.columns
     untitled = Table("", first.header, tuple(columns), tuple(row[1:] for row in table.rows))
-    header, line, *rows = _whole(untitled).splitlines()
+    header, line, *rows = _render_whole(untitled).splitlines()
     named = zip(table.rows, rows, strict=True)
     body = (part for row, text in named for part in ([row[0], f"  {text}"] if row[0] else [f"  {text}"]))
     return "\n".join([table.title, f"  {header}", f"  {line}", *body])
 
 
-def _longest(text: str) -> int:
+def _longest_line(text: str) -> int:
     return max(map(len, text.splitlines()), default=0)
 
 
-def _plain_group(group: Group) -> dict[str, Any]:
+def _encode_group(group: ShapeGroup) -> dict[str, Any]:
     return {
         "family": group.shape.family,
         "shape": group.shape.label,
@@ -275,8 +291,8 @@ def _plain_group(group: Group) -> dict[str, Any]:
                 "last": region.last,
                 "backend": region.backend,
                 "confidence": region.confidence,
-                "samples": region.sampled,
-                "points": [_plain_choice(choice) for choice in region.choices],
+                "samples": region.is_sampled,
+                "points": [_encode_choice(choice) for choice in region.choices],
             }
             for region in group.regions
         ],
@@ -284,7 +300,7 @@ def _plain_group(group: Group) -> dict[str, Any]:
     }
 
 
-def _plain_choice(choice: Choice) -> dict[str, Any]:
+def _encode_choice(choice: BackendChoice) -> dict[str, Any]:
     return {
         "workload": choice.point.workload,
         "size": choice.point.size,

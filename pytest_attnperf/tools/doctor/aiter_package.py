@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_attnperf.environment.software import aiter_version, version_of
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 STALE = "0.1.7.post2.dev18"
 """The only release of `amd-aiter` on PyPI: a pre-release without compiled modules."""
@@ -22,18 +22,18 @@ INSTALL = (
 LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """One finding: which aiter."""
     folder = package_folder()
     if folder is None:
-        return (_absent(here),)
-    if not is_rocms(folder):
-        return (_stranger(here, folder),)
+        return (_absent_finding(here),)
+    if not is_rocm_aiter(folder):
+        return (_stranger_finding(here, folder),)
     version = aiter_version()
     where = (f"in {folder}",)
     if STALE in (version, version_of("amd-aiter")):
         return (
-            Finding(
+            DoctorFinding(
                 "aiter",
                 Status.WARNING,
                 f"amd-aiter {STALE}, the stale pre-release of PyPI",
@@ -42,7 +42,7 @@ def probe(here: Surroundings) -> Sequence[Finding]:
                 where,
             ),
         )
-    return (Finding("aiter", Status.OK, f"{version}, ROCm's", details=where),)
+    return (DoctorFinding("aiter", Status.OK, f"{version}, ROCm's", details=where),)
 
 
 def package_folder() -> Path | None:
@@ -57,23 +57,23 @@ def package_folder() -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def is_rocms(folder: Path) -> bool:
+def is_rocm_aiter(folder: Path) -> bool:
     """Told by two of its parts."""
     return (folder / "ops/mha.py").is_file() and (folder / "jit").is_dir()
 
 
-def _absent(here: Surroundings) -> Finding:
+def _absent_finding(here: Surroundings) -> DoctorFinding:
     if here.vendor != "amd":
-        return Finding("aiter", Status.OK, "not installed; it runs on AMD GPUs only")
-    return Finding("aiter", Status.NOTE, "not installed", LOSES, INSTALL)
+        return DoctorFinding("aiter", Status.OK, "not installed; it runs on AMD GPUs only")
+    return DoctorFinding("aiter", Status.NOTE, "not installed", LOSES, INSTALL)
 
 
-def _stranger(here: Surroundings, folder: Path) -> Finding:
+def _stranger_finding(here: Surroundings, folder: Path) -> DoctorFinding:
     """A wrong package fails nothing where no AMD GPU could run the right one."""
     where = (f"in {folder}",)
     status = Status.PROBLEM if here.vendor == "amd" else Status.WARNING
-    if is_rocms(folder / "aiter"):
-        return Finding(
+    if is_rocm_aiter(folder / "aiter"):
+        return DoctorFinding(
             "aiter",
             status,
             "the root of a checkout of ROCm/aiter, found because Python runs beside it",
@@ -84,7 +84,7 @@ def _stranger(here: Surroundings, folder: Path) -> Finding:
     asyncio = (folder / "azip.py").is_file()
     what = "the asyncio package of PyPI" if asyncio else "a package of that name"
     version = f" {found}" if (found := version_of("aiter")) else ""
-    return Finding(
+    return DoctorFinding(
         "aiter",
         status,
         f"{what}{version}, not ROCm's",

@@ -21,10 +21,10 @@ from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
-from pytest_attnperf.tools.doctor.engine import Report, report_json
-from pytest_attnperf.tools.doctor.probes import Finding, Surroundings
-from pytest_attnperf.tools.doctor.redaction import SECRET, Private, is_secret_name, redacted, redacted_tree
-from pytest_attnperf.tools.doctor.variables import ours
+from pytest_attnperf.tools.doctor.engine import DoctorReport, report_json
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Surroundings
+from pytest_attnperf.tools.doctor.redaction import SECRET, Private, is_secret_name, redact_text, redact_tree
+from pytest_attnperf.tools.doctor.variables import list_relevant_variables
 
 SUFFIX = ".zip"
 
@@ -34,7 +34,7 @@ TAIL_BYTES = 64 * 1024
 MOST_LOGS = 8
 MOST_RESULT_BYTES = 20 * 2**20
 
-Show = Callable[[Report], str]
+Show = Callable[[DoctorReport], str]
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of every member: when somebody worked is theirs. The oldest that a zip file can hold."""
@@ -52,7 +52,7 @@ FOLDER_VARIABLES = ("SCRATCH", "WORK", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 _LONGEST_COMMON_PART = 3
 
 
-def refuse_bad_name(path: Path) -> None:
+def check_bundle_name(path: Path) -> None:
     """Raises UsageError for a name that does not end in .zip, and for a folder that is not there."""
     if path.suffix != SUFFIX:
         raise UsageError(f"--bundle {path}: the archive is a zip file, which bug trackers take; name it FILE{SUFFIX}")
@@ -63,19 +63,19 @@ def refuse_bad_name(path: Path) -> None:
 
 
 def write_bundle(
-    path: Path, report: Report, show: Show, here: Surroundings, private: Private | None = None
+    path: Path, report: DoctorReport, show: Show, here: Surroundings, private: Private | None = None
 ) -> list[str]:
     """Write the archive; each member as 'name (KiB)'. `show` prints a report in full.
 
     `private` is what must not stand in it, by default this user's and this machine's. Raises UsageError for a name that
     it cannot have, OSError where it cannot be written.
     """
-    refuse_bad_name(path)
-    private = private_here(here) if private is None else private
+    check_bundle_name(path)
+    private = collect_private(here) if private is None else private
     stream = io.BytesIO()
     said = []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members(report, show, here, private):
+        for name, content in list_members(report, show, here, private):
             # A variable or a result may hold half a character, which UTF-8 cannot.
             data = content.encode("utf-8", "backslashreplace")
             archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
@@ -84,32 +84,35 @@ def write_bundle(
     return said
 
 
-def members(report: Report, show: Show, here: Surroundings, private: Private) -> Iterator[tuple[str, str]]:
+def list_members(report: DoctorReport, show: Show, here: Surroundings, private: Private) -> Iterator[tuple[str, str]]:
     """(name, content) of each, redacted; the report before it is printed, which breaks long names into lines."""
-    yield "doctor.json", _json(redacted_tree(report_json(report), private))
-    yield "doctor.txt", redacted(show(_redacted_report(report, private)), private)
-    yield "packages.txt", redacted(_packages(), private)
-    yield "environment.txt", _environment(here, private)
-    results = _results(here.root / RESULTS, private)
+    yield "doctor.json", _format_json(redact_tree(report_json(report), private))
+    yield "doctor.txt", redact_text(show(_redact_report(report, private)), private)
+    yield "packages.txt", redact_text(_render_packages(), private)
+    yield "environment.txt", _render_environment(here, private)
+    results = _render_results(here.root / RESULTS, private)
     if results:
         yield "results.json", results
     for number, log in enumerate(_newest_logs(here.root / LOGS)):
-        yield f"logs/{number:02d}-{_plain(redacted(log.stem, private))}.txt", redacted(_tail(log), private)
-
-
-def _redacted_report(report: Report, private: Private) -> Report:
-    def without(finding: Finding) -> Finding:
-        name, value, meaning, fix = (
-            redacted(text, private) for text in (finding.name, finding.value, finding.meaning, finding.fix)
+        yield (
+            f"logs/{number:02d}-{_make_file_name(redact_text(log.stem, private))}.txt",
+            redact_text(_read_tail(log), private),
         )
-        details = tuple(redacted(line, private) for line in finding.details)
-        return Finding(name, finding.status, value, meaning, fix, details)
 
-    examined = tuple(replace(each, findings=tuple(map(without, each.findings))) for each in report.examined)
+
+def _redact_report(report: DoctorReport, private: Private) -> DoctorReport:
+    def redact_finding(finding: DoctorFinding) -> DoctorFinding:
+        name, value, meaning, fix = (
+            redact_text(text, private) for text in (finding.name, finding.value, finding.meaning, finding.fix)
+        )
+        details = tuple(redact_text(line, private) for line in finding.details)
+        return DoctorFinding(name, finding.status, value, meaning, fix, details)
+
+    examined = tuple(replace(each, findings=tuple(map(redact_finding, each.findings))) for each in report.examined)
     return replace(report, examined=examined)
 
 
-def _packages() -> str:
+def _render_packages() -> str:
     """name==version of every installed distribution; where they come from is left out."""
     found = {
         f"{distribution.metadata['Name']}=={distribution.version}"
@@ -118,34 +121,34 @@ def _packages() -> str:
     return "".join(f"{line}\n" for line in sorted(found, key=str.lower))
 
 
-def _environment(here: Surroundings, private: Private) -> str:
+def _render_environment(here: Surroundings, private: Private) -> str:
     """Variables that can change what is measured, and no others."""
     shown = {
-        redacted(name, private): SECRET if is_secret_name(name) else redacted(value, private)
-        for name, value in ours(here.environ).items()
+        redact_text(name, private): SECRET if is_secret_name(name) else redact_text(value, private)
+        for name, value in list_relevant_variables(here.environ).items()
     }
     return "".join(f"{name}={value}\n" for name, value in shown.items())
 
 
-def _results(path: Path, private: Private) -> str:
+def _render_results(path: Path, private: Private) -> str:
     """The newest run's results with their figures; '' where there are none, or they are no JSON object."""
     try:
         found = json.loads(read_regular(path, MOST_RESULT_BYTES))
-        return _json(redacted_tree(_without_folders(found), private)) if isinstance(found, dict) else ""
+        return _format_json(redact_tree(_strip_folders(found), private)) if isinstance(found, dict) else ""
     except (AttnperfError, OSError, ValueError, RecursionError):
         return ""
 
 
-def _without_folders(value: Any) -> Any:
+def _strip_folders(value: Any) -> Any:
     """Node ids begin with the file's name: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
     if isinstance(value, dict):
-        return {key: _short_id(item) if key == "nodeid" else _without_folders(item) for key, item in value.items()}
-    return [_without_folders(item) for item in value] if isinstance(value, list) else value
+        return {key: _shorten_id(item) if key == "nodeid" else _strip_folders(item) for key, item in value.items()}
+    return [_strip_folders(item) for item in value] if isinstance(value, list) else value
 
 
-def _short_id(nodeid: Any) -> Any:
+def _shorten_id(nodeid: Any) -> Any:
     if not isinstance(nodeid, str):
-        return _without_folders(nodeid)
+        return _strip_folders(nodeid)
     file, separator, test = nodeid.partition("::")
     return f"{file.rpartition('/')[2]}{separator}{test}"
 
@@ -163,7 +166,7 @@ def _newest_logs(folder: Path) -> list[Path]:
         return []
 
 
-def _tail(path: Path) -> str:
+def _read_tail(path: Path) -> str:
     """The end of a log, from the beginning of a line: a name that is cut in two would not be known for one."""
     try:
         with path.open("rb") as stream:
@@ -177,34 +180,34 @@ def _tail(path: Path) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _plain(name: str) -> str:
+def _make_file_name(name: str) -> str:
     """A file name for any system."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
 
 
-def _json(value: Any) -> str:
+def _format_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def private_here(here: Surroundings) -> Private:
+def collect_private(here: Surroundings) -> Private:
     """Of this user on this machine; nothing is asked of a network."""
-    names = [name for name in _users(here) if name]
-    hosts = [name for name in _hosts(here) if name]
+    names = [name for name in _list_users(here) if name]
+    hosts = [name for name in _list_hosts(here) if name]
     hosts += [name.partition(".")[0] for name in hosts]
     return Private(
         users=tuple(dict.fromkeys(name for name in names if len(name) > 1)),
         hosts=tuple(dict.fromkeys(name for name in hosts if len(name) > 1)),
-        homes=tuple(dict.fromkeys(_folders(here))),
-        roots=tuple(_roots(here)),
+        homes=tuple(dict.fromkeys(_list_folders(here))),
+        roots=tuple(_list_roots(here)),
         secrets=tuple(value for name, value in here.environ.items() if is_secret_name(name)),
     )
 
 
-def _users(here: Surroundings) -> Iterator[str]:
+def _list_users(here: Surroundings) -> Iterator[str]:
     """The account, and the person behind it, by full name and by each longer part of that."""
     yield from (here.environ.get(name, "") for name in USER_VARIABLES)
-    yield from (os.path.basename(home.rstrip("/")) for home in _homes(here))
-    account = _account()
+    yield from (os.path.basename(home.rstrip("/")) for home in _list_homes(here))
+    account = _find_account()
     if account is not None:
         yield account.pw_name
         full = account.pw_gecos.partition(",")[0].strip()
@@ -212,21 +215,21 @@ def _users(here: Surroundings) -> Iterator[str]:
         yield from (part for part in re.split(r"[\s.]+", full) if len(part) > _LONGEST_COMMON_PART)
 
 
-def _folders(here: Surroundings) -> Iterator[str]:
+def _list_folders(here: Surroundings) -> Iterator[str]:
     """The user's, each also as the system names it where it is a link."""
-    for folder in (*_homes(here), *(here.environ.get(name, "") for name in FOLDER_VARIABLES)):
+    for folder in (*_list_homes(here), *(here.environ.get(name, "") for name in FOLDER_VARIABLES)):
         if len(folder) > 1:
             yield folder
             yield os.path.realpath(folder)
 
 
-def _homes(here: Surroundings) -> tuple[str, str]:
+def _list_homes(here: Surroundings) -> tuple[str, str]:
     """As the environment says, and as the system does."""
-    account = _account()
+    account = _find_account()
     return here.environ.get("HOME", ""), account.pw_dir if account is not None else ""
 
 
-def _roots(here: Surroundings) -> Iterator[str]:
+def _list_roots(here: Surroundings) -> Iterator[str]:
     """The project's folder as the system names it, and as the shell does that came there by a link."""
     yield str(here.root)
     shell = here.environ.get("PWD", "")
@@ -234,7 +237,7 @@ def _roots(here: Surroundings) -> Iterator[str]:
         yield shell
 
 
-def _hosts(here: Surroundings) -> Iterator[str]:
+def _list_hosts(here: Surroundings) -> Iterator[str]:
     yield from (here.environ.get(name, "") for name in HOST_VARIABLES)
     yield os.uname().nodename
     try:
@@ -243,7 +246,7 @@ def _hosts(here: Surroundings) -> Iterator[str]:
         return
 
 
-def _account() -> pwd.struct_passwd | None:
+def _find_account() -> pwd.struct_passwd | None:
     """None in a container whose user has no entry."""
     try:
         return pwd.getpwuid(os.getuid())

@@ -36,13 +36,13 @@ def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, s
     except subprocess.TimeoutExpired:
         raise ProbeError(f"did not answer in {limit_s:g} s") from None
     finally:
-        _end(process)
+        _end_process(process)
         _running.discard(process)
     if process.returncode < 0:
         raise ProbeError(f"the process was ended by signal {-process.returncode}")
     if process.returncode:
         raise ProbeError(last_error(err) or f"the process ended with status {process.returncode}")
-    return _object(out)
+    return _parse_object(out)
 
 
 def last_error(text: str) -> str:
@@ -65,7 +65,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end_process(process: subprocess.Popen[str]) -> None:
     _kill(process)
     process.wait()
     for pipe in (process.stdout, process.stderr):
@@ -73,7 +73,7 @@ def _end(process: subprocess.Popen[str]) -> None:
             pipe.close()
 
 
-def _object(out: str) -> dict[str, object]:
+def _parse_object(out: str) -> dict[str, object]:
     lines = [line for line in out.splitlines() if line.strip()]
     try:
         found = json.loads(lines[-1]) if lines else None

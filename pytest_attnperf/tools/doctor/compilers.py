@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_attnperf.codeobject.hip_toolchain import INSTALL, find_toolchain
-from pytest_attnperf.codeobject.tools import objdump
+from pytest_attnperf.codeobject.tools import find_objdump
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.errors import AttnperfError
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 DEFAULT_ARCH = "gfx942"
 """What is asked for where no AMD GPU says its own."""
@@ -20,69 +20,73 @@ RUNTIME = {"amd": ("hipRTC", "libhiprtc.so"), "nvidia": ("NVRTC", "libnvrtc.so")
 DRIVER = {"amd": ("hipcc", ("opt/rocm/bin",)), "nvidia": ("nvcc", ("usr/local/cuda/bin",))}
 
 
-def clang_probe(here: Surroundings) -> Sequence[Finding]:
+def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Whether a clang here compiles HIP for the GPU's architecture, or for gfx942 where there is none."""
-    arch = next(iter(kfd.architectures(here.system)), DEFAULT_ARCH)
+    arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_toolchain(arch, here.environ)
     except AttnperfError as error:
         meaning = "HIP kernels cannot be compiled without a GPU: no code objects of them, no emulator on the CPU"
         return (
-            Finding("clang", Status.WARNING, f"none that compiles HIP for {arch}", meaning, INSTALL, (str(error),)),
+            DoctorFinding(
+                "clang", Status.WARNING, f"none that compiles HIP for {arch}", meaning, INSTALL, (str(error),)
+            ),
         )
-    return (Finding("clang", Status.OK, f"{found.name}, compiles HIP for {arch}", details=found.clang),)
+    return (DoctorFinding("clang", Status.OK, f"{found.name}, compiles HIP for {arch}", details=found.clang),)
 
 
-def objdump_probe(here: Surroundings) -> Sequence[Finding]:
+def objdump_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Whether AMD code objects can be disassembled."""
-    arch = next(iter(kfd.architectures(here.system)), DEFAULT_ARCH)
+    arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
-        found = objdump(arch)
+        found = find_objdump(arch)
     except AttnperfError as error:
         meaning = "no instructions of HIP kernels are counted, and none shown; Triton's come from its own text"
-        return (Finding("llvm-objdump", Status.NOTE, f"none that knows {arch}", meaning, INSTALL, (str(error),)),)
-    return (Finding("llvm-objdump", Status.OK, f"{found.version}, knows {arch}", details=(str(found.path),)),)
+        return (DoctorFinding("llvm-objdump", Status.NOTE, f"none that knows {arch}", meaning, INSTALL, (str(error),)),)
+    return (DoctorFinding("llvm-objdump", Status.OK, f"{found.version}, knows {arch}", details=(str(found.path),)),)
 
 
-def gpu_probe(here: Surroundings) -> Sequence[Finding]:
+def gpu_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """The runtime compiler of the GPU's torch, and the compiler driver that extensions and aiter are built with."""
     if not here.vendor:
         return ()
-    return (_runtime(here), _driver(here))
+    return (_probe_runtime(here), _probe_driver(here))
 
 
-def _runtime(here: Surroundings) -> Finding:
+def _probe_runtime(here: Surroundings) -> DoctorFinding:
     name, library = RUNTIME[here.vendor]
-    found = next(_libraries(here, library), None)
+    found = next(_list_libraries(here, library), None)
     if found is not None:
-        return Finding(name, Status.OK, found.name, details=(str(found),))
+        return DoctorFinding(name, Status.OK, found.name, details=(str(found),))
     meaning = "HIP kernels are built as C++ extensions instead: slow, and their machine code is not known to the gate"
-    return Finding(name, Status.WARNING, f"no {library} beside torch", meaning, "reinstall torch: its wheels bring it")
+    return DoctorFinding(
+        name, Status.WARNING, f"no {library} beside torch", meaning, "reinstall torch: its wheels bring it"
+    )
 
 
-def _driver(here: Surroundings) -> Finding:
+def _probe_driver(here: Surroundings) -> DoctorFinding:
     name, folders = DRIVER[here.vendor]
     found = shutil.which(name, path=here.environ.get("PATH", "")) or next(
-        (str(here.system.root / folder / name) for folder in _roots(here, folders)
+        (str(here.system.root / folder / name) for folder in _list_tool_folders(here, folders)
          if (here.system.root / folder / name).is_file()),
         None,
     )  # fmt: skip
     if found:
-        return Finding(name, Status.OK, "found", details=(found,))
+        return DoctorFinding(name, Status.OK, "found", details=(found,))
     if here.vendor == "amd":
         meaning = "aiter builds its kernels with it on first use: without it, ck and aiter.* are UNSUPPORTED"
         fix = "install ROCm's compiler (apt-get install hipcc rocm-dev), or use a container rocm/pytorch"
-        return Finding(name, Status.WARNING, "not found", meaning, fix)
-    return Finding(name, Status.OK, "not found; nothing needs it while torch has NVRTC")
+        return DoctorFinding(name, Status.WARNING, "not found", meaning, fix)
+    return DoctorFinding(name, Status.OK, "not found; nothing needs it while torch has NVRTC")
 
 
-def _roots(here: Surroundings, folders: Sequence[str]) -> list[str]:
+def _list_tool_folders(here: Surroundings, folders: Sequence[str]) -> list[str]:
     """The vendor's folders, the one that the environment names first."""
     named = here.environ.get("ROCM_PATH" if here.vendor == "amd" else "CUDA_HOME", "")
     return [*([f"{named.lstrip('/')}/bin"] if named else []), *folders]
 
 
-def _libraries(here: Surroundings, library: str) -> Iterator[Path]:
+def _list_libraries(here: Surroundings, library: str) -> Iterator[Path]:
     """Beside torch, in NVIDIA's wheels, and in ROCm or CUDA as installed by the system."""
     try:
         spec = importlib.util.find_spec("torch")
@@ -92,6 +96,6 @@ def _libraries(here: Surroundings, library: str) -> Iterator[Path]:
         yield from package.glob(f"lib/{library}*")
         yield from package.parent.glob(f"nvidia/*/lib/{library}*")
         yield from package.parent.glob(f"_rocm_sdk*/lib/{library}*")
-    for folder in _roots(here, DRIVER[here.vendor][1]):
+    for folder in _list_tool_folders(here, DRIVER[here.vendor][1]):
         above = (here.system.root / folder).parent
         yield from (path for lib in ("lib", "lib64") for path in above.glob(f"{lib}/{library}*"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_attnperf import __version__
-from pytest_attnperf.tools.doctor.probes import Finding, Probe, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Probe, Status, Surroundings
 
 TEXT_LIMIT = 400
 DETAILS_LIMIT = 40
@@ -31,12 +31,12 @@ class Examined:
 
     probe: str
     title: str
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
     seconds: float
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """All probes in their order. `not_run` are those that need a GPU, where there is none."""
 
     examined: tuple[Examined, ...]
@@ -44,7 +44,7 @@ class Report:
     not_run: tuple[str, ...] = ()
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[DoctorFinding, ...]:
         """Of all probes, in their order."""
         return tuple(finding for each in self.examined for finding in each.findings)
 
@@ -76,9 +76,9 @@ class _Running:
     def start(self) -> None:
         """Begin now; the limit counts from here."""
         self.started_s = time.monotonic()
-        threading.Thread(target=self._work, daemon=True, name=f"doctor-{self.probe.name}").start()
+        threading.Thread(target=self._run_probe, daemon=True, name=f"doctor-{self.probe.name}").start()
 
-    def _work(self) -> None:
+    def _run_probe(self) -> None:
         try:
             self.answer = self.probe.run(self.surroundings)
         except BaseException as error:  # a probed package may even call sys.exit
@@ -86,25 +86,25 @@ class _Running:
         self.ended_s = time.monotonic()
         self.done.set()
 
-    def examined(self) -> Examined:
+    def wait_for_answer(self) -> Examined:
         """Wait for it until its limit."""
         is_done = self.done.wait(max(0.0, self.started_s + self.probe.limit_s - time.monotonic()))
         ended_s = self.ended_s if is_done else time.monotonic()
-        findings = self._findings() if is_done else (_too_slow(self.probe),)
+        findings = self._read_answer() if is_done else (_too_slow(self.probe),)
         return Examined(self.probe.name, self.probe.title, findings, ended_s - self.started_s)
 
-    def _findings(self) -> tuple[Finding, ...]:
+    def _read_answer(self) -> tuple[DoctorFinding, ...]:
         name = self.probe.name
         if self.error is not None:
-            said = f"{type(self.error).__name__}: {_text(self.error)}"
-            return (_unknown(name, f"could not be looked at ({said})", ASK),)
+            said = f"{type(self.error).__name__}: {_format_error(self.error)}"
+            return (_unknown_finding(name, f"could not be looked at ({said})", ASK),)
         try:
-            return checked(self.answer)
+            return clean_answer(self.answer)
         except Exception as error:  # a sequence of another's making may raise anything when it is read
-            return (_unknown(name, f"the probe's answer makes no sense ({_text(error)})", ASK),)
+            return (_unknown_finding(name, f"the probe's answer makes no sense ({_format_error(error)})", ASK),)
 
 
-def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> Report:
+def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> DoctorReport:
     """Run them side by side; on a GPU those that look at its processes before, and those that time afterwards.
 
     No probe takes longer than its limit: the longest start first. Probes that need a GPU are left out where there is
@@ -126,23 +126,23 @@ def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> Report:
         for each in batch:
             each.start()
         for each in batch:
-            found[each.probe.name] = each.examined()
+            found[each.probe.name] = each.wait_for_answer()
     examined = tuple(found[probe.name] for probe in chosen)
-    return Report(examined, time.monotonic() - started_s, left_out)
+    return DoctorReport(examined, time.monotonic() - started_s, left_out)
 
 
-def checked(answer: object) -> tuple[Finding, ...]:
+def clean_answer(answer: object) -> tuple[DoctorFinding, ...]:
     """The findings of an answer, each text on one line and without what a terminal would obey.
 
     Raises TypeError or ValueError for what is no sequence of findings.
     """
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"a {type(answer).__name__} is no list of findings")
-    return tuple(_checked(each) for each in answer)
+    return tuple(_clean_finding(each) for each in answer)
 
 
-def _checked(finding: object) -> Finding:
-    if not isinstance(finding, Finding):
+def _clean_finding(finding: object) -> DoctorFinding:
+    if not isinstance(finding, DoctorFinding):
         raise TypeError(f"a {type(finding).__name__} is no finding")
     texts: dict[str, object] = {
         "name": finding.name, "value": finding.value, "meaning": finding.meaning, "fix": finding.fix
@@ -152,15 +152,15 @@ def _checked(finding: object) -> Finding:
         raise ValueError(f"{wrong or 'status or name'} of a finding is off")
     return replace(
         finding,
-        name=_clean(finding.name),
-        value=_clean(finding.value),
-        meaning=_clean(finding.meaning),
-        fix=_clean(finding.fix),
-        details=tuple(_clean(str(line)) for line in finding.details[:DETAILS_LIMIT]),
+        name=_clean_text(finding.name),
+        value=_clean_text(finding.value),
+        meaning=_clean_text(finding.meaning),
+        fix=_clean_text(finding.fix),
+        details=tuple(_clean_text(str(line)) for line in finding.details[:DETAILS_LIMIT]),
     )
 
 
-def _clean(text: str) -> str:
+def _clean_text(text: str) -> str:
     """One line, of at most TEXT_LIMIT characters: a name of a device or a variable may hold anything."""
     line = "".join(c if c.isprintable() else " " for c in text)
     if len(line) <= TEXT_LIMIT:
@@ -169,7 +169,7 @@ def _clean(text: str) -> str:
     return f"{kept.rpartition(' ')[0] or kept}..."  # half a name or a token would not be known for one in a bundle
 
 
-def _text(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """The first line of what an exception says; its __str__ may raise, too."""
     try:
         lines = str(error).strip().splitlines()
@@ -178,15 +178,15 @@ def _text(error: BaseException) -> str:
     return lines[0] if lines else "no text"
 
 
-def _too_slow(probe: Probe) -> Finding:
-    return _unknown(probe.name, f"did not answer in {probe.limit_s:g} s (time-out)", TOO_SLOW)
+def _too_slow(probe: Probe) -> DoctorFinding:
+    return _unknown_finding(probe.name, f"did not answer in {probe.limit_s:g} s (time-out)", TOO_SLOW)
 
 
-def _unknown(name: str, value: str, fix: str) -> Finding:
-    return Finding(name, Status.UNKNOWN, _clean(value), "nothing is known of it", fix)
+def _unknown_finding(name: str, value: str, fix: str) -> DoctorFinding:
+    return DoctorFinding(name, Status.UNKNOWN, _clean_text(value), "nothing is known of it", fix)
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: DoctorReport) -> dict[str, Any]:
     """Made of objects, lists, texts and numbers only."""
     return {
         "schema": SCHEMA,

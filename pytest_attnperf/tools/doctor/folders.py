@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_attnperf.environment.system import ProbeError
-from pytest_attnperf.tools.doctor.aiter_package import is_rocms, package_folder
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.aiter_package import is_rocm_aiter, package_folder
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 GIB = 2**30
 LITTLE_BYTES = 2 * GIB
@@ -24,7 +24,7 @@ NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "gpfs", "ceph", "beegfs", "f
 
 
 @dataclass(frozen=True)
-class Place:
+class WriteFolder:
     """A folder that something writes into, made when it is needed.
 
     variable   what moves it elsewhere; '' where nothing does
@@ -38,30 +38,34 @@ class Place:
     loaded: bool = False
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """One finding for each place, and one for shared memory where there is any."""
-    return [*(_judged(place, here) for place in places(here)), *_shared_memory(here)]
+    return [*(_probe_folder(place, here) for place in list_write_folders(here)), *_probe_shared_memory(here)]
 
 
-def places(here: Surroundings) -> list[Place]:
+def list_write_folders(here: Surroundings) -> list[WriteFolder]:
     """Where runs of this project write, as the environment says; aiter's only where ROCm's aiter is."""
     temporary = Path(here.environ.get("TMPDIR") or tempfile.gettempdir())
     found = [
-        Place(".attnperf", here.root / ".attnperf", "results, logs, compiled objects and local baselines"),
-        Place("temporary files", temporary, "GPU leases and what compilers write meanwhile", "TMPDIR"),
+        WriteFolder(".attnperf", here.root / ".attnperf", "results, logs, compiled objects and local baselines"),
+        WriteFolder("temporary files", temporary, "GPU leases and what compilers write meanwhile", "TMPDIR"),
     ]
     if importlib.util.find_spec("triton") is not None:
         found.append(
-            Place("Triton cache", _triton_cache(here), "Triton's compiled kernels", "TRITON_CACHE_DIR", loaded=True)
+            WriteFolder(
+                "Triton cache", _triton_cache(here), "Triton's compiled kernels", "TRITON_CACHE_DIR", loaded=True
+            )
         )
     if importlib.util.find_spec("torch") is not None:
-        inductor = here.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(temporary / f"torchinductor_{_user()}")
+        inductor = here.environ.get("TORCHINDUCTOR_CACHE_DIR") or str(temporary / f"torchinductor_{_user_name()}")
         use = "what torch.compile built"
-        found.append(Place("Inductor cache", Path(inductor), use, "TORCHINDUCTOR_CACHE_DIR", loaded=True))
+        found.append(WriteFolder("Inductor cache", Path(inductor), use, "TORCHINDUCTOR_CACHE_DIR", loaded=True))
     package = package_folder()
-    if package is not None and is_rocms(package):
+    if package is not None and is_rocm_aiter(package):
         folder = Path(here.environ.get("AITER_JIT_DIR") or package / "jit")
-        found.append(Place("aiter's modules", folder, "what aiter builds on first use", "AITER_JIT_DIR", loaded=True))
+        found.append(
+            WriteFolder("aiter's modules", folder, "what aiter builds on first use", "AITER_JIT_DIR", loaded=True)
+        )
     return found
 
 
@@ -70,14 +74,14 @@ def _triton_cache(here: Surroundings) -> Path:
     named = here.environ.get("TRITON_CACHE_DIR")
     if named:
         return Path(named)
-    return Path(here.environ.get("TRITON_HOME") or _home(here), ".triton", "cache")
+    return Path(here.environ.get("TRITON_HOME") or _home_folder(here), ".triton", "cache")
 
 
-def _home(here: Surroundings) -> str:
+def _home_folder(here: Surroundings) -> str:
     return here.environ.get("HOME") or os.path.expanduser("~")
 
 
-def _user() -> str:
+def _user_name() -> str:
     """As Inductor names its folder; a container's user may have no name."""
     try:
         return getpass.getuser()
@@ -85,16 +89,16 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _judged(place: Place, here: Surroundings) -> Finding:
+def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
     """Worst first: cannot be written, full, forbids libraries, little room, another machine's disk."""
-    stands = _standing(place.folder)
+    stands = _nearest_existing(place.folder)
     elsewhere = (
         f"export {place.variable}=<a folder with room>" if place.variable else "free space, or mount it otherwise"
     )
     details = (str(place.folder),)
     if not stands.is_dir():
         meaning = f"a file stands where a folder has to be made for {place.use}"
-        return Finding(place.name, Status.PROBLEM, "no folder", meaning, f"remove the file {stands}", details)
+        return DoctorFinding(place.name, Status.PROBLEM, "no folder", meaning, f"remove the file {stands}", details)
     room = os.statvfs(stands)
     free_bytes = room.f_bavail * room.f_frsize
     kind = _file_system(stands, here)
@@ -102,30 +106,30 @@ def _judged(place: Place, here: Surroundings) -> Finding:
     if room.f_flag & os.ST_RDONLY or not os.access(stands, os.W_OK | os.X_OK):
         meaning = f"{place.use} cannot be written"
         fix = elsewhere if place.variable else f"chown or remount {stands}"
-        return Finding(place.name, Status.PROBLEM, "cannot be written", meaning, fix, details)
+        return DoctorFinding(place.name, Status.PROBLEM, "cannot be written", meaning, fix, details)
     if free_bytes < FULL_BYTES:
-        return Finding(
+        return DoctorFinding(
             place.name, Status.PROBLEM, value, f"{place.use}: runs will end for want of room", elsewhere, details
         )
-    if place.loaded and room.f_flag & _no_exec():
+    if place.loaded and room.f_flag & _noexec_flag():
         meaning = f"mounted noexec: {place.use} cannot be loaded from there"
-        return Finding(place.name, Status.PROBLEM, value, meaning, elsewhere, details)
+        return DoctorFinding(place.name, Status.PROBLEM, value, meaning, elsewhere, details)
     if free_bytes < LITTLE_BYTES:
-        return Finding(
+        return DoctorFinding(
             place.name, Status.WARNING, value, f"{place.use}: caches of a long run need more", elsewhere, details
         )
     if kind in NETWORK and place.variable:
         meaning = f"{place.use}: on another machine's disk, every process starts slower, by an amount that varies"
-        return Finding(place.name, Status.NOTE, value, meaning, elsewhere, details)
-    return Finding(place.name, Status.OK, value, details=details)
+        return DoctorFinding(place.name, Status.NOTE, value, meaning, elsewhere, details)
+    return DoctorFinding(place.name, Status.OK, value, details=details)
 
 
-def _standing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
     return next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
 
 
-def _no_exec() -> int:
+def _noexec_flag() -> int:
     return int(getattr(os, "ST_NOEXEC", 8))
 
 
@@ -140,7 +144,7 @@ def _file_system(folder: Path, here: Surroundings) -> str:
     return max(above)[1] if above else ""
 
 
-def _shared_memory(here: Surroundings) -> list[Finding]:
+def _probe_shared_memory(here: Surroundings) -> list[DoctorFinding]:
     folder = here.system.root / "dev/shm"
     if not folder.is_dir():
         return []
@@ -148,6 +152,6 @@ def _shared_memory(here: Surroundings) -> list[Finding]:
     total_bytes = room.f_blocks * room.f_frsize
     value = f"{total_bytes / 2**20:.0f} MiB" if total_bytes < GIB else f"{total_bytes / GIB:.1f} GiB"
     if total_bytes >= SMALL_SHM_BYTES:
-        return [Finding("/dev/shm", Status.OK, value)]
+        return [DoctorFinding("/dev/shm", Status.OK, value)]
     meaning = "cases do not use it, but RCCL, NCCL and torch's loaders end without a word when it is full"
-    return [Finding("/dev/shm", Status.NOTE, value, meaning, "docker run --ipc=host, or --shm-size=16g")]
+    return [DoctorFinding("/dev/shm", Status.NOTE, value, meaning, "docker run --ipc=host, or --shm-size=16g")]

@@ -7,26 +7,26 @@ from collections.abc import Callable, Mapping
 from pytest_attnperf.environment import kfd
 from pytest_attnperf.environment.gpus import visible_gpus
 from pytest_attnperf.environment.system import ProbeError
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 AMD = "amd"
 NVIDIA = "nvidia"
 
 
-def tokens(surroundings: Surroundings) -> tuple[str, ...]:
+def list_tokens(surroundings: Surroundings) -> tuple[str, ...]:
     """What CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES takes for each visible GPU."""
     return visible_gpus(surroundings.environ, surroundings.system.root)
 
 
-def cards(surroundings: Surroundings) -> dict[str, kfd.Card]:
+def list_cards(surroundings: Surroundings) -> dict[str, kfd.KfdCard]:
     """AMD's cards by token. Raises ProbeError for one that the driver does not show."""
     return {
-        token: kfd.card(token, surroundings.system, surroundings.environ)
+        token: kfd.find_card(token, surroundings.system, surroundings.environ)
         for token in visible_gpus(surroundings.environ, surroundings.system.root)
     }
 
 
-def in_words(values: Mapping[str, str]) -> str:
+def format_by_gpu(values: Mapping[str, str]) -> str:
     """{'0': 'SPX', '1': 'SPX'} -> 'SPX on all 2 GPUs'; several values each name their GPUs; '' of no GPU."""
     by_value: dict[str, list[str]] = {}
     for token, value in values.items():
@@ -37,15 +37,15 @@ def in_words(values: Mapping[str, str]) -> str:
     return "; ".join(f"{value} on GPU {', '.join(of)}" for value, of in by_value.items())
 
 
-def unknown(name: str, error: object, fix: str = "") -> Finding:
+def unknown_finding(name: str, error: object, fix: str = "") -> DoctorFinding:
     """The finding of what could not be asked."""
     meaning = "what could not be asked is not known to be right"
-    return Finding(name, Status.UNKNOWN, f"not known: {error}", meaning, fix)
+    return DoctorFinding(name, Status.UNKNOWN, f"not known: {error}", meaning, fix)
 
 
-def asked(name: str, fix: str, look: Callable[[], Finding]) -> Finding:
+def ask_or_unknown(name: str, fix: str, look: Callable[[], DoctorFinding]) -> DoctorFinding:
     """What `look` finds, or that it could not be asked: one fact that is missing costs no other."""
     try:
         return look()
     except ProbeError as error:
-        return unknown(name, error, fix)
+        return unknown_finding(name, error, fix)

@@ -15,9 +15,9 @@ from pytest_attnperf.environment import kfd, nvidia
 from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_gpu
 from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, tokens, unknown
+from pytest_attnperf.tools.doctor.gpu_list import AMD, ask_or_unknown, list_cards, list_tokens, unknown_finding
 from pytest_attnperf.tools.doctor.partitions import NO_SMI
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 PROCESSES, LEASE = "GPU processes", "GPU lease"
 VISIBLE = {AMD: "HIP_VISIBLE_DEVICES", "nvidia": "CUDA_VISIBLE_DEVICES"}
@@ -28,43 +28,45 @@ _LOCK = re.compile(r"^\d+: (?:FLOCK|POSIX|OFDLCK)\s+\S+\s+WRITE\s+(\d+)\s+[0-9a-
 """A line of /proc/locks (proc_locks(5)): the process's id, and the inode behind the device's numbers."""
 
 
-def probe(surroundings: Surroundings, locks: Path | None = None) -> Sequence[Finding]:
+def probe(surroundings: Surroundings, locks: Path | None = None) -> Sequence[DoctorFinding]:
     """'GPU processes' and 'GPU lease'. `locks` is where leases lie, by default where runs keep them."""
     return [
-        asked(PROCESSES, NO_SMI if surroundings.vendor != AMD else "", lambda: _processes(surroundings)),
-        asked(LEASE, "", lambda: _leases(surroundings, locks)),
+        ask_or_unknown(PROCESSES, NO_SMI if surroundings.vendor != AMD else "", lambda: _probe_processes(surroundings)),
+        ask_or_unknown(LEASE, "", lambda: _probe_leases(surroundings, locks)),
     ]
 
 
-def _processes(surroundings: Surroundings) -> Finding:
-    busy = {token: found for token, found in _by_gpu(surroundings).items() if found}
+def _probe_processes(surroundings: Surroundings) -> DoctorFinding:
+    busy = {token: found for token, found in _find_processes(surroundings).items() if found}
     if not busy:
-        return Finding(PROCESSES, Status.OK, "no other compute process on any visible GPU")
+        return DoctorFinding(PROCESSES, Status.OK, "no other compute process on any visible GPU")
     shown = [f"{process} on GPU {token}" for token, found in busy.items() for process in found]
     value = "; ".join(shown[:SHOWN]) + (f"; {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
     meaning = "it shares compute units, memory and power with what is measured: times are too long and scatter"
-    return Finding(PROCESSES, Status.PROBLEM, value, meaning, _way_out(busy, surroundings), tuple(shown))
+    return DoctorFinding(PROCESSES, Status.PROBLEM, value, meaning, _suggest_fix(busy, surroundings), tuple(shown))
 
 
-def _by_gpu(surroundings: Surroundings) -> dict[str, list[str]]:
+def _find_processes(surroundings: Surroundings) -> dict[str, list[str]]:
     """Processes that are not ours by GPU. Raises ProbeError where they cannot be asked for."""
     system = surroundings.system
     if surroundings.vendor == AMD:
-        found = {token: kfd.compute_processes(card.gpu_id, system) for token, card in cards(surroundings).items()}
+        found = {
+            token: kfd.list_compute_processes(card.gpu_id, system) for token, card in list_cards(surroundings).items()
+        }
     else:
         found = {}
-        for token in tokens(surroundings):
-            found[token], strange = nvidia.compute_processes(token, system)
+        for token in list_tokens(surroundings):
+            found[token], strange = nvidia.list_compute_processes(token, system)
             if strange:
                 raise ProbeError(strange[0])
     return {token: [process for process in each if not _is_ours(process, system)] for token, each in found.items()}
 
 
 def _is_ours(process: str, system: System) -> bool:
-    return _descends_from_us(int(process.partition(" ")[0]), system)
+    return _is_own_descendant(int(process.partition(" ")[0]), system)
 
 
-def _descends_from_us(pid: int, system: System) -> bool:
+def _is_own_descendant(pid: int, system: System) -> bool:
     """Whether this process is ours or was started by us, at any depth."""
     for _ in range(ANCESTORS_MAX):
         if pid == os.getpid():
@@ -81,35 +83,39 @@ def _descends_from_us(pid: int, system: System) -> bool:
     return False
 
 
-def _way_out(busy: Mapping[str, Sequence[str]], surroundings: Surroundings) -> str:
-    free = [token for token in tokens(surroundings) if token not in busy]
+def _suggest_fix(busy: Mapping[str, Sequence[str]], surroundings: Surroundings) -> str:
+    free = [token for token in list_tokens(surroundings) if token not in busy]
     if free:
         return f"measure on a GPU that is free: export {VISIBLE[surroundings.vendor]}={','.join(free)}"
     first = next(iter(busy.values()))[0].partition(" ")[0]
     return f"wait until it has ended; if it is yours and left over: kill {first}"
 
 
-def _leases(surroundings: Surroundings, locks: Path | None) -> Finding:
+def _probe_leases(surroundings: Surroundings, locks: Path | None) -> DoctorFinding:
     """Each lease is taken and given back at once: there is no other way to ask."""
-    names = tokens(surroundings)
+    names = list_tokens(surroundings)
     try:
         folder = lease_directory() if locks is None else locks
         held = [token for token in names if _is_held(token, folder, surroundings.environ)]
-        holders = _holders(folder, surroundings.system)
+        holders = _list_lock_holders(folder, surroundings.system)
     except UsageError as error:
-        return Finding(LEASE, Status.PROBLEM, str(error), "no run can measure on a GPU")
+        return DoctorFinding(LEASE, Status.PROBLEM, str(error), "no run can measure on a GPU")
     except OSError as error:
-        return unknown(LEASE, f"the folder of leases: {error.strerror}", "set TMPDIR to a folder that can be written")
+        return unknown_finding(
+            LEASE, f"the folder of leases: {error.strerror}", "set TMPDIR to a folder that can be written"
+        )
     if not held:
-        return Finding(
+        return DoctorFinding(
             LEASE, Status.OK, f"no other run holds {'it' if len(names) == 1 else f'any of {len(names)} GPUs'}"
         )
     by = f" by {', '.join(holders)}" if holders else ""
     value = f"GPU {', '.join(held)} of {', '.join(names)} held{by}"
     if len(held) < len(names):
-        return Finding(LEASE, Status.NOTE, value, "another run is measuring; the next one takes a GPU that is free")
+        return DoctorFinding(
+            LEASE, Status.NOTE, value, "another run is measuring; the next one takes a GPU that is free"
+        )
     meaning = "another run is measuring: a run with --attnperf ends at once with status 4, and nothing is timed"
-    return Finding(LEASE, Status.PROBLEM, value, meaning, "wait for that run to end, or make another GPU visible")
+    return DoctorFinding(LEASE, Status.PROBLEM, value, meaning, "wait for that run to end, or make another GPU visible")
 
 
 def _is_held(token: str, folder: Path, environ: Mapping[str, str]) -> bool:
@@ -120,7 +126,7 @@ def _is_held(token: str, folder: Path, environ: Mapping[str, str]) -> bool:
     return False
 
 
-def _holders(folder: Path, system: System) -> list[str]:
+def _list_lock_holders(folder: Path, system: System) -> list[str]:
     """Processes that hold a lock in this folder, each 'pid 12 name'; empty where the kernel does not tell."""
     try:
         text = system.read("proc/locks")
@@ -128,4 +134,4 @@ def _holders(folder: Path, system: System) -> list[str]:
         return []
     ours = {path.stat().st_ino for path in folder.glob("*.lock")}
     pids = sorted({int(pid) for pid, inode in _LOCK.findall(f"{text}\n") if int(inode) in ours and int(pid) > 0})
-    return [f"pid {pid} {kfd.process_name(pid, system)}" for pid in pids]
+    return [f"pid {pid} {kfd.read_process_name(pid, system)}" for pid in pids]

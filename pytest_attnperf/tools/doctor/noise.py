@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.gate.calibration import Shares
-from pytest_attnperf.gate.limits import MISSED, microseconds, percent, tolerated_ratio
+from pytest_attnperf.gate.limits import MISSED, format_microseconds, format_percent, tolerated_ratio
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import ProcessSummary, Samples
-from pytest_attnperf.stats.comparison import factor, slower_beyond, standard_error, z_for
+from pytest_attnperf.stats.comparison import compute_factor, slower_beyond, standard_error, z_for
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, RELATIVE_SD_MIN
 from pytest_attnperf.stats.quantiles import chi_square_quantile, upper_quantile
-from pytest_attnperf.stats.summaries import summarise
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.stats.summaries import summarise_process
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 SD_WARNING = 0.01
 SD_PROBLEM = 0.05
@@ -56,7 +56,7 @@ class CaseNoise:
     clock_sd: float | None = None
 
 
-def case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
+def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
     """The noise of a case from its samples, one per process.
 
     Raises ValueError for fewer than two processes, for samples that hold no times, and where timers differ.
@@ -66,7 +66,7 @@ def case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
     timers = sorted({each.timer for each in samples})
     if len(timers) > 1:
         raise ValueError(f"{case}: processes of the timers {', '.join(timers)} do not compare")
-    processes = [summarise(each) for each in samples]
+    processes = [summarise_process(each) for each in samples]
     medians = [process.median_us for process in processes]
     degrees = len(medians) - 1
     sd = max(statistics.stdev(medians) / statistics.fmean(medians), RELATIVE_SD_MIN)
@@ -80,12 +80,12 @@ def case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
         relative_sd=sd,
         sd_interval95=(low, high),
         apart=upper_quantile(0.025) * math.sqrt(2) * sd,
-        found=smallest_found(median_us, sd),
+        found=smallest_detectable(median_us, sd),
         clock_sd=_clock_sd(processes),
     )
 
 
-def smallest_found(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
+def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
     """The slowdown, as a fraction, that both looks at a case of a suite of SUITE_CASES find in 99 % of runs.
 
     Seven processes are stored, one is the first look and three the second; each look may miss half of the 1 %, so that
@@ -99,39 +99,41 @@ def smallest_found(median_us: float, relative_sd: float, policy: Policy | None =
     degrees = PRIOR_DEGREES + SHARES.base - 1
     z = z_for(policy.suite_false_alarm_rate, SUITE_CASES, degrees)
     looks = ((tolerated, first), (slower_beyond(tolerated, second, z, degrees), second))
-    return max(_found_beyond(limit, error) for limit, error in looks)
+    return max(_detectable_beyond(limit, error) for limit, error in looks)
 
 
-def findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: str = "") -> list[Finding]:
+def list_findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: str = "") -> list[DoctorFinding]:
     """One for each case. `causes` are what other probes found off, `failure` is why there are no more processes."""
-    return [_finding(case, causes, failure) for case in cases]
+    return [_make_finding(case, causes, failure) for case in cases]
 
 
-def _finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Finding:
+def _make_finding(case: CaseNoise, causes: Sequence[str], failure: str) -> DoctorFinding:
     low, high = case.sd_interval95
     value = (
-        f"{microseconds(case.median_us)} us, sd {percent(case.relative_sd)} over {case.processes} processes "
-        f"({percent(low)} to {percent(high)}), timer {case.timer}"
+        f"{format_microseconds(case.median_us)} us, sd {format_percent(case.relative_sd)} over {case.processes} "
+        f"processes "
+        f"({format_percent(low)} to {format_percent(high)}), timer {case.timer}"
     )
     meaning = (
-        f"two processes of the same code differ by up to {percent(case.apart)} (19 times of 20); a slowdown of "
-        f"{percent(case.found)} is found 99 % of the time by one first look and a second of {SHARES.second}, in a "
+        f"two processes of the same code differ by up to {format_percent(case.apart)} (19 times of 20); a slowdown of "
+        f"{format_percent(case.found)} is found 99 % of the time by one first look and a second of "
+        f"{SHARES.second}, in a "
         f"suite of {SUITE_CASES} cases"
     )
     status = Status.OK
     if case.relative_sd > SD_WARNING:
         status = Status.PROBLEM if case.relative_sd > SD_PROBLEM else Status.WARNING
-    details = [f"clock between processes: sd {percent(case.clock_sd)}"] if case.clock_sd is not None else []
+    details = [f"clock between processes: sd {format_percent(case.clock_sd)}"] if case.clock_sd is not None else []
     if failure:
         details.append(f"no more processes: {failure}")
     if case.processes < WANTED_PROCESSES:
         meaning += f"; {case.processes} processes say little about a spread"
         status = Status.NOTE if status is Status.OK else status
-    fix = "" if status in (Status.OK, Status.NOTE) else _fix(case, causes)
-    return Finding(f"noise of {case.case}", status, value, meaning, fix, tuple(details))
+    fix = "" if status in (Status.OK, Status.NOTE) else _suggest_fix(case, causes)
+    return DoctorFinding(f"noise of {case.case}", status, value, meaning, fix, tuple(details))
 
 
-def _fix(case: CaseNoise, causes: Sequence[str]) -> str:
+def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
     """The likely causes by name; otherwise what shows the cause."""
     if causes:
         return f"settle this first: {'; '.join(causes)}"
@@ -140,9 +142,9 @@ def _fix(case: CaseNoise, causes: Sequence[str]) -> str:
     return f"nothing else that was looked at explains it: run it again when the machine is idle; {CALIBRATE}"
 
 
-def _found_beyond(limit: float, error: float) -> float:
+def _detectable_beyond(limit: float, error: float) -> float:
     """The slowdown whose observed ratio exceeds `limit` in all but half of MISSED of looks."""
-    return limit * factor(upper_quantile(MISSED / 2) * error) - 1
+    return limit * compute_factor(upper_quantile(MISSED / 2) * error) - 1
 
 
 def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
@@ -150,17 +152,19 @@ def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
     return statistics.stdev(clocks) / statistics.fmean(clocks) if len(clocks) == len(processes) else None
 
 
-def samples_of(record: Mapping[str, object]) -> Samples:
+def parse_samples(record: Mapping[str, object]) -> Samples:
     """Samples as a self-test process prints them. Raises ValueError for what is none."""
     try:
-        blocks, clocks = (tuple(float(each) for each in _list(record[name])) for name in ("block_us", "clock_mhz"))
+        blocks, clocks = (
+            tuple(float(each) for each in _parse_list(record[name])) for name in ("block_us", "clock_mhz")
+        )
         calls, placements = int(str(record["calls_per_block"])), int(str(record["placements"]))
         return Samples(blocks, calls, str(record["timer"]), placements=placements, clock_mhz=clocks)
     except (KeyError, TypeError) as error:
         raise ValueError(f"no samples: {error}") from error
 
 
-def _list(value: object) -> list[float]:
+def _parse_list(value: object) -> list[float]:
     if not isinstance(value, list):
         raise TypeError(f"{str(value)[:40]!r} is no list of times")
     return value

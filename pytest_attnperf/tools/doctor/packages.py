@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_attnperf import __version__
 from pytest_attnperf.environment.software import version_of
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 OURS = "pytest_attnperf.plugin.main"
 NEEDED = ("pytest", "msgspec", "filelock")
@@ -36,36 +36,36 @@ _REGISTERS = re.compile(r"\bpytest_attnperf_register_(?:backends|kernels)\b")
 _RERUNS = re.compile(r"^[^#\n]*--reruns\b", re.MULTILINE)
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Python, this plugin, what it needs, and other plugins."""
-    return (_python(here), _ours(), _needed(here), _plugins(here))
+    return (_probe_python(here), _probe_plugin(), _probe_dependencies(here), _probe_other_plugins(here))
 
 
-def project_probe(here: Surroundings) -> Sequence[Finding]:
+def project_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Whether the project has cases, and registers backends."""
-    return (_cases(here), _backends(here))
+    return (_probe_cases(here), _probe_backends(here))
 
 
-def _python(here: Surroundings) -> Finding:
+def _probe_python(here: Surroundings) -> DoctorFinding:
     value = f"{platform.python_version()} ({platform.python_implementation()}, {platform.machine()})"
-    return Finding("python", Status.OK, value, details=(f"interpreter: {here.python}",))
+    return DoctorFinding("python", Status.OK, value, details=(f"interpreter: {here.python}",))
 
 
-def _ours() -> Finding:
+def _probe_plugin() -> DoctorFinding:
     """Whether pytest would load the plugin: by its entry point, not because its folder can be imported."""
     points = importlib.metadata.entry_points(group="pytest11")
     installed = version_of("pytest-attnperf")
     if any(point.value == OURS for point in points):
         if installed and installed != __version__:
-            return Finding(
+            return DoctorFinding(
                 "pytest-attnperf",
                 Status.WARNING,
                 f"{__version__} is imported, {installed} is installed",
                 "two copies are on the path: results name the version of the one that pytest imports first",
                 "pip uninstall pytest-attnperf, then install the one that you want",
             )
-        return Finding("pytest-attnperf", Status.OK, f"{__version__}, known to pytest")
-    return Finding(
+        return DoctorFinding("pytest-attnperf", Status.OK, f"{__version__}, known to pytest")
+    return DoctorFinding(
         "pytest-attnperf",
         Status.PROBLEM,
         f"{__version__} can be imported, but is not installed for this interpreter",
@@ -74,12 +74,12 @@ def _ours() -> Finding:
     )
 
 
-def _needed(here: Surroundings) -> Finding:
+def _probe_dependencies(here: Surroundings) -> DoctorFinding:
     found = {name: version_of(name) for name in NEEDED}
     missing = [name for name, version in found.items() if not version]
     value = ", ".join(f"{name} {version}" for name, version in found.items() if version)
     if missing:
-        return Finding(
+        return DoctorFinding(
             "dependencies",
             Status.PROBLEM,
             f"missing: {', '.join(missing)}",
@@ -89,18 +89,18 @@ def _needed(here: Surroundings) -> Finding:
     major = found["pytest"].partition(".")[0]
     if major.isdigit() and int(major) < OLDEST_PYTEST:
         fix = f"{here.python} -m pip install 'pytest>={OLDEST_PYTEST}'"
-        return Finding("dependencies", Status.PROBLEM, value, f"pytest {found['pytest']} is too old", fix)
-    return Finding("dependencies", Status.OK, value)
+        return DoctorFinding("dependencies", Status.PROBLEM, value, f"pytest {found['pytest']} is too old", fix)
+    return DoctorFinding("dependencies", Status.OK, value)
 
 
-def _plugins(here: Surroundings) -> Finding:
+def _probe_other_plugins(here: Surroundings) -> DoctorFinding:
     found = {name: version for name in DISTURBING if (version := version_of(name))}
     value = ", ".join(f"{name} {version}" for name, version in found.items()) or "none that disturbs"
     details = tuple(f"{name}: {DISTURBING[name]}" for name in found)
-    where = [name for name in CONFIG_FILES if _RERUNS.search(_text(here.root / name))]
+    where = [name for name in CONFIG_FILES if _RERUNS.search(_read_text(here.root / name))]
     where += ["PYTEST_ADDOPTS"] if "--reruns" in here.environ.get("PYTEST_ADDOPTS", "") else []
     if where and "pytest-rerunfailures" in found:
-        return Finding(
+        return DoctorFinding(
             "pytest plugins",
             Status.WARNING,
             f"--reruns stands in {', '.join(where)}",
@@ -108,17 +108,17 @@ def _plugins(here: Surroundings) -> Finding:
             "pytest --attnperf -p no:rerunfailures -o addopts= ..., or take --reruns out of there",
             details,
         )
-    return Finding("pytest plugins", Status.OK, value, details=details)
+    return DoctorFinding("pytest plugins", Status.OK, value, details=details)
 
 
-def _cases(here: Surroundings) -> Finding:
-    files, is_whole = _files_with_cases(here)
+def _probe_cases(here: Surroundings) -> DoctorFinding:
+    files, is_whole = _find_case_files(here)
     if files:
         tops = ", ".join(dict.fromkeys(file.partition("/")[0] for file in files))
         shown = f"{len(files)} file{'s' if len(files) != 1 else ''} with cases: {tops}"
-        return Finding("suites", Status.OK, shown, details=tuple(files))
+        return DoctorFinding("suites", Status.OK, shown, details=tuple(files))
     reach = "" if is_whole else f" (of the first {MOST_FILES} files; the search ended there)"
-    return Finding(
+    return DoctorFinding(
         "suites",
         Status.NOTE,
         f"no test file in this folder has cases{reach}",
@@ -127,11 +127,11 @@ def _cases(here: Surroundings) -> Finding:
     )
 
 
-def _backends(here: Surroundings) -> Finding:
+def _probe_backends(here: Surroundings) -> DoctorFinding:
     """Asked of conftest.py alone: a plugin may register some, too, and only pytest knows all."""
-    if _REGISTERS.search(_text(here.root / "conftest.py")):
-        return Finding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
-    return Finding(
+    if _REGISTERS.search(_read_text(here.root / "conftest.py")):
+        return DoctorFinding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
+    return DoctorFinding(
         "backends",
         Status.NOTE,
         "conftest.py of this folder registers none",
@@ -140,14 +140,14 @@ def _backends(here: Surroundings) -> Finding:
     )
 
 
-def _files_with_cases(here: Surroundings) -> tuple[list[str], bool]:
+def _find_case_files(here: Surroundings) -> tuple[list[str], bool]:
     """Test files relative to the project that mark cases, and whether all were looked at."""
     found: list[str] = []
     ends_s = here.clock() + SCAN_LIMIT_S
     for number, path in enumerate(_test_files(here.root)):
         if number >= MOST_FILES or here.clock() > ends_s:
             return found, False
-        if _MARK.search(_text(path)):
+        if _MARK.search(_read_text(path)):
             found.append(path.relative_to(here.root).as_posix())
     return found, True
 
@@ -158,7 +158,7 @@ def _test_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(names) if name.startswith("test_") and name.endswith(".py"))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             return stream.read(MOST_BYTES).decode("utf-8", "replace")

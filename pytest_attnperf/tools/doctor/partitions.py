@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pytest_attnperf.environment import amd, nvidia
-from pytest_attnperf.environment.kfd import Card
+from pytest_attnperf.environment.kfd import KfdCard
 from pytest_attnperf.environment.system import ProbeError
-from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.gpu_list import (
+    AMD,
+    ask_or_unknown,
+    format_by_gpu,
+    list_cards,
+    list_tokens,
+    unknown_finding,
+)
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 COMPUTE, MEMORY = "compute partition", "memory partition"
 WHOLE = {COMPUTE: "SPX", MEMORY: "NPS1"}
@@ -29,30 +36,30 @@ UNKNOWN = "unknown"
 NO_SMI = "see that nvidia-smi runs here: it comes with the driver, and a container needs --gpus all"
 
 
-def probe(surroundings: Surroundings) -> Sequence[Finding]:
+def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
     """'compute partition' and 'memory partition' of AMD; 'MIG', 'compute mode', 'persistence mode' of NVIDIA."""
-    return _amd(surroundings) if surroundings.vendor == AMD else _nvidia(surroundings)
+    return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 
-def _amd(surroundings: Surroundings) -> list[Finding]:
+def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
     try:
-        shown = cards(surroundings)
+        shown = list_cards(surroundings)
     except ProbeError as error:
-        return [unknown(name, error) for name in WHOLE]
+        return [unknown_finding(name, error) for name in WHOLE]
     facts = {token: amd.must_match(card.pci_address, surroundings.system) for token, card in shown.items()}
     return [
-        _partition(name, {token: fact[name.replace(" ", "_")] for token, fact in facts.items()}, shown)
+        _judge_partition(name, {token: fact[name.replace(" ", "_")] for token, fact in facts.items()}, shown)
         for name in WHOLE
     ]
 
 
-def _partition(name: str, seen: Mapping[str, str], shown: Mapping[str, Card]) -> Finding:
+def _judge_partition(name: str, seen: Mapping[str, str], shown: Mapping[str, KfdCard]) -> DoctorFinding:
     whole = WHOLE[name]
     if not_known := next((value for value in seen.values() if value.startswith(UNKNOWN)), ""):
-        return unknown(name, not_known.removeprefix(UNKNOWN).strip(" ()"))
+        return unknown_finding(name, not_known.removeprefix(UNKNOWN).strip(" ()"))
     divided = {token: value for token, value in seen.items() if value not in (whole, "none")}
     if not divided:
-        return Finding(name, Status.OK, in_words(seen))
+        return DoctorFinding(name, Status.OK, format_by_gpu(seen))
     baselines = f"baselines recorded with another partition ({whole}, say) are INCOMPARABLE"
     address = next(shown[token].pci_address for token in divided)
     option = f"--{name.replace(' ', '-')} {whole}"
@@ -60,45 +67,49 @@ def _partition(name: str, seen: Mapping[str, str], shown: Mapping[str, Card]) ->
     if len(set(seen.values())) > 1:
         meaning = f"the GPUs are divided differently: a case measured on two of them is INCOMPARABLE; {baselines}"
         fix = f"show only GPUs that are alike (HIP_VISIBLE_DEVICES={next(iter(divided))}), or {fix}"
-        return Finding(name, Status.WARNING, in_words(seen), meaning, fix)
-    return Finding(name, Status.NOTE, in_words(seen), f"{_EFFECT[name]}; {baselines}", f"to undo it: {fix}")
+        return DoctorFinding(name, Status.WARNING, format_by_gpu(seen), meaning, fix)
+    return DoctorFinding(name, Status.NOTE, format_by_gpu(seen), f"{_EFFECT[name]}; {baselines}", f"to undo it: {fix}")
 
 
-def _nvidia(surroundings: Surroundings) -> list[Finding]:
-    state = _modes(surroundings)
+def _probe_nvidia(surroundings: Surroundings) -> list[DoctorFinding]:
+    state = _read_modes(surroundings)
     if isinstance(state, ProbeError):
-        return [unknown(name, state, NO_SMI) for name in ("MIG", "compute mode", "persistence mode")]
+        return [unknown_finding(name, state, NO_SMI) for name in ("MIG", "compute mode", "persistence mode")]
     return [
-        asked("MIG", NO_SMI, lambda: _mig(surroundings)),
-        _compute_mode({token: modes.get("compute_mode", "") for token, modes in state.items()}),
-        _persistence({token: modes.get("persistence_mode", "") for token, modes in state.items()}),
+        ask_or_unknown("MIG", NO_SMI, lambda: _probe_mig(surroundings)),
+        _judge_compute_mode({token: modes.get("compute_mode", "") for token, modes in state.items()}),
+        _judge_persistence({token: modes.get("persistence_mode", "") for token, modes in state.items()}),
     ]
 
 
-def _modes(surroundings: Surroundings) -> dict[str, dict[str, str]] | ProbeError:
+def _read_modes(surroundings: Surroundings) -> dict[str, dict[str, str]] | ProbeError:
     try:
-        return {token: nvidia.read_state(token, surroundings.system).values for token in tokens(surroundings)}
+        return {token: nvidia.read_state(token, surroundings.system).values for token in list_tokens(surroundings)}
     except ProbeError as error:
         return error
 
 
-def _mig(surroundings: Surroundings) -> Finding:
-    seen = {token: nvidia.must_match(token, surroundings.system)["compute_partition"] for token in tokens(surroundings)}
+def _probe_mig(surroundings: Surroundings) -> DoctorFinding:
+    seen = {
+        token: nvidia.must_match(token, surroundings.system)["compute_partition"] for token in list_tokens(surroundings)
+    }
     if not_known := next((value for value in seen.values() if value.startswith(UNKNOWN)), ""):
         raise ProbeError(not_known.removeprefix(UNKNOWN).strip(" ()"))
     if "mig" not in seen.values():
-        return Finding("MIG", Status.OK, "off")
+        return DoctorFinding("MIG", Status.OK, "off")
     meaning = "a slice has a share of the card: baselines of the whole card, or of another slice, are INCOMPARABLE"
     token = next(token for token, value in seen.items() if value == "mig")
     fix = f"to undo it: sudo nvidia-smi -i {token} -mig 0 ({DISTURBS})"
     words = {"mig": "on", "none": "off"}
-    return Finding("MIG", Status.NOTE, in_words({token: words[value] for token, value in seen.items()}), meaning, fix)
+    return DoctorFinding(
+        "MIG", Status.NOTE, format_by_gpu({token: words[value] for token, value in seen.items()}), meaning, fix
+    )
 
 
-def _compute_mode(seen: Mapping[str, str]) -> Finding:
+def _judge_compute_mode(seen: Mapping[str, str]) -> DoctorFinding:
     name = "compute mode"
     if not all(seen.values()):
-        return unknown(name, "nvidia-smi does not give it")
+        return unknown_finding(name, "nvidia-smi does not give it")
     for begins, status, meaning in (
         ("Prohibited", Status.PROBLEM, "no process may compute on this GPU"),
         (
@@ -108,16 +119,16 @@ def _compute_mode(seen: Mapping[str, str]) -> Finding:
         ),
     ):
         if token := next((token for token, mode in seen.items() if mode.startswith(begins)), ""):
-            return Finding(name, status, in_words(seen), meaning, f"sudo nvidia-smi -i {token} -c DEFAULT")
-    return Finding(name, Status.OK, in_words(seen))
+            return DoctorFinding(name, status, format_by_gpu(seen), meaning, f"sudo nvidia-smi -i {token} -c DEFAULT")
+    return DoctorFinding(name, Status.OK, format_by_gpu(seen))
 
 
-def _persistence(seen: Mapping[str, str]) -> Finding:
+def _judge_persistence(seen: Mapping[str, str]) -> DoctorFinding:
     name = "persistence mode"
     if not all(seen.values()):
-        return unknown(name, "nvidia-smi does not give it")
+        return unknown_finding(name, "nvidia-smi does not give it")
     token = next((token for token, mode in seen.items() if mode != "Enabled"), "")
     if not token:
-        return Finding(name, Status.OK, in_words(seen))
+        return DoctorFinding(name, Status.OK, format_by_gpu(seen))
     meaning = "the driver unloads between processes: each start takes seconds more, and a power limit is forgotten"
-    return Finding(name, Status.NOTE, in_words(seen), meaning, f"sudo nvidia-smi -i {token} -pm 1")
+    return DoctorFinding(name, Status.NOTE, format_by_gpu(seen), meaning, f"sudo nvidia-smi -i {token} -pm 1")

@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pytest_attnperf.environment import amd, nvidia
-from pytest_attnperf.environment.system import ProbeError, Reading, System
-from pytest_attnperf.tools.doctor.gpu_list import AMD, asked, cards, in_words, tokens, unknown
+from pytest_attnperf.environment.system import DeviceReading, ProbeError, System
+from pytest_attnperf.tools.doctor.gpu_list import (
+    AMD,
+    ask_or_unknown,
+    format_by_gpu,
+    list_cards,
+    list_tokens,
+    unknown_finding,
+)
 from pytest_attnperf.tools.doctor.partitions import NO_SMI
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 CAP_SLACK = 0.99
 """A cap of this share of the default is the default, rounded."""
@@ -46,7 +53,7 @@ class Cap:
     default_w: float
 
     @property
-    def lowered(self) -> bool:
+    def is_lowered(self) -> bool:
         """Below the default by more than rounding."""
         return self.now_w < CAP_SLACK * self.default_w
 
@@ -56,43 +63,47 @@ class Cap:
         return f"{self.now_w:.0f} W, by default {self.default_w:.0f} W"
 
 
-def probe(surroundings: Surroundings) -> Sequence[Finding]:
+def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
     """'power cap' and 'temperature'; 'performance level' of AMD, 'clocks' of NVIDIA."""
-    return _amd(surroundings) if surroundings.vendor == AMD else _nvidia(surroundings)
+    return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 
-def _amd(surroundings: Surroundings) -> list[Finding]:
+def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
     system = surroundings.system
     try:
-        shown = {token: card.pci_address for token, card in cards(surroundings).items()}
+        shown = {token: card.pci_address for token, card in list_cards(surroundings).items()}
     except ProbeError as error:
-        return [unknown(name, error) for name in ("power cap", "performance level", "temperature")]
+        return [unknown_finding(name, error) for name in ("power cap", "performance level", "temperature")]
 
-    def more(token: str, watts: float) -> str:
+    def suggest_reset(token: str, watts: float) -> str:
         return f"sudo amd-smi reset --gpu {shown[token]} --power-cap (to the most it can; {watts:.0f} W by default)"
 
-    def each(read: Callable[[str, System], Value]) -> dict[str, Value]:
+    def read_each(read: Callable[[str, System], Value]) -> dict[str, Value]:
         return {token: read(address, system) for token, address in shown.items()}
 
     return [
-        asked("power cap", "", lambda: _caps(each(_amd_cap), more)),
-        asked("performance level", "", lambda: _levels(each(_level), shown)),
-        asked("temperature", "", lambda: _heat(each(amd.read_state))),
+        ask_or_unknown("power cap", "", lambda: _judge_caps(read_each(_read_amd_cap), suggest_reset)),
+        ask_or_unknown("performance level", "", lambda: _judge_levels(read_each(_read_level), shown)),
+        ask_or_unknown("temperature", "", lambda: _judge_temperatures(read_each(amd.read_state))),
     ]
 
 
-def _amd_cap(address: str, system: System) -> Cap:
+def _read_amd_cap(address: str, system: System) -> Cap:
     """Raises ProbeError where the card shows no cap."""
     folder = f"sys/bus/pci/devices/{address}"
-    now = _microwatts(folder, "power1_cap", system)
+    now = _read_microwatts(folder, "power1_cap", system)
     if now is None:
         raise ProbeError(f"/{folder} has no hwmon/*/power1_cap that holds a number")
     # Kernels before 5.13 have no default; the most that can be set is the same on cards as they are sold.
-    default = _microwatts(folder, "power1_cap_default", system) or _microwatts(folder, "power1_cap_max", system) or now
+    default = (
+        _read_microwatts(folder, "power1_cap_default", system)
+        or _read_microwatts(folder, "power1_cap_max", system)
+        or now
+    )
     return Cap(now / amd.MICROWATTS_PER_WATT, default / amd.MICROWATTS_PER_WATT)
 
 
-def _microwatts(folder: str, name: str, system: System) -> int | None:
+def _read_microwatts(folder: str, name: str, system: System) -> int | None:
     for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
         text = system.read(str(path.relative_to(system.root)))
         if text.isdigit():
@@ -100,12 +111,12 @@ def _microwatts(folder: str, name: str, system: System) -> int | None:
     return None
 
 
-def _level(address: str, system: System) -> str:
+def _read_level(address: str, system: System) -> str:
     return system.read(f"sys/bus/pci/devices/{address}/power_dpm_force_performance_level")
 
 
-def _levels(seen: Mapping[str, str], shown: Mapping[str, str]) -> Finding:
-    name, value = "performance level", in_words(seen)
+def _judge_levels(seen: Mapping[str, str], shown: Mapping[str, str]) -> DoctorFinding:
+    name, value = "performance level", format_by_gpu(seen)
     if token := next((token for token, level in seen.items() if level in SLOWED), ""):
         status, meaning = Status.WARNING, "a clock is held at its lowest: every time is far above the GPU's"
     elif token := next((token for token, level in seen.items() if level in HELD), ""):
@@ -115,27 +126,31 @@ def _levels(seen: Mapping[str, str], shown: Mapping[str, str]) -> Finding:
             "record and gate under one level"
         )
     elif token := next((token for token, level in seen.items() if level != "auto"), ""):
-        return Finding(name, Status.NOTE, value, "a level that is not known here")
+        return DoctorFinding(name, Status.NOTE, value, "a level that is not known here")
     else:
-        return Finding(name, Status.OK, value)
-    return Finding(name, status, value, meaning, f"sudo amd-smi set --gpu {shown[token]} --perf-level AUTO")
+        return DoctorFinding(name, Status.OK, value)
+    return DoctorFinding(name, status, value, meaning, f"sudo amd-smi set --gpu {shown[token]} --perf-level AUTO")
 
 
-def _nvidia(surroundings: Surroundings) -> list[Finding]:
-    system, names = surroundings.system, tokens(surroundings)
+def _probe_nvidia(surroundings: Surroundings) -> list[DoctorFinding]:
+    system, names = surroundings.system, list_tokens(surroundings)
 
-    def more(token: str, watts: float) -> str:
+    def suggest_limit(token: str, watts: float) -> str:
         return f"sudo nvidia-smi -i {token} -pl {watts:.0f}"
 
-    capped = asked("power cap", NO_SMI, lambda: _caps({token: _nvidia_cap(token, system) for token in names}, more))
+    capped = ask_or_unknown(
+        "power cap",
+        NO_SMI,
+        lambda: _judge_caps({token: _read_nvidia_cap(token, system) for token in names}, suggest_limit),
+    )
     try:
         state = {token: nvidia.read_state(token, system) for token in names}
     except ProbeError as error:
-        return [capped, *(unknown(name, error, NO_SMI) for name in ("clocks", "temperature"))]
-    return [capped, _clocks(state), asked("temperature", NO_SMI, lambda: _heat(state))]
+        return [capped, *(unknown_finding(name, error, NO_SMI) for name in ("clocks", "temperature"))]
+    return [capped, _judge_clocks(state), ask_or_unknown("temperature", NO_SMI, lambda: _judge_temperatures(state))]
 
 
-def _nvidia_cap(token: str, system: System) -> Cap:
+def _read_nvidia_cap(token: str, system: System) -> Cap:
     command = ["nvidia-smi", f"--query-gpu={','.join(NVIDIA_CAPS)}", "--format=csv,noheader,nounits", f"--id={token}"]
     answer = system.run(command).strip()
     fields = [field.strip() for field in answer.split(",")]
@@ -144,53 +159,57 @@ def _nvidia_cap(token: str, system: System) -> Cap:
     return Cap(*map(float, fields))
 
 
-def _caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> Finding:
-    name, value = "power cap", in_words({token: str(cap) for token, cap in seen.items()})
-    if token := next((token for token, cap in seen.items() if cap.lowered), ""):
+def _judge_caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> DoctorFinding:
+    name, value = "power cap", format_by_gpu({token: str(cap) for token, cap in seen.items()})
+    if token := next((token for token, cap in seen.items() if cap.is_lowered), ""):
         meaning = (
             "long compute-bound kernels run into the cap and are slower; baselines recorded under another cap are "
             "INCOMPARABLE"
         )
-        return Finding(name, Status.WARNING, value, meaning, more(token, seen[token].default_w))
+        return DoctorFinding(name, Status.WARNING, value, meaning, more(token, seen[token].default_w))
     if len({round(cap.now_w) for cap in seen.values()}) > 1:
         meaning = "a case measured on two of these GPUs is INCOMPARABLE"
-        return Finding(name, Status.WARNING, value, meaning, "give all GPUs one cap, or make only alike ones visible")
-    return Finding(name, Status.OK, value)
+        return DoctorFinding(
+            name, Status.WARNING, value, meaning, "give all GPUs one cap, or make only alike ones visible"
+        )
+    return DoctorFinding(name, Status.OK, value)
 
 
-def _clocks(state: Mapping[str, Reading]) -> Finding:
+def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
     """Why the clock is low now. The driver tells no clock that was locked, only one that its settings hold down."""
     name = "clocks"
     reasons = {token: reading.values.get("throttle_reasons", "") for token, reading in state.items()}
     clocks = {token: reading.values.get("sm_clock_mhz", "") for token, reading in state.items()}
     if not all(reasons.values()):
-        return unknown(name, "this driver does not say why the clock is low")
-    details = (f"compute clock now, in MHz: {in_words({token: mhz or 'not known' for token, mhz in clocks.items()})}",)
-    value = f"held down: {in_words(reasons)}"
+        return unknown_finding(name, "this driver does not say why the clock is low")
+    details = (
+        f"compute clock now, in MHz: {format_by_gpu({token: mhz or 'not known' for token, mhz in clocks.items()})}",
+    )
+    value = f"held down: {format_by_gpu(reasons)}"
     if any(word in reason for reason in reasons.values() for word in _THERMAL):
         meaning = "the GPU slows itself before any work of ours: times will be too long, and will scatter"
         fix = "let it cool, look at its fans and power supply (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER)"
-        return Finding(name, Status.WARNING, value, meaning, fix, details)
+        return DoctorFinding(name, Status.WARNING, value, meaning, fix, details)
     if token := next((token for token, reason in reasons.items() if any(word in reason for word in _BY_SETTING)), ""):
         meaning = "a setting holds the clock: less noise, but other times; record and gate under one setting"
         fix = f"to undo it: sudo nvidia-smi -i {token} -rgc, and -rac for applications clocks"
-        return Finding(name, Status.NOTE, value, meaning, fix, details)
+        return DoctorFinding(name, Status.NOTE, value, meaning, fix, details)
     if any("power cap" in reason for reason in reasons.values()):
         meaning = "the GPU is at its power cap already: something else is running on it, or the cap is low"
-        return Finding(name, Status.WARNING, value, meaning, "see 'power cap' and 'GPU processes'", details)
-    return Finding(name, Status.OK, f"nothing holds them down ({in_words(reasons)})", details=details)
+        return DoctorFinding(name, Status.WARNING, value, meaning, "see 'power cap' and 'GPU processes'", details)
+    return DoctorFinding(name, Status.OK, f"nothing holds them down ({format_by_gpu(reasons)})", details=details)
 
 
-def _heat(state: Mapping[str, Reading]) -> Finding:
+def _judge_temperatures(state: Mapping[str, DeviceReading]) -> DoctorFinding:
     """Raises ProbeError where no GPU gives a temperature."""
     name = "temperature"
     seen = {token: reading.values.get("temperature_c", "") for token, reading in state.items()}
     if not all(seen.values()):
         raise ProbeError("the driver gives no temperature")
-    value = in_words({token: f"{celsius} °C" for token, celsius in seen.items()})
+    value = format_by_gpu({token: f"{celsius} °C" for token, celsius in seen.items()})
     if max(float(celsius) for celsius in seen.values()) < HOT_C:
-        return Finding(name, Status.OK, value)
+        return DoctorFinding(name, Status.OK, value)
     meaning = f"{HOT_C:.0f} °C or more before any work of ours: the clock will fall under load"
-    return Finding(
+    return DoctorFinding(
         name, Status.WARNING, value, meaning, "let the GPU cool, and look at its fans and at who else uses it"
     )

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.records.listing import listed_function
+from pytest_attnperf.records.listing import import_listed_function
 
 PACKAGES, ENVIRONMENT, DEVICE, MEASURING, DISK = (
     "Python and packages",
@@ -60,19 +60,21 @@ class Probe:
 
     name: str
     title: str
-    run: Callable[[Surroundings], Sequence[Finding]]
+    run: Callable[[Surroundings], Sequence[DoctorFinding]]
     needs_gpu: bool = False
     limit_s: float = 10.0
     first: bool = False
     alone: bool = False
 
 
-def _later(module: str, function: str = "probe") -> Callable[[Surroundings], Sequence[Finding]]:
+def _later(module: str, function: str = "probe") -> Callable[[Surroundings], Sequence[DoctorFinding]]:
     """A probe whose module is imported when it runs: one that cannot be imported is one UNKNOWN line."""
 
-    def run(here: Surroundings) -> Sequence[Finding]:
-        look = listed_function(f"pytest_attnperf.tools.doctor.{module}", function, __file__, f'_later("{module}"')
-        found: Sequence[Finding] = look(here)
+    def run(here: Surroundings) -> Sequence[DoctorFinding]:
+        look = import_listed_function(
+            f"pytest_attnperf.tools.doctor.{module}", function, __file__, f'_later("{module}"'
+        )
+        found: Sequence[DoctorFinding] = look(here)
         return found
 
     return run
@@ -111,7 +113,7 @@ class Status(str, Enum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """One line of the report.
 
     name      'torch', 'aiter', 'render nodes': short, unique in a report

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Sequence
 
-from pytest_attnperf.environment.device import cpu_model
+from pytest_attnperf.environment.device import read_cpu_model
 from pytest_attnperf.environment.device_state import BUSY_LOAD_PER_CORE
 from pytest_attnperf.environment.system import ProbeError, System
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 LITTLE_MEMORY_GIB = 4.0
 KIB_PER_GIB = 2**20
@@ -17,45 +17,45 @@ KIB_PER_GIB = 2**20
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Cores and load, the container's limit, memory."""
     cores = len(os.sched_getaffinity(0))
-    return [_load(here, cores), *_quota(here, cores), *_memory(here.system)]
+    return [_probe_load(here, cores), *_probe_quota(here, cores), *_probe_memory(here.system)]
 
 
-def _load(here: Surroundings, cores: int) -> Finding:
+def _probe_load(here: Surroundings, cores: int) -> DoctorFinding:
     total = os.cpu_count() or cores
     of = f"{cores} core{'s' if cores != 1 else ''}" if cores == total else f"{cores} of {total} cores"
     load = float(here.system.read("proc/loadavg").split()[0])
-    value = f"{_model(here.system)}, {of}, load {load:.1f}"
+    value = f"{_read_cpu_name(here.system)}, {of}, load {load:.1f}"
     if load / total <= BUSY_LOAD_PER_CORE:
-        return Finding("cpu", Status.OK, value)
+        return DoctorFinding("cpu", Status.OK, value)
     what = "launches come late and host times vary" if here.has_gpu else "times on the CPU vary by tens of per cent"
     meaning = f"above {BUSY_LOAD_PER_CORE:g} per core another job works here: {what}"
-    return Finding("cpu", Status.WARNING, value, meaning, "ps aux --sort=-%cpu | head, and wait for it or end it")
+    return DoctorFinding("cpu", Status.WARNING, value, meaning, "ps aux --sort=-%cpu | head, and wait for it or end it")
 
 
-def _model(system: System) -> str:
+def _read_cpu_name(system: System) -> str:
     try:
-        return cpu_model(system)
+        return read_cpu_model(system)
     except ProbeError:
         return "a CPU without a name"
 
 
-def _quota(here: Surroundings, cores: int) -> list[Finding]:
+def _probe_quota(here: Surroundings, cores: int) -> list[DoctorFinding]:
     """A container that has used its share of a period stops until the next one, in the middle of a sample."""
-    quota = cpu_quota(here.system)
+    quota = read_cpu_quota(here.system)
     if quota is None:
         return []
     value = f"{quota:g} CPUs by the container's limit, {cores} cores are seen"
     if quota >= cores:
-        return [Finding("cpu limit", Status.OK, value)]
+        return [DoctorFinding("cpu limit", Status.OK, value)]
     meaning = "the container is stopped for parts of each 100 ms when it uses more: samples have gaps"
     fix = "start it with --cpuset-cpus=0-7 (whole cores) in place of --cpus, or raise the limit"
-    return [Finding("cpu limit", Status.WARNING, value, meaning, fix)]
+    return [DoctorFinding("cpu limit", Status.WARNING, value, meaning, fix)]
 
 
-def cpu_quota(system: System) -> float | None:
+def read_cpu_quota(system: System) -> float | None:
     """CPUs that the control group allows, version 2 or 1; None where it does not limit them or does not say."""
     try:
         quota, period = system.read("sys/fs/cgroup/cpu.max").split()[:2]
@@ -68,13 +68,13 @@ def cpu_quota(system: System) -> float | None:
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
-def _memory(system: System) -> list[Finding]:
+def _probe_memory(system: System) -> list[DoctorFinding]:
     found = _AVAILABLE.search(system.read("proc/meminfo"))
     if found is None:
         return []
     available_gib = int(found[1]) / KIB_PER_GIB
     value = f"{available_gib:.1f} GiB available"
     if available_gib >= LITTLE_MEMORY_GIB:
-        return [Finding("memory", Status.OK, value)]
+        return [DoctorFinding("memory", Status.OK, value)]
     meaning = "references are computed in double precision on the CPU, and workers import torch each"
-    return [Finding("memory", Status.WARNING, value, meaning, "close other programs, or run fewer workers (-n)")]
+    return [DoctorFinding("memory", Status.WARNING, value, meaning, "close other programs, or run fewer workers (-n)")]

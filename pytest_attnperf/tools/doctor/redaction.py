@@ -63,37 +63,37 @@ class Private:
 
 
 @functools.lru_cache(maxsize=4096)
-def redacted(text: str, private: Private) -> str:
+def redact_text(text: str, private: Private) -> str:
     """The text without it; redacting twice changes nothing more."""
     text = _SLASH.sub("/", _ANSI.sub(" ", text))
-    text = _formal(text, _ADDRESSES)
-    text = _literal(text, private.secrets)
-    text = _formal(text, _SECRETS)
-    for root in sorted(_spellings(private.roots), key=len, reverse=True):
+    text = _apply_rules(text, _ADDRESSES)
+    text = _redact_secrets(text, private.secrets)
+    text = _apply_rules(text, _SECRETS)
+    for root in sorted(_list_spellings(private.roots), key=len, reverse=True):
         if len(root) > 1:
             text = re.sub(rf"{re.escape(root.rstrip('/'))}(?![\w.-])", ROOT, text)
-    text = _folders(text, _spellings(private.homes))
-    text = _formal(text, _PLACES)
-    text = _names(text, private.hosts, HOST)
-    text = _names(text, private.users, USER)
-    return _formal(text, _DEVICES)
+    text = _redact_folders(text, _list_spellings(private.homes))
+    text = _apply_rules(text, _PLACES)
+    text = _redact_names(text, private.hosts, HOST)
+    text = _redact_names(text, private.users, USER)
+    return _apply_rules(text, _DEVICES)
 
 
-def redacted_tree(value: Any, private: Private) -> Any:
+def redact_tree(value: Any, private: Private) -> Any:
     """Texts of a JSON value, keys among them."""
     if isinstance(value, str):
-        return redacted(value, private)
+        return redact_text(value, private)
     if isinstance(value, dict):
-        return {redacted(str(key), private): _of_key(key, item, private) for key, item in value.items()}
+        return {redact_text(str(key), private): _redact_value(key, item, private) for key, item in value.items()}
     if isinstance(value, list):
         return [
-            SECRET if isinstance(item, str) and _asks_for_secret(before) else redacted_tree(item, private)
+            SECRET if isinstance(item, str) and _is_secret_option(before) else redact_tree(item, private)
             for before, item in zip([None, *value], value, strict=False)
         ]
     return value
 
 
-def _asks_for_secret(before: Any) -> bool:
+def _is_secret_option(before: Any) -> bool:
     """Whether an argument of a command is the name of an option, whose value follows, that takes a secret."""
     return isinstance(before, str) and before.startswith("-") and "=" not in before and is_secret_name(before)
 
@@ -103,15 +103,15 @@ def is_secret_name(name: str) -> bool:
     return bool(_SECRET_NAME.search(name) or _SECRET_VARIABLE.search(name))
 
 
-def _of_key(key: Any, item: Any, private: Private) -> Any:
+def _redact_value(key: Any, item: Any, private: Private) -> Any:
     """A secret, or a serial number, is told by its name alone; lists and objects of them hold ordinary values, too."""
     if isinstance(item, (str, int)) and not isinstance(item, bool) and _SERIAL_NAME.search(str(key)):
         return SECRET
-    return SECRET if isinstance(item, str) and is_secret_name(str(key)) else redacted_tree(item, private)
+    return SECRET if isinstance(item, str) and is_secret_name(str(key)) else redact_tree(item, private)
 
 
 @functools.cache
-def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
+def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
     """Each also as it stands in an address, in JSON, in a repr, with accents apart, and by its longer lines."""
     found: list[str] = []
     for value in (line for text in values for line in (text.strip(), *text.split("\n"))):
@@ -122,9 +122,9 @@ def _spellings(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _literal(text: str, secrets: tuple[str, ...]) -> str:
+def _redact_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """In any case of letters, which a percent sign's digits have, too."""
-    for value in sorted(_spellings(secrets), key=len, reverse=True):
+    for value in sorted(_list_spellings(secrets), key=len, reverse=True):
         mixed = not value.isalpha() and not value.isdigit()
         if len(value) >= SHORTEST_SECRET:
             text = re.sub(re.escape(value), SECRET, text, flags=re.IGNORECASE)
@@ -133,7 +133,7 @@ def _literal(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-def _folders(text: str, folders: tuple[str, ...]) -> str:
+def _redact_folders(text: str, folders: tuple[str, ...]) -> str:
     """A home with all that lies below it, which is named by its owner; packages installed there keep their place."""
     for folder in sorted({each.rstrip("/") for each in folders}, key=len, reverse=True):
         if len(folder) > 1:
@@ -143,12 +143,12 @@ def _folders(text: str, folders: tuple[str, ...]) -> str:
     return text
 
 
-def _names(text: str, names: tuple[str, ...], by: str) -> str:
+def _redact_names(text: str, names: tuple[str, ...], by: str) -> str:
     """In any case of letters: whole words, which an underscore or a digit ends, too ('anna_2', 'torch_anna').
 
     A long name that is more than letters, 'gpu-node-17', stands in no other word, and goes wherever it is.
     """
-    for name in sorted(_spellings(names), key=len, reverse=True):
+    for name in sorted(_list_spellings(names), key=len, reverse=True):
         if len(name) >= 2 and name.lower() not in COMMON_NAMES:
             anywhere = not name.isalpha() and len(name) >= LONG_NAME
             pattern = re.escape(name) if anywhere else rf"{_WORD_BEGINS}{re.escape(name)}(?![A-Za-z])"
@@ -156,30 +156,30 @@ def _names(text: str, names: tuple[str, ...], by: str) -> str:
     return text
 
 
-def _formal(text: str, rules: Rules) -> str:
+def _apply_rules(text: str, rules: Rules) -> str:
     for pattern, by in rules:
         text = pattern.sub(by, text)
     return text
 
 
-def _url(found: re.Match[str]) -> str:
+def _redact_url(found: re.Match[str]) -> str:
     """Public addresses stay; others say where somebody works, or how to get in there."""
     address = found[0]
     return address if _PUBLIC.match(address) and "@" not in address and "?" not in address else URL
 
 
-def _assigned(found: re.Match[str]) -> str:
+def _redact_assigned(found: re.Match[str]) -> str:
     """What stands before a value, and its quotes, stay."""
     quote = found["quote"] or ""
     return f"{found['name']}{quote}{SECRET}{quote}"
 
 
-def _hashed(found: re.Match[str]) -> str:
+def _hash_identifier(found: re.Match[str]) -> str:
     """The same for the same device, so that lines can be matched; nothing leads back."""
     return f"<id:{hashlib.sha256(found[0].lower().encode()).hexdigest()[:8]}>"
 
 
-def _path(found: re.Match[str]) -> str:
+def _redact_path(found: re.Match[str]) -> str:
     """Device files and folders that every machine has stay."""
     path = found[0]
     if _KNOWN_PATH.match(path) or (path.count("/") == 1 and len(path) < 4):
@@ -233,7 +233,7 @@ _SECRETS: Rules = (
             + _KEPT
             + r"(?:(?P<quote>\\*[\"'])(?!bearer|basic)[^\n\"']*?(?P=quote)|[^\n\"']+)"
         ),
-        _assigned,
+        _redact_assigned,
     ),
     (
         re.compile(
@@ -242,7 +242,7 @@ _SECRETS: Rules = (
             + _KEPT
             + r"(?:(?P<quote>\\*[\"']).*?(?P=quote)|\\*[\"']?[^\s\"'&,;}\\]+)"
         ),
-        _assigned,
+        _redact_assigned,
     ),
     (
         re.compile(
@@ -250,7 +250,7 @@ _SECRETS: Rules = (
             + _KEPT
             + r"(?:(?P<quote>\\*[\"']).*?(?P=quote)|[^\s\"']+)"
         ),
-        _assigned,
+        _redact_assigned,
     ),
     (re.compile(r"(?i)(\bserial(?:[ _-]?(?:number|no\.?))?[\"']?\s*[=:]\s*[\"']?)(?!<)[\w-]+"), rf"\1{SECRET}"),
 )
@@ -258,7 +258,7 @@ _SECRETS: Rules = (
 _ADDRESSES: Rules = (
     (re.compile(r"\bfile:/{1,3}[^\s\"'<>]*"), PATH),
     (re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]+://[^\s@]{0,1000}@[^\s\"'<>]*", re.IGNORECASE), URL),
-    (re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]+://[^\s\"'<>]+", re.IGNORECASE), _url),
+    (re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]+://[^\s\"'<>]+", re.IGNORECASE), _redact_url),
 )
 """Before all others, which would replace a part of an address and leave the rest. A password may hold a quote."""
 
@@ -268,13 +268,16 @@ _PLACES: Rules = (
     (re.compile(r"(?:%2f[\w.+@~*%-]*)+", re.IGNORECASE), PATH),
     (re.compile(r"\b[A-Za-z]:\\[^\s\"'<>|]+|\\\\[\w.-]+\\[^\s\"'<>|]+"), PATH),
     (re.compile(r"(?<![\w.>~/-])~[\w.-]*(?:/[^\s\"'<>|:,;()\[\]]*)"), HOME),
-    (re.compile(r"(?:(?:(?<![\w.>/])|(?<=[\s\"']-[A-Za-z]))/|(?<![\w.>/:])/{2,})(?:[\w.+@~%*=#$&!-]+/*)+"), _path),
+    (
+        re.compile(r"(?:(?:(?<![\w.>/])|(?<=[\s\"']-[A-Za-z]))/|(?<![\w.>/:])/{2,})(?:[\w.+@~%*=#$&!-]+/*)+"),
+        _redact_path,
+    ),
 )
 
 _DEVICES: Rules = (
     (re.compile(r"(?<![\w-])(?:[0-9a-f]{2}-){5}[0-9a-f]{2}(?![\w-])", re.IGNORECASE), ADDRESS),
-    (re.compile(r"(?:(?:GPU|MIG)-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE), _hashed),
-    (re.compile(r"\bGPU-[0-9a-f]{16}\b|\b0x[0-9a-f]{16}\b", re.IGNORECASE), _hashed),
+    (re.compile(r"(?:(?:GPU|MIG)-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE), _hash_identifier),
+    (re.compile(r"\bGPU-[0-9a-f]{16}\b|\b0x[0-9a-f]{16}\b", re.IGNORECASE), _hash_identifier),
     (
         re.compile(
             r"(?<!\d)(?<!\d\.)(?<!==)(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?!\.?\d)"

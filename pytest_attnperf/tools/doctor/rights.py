@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytest_attnperf.environment.kfd import NODES
 from pytest_attnperf.environment.system import ProbeError, System
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 Access = Callable[[Path], bool]
 """Whether this process may read and write a file."""
@@ -40,12 +40,12 @@ _RENDER_MINOR = re.compile(r"^drm_render_minor (\d+)$", re.MULTILINE)
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
 
 
-def read_and_write(path: Path) -> bool:
+def can_read_and_write(path: Path) -> bool:
     """By permissions alone."""
     return os.access(path, os.R_OK | os.W_OK)
 
 
-def group_of(path: Path) -> str:
+def read_group(path: Path) -> str:
     """Raises OSError where the file cannot be asked."""
     number = path.stat().st_gid
     try:
@@ -54,66 +54,72 @@ def group_of(path: Path) -> str:
         return str(number)
 
 
-def probe(surroundings: Surroundings, access: Access = read_and_write, group: GroupOf = group_of) -> Sequence[Finding]:
+def probe(
+    surroundings: Surroundings, access: Access = can_read_and_write, group: GroupOf = read_group
+) -> Sequence[DoctorFinding]:
     """Findings 'kfd', 'render nodes', 'container' of AMD; 'nvidia nodes' of NVIDIA; 'device nodes' where neither is."""
-    found = [*_amd(surroundings, access, group), *_nvidia(surroundings, access, group)]
+    found = [*_probe_amd(surroundings, access, group), *_probe_nvidia(surroundings, access, group)]
     if found:
         return found
     value = "no GPU: neither /dev/kfd nor /dev/nvidia*, and no GPU on the PCI bus"
-    return [Finding("device nodes", Status.NOTE, value, "proofs and code objects only: a time of a CPU says little")]
+    return [
+        DoctorFinding("device nodes", Status.NOTE, value, "proofs and code objects only: a time of a CPU says little")
+    ]
 
 
-def _amd(surroundings: Surroundings, access: Access, group: GroupOf) -> list[Finding]:
+def _probe_amd(surroundings: Surroundings, access: Access, group: GroupOf) -> list[DoctorFinding]:
     system = surroundings.system
     kfd = system.root / "dev/kfd"
     if not kfd.exists():
-        return _no_kfd(surroundings)
+        return _probe_without_kfd(surroundings)
     found = [
-        _rights("kfd", [kfd], surroundings, access, group),
-        _render_nodes(surroundings, access, group),
+        _judge_rights("kfd", [kfd], surroundings, access, group),
+        _probe_render_nodes(surroundings, access, group),
     ]
-    if _in_container(surroundings) and _FILTERED.search(_text("proc/self/status", system)):
+    if _is_container(surroundings) and _FILTERED.search(_read_text("proc/self/status", system)):
         meaning = "a filter on system calls may refuse binding memory near a GPU; AMD's guide runs without it"
         fix = "start the container with: docker run --security-opt seccomp=unconfined ..."
-        found.append(Finding("container", Status.NOTE, "system calls are filtered (seccomp)", meaning, fix))
+        found.append(DoctorFinding("container", Status.NOTE, "system calls are filtered (seccomp)", meaning, fix))
     return found
 
 
-def _no_kfd(surroundings: Surroundings) -> list[Finding]:
+def _probe_without_kfd(surroundings: Surroundings) -> list[DoctorFinding]:
     """Nothing to say on a machine without an AMD GPU."""
     system = surroundings.system
-    classes = _pci_classes(AMD_VENDOR, system)
+    classes = _list_pci_classes(AMD_VENDOR, system)
     driver = (system.root / "sys/class/kfd/kfd").exists()
     if not driver and not classes:
         return []
     # A display controller alone may be the graphics of a processor, which nobody computes on.
     compute = driver or any(not name.startswith(f"{DISPLAY}00") for name in classes)
     status = Status.WARNING if compute else Status.NOTE
-    if _in_container(surroundings):
+    if _is_container(surroundings):
         fix = f"start the container with: {AMD_DOCKER_ALL.format(' --group-add render')}"
     elif driver:
         fix = "the driver has made no /dev/kfd; load it again with: sudo modprobe -r amdgpu && sudo modprobe amdgpu"
     else:
         fix = "load AMD's driver with: sudo modprobe amdgpu (install amdgpu-dkms where there is no such module)"
-    return [Finding("kfd", status, "an AMD GPU is there, but no /dev/kfd", _NO_NUMBERS, fix)]
+    return [DoctorFinding("kfd", status, "an AMD GPU is there, but no /dev/kfd", _NO_NUMBERS, fix)]
 
 
-def _render_nodes(surroundings: Surroundings, access: Access, group: GroupOf) -> Finding:
+def _probe_render_nodes(surroundings: Surroundings, access: Access, group: GroupOf) -> DoctorFinding:
     system, name = surroundings.system, "render nodes"
-    nodes = [system.root / f"dev/dri/renderD{minor}" for minor in _render_minors(system)]
+    nodes = [system.root / f"dev/dri/renderD{minor}" for minor in _list_render_minors(system)]
     if not nodes:
         value = f"/{NODES} shows no GPU that this process may use"
         meaning = f"{_NO_NUMBERS}; in a container another GPU may have been given than the one that is visible"
-        return Finding(name, Status.PROBLEM, value, meaning, f"start the container with: docker run {AMD_DOCKER} ...")
+        return DoctorFinding(
+            name, Status.PROBLEM, value, meaning, f"start the container with: docker run {AMD_DOCKER} ..."
+        )
     missing = [node for node in nodes if not node.exists()]
     if missing:
-        value = f"{_names(missing)} missing, of {len(nodes)}"
+        value = f"{_format_nodes(missing)} missing, of {len(nodes)}"
         fix = f"start the container with: docker run {AMD_DOCKER} ..."
-        return Finding(name, Status.PROBLEM, value, _NO_NUMBERS, fix)
-    return _rights(name, nodes, surroundings, access, group)
+        return DoctorFinding(name, Status.PROBLEM, value, _NO_NUMBERS, fix)
+    return _judge_rights(name, nodes, surroundings, access, group)
 
 
-def _render_minors(system: System) -> list[int]:
+def _list_render_minors(system: System) -> list[int]:
     """Of every GPU that the driver shows to this process; a GPU withheld by the container answers EPERM."""
     minors = []
     for folder in sorted((system.root / NODES).glob("*")):
@@ -127,40 +133,42 @@ def _render_minors(system: System) -> list[int]:
     return sorted(minors)
 
 
-def _nvidia(surroundings: Surroundings, access: Access, group: GroupOf) -> list[Finding]:
+def _probe_nvidia(surroundings: Surroundings, access: Access, group: GroupOf) -> list[DoctorFinding]:
     name, dev = "nvidia nodes", surroundings.system.root / "dev"
     cards = sorted(path for path in dev.glob("nvidia*") if _NVIDIA_NODE.fullmatch(path.name))
     if not cards:
-        if not _pci_classes(NVIDIA_VENDOR, surroundings.system):
+        if not _list_pci_classes(NVIDIA_VENDOR, surroundings.system):
             return []
-        fix = NVIDIA_DOCKER if _in_container(surroundings) else "load NVIDIA's driver with: sudo modprobe nvidia"
+        fix = NVIDIA_DOCKER if _is_container(surroundings) else "load NVIDIA's driver with: sudo modprobe nvidia"
         value = "an NVIDIA GPU is there, but no /dev/nvidia0"
-        return [Finding(name, Status.WARNING, value, _NO_NUMBERS, fix)]
+        return [DoctorFinding(name, Status.WARNING, value, _NO_NUMBERS, fix)]
     control = [dev / node for node in NVIDIA_CONTROL]
     missing = [node for node in control if not node.exists()]
     if missing:
-        fix = NVIDIA_DOCKER if _in_container(surroundings) else "sudo nvidia-modprobe -u -c=0"
-        return [Finding(name, Status.PROBLEM, f"{_names(missing)} missing", _NO_NUMBERS, fix)]
-    return [_rights(name, [*cards, *control], surroundings, access, group)]
+        fix = NVIDIA_DOCKER if _is_container(surroundings) else "sudo nvidia-modprobe -u -c=0"
+        return [DoctorFinding(name, Status.PROBLEM, f"{_format_nodes(missing)} missing", _NO_NUMBERS, fix)]
+    return [_judge_rights(name, [*cards, *control], surroundings, access, group)]
 
 
-def _rights(name: str, nodes: Sequence[Path], surroundings: Surroundings, access: Access, group: GroupOf) -> Finding:
+def _judge_rights(
+    name: str, nodes: Sequence[Path], surroundings: Surroundings, access: Access, group: GroupOf
+) -> DoctorFinding:
     """PROBLEM where a node may not be read and written, with its group and how to join it."""
     refused = [node for node in nodes if not access(node)]
     if not refused:
-        return Finding(name, Status.OK, f"{_names(nodes)} may be read and written")
+        return DoctorFinding(name, Status.OK, f"{_format_nodes(nodes)} may be read and written")
     try:
         owner = group(refused[0])
     except OSError as error:
         owner = f"(not known: {error.strerror})"
-    value = f"no right to read and write {_names(refused)}, of group {owner}"
-    return Finding(name, Status.PROBLEM, value, _NO_NUMBERS, _joining(name, owner, surroundings))
+    value = f"no right to read and write {_format_nodes(refused)}, of group {owner}"
+    return DoctorFinding(name, Status.PROBLEM, value, _NO_NUMBERS, _suggest_fix(name, owner, surroundings))
 
 
-def _joining(name: str, owner: str, surroundings: Surroundings) -> str:
+def _suggest_fix(name: str, owner: str, surroundings: Surroundings) -> str:
     if name == "nvidia nodes":
         return "sudo chmod 0666 /dev/nvidia* (as the driver makes them), or have an administrator allow your group"
-    if _in_container(surroundings):
+    if _is_container(surroundings):
         also = f" --group-add {owner}" if owner not in ("video", "root") and not owner.startswith("(") else ""
         return f"start the container with: {AMD_DOCKER_ALL.format(also)}"
     if owner in GROUPS or owner.startswith("("):
@@ -173,31 +181,31 @@ def _joining(name: str, owner: str, surroundings: Surroundings) -> str:
     return f"sudo usermod -aG {owner} $USER, then log in again"
 
 
-def _names(nodes: Sequence[Path]) -> str:
+def _format_nodes(nodes: Sequence[Path]) -> str:
     """'/dev/dri/renderD128', or the first, the last and how many."""
     shown = [f"/dev/{'dri/' if node.parent.name == 'dri' else ''}{node.name}" for node in nodes]
     return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} to {shown[-1]} ({len(shown)})"
 
 
-def _in_container(surroundings: Surroundings) -> bool:
+def _is_container(surroundings: Surroundings) -> bool:
     root = surroundings.system.root
     marked = (root / ".dockerenv").exists() or (root / "run/.containerenv").exists()
     return marked or "KUBERNETES_SERVICE_HOST" in surroundings.environ
 
 
-def _pci_classes(vendor: str, system: System) -> list[str]:
+def _list_pci_classes(vendor: str, system: System) -> list[str]:
     """PCI classes ('0x120000') of this vendor's graphics cards and accelerators."""
     found = []
     for folder in sorted((system.root / "sys/bus/pci/devices").glob("*")):
         where = f"sys/bus/pci/devices/{folder.name}"
-        if _text(f"{where}/vendor", system) == vendor:
-            name = _text(f"{where}/class", system)
+        if _read_text(f"{where}/vendor", system) == vendor:
+            name = _read_text(f"{where}/class", system)
             if name.startswith((DISPLAY, ACCELERATOR)):
                 found.append(name)
     return found
 
 
-def _text(path: str, system: System) -> str:
+def _read_text(path: str, system: System) -> str:
     try:
         return system.read(path)
     except ProbeError:

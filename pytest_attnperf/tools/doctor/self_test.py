@@ -12,12 +12,12 @@ import pytest_attnperf
 from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.gate.limits import microseconds, signed
+from pytest_attnperf.gate.limits import format_microseconds, format_signed
 from pytest_attnperf.records import Samples
 from pytest_attnperf.tools.doctor import gpu_processes, noise, partitions, power, self_test_process
 from pytest_attnperf.tools.doctor.child import answer_of
-from pytest_attnperf.tools.doctor.gpu_list import tokens, unknown
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.gpu_list import list_tokens, unknown_finding
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
 TIMER_SECONDS = 40.0
@@ -39,18 +39,18 @@ TOO_LATE = "run attnperf doctor again: programs start faster from a disk that ha
 _RUN = "run it by hand for the whole error: python -m pytest_attnperf.tools.doctor.self_test_process {} cuda"
 
 
-def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[Finding]:
+def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[DoctorFinding]:
     """'timer', 'graph against events', 'clock stamps' of a GPU.
 
     The first word of the value of 'timer' is the timer that cases get: 'graph', 'event' or 'profiler', or 'none'.
     """
     try:
-        with _leased(surroundings) as token:
-            found = (ask or _process(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
+        with _hold_lease(surroundings) as token:
+            found = (ask or _make_ask(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
     except UsageError as error:
-        return [unknown("timer", error, "wait for the other run to end, then run attnperf doctor again")]
+        return [unknown_finding("timer", error, "wait for the other run to end, then run attnperf doctor again")]
     except OSError as error:
-        return [unknown("timer", f"the lease of a GPU: {error.strerror}", NO_LEASE)]
+        return [unknown_finding("timer", f"the lease of a GPU: {error.strerror}", NO_LEASE)]
     except ProbeError as error:
         return [_no_timer(str(error))]
     if self_test_process.ERROR in found:
@@ -58,39 +58,39 @@ def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[
     try:
         return _timer_findings(found)
     except (KeyError, TypeError, ValueError) as error:
-        return [unknown("timer", f"the self-test answered nonsense ({type(error).__name__}: {error})")]
+        return [unknown_finding("timer", f"the self-test answered nonsense ({type(error).__name__}: {error})")]
 
 
 def noise_probe(
     surroundings: Surroundings, ask: Ask | None = None, seconds: float = NOISE_SECONDS
-) -> Sequence[Finding]:
+) -> Sequence[DoctorFinding]:
     """'noise of softmax', 'noise of attention', 'noise of gemm', over as many fresh processes as `seconds` allow."""
     began_s = surroundings.clock()
     name = "noise"
     try:
-        with _leased(surroundings) as token:
-            causes = _causes(surroundings)
-            ask = ask or _process(surroundings, token)
+        with _hold_lease(surroundings) as token:
+            causes = _list_causes(surroundings)
+            ask = ask or _make_ask(surroundings, token)
             deadline_s = min(began_s + seconds, surroundings.ends_s)
-            answers, failure = _measured(ask, surroundings.clock, deadline_s)
+            answers, failure = _ask_processes(ask, surroundings.clock, deadline_s)
     except UsageError as error:
-        return [unknown(name, error, "wait for the other run to end, then run attnperf doctor again")]
+        return [unknown_finding(name, error, "wait for the other run to end, then run attnperf doctor again")]
     except OSError as error:
-        return [unknown(name, f"the lease of a GPU: {error.strerror}", NO_LEASE)]
+        return [unknown_finding(name, f"the lease of a GPU: {error.strerror}", NO_LEASE)]
     if len(answers) < noise.LEAST_PROCESSES:
         left_s = max(0.0, deadline_s - began_s)
         why = (
             failure or f"in the {left_s:.0f} s that were left {len(answers)} of {noise.LEAST_PROCESSES} processes ended"
         )
-        return [unknown(name, why, _RUN.format(self_test_process.NOISE) if failure else TOO_LATE)]
+        return [unknown_finding(name, why, _RUN.format(self_test_process.NOISE) if failure else TOO_LATE)]
     try:
-        cases = [noise.case_noise(case, [answer[case] for answer in answers]) for case in answers[0]]
+        cases = [noise.compute_case_noise(case, [answer[case] for answer in answers]) for case in answers[0]]
     except (KeyError, ValueError) as error:
-        return [unknown(name, error, _RUN.format(self_test_process.NOISE))]
-    return noise.findings(cases, causes, failure)
+        return [unknown_finding(name, error, _RUN.format(self_test_process.NOISE))]
+    return noise.list_findings(cases, causes, failure)
 
 
-def _measured(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
+def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
     """The answers of one process after the other, and why there are no more; '' where time or number ended it.
 
     The longest process so far says whether another would still end in time; the first may take all there is.
@@ -103,14 +103,14 @@ def _measured(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[
         if left_s <= longest_s:
             return answers, ""
         try:
-            answers.append(_samples(ask(self_test_process.NOISE, left_s)))
+            answers.append(_parse_answer(ask(self_test_process.NOISE, left_s)))
         except (ProbeError, ValueError) as error:
             return answers, str(error)
         longest_s = max(longest_s, clock() - started_s)
     return answers, ""
 
 
-def _samples(found: Mapping[str, object]) -> dict[str, Samples]:
+def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
     """Raises ProbeError with the process's own error, ValueError for what holds no samples."""
     if self_test_process.ERROR in found:
         raise ProbeError(str(found[self_test_process.ERROR]))
@@ -120,11 +120,11 @@ def _samples(found: Mapping[str, object]) -> dict[str, Samples]:
     for case, record in found.items():
         if not isinstance(record, dict):
             raise ValueError(f"the self-test answered {str(record)[:40]!r} in place of samples")
-        cases[case] = noise.samples_of(record)
+        cases[case] = noise.parse_samples(record)
     return cases
 
 
-def _causes(surroundings: Surroundings) -> list[str]:
+def _list_causes(surroundings: Surroundings) -> list[str]:
     """What other probes find off, as 'name: value'. The lease is ours meanwhile."""
     found = [
         finding
@@ -136,16 +136,16 @@ def _causes(surroundings: Surroundings) -> list[str]:
 
 
 @contextlib.contextmanager
-def _leased(surroundings: Surroundings) -> Iterator[str]:
+def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
     """The token of a GPU that no other run measures on meanwhile. Raises UsageError where there is none."""
-    lease = lease_gpu(tokens(surroundings), environ=surroundings.environ)
+    lease = lease_gpu(list_tokens(surroundings), environ=surroundings.environ)
     try:
         yield lease.token
     finally:
         lease.release()
 
 
-def _process(surroundings: Surroundings, token: str) -> Ask:
+def _make_ask(surroundings: Surroundings, token: str) -> Ask:
     """Asks a fresh process that sees this GPU only."""
     environ = dict(surroundings.environ)
     environ.pop("TRITON_INTERPRET", None)
@@ -153,70 +153,76 @@ def _process(surroundings: Surroundings, token: str) -> Ask:
     environ["PYTHONPATH"] = os.pathsep.join(filter(None, (package, environ.get("PYTHONPATH", ""))))
     environ.update(dict.fromkeys(VISIBLE_DEVICES, token))
 
-    def ask(kind: str, limit_s: float) -> Mapping[str, object]:
+    def ask_once(kind: str, limit_s: float) -> Mapping[str, object]:
         command = [surroundings.python, "-m", self_test_process.__name__, kind, "cuda"]
         return answer_of(command, limit_s=limit_s, environ=environ, folder=surroundings.root)
 
-    return ask
+    return ask_once
 
 
-def _no_timer(why: str) -> Finding:
+def _no_timer(why: str) -> DoctorFinding:
     meaning = "nothing can be timed on this GPU, and no result be proven on it"
     fix = f"mend what the torch lines say first; then {_RUN.format(self_test_process.TIMER)}"
-    return Finding("timer", Status.PROBLEM, f"none: {why}", meaning, fix)
+    return DoctorFinding("timer", Status.PROBLEM, f"none: {why}", meaning, fix)
 
 
-def _timer_findings(found: Mapping[str, object]) -> list[Finding]:
+def _timer_findings(found: Mapping[str, object]) -> list[DoctorFinding]:
     """Raises KeyError, TypeError and ValueError for an answer that is none."""
-    timer, why, empty_us = str(found["timer"]), str(found["why"]), _number(found["empty_us"])
-    empty = f"a kernel that does next to nothing takes {microseconds(empty_us)} us"
+    timer, why, empty_us = str(found["timer"]), str(found["why"]), _parse_number(found["empty_us"])
+    empty = f"a kernel that does next to nothing takes {format_microseconds(empty_us)} us"
     details = (f"{found['device']}, torch {found['torch']}",)
     if not found["right"]:
         meaning = f"replays give wrong results on changed inputs: every case timed by {timer!r} will be INCORRECT"
         fix = "--attnperf-timer=event replays nothing; report the driver, the runtime and torch that do this"
-        first = Finding("timer", Status.PROBLEM, f"{timer}: wrong results; {empty}", meaning, fix, details)
+        first = DoctorFinding("timer", Status.PROBLEM, f"{timer}: wrong results; {empty}", meaning, fix, details)
     elif timer == "graph":
-        first = Finding("timer", Status.OK, f"graph: {empty}, replays right on changed inputs", details=details)
+        first = DoctorFinding("timer", Status.OK, f"graph: {empty}, replays right on changed inputs", details=details)
     else:
-        first = _substitute(timer, why, empty, details)
-    return [first, *_agreement(found), _stamps(found)]
+        first = _judge_substitute(timer, why, empty, details)
+    return [first, *_judge_agreement(found), _judge_stamps(found)]
 
 
-def _substitute(timer: str, why: str, empty: str, details: tuple[str, ...]) -> Finding:
+def _judge_substitute(timer: str, why: str, empty: str, details: tuple[str, ...]) -> DoctorFinding:
     value = f"{timer}: {why or 'no reason given'}; {empty}"
     if timer == "event":
         meaning = (
             "hot cases are timed by events, short ones with their launches, cold ones not at all; baselines of the "
             "graph timer are INCOMPARABLE"
         )
-        return Finding("timer", Status.WARNING, value, meaning, "another torch or driver may capture graphs", details)
+        return DoctorFinding(
+            "timer", Status.WARNING, value, meaning, "another torch or driver may capture graphs", details
+        )
     meaning = "neither graphs nor events work: cases end as ERROR unless a timer is named, and cold ones always"
-    return Finding("timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} ...", details)
+    return DoctorFinding(
+        "timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} ...", details
+    )
 
 
-def _agreement(found: Mapping[str, object]) -> list[Finding]:
+def _judge_agreement(found: Mapping[str, object]) -> list[DoctorFinding]:
     if found["graph_us"] is None or found["event_us"] is None:
         return []
     name = "graph against events"
-    graph_us, event_us = _number(found["graph_us"]), _number(found["event_us"])
+    graph_us, event_us = _parse_number(found["graph_us"]), _parse_number(found["event_us"])
     ratio = event_us / graph_us
-    value = f"one GEMM takes {microseconds(graph_us)} us in a graph, {microseconds(event_us)} us by events"
-    value += f" ({signed(ratio - 1)})"
+    value = (
+        f"one GEMM takes {format_microseconds(graph_us)} us in a graph, {format_microseconds(event_us)} us by events"
+    )
+    value += f" ({format_signed(ratio - 1)})"
     if abs(ratio - 1) <= AGREE:
-        return [Finding(name, Status.OK, value)]
+        return [DoctorFinding(name, Status.OK, value)]
     meaning = "two ways of timing one kernel disagree: something else uses the GPU, its clock moves, or one is wrong"
-    return [Finding(name, Status.WARNING, value, meaning, "see 'GPU processes' and 'clocks', then run it again")]
+    return [DoctorFinding(name, Status.WARNING, value, meaning, "see 'GPU processes' and 'clocks', then run it again")]
 
 
-def _stamps(found: Mapping[str, object]) -> Finding:
+def _judge_stamps(found: Mapping[str, object]) -> DoctorFinding:
     name = "clock stamps"
     if found["stamps"]:
-        return Finding(name, Status.OK, "kernels read the compute clock")
+        return DoctorFinding(name, Status.OK, "kernels read the compute clock")
     meaning = "times are not affected; a slower time cannot be told from a lower clock by cycles"
-    return Finding(name, Status.NOTE, f"none: {found['stamps_why']}", meaning)
+    return DoctorFinding(name, Status.NOTE, f"none: {found['stamps_why']}", meaning)
 
 
-def _number(value: object) -> float:
+def _parse_number(value: object) -> float:
     """Raises ValueError for what is no finite positive number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"{str(value)[:40]!r} is no time")

@@ -38,7 +38,7 @@ def noise_record(torch_device: str) -> dict[str, Any]:
 TESTS: dict[str, Test] = {TIMER: timer_record, NOISE: noise_record}
 
 
-def answer(kind: str, torch_device: str, test: Test | None = None) -> str:
+def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
     """The line to print. `test` takes the place of the one that `kind` names."""
     try:
         found = (test or TESTS[kind])(torch_device)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints must not stand in the answer's line
     kind, torch_device = arguments
-    answers.write(answer(kind, torch_device) + "\n")
+    answers.write(run_test(kind, torch_device) + "\n")
     answers.close()
     return 0
 

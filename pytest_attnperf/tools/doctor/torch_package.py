@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_attnperf.environment import gpus
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor.child import answer_of
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 LIMIT_S = 60.0
 """The first import from a cold disk reads gigabytes of libraries."""
@@ -39,12 +39,12 @@ print(json.dumps({
 """
 
 
-def build_probe(here: Surroundings) -> Sequence[Finding]:
+def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Whether the installed build is one for this machine's GPU, from its metadata and its version file."""
     version, kind = gpus.torch_build(), gpus.torch_build_kind()
     if version is None:
         return (
-            Finding(
+            DoctorFinding(
                 "torch",
                 Status.PROBLEM,
                 "not installed",
@@ -59,25 +59,27 @@ def build_probe(here: Surroundings) -> Sequence[Finding]:
             f"the GPU here is {here.vendor.upper()}'s and needs a {wanted} build: nothing runs on it with this one"
         )
         fix = f"pip uninstall torch triton, then {INSTALL[here.vendor]}"
-        return (Finding("torch", Status.PROBLEM, value, meaning, fix),)
+        return (DoctorFinding("torch", Status.PROBLEM, value, meaning, fix),)
     if not here.vendor and kind in ("CUDA", "ROCm"):
         meaning = "no GPU is seen here: proofs and code objects only, nothing is timed on a device"
-        return (Finding("torch", Status.NOTE, value, meaning, "look at the device lines below"),)
-    return (Finding("torch", Status.OK, value, details=() if kind else ("its files do not say for which device",)),)
+        return (DoctorFinding("torch", Status.NOTE, value, meaning, "look at the device lines below"),)
+    return (
+        DoctorFinding("torch", Status.OK, value, details=() if kind else ("its files do not say for which device",)),
+    )
 
 
-def device_probe(here: Surroundings) -> Sequence[Finding]:
+def device_probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """Whether torch can be imported, and the devices it sees; nothing where it is not installed."""
     if gpus.torch_build() is None:
         return ()
     try:
         seen = answer_of((here.python, "-c", QUESTION), limit_s=LIMIT_S - 1, environ=here.environ, folder=here.root)
     except ProbeError as error:
-        return (_broken(here, str(error)),)
-    return (_seen(here, seen),)
+        return (_judge_broken_import(here, str(error)),)
+    return (_judge_devices(here, seen),)
 
 
-def _seen(here: Surroundings, seen: dict[str, object]) -> Finding:
+def _judge_devices(here: Surroundings, seen: dict[str, object]) -> DoctorFinding:
     devices, took_s = seen["devices"], seen["took_s"]
     if not isinstance(devices, list) or not isinstance(took_s, float):
         raise ProbeError(f"torch's process answered {seen!r}")
@@ -87,12 +89,12 @@ def _seen(here: Surroundings, seen: dict[str, object]) -> Finding:
         count = "" if len(devices) == 1 else f"{len(devices)} devices, the first: "
         value = f"{count}{name} ({arch}), {units} compute units, {memory_bytes / 2**30:.1f} GiB"
         details = (imports, str(seen.get("toolkit", "")), *(f"{each[0]} ({each[1]})" for each in devices[1:]))
-        return Finding("torch device", Status.OK, value, details=tuple(filter(None, details)))
+        return DoctorFinding("torch device", Status.OK, value, details=tuple(filter(None, details)))
     threads = seen.get("threads")
     value = f"{imports}, sees the CPU only ({threads} thread{'' if threads == 1 else 's'})"
     if not here.has_gpu:
-        return Finding("torch device", Status.OK, value)
-    return Finding(
+        return DoctorFinding("torch device", Status.OK, value)
+    return DoctorFinding(
         "torch device",
         Status.PROBLEM,
         f"{imports}, but sees no device",
@@ -101,9 +103,9 @@ def _seen(here: Surroundings, seen: dict[str, object]) -> Finding:
     )
 
 
-def _broken(here: Surroundings, said: str) -> Finding:
+def _judge_broken_import(here: Surroundings, said: str) -> DoctorFinding:
     hiding = next((name for name in ("torch.py", "torch") if (here.root / name).exists()), "")
-    return Finding(
+    return DoctorFinding(
         "torch device",
         Status.PROBLEM,
         f"torch is installed, but its import fails: {said}",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS, version_of
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 OLDEST = (3, 3)
 """The oldest minor version that code objects were tried with."""
@@ -17,37 +17,41 @@ OLDEST = (3, 3)
 _REQUIRED = re.compile(rf"^({'|'.join(sorted(TRITON_DISTRIBUTIONS, key=len, reverse=True))})\s*\(?==\s*([^;\s,)]+)")
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """One finding: version, whether it is torch's, its backends."""
     found = {name: version for name in TRITON_DISTRIBUTIONS if (version := version_of(name))}
-    folder = _folder()
+    folder = _find_package_folder()
     if not found and folder is None:
-        return (_absent(here),)
+        return (_absent_finding(here),)
     names = " and ".join(f"{name} {version}" for name, version in found.items()) or "of unknown version"
-    backends = _backends(folder)
+    backends = _list_backends(folder)
     value = f"{names}, compiles for {', '.join(backends) or 'no device that is known'}"
-    return (_judged(here, value, found, backends),)
+    return (_judge_installed(here, value, found, backends),)
 
 
-def _judged(here: Surroundings, value: str, found: dict[str, str], backends: list[str]) -> Finding:
+def _judge_installed(here: Surroundings, value: str, found: dict[str, str], backends: list[str]) -> DoctorFinding:
     wanted = required_by_torch()
     if len(found) > 1:
         meaning = "they write into one folder: which files are there depends on the order they were installed in"
         keep = wanted[0] if wanted else "the one that torch brought"
         fix = f"pip uninstall {' '.join(found)}, then pip install --force-reinstall --no-deps {keep}"
-        return Finding("triton", Status.WARNING, value, meaning, fix)
+        return DoctorFinding("triton", Status.WARNING, value, meaning, fix)
     if here.vendor and here.vendor not in backends:
         meaning = f"it has no backend for {here.vendor.upper()}: Triton's kernels do not run on the GPU here"
-        return Finding("triton", Status.PROBLEM, value, meaning, "install the torch build for this GPU: it brings one")
+        return DoctorFinding(
+            "triton", Status.PROBLEM, value, meaning, "install the torch build for this GPU: it brings one"
+        )
     (name, version), *_ = [*found.items(), ("triton", "")]
-    if _too_old(version):
+    if _is_too_old(version):
         meaning = f"code objects need {OLDEST[0]}.{OLDEST[1]} or newer"
-        return Finding("triton", Status.WARNING, value, meaning, "install a newer torch, which brings a newer one")
+        return DoctorFinding(
+            "triton", Status.WARNING, value, meaning, "install a newer torch, which brings a newer one"
+        )
     if wanted and wanted != (name, version):
         meaning = f"this torch asks for {wanted[0]} {wanted[1]}: what torch.compile does with another one is untested"
-        return Finding("triton", Status.WARNING, value, meaning, f"pip install {wanted[0]}=={wanted[1]}")
+        return DoctorFinding("triton", Status.WARNING, value, meaning, f"pip install {wanted[0]}=={wanted[1]}")
     belongs = "the one that torch asks for" if wanted else "torch asks for none"
-    return Finding("triton", Status.OK, value, details=(belongs,))
+    return DoctorFinding("triton", Status.OK, value, details=(belongs,))
 
 
 def required_by_torch() -> tuple[str, str] | None:
@@ -60,14 +64,14 @@ def required_by_torch() -> tuple[str, str] | None:
     return (pinned[1], pinned[2]) if pinned else None
 
 
-def _absent(here: Surroundings) -> Finding:
+def _absent_finding(here: Surroundings) -> DoctorFinding:
     status = Status.WARNING if here.vendor else Status.NOTE
     meaning = "triton.* and torch.compile's kernels are UNSUPPORTED, and their code objects cannot be built"
     fix = "install the torch build for this GPU: it brings one" if here.vendor else "pip install triton"
-    return Finding("triton", status, "not installed", meaning, fix)
+    return DoctorFinding("triton", status, "not installed", meaning, fix)
 
 
-def _folder() -> Path | None:
+def _find_package_folder() -> Path | None:
     try:
         spec = importlib.util.find_spec("triton")
     except ValueError:
@@ -75,12 +79,12 @@ def _folder() -> Path | None:
     return next((Path(path) for path in (spec.submodule_search_locations or ())), None) if spec else None
 
 
-def _backends(folder: Path | None) -> list[str]:
+def _list_backends(folder: Path | None) -> list[str]:
     if folder is None:
         return []
     return [name for name in ("amd", "nvidia") if (folder / "backends" / name / "compiler.py").is_file()]
 
 
-def _too_old(version: str) -> bool:
+def _is_too_old(version: str) -> bool:
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST

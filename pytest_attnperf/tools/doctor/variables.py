@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 OFF = frozenset({"", "0", "false", "no", "off", "n"})
 VALUE_LIMIT = 60
@@ -45,7 +45,7 @@ def is_off(value: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class VariableRule:
     """A variable, the values of it that matter, and what they do; `of_gpu` where it does nothing without one."""
 
     name: str
@@ -60,43 +60,57 @@ TOOL = "a profiler's or debugger's library is loaded into every process and slow
 OTHER_CODE = "other code runs than without it: compare such runs with each other only"
 
 RULES = (
-    Rule("HIP_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
-    Rule("CUDA_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
-    Rule("AMD_SERIALIZE_KERNEL", Status.PROBLEM, BLOCKING),
-    Rule("AMD_SERIALIZE_COPY", Status.PROBLEM, "every copy is waited for: host times are another program's"),
-    Rule(
+    VariableRule("HIP_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
+    VariableRule("CUDA_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
+    VariableRule("AMD_SERIALIZE_KERNEL", Status.PROBLEM, BLOCKING),
+    VariableRule("AMD_SERIALIZE_COPY", Status.PROBLEM, "every copy is waited for: host times are another program's"),
+    VariableRule(
         "TRITON_INTERPRET",
         Status.WARNING,
         "gpu_timer and --attnperf-isolate=none would time Triton's interpreter; workers of a gate drop it",
     ),
-    Rule("TORCHDYNAMO_DISABLE", Status.WARNING, "torch.compile does nothing: compiled backends time eager code"),
-    Rule("PYTORCH_NO_CUDA_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"),
-    Rule("PYTORCH_NO_HIP_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"),
-    Rule("PYTORCH_TUNABLEOP_ENABLED", Status.WARNING, "torch tries GEMMs while the case runs, and keeps what it found"),
-    Rule("NVIDIA_TF32_OVERRIDE", Status.WARNING, "libraries switch TF32 on or off, whatever the case asks for", bool),
-    Rule("HSA_OVERRIDE_GFX_VERSION", Status.WARNING, "code of another architecture is loaded than the device's", bool),
-    Rule("HSA_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
-    Rule("ROC_GLOBAL_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
-    Rule("HSA_TOOLS_LIB", Status.WARNING, TOOL, bool),
-    Rule("ROCP_TOOL_LIBRARIES", Status.WARNING, TOOL, bool),
-    Rule("CUDA_INJECTION64_PATH", Status.WARNING, TOOL, bool),
-    Rule("ENABLE_CK", Status.WARNING, "aiter takes Triton in place of Composable Kernel, unsaid", is_off),
-    Rule("TRITON_ALWAYS_COMPILE", Status.NOTE, "every process compiles every Triton kernel anew: runs take longer"),
-    Rule("TRITON_DISABLE_LINE_INFO", Status.NOTE, "code objects have no source lines"),
-    Rule("TORCHINDUCTOR_MAX_AUTOTUNE", Status.NOTE, OTHER_CODE),
-    Rule("MIOPEN_FIND_ENFORCE", Status.NOTE, OTHER_CODE),
-    Rule("FLASH_ATTENTION_TRITON_AMD_ENABLE", Status.NOTE, OTHER_CODE),
-    Rule("AITER_REBUILD", Status.NOTE, "aiter builds its modules anew in every process, for minutes each"),
-    Rule("CUDA_DEVICE_MAX_CONNECTIONS", Status.NOTE, "kernels of several streams overlap less", bool),
-    Rule("GPU_MAX_HW_QUEUES", Status.NOTE, "kernels of several streams overlap otherwise", bool),
-    Rule("LD_PRELOAD", Status.NOTE, "a library stands before all others in every process", bool, of_gpu=False),
-    Rule(
+    VariableRule(
+        "TORCHDYNAMO_DISABLE", Status.WARNING, "torch.compile does nothing: compiled backends time eager code"
+    ),
+    VariableRule(
+        "PYTORCH_NO_CUDA_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"
+    ),
+    VariableRule(
+        "PYTORCH_NO_HIP_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"
+    ),
+    VariableRule(
+        "PYTORCH_TUNABLEOP_ENABLED", Status.WARNING, "torch tries GEMMs while the case runs, and keeps what it found"
+    ),
+    VariableRule(
+        "NVIDIA_TF32_OVERRIDE", Status.WARNING, "libraries switch TF32 on or off, whatever the case asks for", bool
+    ),
+    VariableRule(
+        "HSA_OVERRIDE_GFX_VERSION", Status.WARNING, "code of another architecture is loaded than the device's", bool
+    ),
+    VariableRule("HSA_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
+    VariableRule("ROC_GLOBAL_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
+    VariableRule("HSA_TOOLS_LIB", Status.WARNING, TOOL, bool),
+    VariableRule("ROCP_TOOL_LIBRARIES", Status.WARNING, TOOL, bool),
+    VariableRule("CUDA_INJECTION64_PATH", Status.WARNING, TOOL, bool),
+    VariableRule("ENABLE_CK", Status.WARNING, "aiter takes Triton in place of Composable Kernel, unsaid", is_off),
+    VariableRule(
+        "TRITON_ALWAYS_COMPILE", Status.NOTE, "every process compiles every Triton kernel anew: runs take longer"
+    ),
+    VariableRule("TRITON_DISABLE_LINE_INFO", Status.NOTE, "code objects have no source lines"),
+    VariableRule("TORCHINDUCTOR_MAX_AUTOTUNE", Status.NOTE, OTHER_CODE),
+    VariableRule("MIOPEN_FIND_ENFORCE", Status.NOTE, OTHER_CODE),
+    VariableRule("FLASH_ATTENTION_TRITON_AMD_ENABLE", Status.NOTE, OTHER_CODE),
+    VariableRule("AITER_REBUILD", Status.NOTE, "aiter builds its modules anew in every process, for minutes each"),
+    VariableRule("CUDA_DEVICE_MAX_CONNECTIONS", Status.NOTE, "kernels of several streams overlap less", bool),
+    VariableRule("GPU_MAX_HW_QUEUES", Status.NOTE, "kernels of several streams overlap otherwise", bool),
+    VariableRule("LD_PRELOAD", Status.NOTE, "a library stands before all others in every process", bool, of_gpu=False),
+    VariableRule(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
         Status.WARNING,
         "pytest loads no plugin by itself and does not know --attnperf; or say -p pytest_attnperf.plugin.main",
         of_gpu=False,
     ),
-    Rule(
+    VariableRule(
         "PYTHONDONTWRITEBYTECODE",
         Status.NOTE,
         "every worker compiles the plugin again, which triples its start",
@@ -108,21 +122,21 @@ RULES = (
 variables, aiter's dispatcher (kernels/aiter/README.md)."""
 
 
-def probe(here: Surroundings) -> Sequence[Finding]:
+def probe(here: Surroundings) -> Sequence[DoctorFinding]:
     """One finding for each variable that matters as it is set; one alone where none does."""
-    found = [*_hidden(here), *_by_rule(here)]
-    shown = tuple(f"{name}={value}" for name, value in ours(here.environ).items())
+    found = [*_probe_hidden_gpus(here), *_probe_by_rule(here)]
+    shown = tuple(f"{name}={value}" for name, value in list_relevant_variables(here.environ).items())
     if found:
         return found
-    return (Finding("environment variables", Status.OK, "none is set that changes times", details=shown),)
+    return (DoctorFinding("environment variables", Status.OK, "none is set that changes times", details=shown),)
 
 
-def ours(environ: Mapping[str, str]) -> dict[str, str]:
+def list_relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Those that can change what is measured, by name."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(PREFIXES)}
 
 
-def _by_rule(here: Surroundings) -> list[Finding]:
+def _probe_by_rule(here: Surroundings) -> list[DoctorFinding]:
     found = []
     for rule in RULES:
         value = here.environ.get(rule.name)
@@ -130,19 +144,19 @@ def _by_rule(here: Surroundings) -> list[Finding]:
             continue
         # What slows a GPU does nothing to proofs on a CPU, but stands in the shell that the next run starts from.
         status = Status.NOTE if rule.of_gpu and not here.vendor else rule.status
-        found.append(Finding(rule.name, status, f"={_short(value)}", rule.meaning, f"unset {rule.name}"))
+        found.append(DoctorFinding(rule.name, status, f"={_shorten_value(value)}", rule.meaning, f"unset {rule.name}"))
     return found
 
 
-def _hidden(here: Surroundings) -> list[Finding]:
+def _probe_hidden_gpus(here: Surroundings) -> list[DoctorFinding]:
     """A GPU that is there, and that a variable hides."""
     names = [name for name in VISIBLE if name in here.environ]
     if here.has_gpu or not here.vendor or not names:
         return []
     shown = ", ".join(f"{name}={here.environ[name]!r}" for name in names)
     meaning = "they name no GPU that is here, or the device node cannot be opened: cases run on no GPU"
-    return [Finding("hidden GPUs", Status.PROBLEM, shown, meaning, f"unset {' '.join(names)}")]
+    return [DoctorFinding("hidden GPUs", Status.PROBLEM, shown, meaning, f"unset {' '.join(names)}")]
 
 
-def _short(value: str) -> str:
+def _shorten_value(value: str) -> str:
     return value if len(value) <= VALUE_LIMIT else f"{value[:VALUE_LIMIT]}..."

@@ -76,16 +76,16 @@ def with_changes(history: CaseHistory) -> CaseHistory:
         note = Note(NoteKind.TOO_FEW_POINTS, said)
         return replace(history, changes=(), notes=(*history.notes, note))
     logs = [math.log(history.points[index].median_us) for index in indices]
-    sigma, cuts = _cuts(logs)
-    changes = tuple(_change(history.points, indices, logs, cut, sigma) for cut in cuts)
+    sigma, cuts = _find_cuts(logs)
+    changes = tuple(_make_change(history.points, indices, logs, cut, sigma) for cut in cuts)
     drift = _drift_note(logs[cuts[-1].at if cuts else 0 :], sigma)
     return replace(history, changes=changes, notes=(*history.notes, *drift))
 
 
-def _cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
+def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
     """Noise of a point, and the cuts that are changes."""
     sigma = step_noise(logs)
-    bounds = _candidates(without_lone(logs, sigma), sigma)
+    bounds = _find_bounds(replace_outliers(logs, sigma), sigma)
     sigma = max(sigma, level_noise(logs, bounds))
     while True:
         cuts = [_Cut(*around) for around in zip((0, *bounds), bounds, bounds[1:], strict=False)]
@@ -93,11 +93,11 @@ def _cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
         if not doubtful:
             return sigma, cuts
         # The smallest goes first: its levels become one, by which the others are judged again.
-        least = min(doubtful, key=lambda cut: abs(_shift(logs, cut)))
+        least = min(doubtful, key=lambda cut: abs(_compute_shift(logs, cut)))
         bounds = [bound for bound in bounds if bound != least.at]
 
 
-def _candidates(logs: Sequence[float], sigma: float) -> list[int]:
+def _find_bounds(logs: Sequence[float], sigma: float) -> list[int]:
     """Ends of levels, the last of them the number of points."""
     try:
         import numpy
@@ -110,25 +110,25 @@ def _candidates(logs: Sequence[float], sigma: float) -> list[int]:
     return [int(bound) for bound in search.predict(pen=PENALTY * math.log(len(logs)))]
 
 
-def _shift(logs: Sequence[float], cut: _Cut) -> float:
+def _compute_shift(logs: Sequence[float], cut: _Cut) -> float:
     return statistics.median(logs[cut.at : cut.end]) - statistics.median(logs[cut.start : cut.at])
 
 
 def _is_change(logs: Sequence[float], cut: _Cut, sigma: float) -> bool:
-    shift = _shift(logs, cut)
+    shift = _compute_shift(logs, cut)
     if abs(shift) < max(math.log1p(MIN_CHANGE), MIN_SIGMAS * sigma):
         return False
     before, after = logs[max(cut.start, cut.at - WINDOW) : cut.at], logs[cut.at : min(cut.end, cut.at + WINDOW)]
     lower, higher = (before, after) if shift > 0 else (after, before)
     if one_sided_p(lower, higher) > max(MAX_P, smallest_p(len(lower), len(higher))):
         return False
-    step = _step(before, after)
+    step = _estimate_step(before, after)
     return step * shift > 0 and abs(step) >= STEP_SHARE * abs(shift)
 
 
-def _step(before: Sequence[float], after: Sequence[float]) -> float:
+def _estimate_step(before: Sequence[float], after: Sequence[float]) -> float:
     """Height of the step at the cut, by least squares with one slope for both sides; outliers are drawn in first."""
-    sides = [_drawn_in(before), _drawn_in(after)]
+    sides = [_clip_outliers(before), _clip_outliers(after)]
     means = [statistics.fmean(side) for side in sides]
     middles = [(len(before) - 1) / 2, len(before) + (len(after) - 1) / 2]
     spread = across = 0.0
@@ -139,13 +139,13 @@ def _step(before: Sequence[float], after: Sequence[float]) -> float:
     return means[1] - means[0] - across / spread * (middles[1] - middles[0])
 
 
-def _drawn_in(values: Sequence[float]) -> list[float]:
+def _clip_outliers(values: Sequence[float]) -> list[float]:
     centre = statistics.median(values)
     reach = 4 * max(1e-4, 1.4826 * statistics.median(abs(value - centre) for value in values))
     return [min(max(value, centre - reach), centre + reach) for value in values]
 
 
-def _change(
+def _make_change(
     points: Sequence[HistoryPoint], indices: Sequence[int], logs: Sequence[float], cut: _Cut, sigma: float
 ) -> ChangePoint:
     before, after = points[indices[cut.at - 1]], points[indices[cut.at]]
@@ -156,14 +156,14 @@ def _change(
         last_before=before.commit,
         first_after=after.commit,
         environment=(
-            *_differences(before.environment, after.environment),
-            *_differences(before.machine, after.machine),
+            *_list_differences(before.environment, after.environment),
+            *_list_differences(before.machine, after.machine),
         ),
-        sigmas=abs(_shift(logs, cut)) / sigma,
+        sigmas=abs(_compute_shift(logs, cut)) / sigma,
     )
 
 
-def _differences(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
+def _list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
     """'torch: 2.10.0 -> 2.11.0' of every name whose text changed."""
     absent = "absent"
     names = sorted(before.keys() | after.keys())
@@ -202,18 +202,18 @@ def one_sided_p(lower: Sequence[float], higher: Sequence[float]) -> float:
     if not lower or not higher:
         raise ValueError(f"{len(lower)} and {len(higher)} values cannot be compared; both sides need one")
     against = sum((low > high) + 0.5 * (low == high) for low in lower for high in higher)
-    counts = _counts(*sorted((len(lower), len(higher))))
+    counts = _count_orders(*sorted((len(lower), len(higher))))
     # `against` is U; a half is rounded up.
     return sum(counts[: int(against + 0.5) + 1]) / sum(counts)
 
 
 def smallest_p(lower: int, higher: int) -> float:
     """What complete separation of so many values gives."""
-    return 1 / sum(_counts(*sorted((lower, higher))))
+    return 1 / sum(_count_orders(*sorted((lower, higher))))
 
 
 @functools.lru_cache(maxsize=256)
-def _counts(fewer: int, more: int) -> tuple[int, ...]:
+def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
     """How many orders of both samples have U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
     size = fewer * more + 1
     counts = [1] + [0] * (size - 1)
@@ -246,7 +246,7 @@ def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
     return max(NOISE_FLOOR, MAD_TO_SD * statistics.median(distances))
 
 
-def without_lone(logs: Sequence[float], sigma: float) -> list[float]:
+def replace_outliers(logs: Sequence[float], sigma: float) -> list[float]:
     """Points far from all their neighbours are put at these neighbours' median: one outlier, or two, are no level."""
     cleaned = []
     for index, value in enumerate(logs):

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from pytest_attnperf.tools.history.failures import HistoryError, failure, foreign_content, is_passing, is_unopenable
+from pytest_attnperf.tools.history.failures import (
+    HistoryError,
+    is_passing,
+    is_unopenable,
+    make_content_error,
+    translate_error,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine
@@ -46,21 +52,21 @@ _SECRETS = {"password", "sslpassword"}
 class Transactions:
     """A store's engine. `reading` and `writing` run a function inside a transaction and raise HistoryError."""
 
-    def __init__(self, place: Place, *, read_only: bool, wait_s: float = WAIT_SECONDS) -> None:
+    def __init__(self, place: StoreLocation, *, read_only: bool, wait_s: float = WAIT_SECONDS) -> None:
         self.place = place
         self.wait_s = wait_s
         self.read_only = read_only
         if place.path is None:
-            self.engine = _server_engine(place, read_only, wait_s)
+            self.engine = _make_server_engine(place, read_only, wait_s)
         else:
-            self.engine = _file_engine(place, read_only, wait_s)
+            self.engine = _make_file_engine(place, read_only, wait_s)
 
     @property
     def is_sqlite(self) -> bool:
         """Whether this is a file."""
         return self.place.path is not None
 
-    def reading(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T]) -> T:
         """Run once."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
@@ -68,16 +74,16 @@ class Transactions:
             with self.engine.connect() as connection, connection.begin():
                 return work(connection)
         except DBAPIError as error:
-            if self._may_read_without_log(error):
-                self.engine = _file_engine(self.place, True, self.wait_s, immutable=True)
-                return self.reading(work)
-            raise failure(self.place, error) from error
+            if self._can_read_without_log(error):
+                self.engine = _make_file_engine(self.place, True, self.wait_s, immutable=True)
+                return self.read(work)
+            raise translate_error(self.place, error) from error
         except StatementError as error:
-            raise failure(self.place, error) from error
+            raise translate_error(self.place, error) from error
         except (ValueError, TypeError) as error:
-            raise foreign_content(self.place, error) from error
+            raise make_content_error(self.place, error) from error
 
-    def writing(self, work: Callable[[Connection], T]) -> T:
+    def write(self, work: Callable[[Connection], T]) -> T:
         """Run until it succeeds, fails for good, or waiting has taken too long; all of it is stored, or nothing."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
@@ -92,16 +98,16 @@ class Transactions:
                     return work(connection)
             except DBAPIError as error:
                 if attempt == ATTEMPTS or not is_passing(error) or time.monotonic() > deadline:
-                    raise failure(self.place, error) from error
+                    raise translate_error(self.place, error) from error
             except StatementError as error:
-                raise failure(self.place, error) from error
+                raise translate_error(self.place, error) from error
             time.sleep(random.uniform(*PAUSE_SECONDS) * attempt)
 
     def close(self) -> None:
         """Close what is open."""
         self.engine.dispose()
 
-    def _may_read_without_log(self, error: Any) -> bool:
+    def _can_read_without_log(self, error: Any) -> bool:
         """In a folder that is read-only SQLite cannot make the files beside a logged database; without it need not."""
         path = self.place.path
         if not self.read_only or path is None or not is_unopenable(error) or not path.is_file():
@@ -112,12 +118,12 @@ class Transactions:
         )
 
 
-def log_ahead(transactions: Transactions) -> None:
+def enable_write_ahead_log(transactions: Transactions) -> None:
     """Write-ahead logging for a SQLite file: readers do not wait for the writer. Not on a network's file system."""
     from sqlalchemy.exc import DBAPIError
 
     path = transactions.place.path
-    if path is None or on_network(path):
+    if path is None or is_on_network(path):
         return
     try:
         with transactions.engine.connect() as connection:
@@ -129,7 +135,7 @@ def log_ahead(transactions: Transactions) -> None:
         return
 
 
-def on_network(path: Path, mounts: Path = MOUNTS) -> bool:
+def is_on_network(path: Path, mounts: Path = MOUNTS) -> bool:
     """Whether a path lies on a file system that several hosts may share; False where that cannot be told."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
@@ -145,7 +151,7 @@ def on_network(path: Path, mounts: Path = MOUNTS) -> bool:
     return bool(kinds) and kinds[max(kinds)].startswith(NETWORK_FILE_SYSTEMS)
 
 
-def _file_engine(place: Place, read_only: bool, wait_s: float, *, immutable: bool = False) -> Engine:
+def _make_file_engine(place: StoreLocation, read_only: bool, wait_s: float, *, immutable: bool = False) -> Engine:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import NullPool
 
@@ -167,7 +173,7 @@ def _file_engine(place: Place, read_only: bool, wait_s: float, *, immutable: boo
     return engine
 
 
-def _server_engine(place: Place, read_only: bool, wait_s: float) -> Engine:
+def _make_server_engine(place: StoreLocation, read_only: bool, wait_s: float) -> Engine:
     from sqlalchemy import create_engine, event, func, select
     from sqlalchemy.pool import NullPool
 
@@ -192,7 +198,7 @@ def _server_engine(place: Place, read_only: bool, wait_s: float) -> Engine:
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreLocation:
     """A store's place.
 
     shown      as messages name it, without the password
@@ -206,13 +212,13 @@ class Place:
     passwords: tuple[str, ...] = field(default=(), repr=False)
 
 
-def place_of(text: str) -> Place:
+def parse_location(text: str) -> StoreLocation:
     """Raises HistoryError for an unknown scheme, an address that names no file or database, and missing libraries."""
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme:
         if _NEARLY_URL.match(text):
             raise HistoryError(f"history: an address has '//' behind its scheme; known: {FORMS}")
-        return _file(text, text)
+        return _parse_file(text, text)
     if scheme == "sqlite":
         if not rest.startswith("/"):
             raise HistoryError(
@@ -220,9 +226,9 @@ def place_of(text: str) -> Place:
             )
         if re.search(r"\?\w+=", rest):
             raise HistoryError(f"history {text!r}: options behind a '?' are not taken; known: {FORMS}")
-        return _file(rest[1:], text)
+        return _parse_file(rest[1:], text)
     if scheme in POSTGRESQL:
-        return _server(text)
+        return _parse_server(text)
     raise HistoryError(f"history: unknown scheme {scheme[:60]!r}; known: {FORMS}")
 
 
@@ -238,16 +244,16 @@ def _require_sqlalchemy() -> None:
         )
 
 
-def _file(path: str, text: str) -> Place:
+def _parse_file(path: str, text: str) -> StoreLocation:
     if not path or path == ":memory:":
         raise HistoryError(f"history {text!r} names no file; known: {FORMS}")
     if path.endswith("/") or Path(path).is_dir():
         raise HistoryError(f"history {text!r} is a folder; name a file in it, e.g. {path.rstrip('/')}/history.sqlite")
     _require_sqlalchemy()
-    return Place(path, Path(path))
+    return StoreLocation(path, Path(path))
 
 
-def _server(text: str) -> Place:
+def _parse_server(text: str) -> StoreLocation:
     _require_sqlalchemy()
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
@@ -271,4 +277,4 @@ def _server(text: str) -> Place:
         ) from error
     secrets = [url.password, *(value for name, value in url.query.items() if name.lower() in _SECRETS)]
     passwords = tuple(one for one in secrets if isinstance(one, str))
-    return Place(shown, url=url.set(drivername="postgresql+psycopg"), passwords=passwords)
+    return StoreLocation(shown, url=url.set(drivername="postgresql+psycopg"), passwords=passwords)

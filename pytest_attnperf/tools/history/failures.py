@@ -11,7 +11,7 @@ from pytest_attnperf.errors import AttnperfError
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError, StatementError
 
-    from pytest_attnperf.tools.history.engines import Place
+    from pytest_attnperf.tools.history.engines import StoreLocation
 
 
 class HistoryError(AttnperfError):
@@ -70,9 +70,9 @@ def is_unopenable(error: DBAPIError) -> bool:
     return any(part in str(error.orig) for part in ("unable to open", "readonly database"))
 
 
-def failure(place: Place, error: StatementError) -> HistoryError:
+def translate_error(place: StoreLocation, error: StatementError) -> HistoryError:
     """The error of a store as ours."""
-    said = without_passwords(re.sub(r"\s+", " ", str(error.orig or error)).strip(), place.passwords)
+    said = hide_passwords(re.sub(r"\s+", " ", str(error.orig or error)).strip(), place.passwords)
     state = getattr(error.orig, "sqlstate", None)
     if place.path is None:
         known = _POSTGRESQL.get(state or "")
@@ -83,16 +83,16 @@ def failure(place: Place, error: StatementError) -> HistoryError:
     return HistoryError(f"history {place.shown}: {known or CANNOT_SAY} ({said[:300]})")
 
 
-def foreign_content(place: Place, error: Exception) -> HistoryError:
+def make_content_error(place: StoreLocation, error: Exception) -> HistoryError:
     """The error of rows that this package does not write."""
-    said = without_passwords(f"{type(error).__name__}: {error}", place.passwords)
+    said = hide_passwords(f"{type(error).__name__}: {error}", place.passwords)
     return HistoryError(
         f"history {place.shown}: it holds what no version writes, so it was damaged or changed by hand. Restore "
         f"a copy, or delete these rows ({said[:300]})"
     )
 
 
-def without_passwords(text: str, passwords: Iterable[str]) -> str:
+def hide_passwords(text: str, passwords: Iterable[str]) -> str:
     """A server's or a library's text, should it repeat a password."""
     for password in passwords:
         text = text.replace(password, "***") if password else text

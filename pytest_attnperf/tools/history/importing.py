@@ -16,7 +16,7 @@ from pytest_attnperf.records import CaseKey, DeviceInfo, Fingerprint, ProcessSum
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import seconds_of
+from pytest_attnperf.tools.history.rows import parse_seconds
 
 Decode = Callable[[bytes, str], RunResult]
 """Reads a results.json; the second argument names the file in errors."""
@@ -48,40 +48,40 @@ class Imported:
     skipped: tuple[str, ...] = ()
 
 
-def imported(path: Path, decode: Decode) -> Iterator[Imported | str]:
+def import_runs(path: Path, decode: Decode) -> Iterator[Imported | str]:
     """Runs of a file, or of every .json file below a folder (such as .benchmarks); of others there a line why not.
 
     Raises HistoryError for a file that holds no run, and for a folder without any.
     """
     if not path.is_dir():
-        yield _of_file(path, decode)
+        yield _import_file(path, decode)
         return
     files = sorted(path.rglob("*.json"))
     if not files:
         raise HistoryError(f"{path} holds no .json file; give a results.json, or what pytest-benchmark wrote")
     for file in files:
-        yield _of_file_or_why(file, decode)
+        yield _try_import_file(file, decode)
 
 
-def run_from_benchmark_json(path: Path) -> Imported:
+def import_benchmark_json(path: Path) -> Imported:
     """What pytest-benchmark stored, with or without the single times. Raises HistoryError."""
-    data = _bytes(path)
-    return _benchmark_run(path, data, _decoded(path, data))
+    data = _read_bytes(path)
+    return _benchmark_run(path, data, _decode_object(path, data))
 
 
-def _of_file_or_why(path: Path, decode: Decode) -> Imported | str:
+def _try_import_file(path: Path, decode: Decode) -> Imported | str:
     if not path.is_file():
         # Nobody named it, and a pipe or a device would be read for ever.
         return f"{path} is no file"
     try:
-        return _of_file(path, decode)
+        return _import_file(path, decode)
     except AttnperfError as error:
         return str(error)
 
 
-def _of_file(path: Path, decode: Decode) -> Imported:
-    data = _bytes(path)
-    fields = _decoded(path, data)
+def _import_file(path: Path, decode: Decode) -> Imported:
+    data = _read_bytes(path)
+    fields = _decode_object(path, data)
     if "benchmarks" in fields:
         return _benchmark_run(path, data, fields)
     if {"cases", "schema"} <= fields.keys():
@@ -93,14 +93,14 @@ def _of_file(path: Path, decode: Decode) -> Imported:
     )
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return read_regular(path, BYTES_MAX, HistoryError, ADVICE)
     except OSError as error:
         raise HistoryError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _decoded(path: Path, data: bytes) -> dict[str, Any]:
+def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
     """Raises HistoryError for what is no JSON object; NaN is let through, and refused where a figure is it."""
     try:
         fields = json.loads(data)
@@ -115,28 +115,28 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
     entries = fields["benchmarks"]
     if not isinstance(entries, list):
         raise HistoryError(f"{path}: field 'benchmarks' is a {type(entries).__name__}, must be a list")
-    started = _text(fields, "datetime")
-    seconds_of(started, f"run in {path}")
-    machine, commit = _mapping(fields, "machine_info"), _mapping(fields, "commit_info")
-    device = _device(machine)
+    started = _get_text(fields, "datetime")
+    parse_seconds(started, f"run in {path}")
+    machine, commit = _get_mapping(fields, "machine_info"), _get_mapping(fields, "commit_info")
+    device = _make_device(machine)
     cases: dict[CaseKey, CaseResult] = {}
     skipped = []
     for number, entry in enumerate(entries):
-        found = _case(entry, machine) if isinstance(entry, dict) else "is no object"
+        found = _convert_case(entry, machine) if isinstance(entry, dict) else "is no object"
         if isinstance(found, str):
             skipped.append(f"benchmark {number} of {len(entries)}: {found}")
         elif found.key in cases:
             skipped.append(f"benchmark {number} of {len(entries)}: {str(found.key)[:TEXT_LIMIT]!r} is there before")
         else:
             cases[found.key] = found
-    branch = _text(commit, "branch")
+    branch = _get_text(commit, "branch")
     run = RunResult(
         schema=RESULTS_SCHEMA,
-        version=f"pytest-benchmark {_text(fields, 'version')}".strip(),
+        version=f"pytest-benchmark {_get_text(fields, 'version')}".strip(),
         mode="measure",
         started=started,
         command="",
-        commit=_commit(commit),
+        commit=_read_commit(commit),
         device=device,
         fingerprint=None,
         cases=tuple(cases.values()),
@@ -146,30 +146,30 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
     return Imported(path, run, "pytest-benchmark", tuple(skipped))
 
 
-def _case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
+def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
     """A benchmark as a case; a text says why it is none."""
-    name = _text(entry, "fullname") or _text(entry, "name")
+    name = _get_text(entry, "fullname") or _get_text(entry, "name")
     if not name:
         return "has no name"
-    median = _median(_mapping(entry, "stats"))
+    median = _find_median(_get_mapping(entry, "stats"))
     if median is None:
         return f"{name[:TEXT_LIMIT]!r} has no median that is finite and positive"
     us = median * US_PER_SECOND
-    timer = _text(_mapping(entry, "options"), "timer") or "unknown"
+    timer = _get_text(_get_mapping(entry, "options"), "timer") or "unknown"
     if timer == OUR_TIMER:
         return f"{name[:TEXT_LIMIT]!r} is a case of pytest-attnperf; import the results.json of its run instead"
     return CaseResult(
-        key=CaseKey(BENCHMARK_SUITE, _text(entry, "group") or UNGROUPED, name),
+        key=CaseKey(BENCHMARK_SUITE, _get_text(entry, "group") or UNGROUPED, name),
         nodeid=name,
         verdict=Verdict.RECORDED,
         summary="recorded by pytest-benchmark",
         median_us=us,
         first=(ProcessSummary(us, us, us, (us,), 1, timer),),
-        fingerprint=Fingerprint(_must_match(machine, timer), _named(machine)),
+        fingerprint=Fingerprint(_facts_to_match(machine, timer), _named_facts(machine)),
     )
 
 
-def _median(stats: Mapping[str, Any]) -> float | None:
+def _find_median(stats: Mapping[str, Any]) -> float | None:
     """In seconds; of the single times where only they are there."""
     median = stats.get("median")
     data = stats.get("data")
@@ -187,38 +187,38 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _device(machine: Mapping[str, Any]) -> DeviceInfo:
-    return DeviceInfo("cpu", _text(machine, "machine") or "unknown", _processor(machine))
+def _make_device(machine: Mapping[str, Any]) -> DeviceInfo:
+    return DeviceInfo("cpu", _get_text(machine, "machine") or "unknown", _processor_name(machine))
 
 
-def _processor(machine: Mapping[str, Any]) -> str:
+def _processor_name(machine: Mapping[str, Any]) -> str:
     """The CPU's name; pytest-benchmark 3 and 4 had 'brand' where 5 has 'brand_raw'."""
-    cpu = _mapping(machine, "cpu")
-    return _text(cpu, "brand_raw") or _text(cpu, "brand") or _text(machine, "processor") or "unknown"
+    cpu = _get_mapping(machine, "cpu")
+    return _get_text(cpu, "brand_raw") or _get_text(cpu, "brand") or _get_text(machine, "processor") or "unknown"
 
 
-def _must_match(machine: Mapping[str, Any], timer: str) -> dict[str, str]:
-    facts = {name: _text(machine, name) for name in MACHINE}
-    cpus = _mapping(machine, "cpu").get("count")
-    facts |= {"processor": _processor(machine), "cpus": str(cpus)[:TEXT_LIMIT] if cpus else "", "timer": timer}
+def _facts_to_match(machine: Mapping[str, Any], timer: str) -> dict[str, str]:
+    facts = {name: _get_text(machine, name) for name in MACHINE}
+    cpus = _get_mapping(machine, "cpu").get("count")
+    facts |= {"processor": _processor_name(machine), "cpus": str(cpus)[:TEXT_LIMIT] if cpus else "", "timer": timer}
     return {name: value for name, value in facts.items() if value}
 
 
-def _named(machine: Mapping[str, Any]) -> dict[str, str]:
-    facts = {ours: _text(machine, theirs) for ours, theirs in ENVIRONMENT.items()}
+def _named_facts(machine: Mapping[str, Any]) -> dict[str, str]:
+    facts = {ours: _get_text(machine, theirs) for ours, theirs in ENVIRONMENT.items()}
     return {name: value for name, value in facts.items() if value}
 
 
-def _commit(commit: Mapping[str, Any]) -> str:
-    name = _text(commit, "id") or "unknown"
+def _read_commit(commit: Mapping[str, Any]) -> str:
+    name = _get_text(commit, "id") or "unknown"
     return f"{name}+dirty" if commit.get("dirty") is True else name
 
 
-def _mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _get_mapping(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = fields.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
+def _get_text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     return value if isinstance(value, str) else ""

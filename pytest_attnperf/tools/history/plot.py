@@ -14,8 +14,8 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.reports.text.figures import format_change, one_line
-from pytest_attnperf.tools.history.text import day_of
-from pytest_attnperf.tools.plotting import DPI, foreign_text, form_of, rendered
+from pytest_attnperf.tools.history.text import format_day
+from pytest_attnperf.tools.plotting import DPI, choose_plot_form, foreign_text, render_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,34 +46,34 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 
     Raises UsageError for another suffix, where there is nothing to plot, and where matplotlib is missing.
     """
-    form = form_of(path)
+    form = choose_plot_form(path)
     drawn = [history for history in histories if history.points]
     if not drawn:
         raise UsageError(f"none of {len(histories)} series has a run with a time, so there is nothing to plot")
-    write_atomically(path, _rendered(drawn[:SERIES_MAX], form))
+    write_atomically(path, _render_histories(drawn[:SERIES_MAX], form))
     return max(0, len(drawn) - SERIES_MAX)
 
 
-def history_svg(history: CaseHistory) -> str:
+def render_history_svg(history: CaseHistory) -> str:
     """One series as SVG text. Raises UsageError as `write_plot` does."""
     if not history.points:
         raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
-    return _rendered([history], "svg").decode("utf-8")
+    return _render_histories([history], "svg").decode("utf-8")
 
 
-def _rendered(histories: Sequence[CaseHistory], form: str) -> bytes:
-    def draw() -> Figure:
+def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
+    def draw_figure() -> Figure:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(WIDTH_IN, SERIES_IN * len(histories)), dpi=DPI, layout="constrained")
         for axes, history in zip(figure.subplots(len(histories), 1, squeeze=False)[:, 0], histories, strict=True):
-            _draw(axes, history)
+            _draw_history(axes, history)
         return figure
 
-    return rendered(draw, form)
+    return render_figure(draw_figure, form)
 
 
-def _draw(axes: Axes, history: CaseHistory) -> None:
+def _draw_history(axes: Axes, history: CaseHistory) -> None:
     """x: the run's place in order, because runs of one day would lie on each other; y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
@@ -82,14 +82,19 @@ def _draw(axes: Axes, history: CaseHistory) -> None:
     _draw_changes(axes, history)
     step = max(1, -(-len(points) // TICKS))
     places = list(range(0, len(points), step))
-    axes.set_xticks(places, [f"{_text(day_of(points[at].started), 10)}\n{_commit(points[at].commit)}" for at in places])
+    axes.set_xticks(
+        places,
+        [f"{_shorten_text(format_day(points[at].started), 10)}\n{_format_commit(points[at].commit)}" for at in places],
+    )
     axes.tick_params(axis="x", labelsize=7.5)
     axes.set_xlim(-0.8, len(points) - 0.2)
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     axes.set_ylabel("us per call")
     axes.grid(which="major", axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    title = f"{_text(history.case, NAME_LIMIT)}\n{_text(f'{history.arch}/{history.product}', NAME_LIMIT)}"
+    title = (
+        f"{_shorten_text(history.case, NAME_LIMIT)}\n{_shorten_text(f'{history.arch}/{history.product}', NAME_LIMIT)}"
+    )
     axes.set_title(title, fontsize=9.5, loc="left")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
 
@@ -104,7 +109,7 @@ def _draw_points(axes: Axes, points: Sequence[HistoryPoint]) -> None:
         marker, colour = STYLES.get(verdict, OTHER)
         own = [(at, point.median_us) for at, point in enumerate(points) if point.verdict == verdict]
         xs, ys = zip(*own, strict=True)
-        label = _text(verdict, 20)
+        label = _shorten_text(verdict, 20)
         axes.scatter(
             xs, ys, s=26, marker=marker, color=colour, edgecolors="white", linewidths=0.4, zorder=3, label=label
         )
@@ -138,9 +143,9 @@ def _draw_changes(axes: Axes, history: CaseHistory) -> None:
     for change in history.changes:
         axes.axvline(change.index - 0.5, color=CHANGE_COLOUR, linewidth=1.0, linestyle=":", zorder=1.6)
         right = change.index > 0.8 * len(history.points)
-        note = f"{format_change(change.ratio)}\n{_commit(change.first_after)}"
+        note = f"{format_change(change.ratio)}\n{_format_commit(change.first_after)}"
         if change.environment:
-            note += f"\n{_text(change.environment[0], 40)}" + (" ..." if len(change.environment) > 1 else "")
+            note += f"\n{_shorten_text(change.environment[0], 40)}" + (" ..." if len(change.environment) > 1 else "")
         axes.annotate(
             note,
             (change.index - 0.5, 1.0),
@@ -154,11 +159,11 @@ def _draw_changes(axes: Axes, history: CaseHistory) -> None:
         )
 
 
-def _commit(commit: str) -> str:
+def _format_commit(commit: str) -> str:
     name, plus, rest = commit.partition("+")
-    return _text(f"{name[:COMMIT_LENGTH]}{plus}{rest}", 18) or "unknown"
+    return _shorten_text(f"{name[:COMMIT_LENGTH]}{plus}{rest}", 18) or "unknown"
 
 
-def _text(text: str, limit: int) -> str:
+def _shorten_text(text: str, limit: int) -> str:
     """Foreign text, of which no more is looked at than can be shown."""
     return foreign_text(text[: 4 * limit + 1], limit)

@@ -17,8 +17,8 @@ from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.histories import CaseHistory, HistoryPoint
 from pytest_attnperf.tools.history.engines import Transactions
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import digest, storable
-from pytest_attnperf.tools.history.schema import Tables, tables
+from pytest_attnperf.tools.history.rows import digest_data, make_storable
+from pytest_attnperf.tools.history.schema import HistoryTables, define_tables
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Delete, Select
@@ -52,7 +52,7 @@ class KnownCase:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PointFilter:
     """Which points: from `since` on (seconds since 1970), the newest `limit`, on machines with these facts."""
 
     since: float | None = None
@@ -71,12 +71,16 @@ class _Found:
     nodeid: str
 
 
-def listed(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
+def list_cases(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
     """Cases whose key or node id holds `pattern`, by name and device."""
     from sqlalchemy import func, select
 
-    found = {one.id: one for one in _all(connection, arch, product) if pattern in one.case or pattern in one.nodeid}
-    table = tables().measurements
+    found = {
+        one.id: one
+        for one in _load_all_cases(connection, arch, product)
+        if pattern in one.case or pattern in one.nodeid
+    }
+    table = define_tables().measurements
     counted = select(
         table.c.case_id,
         func.count(table.c.median_us),
@@ -86,22 +90,22 @@ def listed(connection: Connection, pattern: str, arch: str, product: str) -> lis
     ).group_by(table.c.case_id)
     some = len(found) <= COUNTED_AT_ONCE
     rows = connection.execute(counted.where(table.c.case_id.in_(found)) if some else counted)
-    cases = [_known(found[row[0]], row) for row in rows if row[0] in found]
+    cases = [_make_known_case(found[row[0]], row) for row in rows if row[0] in found]
     return sorted(cases, key=lambda one: (one.case, one.arch, one.product))
 
 
-def histories(connection: Connection, case: str, arch: str, product: str, asked: Asked) -> list[CaseHistory]:
+def load_histories(connection: Connection, case: str, arch: str, product: str, asked: PointFilter) -> list[CaseHistory]:
     """Series of the one case that is meant, by device and machine."""
-    meant = meant_by(connection, case, arch, product)
-    return [history for one in meant for history in _series(connection, one, asked)]
+    meant = find_meant_cases(connection, case, arch, product)
+    return [history for one in meant for history in _load_series(connection, one, asked)]
 
 
-def meant_by(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
     """The case of that key, of that node id, or with that part; on every device that it has been on."""
-    found = _by_key(connection, text, arch, product)
+    found = _find_by_key(connection, text, arch, product)
     if found:
         return found
-    known = _all(connection, arch, product)
+    known = _load_all_cases(connection, arch, product)
     for matches in (
         [one for one in known if one.nodeid == text],
         [one for one in known if text in one.case],
@@ -110,20 +114,22 @@ def meant_by(connection: Connection, text: str, arch: str, product: str) -> list
         names = sorted({one.case for one in matches})
         if len(names) > 1:
             raise HistoryError(
-                f"history: {text[:NAME_LIMIT]!r} is part of {len(names)} cases: {_some(names)}; say more"
+                f"history: {text[:NAME_LIMIT]!r} is part of {len(names)} cases: {_join_names(names)}; say more"
             )
         if names:
             return sorted(matches, key=lambda one: (one.arch, one.product))
     where = f" on {'/'.join(part for part in (arch, product) if part)}" if arch or product else ""
     names = sorted({one.case for one in known})
-    raise HistoryError(f"history: no case{where} is or holds {text[:NAME_LIMIT]!r}; known: {_some(names) or 'none'}")
+    raise HistoryError(
+        f"history: no case{where} is or holds {text[:NAME_LIMIT]!r}; known: {_join_names(names) or 'none'}"
+    )
 
 
-def points_query(case_id: int, asked: Asked) -> Select[Any]:
+def points_query(case_id: int, asked: PointFilter) -> Select[Any]:
     """Rows of one case from the newest on: a range of the primary key, read backwards."""
     from sqlalchemy import select
 
-    table, runs = tables().measurements, tables().runs
+    table, runs = define_tables().measurements, define_tables().runs
     wanted = (table.c.verdict, table.c.median_us, table.c.baseline_us, table.c.process_us)
     facts = (table.c.machine_id, table.c.environment_id)
     said = (runs.c.run_id, runs.c.started_text, runs.c.commit_id, runs.c.branch, runs.c.source)
@@ -134,61 +140,65 @@ def points_query(case_id: int, asked: Asked) -> Select[Any]:
     return query.limit(asked.limit) if asked.limit else query
 
 
-def _by_key(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
+def _find_by_key(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
     from sqlalchemy import select
 
-    table = tables().cases
-    rows = connection.execute(select(*_columns()).where(table.c.key_digest == digest(storable(text))))
-    return _of_device((_found(row) for row in rows), arch, product)
+    table = define_tables().cases
+    rows = connection.execute(select(*_case_columns()).where(table.c.key_digest == digest_data(make_storable(text))))
+    return _filter_by_device((_parse_case_row(row) for row in rows), arch, product)
 
 
-def _all(connection: Connection, arch: str, product: str) -> list[_Found]:
+def _load_all_cases(connection: Connection, arch: str, product: str) -> list[_Found]:
     from sqlalchemy import select
 
-    return _of_device((_found(row) for row in connection.execute(select(*_columns()))), arch, product)
+    return _filter_by_device(
+        (_parse_case_row(row) for row in connection.execute(select(*_case_columns()))), arch, product
+    )
 
 
-def _columns() -> list[Any]:
-    table = tables().cases
+def _case_columns() -> list[Any]:
+    table = define_tables().cases
     names = ("id", "suite", "backend", "workload", "label", "arch", "product", "nodeid")
     return [table.c[name] for name in names]
 
 
-def _found(row: Row) -> _Found:
+def _parse_case_row(row: Row) -> _Found:
     number, suite, backend, workload, label, arch, product, nodeid = row
     return _Found(number, str(CaseKey(suite, backend, workload, label)), arch, product, nodeid)
 
 
-def _of_device(found: Iterable[_Found], arch: str, product: str) -> list[_Found]:
+def _filter_by_device(found: Iterable[_Found], arch: str, product: str) -> list[_Found]:
     kept = [one for one in found if arch in ("", one.arch) and product in ("", one.product)]
     return sorted(kept, key=lambda one: (one.case, one.arch, one.product))
 
 
-def _known(one: _Found, row: Row) -> KnownCase:
+def _make_known_case(one: _Found, row: Row) -> KnownCase:
     _, points, every, first, last = row
-    return KnownCase(one.case, one.arch, one.product, one.nodeid, points, every - points, _iso(first), _iso(last))
+    return KnownCase(
+        one.case, one.arch, one.product, one.nodeid, points, every - points, _format_iso(first), _format_iso(last)
+    )
 
 
-def _iso(seconds: float) -> str:
+def _format_iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     shown = ", ".join(name[:NAME_LIMIT] for name in names[:NAMED_IN_ERRORS])
     more = len(names) - NAMED_IN_ERRORS
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _series(connection: Connection, one: _Found, asked: Asked) -> list[CaseHistory]:
+def _load_series(connection: Connection, one: _Found, asked: PointFilter) -> list[CaseHistory]:
     """Points of one device, apart by machine: two numbers of machines that do not match say nothing of the code."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
-    facts = _facts(connection, rows)
+    facts = _load_facts(connection, rows)
     wrong = [row for row in rows if row.median_us is None]
     notes = [_wrong_note(wrong)] if wrong else []
     by_machine: dict[int, list[HistoryPoint]] = {}
     for row in rows:
-        if row.median_us is not None and _is_so(facts[row.machine_id], asked.machine or {}):
-            by_machine.setdefault(row.machine_id, []).append(_point(row, facts))
+        if row.median_us is not None and _has_facts(facts[row.machine_id], asked.machine or {}):
+            by_machine.setdefault(row.machine_id, []).append(_make_point(row, facts))
     if not by_machine:
         return [CaseHistory(one.case, one.arch, one.product, (), notes=tuple(notes))] if rows else []
     machines = [facts[number] for number in by_machine]
@@ -200,14 +210,14 @@ def _series(connection: Connection, one: _Found, asked: Asked) -> list[CaseHisto
     ]
 
 
-def _point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
+def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
     return HistoryPoint(
         started=row.started_text,
         commit=row.commit_id,
         verdict=row.verdict,
-        median_us=_time(row.median_us),
-        process_us=tuple(map(_time, row.process_us)),
-        baseline_us=None if row.baseline_us is None else _time(row.baseline_us),
+        median_us=_parse_time(row.median_us),
+        process_us=tuple(map(_parse_time, row.process_us)),
+        baseline_us=None if row.baseline_us is None else _parse_time(row.baseline_us),
         branch=row.branch,
         environment=facts[row.environment_id],
         machine=facts[row.machine_id],
@@ -216,17 +226,17 @@ def _point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
     )
 
 
-def _time(value: object) -> float:
+def _parse_time(value: object) -> float:
     """Raises ValueError for what was never stored by this package."""
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time is {value!r}")
     return float(value)
 
 
-def _facts(connection: Connection, rows: Sequence[Row]) -> dict[int, dict[str, str]]:
+def _load_facts(connection: Connection, rows: Sequence[Row]) -> dict[int, dict[str, str]]:
     from sqlalchemy import select
 
-    table = tables().facts
+    table = define_tables().facts
     wanted = sorted({number for row in rows for number in (row.machine_id, row.environment_id)})
     found: dict[int, dict[str, str]] = {}
     for start in range(0, len(wanted), COUNTED_AT_ONCE):
@@ -236,7 +246,7 @@ def _facts(connection: Connection, rows: Sequence[Row]) -> dict[int, dict[str, s
     return found
 
 
-def _is_so(facts: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def _has_facts(facts: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(facts.get(name) == value for name, value in wanted.items())
 
 
@@ -259,7 +269,7 @@ def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class RetentionRule:
     """What stays: runs of the last `keep_days` days, and of each case the newest `keep_runs`; 0 is 'not by this'.
 
     With both given, what either keeps stays. Raises HistoryError where both are 0, or one is negative.
@@ -287,22 +297,22 @@ class Pruned:
     kept: int
 
 
-def prune(connection: Connection, rule: Rule) -> Pruned:
+def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
     """Delete by the rule."""
     from sqlalchemy import func, select
 
-    known = tables()
-    measurements = connection.execute(_outdated(known, rule)).rowcount
-    runs, cases, facts = (connection.execute(query).rowcount for query in _unnamed(known))
+    known = define_tables()
+    measurements = connection.execute(_outdated_query(known, rule)).rowcount
+    runs, cases, facts = (connection.execute(query).rowcount for query in _unnamed_queries(known))
     kept = connection.execute(select(func.count()).select_from(known.measurements)).scalar_one()
     return Pruned(measurements, runs, cases, facts, kept)
 
 
-def would_prune(connection: Connection, rule: Rule) -> Pruned:
+def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
     """The same counts; the deletions are taken back."""
     nested = connection.begin_nested()
     try:
-        return prune(connection, rule)
+        return prune_measurements(connection, rule)
     finally:
         nested.rollback()
 
@@ -323,7 +333,7 @@ def vacuum(transactions: Transactions) -> None:
         ) from error
 
 
-def _outdated(known: Tables, rule: Rule) -> Delete:
+def _outdated_query(known: HistoryTables, rule: RetentionRule) -> Delete:
     from sqlalchemy import delete, func, select, tuple_
 
     table = known.measurements
@@ -339,7 +349,7 @@ def _outdated(known: Tables, rule: Rule) -> Delete:
     return delete(table).where(*conditions)
 
 
-def _unnamed(known: Tables) -> tuple[Delete, Delete, Delete]:
+def _unnamed_queries(known: HistoryTables) -> tuple[Delete, Delete, Delete]:
     """Of runs, cases and facts those that no measurement names."""
     from sqlalchemy import delete, exists
 

@@ -30,7 +30,7 @@ class RunRows:
     measurements: list[Row] = field(default_factory=list)
 
 
-def rows_of(run: RunResult, source: str) -> RunRows:
+def make_rows(run: RunResult, source: str) -> RunRows:
     """Timed cases, and wrong ones. Of a case that is there twice the failing one is kept, or the later of two equal.
 
     Raises HistoryError for a start that is no date, and a figure that no measurement can be.
@@ -46,19 +46,19 @@ def rows_of(run: RunResult, source: str) -> RunRows:
         if name not in kept or case.fails or not kept[name].fails:
             kept[name] = case
     for case in kept.values():
-        _add(rows, run, run.device, case)
+        _add_case(rows, run, run.device, case)
     return rows
 
 
-def run_id_of(run: RunResult) -> str:
+def make_run_id(run: RunResult) -> str:
     """The run's own; one made from what it holds where it has none, the same for the same content."""
     if run.run_id:
-        return storable(run.run_id)
+        return make_storable(run.run_id)
     cases = [[str(case.key), case.verdict.value, case.median_us] for case in run.cases]
-    return f"content-{digest([run.started, run.commit, run.command, cases])[:32]}"
+    return f"content-{digest_data([run.started, run.commit, run.command, cases])[:32]}"
 
 
-def seconds_of(started: str, where: str = "run") -> float:
+def parse_seconds(started: str, where: str = "run") -> float:
     """ISO 8601 as seconds since 1970; without a zone it is taken as UTC. Raises HistoryError for anything else."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started.endswith(("Z", "z")) else started)
@@ -70,45 +70,45 @@ def seconds_of(started: str, where: str = "run") -> float:
         ) from error
 
 
-def key_digest(key: CaseKey) -> str:
+def digest_key(key: CaseKey) -> str:
     """By which a case is found whatever its device."""
-    return digest(storable(str(key)))
+    return digest_data(make_storable(str(key)))
 
 
-def digest(value: object) -> str:
+def digest_data(value: object) -> str:
     """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """Text that both databases hold: neither NUL nor half a surrogate pair."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 def _run_row(run: RunResult, source: str) -> Row:
-    run_id = run_id_of(run)
+    run_id = make_run_id(run)
     return {
-        "digest": digest(run_id),
+        "digest": digest_data(run_id),
         "run_id": run_id,
-        "started": seconds_of(run.started),
-        "started_text": storable(run.started),
-        "commit_id": storable(run.commit),
-        "branch": storable(run.provenance.get("branch", "")),
-        "source": storable(source),
-        "version": storable(run.version),
-        "mode": storable(run.mode),
+        "started": parse_seconds(run.started),
+        "started_text": make_storable(run.started),
+        "commit_id": make_storable(run.commit),
+        "branch": make_storable(run.provenance.get("branch", "")),
+        "source": make_storable(source),
+        "version": make_storable(run.version),
+        "mode": make_storable(run.mode),
         "appended": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "complete": run.complete,
-        "provenance": _plain(run.provenance),
+        "provenance": _storable_facts(run.provenance),
     }
 
 
-def _add(rows: RunRows, run: RunResult, device: DeviceInfo, case: CaseResult) -> None:
-    key = {name: storable(getattr(case.key, name)) for name in ("suite", "backend", "workload", "label")}
-    names = {**key, "arch": storable(device.arch), "product": storable(device.product)}
-    identity = digest(list(names.values()))
-    nodeid = storable(case.nodeid)
-    rows.cases[identity] = {"digest": identity, "key_digest": key_digest(case.key), "nodeid": nodeid, **names}
+def _add_case(rows: RunRows, run: RunResult, device: DeviceInfo, case: CaseResult) -> None:
+    key = {name: make_storable(getattr(case.key, name)) for name in ("suite", "backend", "workload", "label")}
+    names = {**key, "arch": make_storable(device.arch), "product": make_storable(device.product)}
+    identity = digest_data(list(names.values()))
+    nodeid = make_storable(case.nodeid)
+    rows.cases[identity] = {"digest": identity, "key_digest": digest_key(case.key), "nodeid": nodeid, **names}
     fingerprint = case.fingerprint or run.fingerprint
     processes = [process.median_us for process in case.second or case.first]
     where = f"run {rows.run['run_id'][:60]!r}, case {str(case.key)[:200]!r}"
@@ -116,34 +116,34 @@ def _add(rows: RunRows, run: RunResult, device: DeviceInfo, case: CaseResult) ->
         {
             "case": identity,
             "started": rows.run["started"],
-            "machine": _fact(rows, fingerprint.must_match if fingerprint else {}),
-            "environment": _fact(rows, fingerprint.named if fingerprint else {}),
+            "machine": _add_facts(rows, fingerprint.must_match if fingerprint else {}),
+            "environment": _add_facts(rows, fingerprint.named if fingerprint else {}),
             "verdict": case.verdict.value,
-            "median_us": _figure(case.median_us, "median_us", where),
-            "baseline_us": _figure(case.baseline_us, "baseline_us", where),
-            "ratio": _figure(case.ratio, "ratio", where),
-            "process_us": [_figure(one, "a process's median_us", where) for one in processes],
+            "median_us": _check_figure(case.median_us, "median_us", where),
+            "baseline_us": _check_figure(case.baseline_us, "baseline_us", where),
+            "ratio": _check_figure(case.ratio, "ratio", where),
+            "process_us": [_check_figure(one, "a process's median_us", where) for one in processes],
         }
     )
 
 
-def _fact(rows: RunRows, facts: dict[str, str]) -> str:
-    plain = _plain(facts)
-    identity = digest(plain)
+def _add_facts(rows: RunRows, facts: dict[str, str]) -> str:
+    plain = _storable_facts(facts)
+    identity = digest_data(plain)
     rows.facts[identity] = {"digest": identity, "facts": plain}
     return identity
 
 
-def _plain(facts: dict[str, str]) -> dict[str, str]:
-    return {storable(name): storable(value) for name, value in sorted(facts.items())}
+def _storable_facts(facts: dict[str, str]) -> dict[str, str]:
+    return {make_storable(name): make_storable(value) for name, value in sorted(facts.items())}
 
 
-def _figure(value: float | None, name: str, where: str) -> float | None:
+def _check_figure(value: float | None, name: str, where: str) -> float | None:
     if value is not None and not (math.isfinite(value) and value > 0):
         raise HistoryError(f"history: {where}: {name} is {value}; a time must be finite and positive. Nothing stored")
     return value
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
+def sort_by_digest(rows: Iterable[Row]) -> list[Row]:
     """By digest: writers that insert in the same order never wait for each other in a circle."""
     return sorted(rows, key=lambda row: str(row["digest"]))

@@ -23,7 +23,7 @@ DIGEST_LENGTH = 64
 
 
 @dataclass(frozen=True)
-class Tables:
+class HistoryTables:
     """`facts` holds mappings of names to texts, each once: machines and environments."""
 
     metadata: MetaData
@@ -35,7 +35,7 @@ class Tables:
 
 
 @functools.cache
-def tables() -> Tables:
+def define_tables() -> HistoryTables:
     """Made at the first call, so that loading this file needs no SQLAlchemy."""
     from sqlalchemy import Column, Integer, MetaData, String, Table
 
@@ -46,10 +46,17 @@ def tables() -> Tables:
         Column("part", String(20), primary_key=True),
         Column("version", Integer, nullable=False),
     )
-    return Tables(metadata, schema, _facts(metadata), _cases(metadata), _runs(metadata), _measurements(metadata))
+    return HistoryTables(
+        metadata,
+        schema,
+        _define_facts(metadata),
+        _define_cases(metadata),
+        _define_runs(metadata),
+        _define_measurements(metadata),
+    )
 
 
-def _facts(metadata: MetaData) -> Table:
+def _define_facts(metadata: MetaData) -> Table:
     from sqlalchemy import JSON, Column, Integer, String, Table
 
     return Table(
@@ -61,7 +68,7 @@ def _facts(metadata: MetaData) -> Table:
     )
 
 
-def _cases(metadata: MetaData) -> Table:
+def _define_cases(metadata: MetaData) -> Table:
     """`digest` is of the six names, `key_digest` of the first four as one text; `nodeid` is the newest known."""
     from sqlalchemy import Column, Integer, String, Table, Text
 
@@ -78,7 +85,7 @@ def _cases(metadata: MetaData) -> Table:
     )
 
 
-def _runs(metadata: MetaData) -> Table:
+def _define_runs(metadata: MetaData) -> Table:
     """`digest` is of `run_id`; `started` is in seconds since 1970, `started_text` as the run said it."""
     from sqlalchemy import JSON, Boolean, Column, Double, Integer, String, Table, Text
 
@@ -95,7 +102,7 @@ def _runs(metadata: MetaData) -> Table:
     )
 
 
-def _measurements(metadata: MetaData) -> Table:
+def _define_measurements(metadata: MetaData) -> Table:
     """`median_us` is NULL where a case was wrong and has no time; `started` repeats that of the run."""
     from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
 

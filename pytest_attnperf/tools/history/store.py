@@ -16,9 +16,15 @@ from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.regular_file import require_regular
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import queries, rows
-from pytest_attnperf.tools.history.engines import WAIT_SECONDS, Place, Transactions, log_ahead, place_of
+from pytest_attnperf.tools.history.engines import (
+    WAIT_SECONDS,
+    StoreLocation,
+    Transactions,
+    enable_write_ahead_log,
+    parse_location,
+)
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.schema import PART, SCHEMA_VERSION, Tables, tables
+from pytest_attnperf.tools.history.schema import PART, SCHEMA_VERSION, HistoryTables, define_tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Insert, Table
@@ -48,14 +54,14 @@ def open_store(url: str, *, read_only: bool = False, wait_s: float = WAIT_SECOND
     Opened for writing it is made, with its folder, or migrated; for reading it must be there. `wait_s` is how long to
     wait for other writers. Raises HistoryError.
     """
-    place = place_of(url)
-    _see_to_file(place, read_only)
+    place = parse_location(url)
+    _prepare_file(place, read_only)
     transactions = Transactions(place, read_only=read_only, wait_s=wait_s)
     try:
         if read_only:
-            require_today(transactions)
+            check_current_schema(transactions)
         else:
-            prepare(transactions)
+            prepare_tables(transactions)
     except BaseException:
         transactions.close()
         raise
@@ -69,24 +75,24 @@ class HistoryStore:
         self.transactions = transactions
 
     @property
-    def shown(self) -> str:
+    def address(self) -> str:
         """Where it is, without a password."""
         return self.transactions.place.shown
 
     def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
         """Store a run's timed and wrong cases, all or none. A run that is there already is left as it is."""
-        added = rows.rows_of(run, source)
+        added = rows.make_rows(run, source)
 
-        def work(connection: Connection) -> Appended:
-            return _append(connection, added, sqlite=self.transactions.is_sqlite)
+        def append_run(connection: Connection) -> Appended:
+            return _append_run(connection, added, sqlite=self.transactions.is_sqlite)
 
-        return self.transactions.writing(work)
+        return self.transactions.write(append_run)
 
-    def cases(self, pattern: str = "", *, arch: str = "", product: str = "") -> list[queries.KnownCase]:
+    def list_cases(self, pattern: str = "", *, arch: str = "", product: str = "") -> list[queries.KnownCase]:
         """Cases whose key or node id holds `pattern`, with their counts, by name."""
-        return self.transactions.reading(lambda connection: queries.listed(connection, pattern, arch, product))
+        return self.transactions.read(lambda connection: queries.list_cases(connection, pattern, arch, product))
 
-    def history(
+    def load_history(
         self,
         case: str,
         *,
@@ -105,15 +111,17 @@ class HistoryStore:
 
         Raises HistoryError where no case, or more than one, is meant.
         """
-        asked = queries.Asked(rows.seconds_of(since, "time in `since`") if since else None, limit, machine or {})
-        return self.transactions.reading(lambda connection: queries.histories(connection, case, arch, product, asked))
+        asked = queries.PointFilter(
+            rows.parse_seconds(since, "time in `since`") if since else None, limit, machine or {}
+        )
+        return self.transactions.read(lambda connection: queries.load_histories(connection, case, arch, product, asked))
 
     def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> queries.Pruned:
-        """Delete what is older than `keep_days` and not among the newest `keep_runs` of its case: `queries.Rule`."""
-        rule = queries.Rule(keep_days, keep_runs)
+        """Delete results older than `keep_days` that are not among the newest `keep_runs` of their case."""
+        rule = queries.RetentionRule(keep_days, keep_runs)
         if not dry_run:
-            return self.transactions.writing(lambda connection: queries.prune(connection, rule))
-        return self.transactions.writing(lambda connection: queries.would_prune(connection, rule))
+            return self.transactions.write(lambda connection: queries.prune_measurements(connection, rule))
+        return self.transactions.write(lambda connection: queries.simulate_pruning(connection, rule))
 
     def compact(self) -> int:
         """Give a SQLite file's free pages back to the disk; how many bytes that were. 0 on a server, which does it."""
@@ -135,7 +143,7 @@ class HistoryStore:
         self.close()
 
 
-def _see_to_file(place: Place, read_only: bool) -> None:
+def _prepare_file(place: StoreLocation, read_only: bool) -> None:
     """Folders of a new file are made; a file to be read must be there."""
     if place.path is None:
         return
@@ -153,26 +161,26 @@ def _see_to_file(place: Place, read_only: bool) -> None:
         raise HistoryError(f"history {place.shown}: its folder cannot be made ({error}); give another place") from error
 
 
-def _append(connection: Connection, added: rows.RunRows, *, sqlite: bool) -> Appended:
+def _append_run(connection: Connection, added: rows.RunRows, *, sqlite: bool) -> Appended:
     from sqlalchemy import insert, select
 
-    known = tables()
+    known = define_tables()
     run_id = str(added.run["run_id"])
     there = select(known.runs.c.id).where(known.runs.c.digest == added.run["digest"])
-    new = _new(known.runs, sqlite).values(**added.run).returning(known.runs.c.id)
+    new = _make_insert(known.runs, sqlite).values(**added.run).returning(known.runs.c.id)
     run = None if connection.execute(there).first() else connection.execute(new).scalar_one_or_none()
     if run is None:
         return Appended(0, True, run_id)
-    facts = _identified(connection, known.facts, added.facts, sqlite)
-    cases = _identified(connection, known.cases, added.cases, sqlite)
-    _rename(connection, known, added, cases)
-    stored = [_measurement(row, run, cases, facts) for row in added.measurements]
+    facts = _find_or_add_ids(connection, known.facts, added.facts, sqlite)
+    cases = _find_or_add_ids(connection, known.cases, added.cases, sqlite)
+    _update_node_ids(connection, known, added, cases)
+    stored = [_make_measurement(row, run, cases, facts) for row in added.measurements]
     if stored:
         connection.execute(insert(known.measurements), sorted(stored, key=lambda row: row["case_id"]))
     return Appended(len(stored), False, run_id)
 
 
-def _new(table: Table, sqlite: bool) -> Insert:
+def _make_insert(table: Table, sqlite: bool) -> Insert:
     """INSERT that leaves a row alone which somebody stored before."""
     from sqlalchemy.dialects import postgresql
     from sqlalchemy.dialects import sqlite as sqlite_dialect
@@ -182,17 +190,17 @@ def _new(table: Table, sqlite: bool) -> Insert:
     return postgresql.insert(table).on_conflict_do_nothing()
 
 
-def _identified(connection: Connection, table: Table, wanted: dict[str, rows.Row], sqlite: bool) -> dict[str, int]:
+def _find_or_add_ids(connection: Connection, table: Table, wanted: dict[str, rows.Row], sqlite: bool) -> dict[str, int]:
     """Ids of rows by digest; those that are not there yet are added."""
-    found = _ids(connection, table, list(wanted))
-    missing = rows.in_order(row for identity, row in wanted.items() if identity not in found)
+    found = _find_ids(connection, table, list(wanted))
+    missing = rows.sort_by_digest(row for identity, row in wanted.items() if identity not in found)
     if missing:
-        connection.execute(_new(table, sqlite), missing)
-        found |= _ids(connection, table, [str(row["digest"]) for row in missing])
+        connection.execute(_make_insert(table, sqlite), missing)
+        found |= _find_ids(connection, table, [str(row["digest"]) for row in missing])
     return found
 
 
-def _ids(connection: Connection, table: Table, digests: list[str]) -> dict[str, int]:
+def _find_ids(connection: Connection, table: Table, digests: list[str]) -> dict[str, int]:
     from sqlalchemy import select
 
     found: dict[str, int] = {}
@@ -203,18 +211,20 @@ def _ids(connection: Connection, table: Table, digests: list[str]) -> dict[str, 
     return found
 
 
-def _rename(connection: Connection, known: Tables, added: rows.RunRows, ids: dict[str, int]) -> None:
+def _update_node_ids(connection: Connection, known: HistoryTables, added: rows.RunRows, ids: dict[str, int]) -> None:
     """A test that moved to another file is found by its newest node id."""
     from sqlalchemy import bindparam, update
 
     table = known.cases
-    named = [{"which": ids[row["digest"]], "newest": row["nodeid"]} for row in rows.in_order(added.cases.values())]
+    named = [
+        {"which": ids[row["digest"]], "newest": row["nodeid"]} for row in rows.sort_by_digest(added.cases.values())
+    ]
     if named:
         changed = update(table).where(table.c.id == bindparam("which"), table.c.nodeid != bindparam("newest"))
         connection.execute(changed.values(nodeid=bindparam("newest")), named)
 
 
-def _measurement(row: rows.Row, run: int, cases: dict[str, int], facts: dict[str, int]) -> dict[str, Any]:
+def _make_measurement(row: rows.Row, run: int, cases: dict[str, int], facts: dict[str, int]) -> dict[str, Any]:
     named = ("case", "machine", "environment")
     return {
         **{name: value for name, value in row.items() if name not in named},
@@ -225,21 +235,21 @@ def _measurement(row: rows.Row, run: int, cases: dict[str, int], facts: dict[str
     }
 
 
-def prepare(transactions: Transactions) -> None:
+def prepare_tables(transactions: Transactions) -> None:
     """For writing: make the tables where there are none, migrate older ones.
 
     Raises HistoryError for a newer schema, somebody else's database, and what cannot be written.
     """
-    if transactions.reading(lambda connection: _version(connection, transactions)) == SCHEMA_VERSION:
+    if transactions.read(lambda connection: _read_version(connection, transactions)) == SCHEMA_VERSION:
         return
-    log_ahead(transactions)
-    transactions.writing(lambda connection: _bring_up(connection, transactions))
+    enable_write_ahead_log(transactions)
+    transactions.write(lambda connection: _migrate_schema(connection, transactions))
 
 
-def require_today(transactions: Transactions) -> None:
+def check_current_schema(transactions: Transactions) -> None:
     """For reading: raises HistoryError for an older schema, a newer one, and a store without any."""
     shown = transactions.place.shown
-    found = transactions.reading(lambda connection: _version(connection, transactions))
+    found = transactions.read(lambda connection: _read_version(connection, transactions))
     if found is None:
         raise HistoryError(
             f"history {shown} holds nothing yet; fill it by pytest --attnperf --attnperf-history=URL, or by "
@@ -252,11 +262,11 @@ def require_today(transactions: Transactions) -> None:
         )
 
 
-def _version(connection: Connection, transactions: Transactions) -> int | None:
+def _read_version(connection: Connection, transactions: Transactions) -> int | None:
     """The version found, None for an empty store. Raises HistoryError for a newer one and for no store of ours."""
     from sqlalchemy import inspect, select
 
-    table = tables().schema
+    table = define_tables().schema
     names = inspect(connection).get_table_names()
     shown = transactions.place.shown
     if table.name not in names:
@@ -274,16 +284,16 @@ def _version(connection: Connection, transactions: Transactions) -> int | None:
     return int(found)
 
 
-def _bring_up(connection: Connection, transactions: Transactions) -> None:
+def _migrate_schema(connection: Connection, transactions: Transactions) -> None:
     """Another writer may have done it meanwhile: looked at again, under the lock."""
     from sqlalchemy import func, insert, select, update
 
     if not transactions.is_sqlite:
         connection.execute(select(func.pg_advisory_xact_lock(SETUP_LOCK)))
-    found = _version(connection, transactions)
-    table = tables().schema
+    found = _read_version(connection, transactions)
+    table = define_tables().schema
     if found is None:
-        tables().metadata.create_all(connection)
+        define_tables().metadata.create_all(connection)
         connection.execute(insert(table).values(part=PART, version=SCHEMA_VERSION))
         return
     for version in range(found, SCHEMA_VERSION):

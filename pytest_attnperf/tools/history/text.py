@@ -12,10 +12,10 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_us, one_line
 from pytest_attnperf.reports.text.text_width import display_width
-from pytest_attnperf.reports.text.wide_tables import Column, Table, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
 POINTS_SHOWN = 12
 NAME_LIMIT = 200
@@ -41,34 +41,34 @@ class ListedCase:
     change_at: str = ""
 
 
-def list_text(cases: Sequence[ListedCase], notes: Sequence[str], width: int) -> str:
+def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) -> str:
     """One row per case and device; a column in which all rows say the same is left out, and said once."""
     devices = {one.device for one in cases}
     known: list[tuple[Column, list[str]]] = [
         (Column("runs"), [str(one.points) for one in cases]),
-        (Column("newest", "left"), [day_of(one.last) for one in cases]),
+        (Column("newest", "left"), [format_day(one.last) for one in cases]),
     ]
     if len(devices) > 1:
         known.insert(0, (Column("device", "left"), [one_line(one.device, CELL_LIMIT) for one in cases]))
     if any(one.wrong for one in cases):
         known.append((Column("wrong"), [str(one.wrong or "") for one in cases]))
     if any(one.change for one in cases):
-        known.append((Column("last change", "left"), [_listed_change(one) for one in cases]))
+        known.append((Column("last change", "left"), [_format_last_change(one) for one in cases]))
     # One long name must not push the columns of all others into tables of their own.
     others = sum(2 + max(map(display_width, (f"{column.header}  ", *cells))) for column, cells in known)
     names = [one_line(one.case, max(NAME_LEAST, min(NAME_LIMIT, width - others))) for one in cases]
     rows = tuple(zip(names, *(cells for _, cells in known), strict=True))
     said = [f"on {devices.pop()}"] if len(devices) == 1 else []
     lines = tuple(one_line(note, TEXT_LIMIT) for note in (*said, *notes))
-    return terminal([], [Table("", "case", tuple(column for column, _ in known), rows, lines)], width)
+    return render_terminal_tables([], [Table("", "case", tuple(column for column, _ in known), rows, lines)], width)
 
 
-def case_text(histories: Sequence[CaseHistory], width: int, shown: int = POINTS_SHOWN) -> str:
+def render_histories(histories: Sequence[CaseHistory], width: int, shown: int = POINTS_SHOWN) -> str:
     """Each series: what it is, where it changed, its newest points, and what must be known of it."""
-    return "\n\n".join(_series_text(history, width, shown) for history in histories)
+    return "\n\n".join(_render_series(history, width, shown) for history in histories)
 
 
-def plain(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
+def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
     """For JSON: fields as they are, and the ratio of each change."""
     return [
         {
@@ -79,14 +79,14 @@ def plain(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
     ]
 
 
-def change_line(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
+def describe_change(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
     """'+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
-    between = f"between {_commit(change.last_before)} and {_commit(change.first_after)}"
+    between = f"between {_format_commit(change.last_before)} and {_format_commit(change.first_after)}"
     sizes = f"{format_us(change.before_us)} -> {format_us(change.after_us)} us"
-    return f"{format_change(change.ratio)} ({sizes}) {between}, {day_of(points[change.index].started)}"
+    return f"{format_change(change.ratio)} ({sizes}) {between}, {format_day(points[change.index].started)}"
 
 
-def moment_of(started: str) -> datetime | None:
+def parse_moment(started: str) -> datetime | None:
     """An ISO time in UTC; without a zone it is taken as that. None for what is no time."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started[-1:] in ("Z", "z") else started)
@@ -95,12 +95,12 @@ def moment_of(started: str) -> datetime | None:
         return None
 
 
-def day_of(started: str) -> str:
+def format_day(started: str) -> str:
     """'2026-01-31' in UTC; of what is no time its first characters."""
-    return _time(started, DATE)
+    return _format_time(started, DATE)
 
 
-def suspect(change: ChangePoint) -> str:
+def describe_suspect(change: ChangePoint) -> str:
     """Whom a change may be due to: the same code on both sides, or something beside the code."""
     same = change.last_before == change.first_after and change.first_after not in ("", "unknown")
     others = "; ".join(one_line(text, 2 * CELL_LIMIT) for text in change.environment)
@@ -109,25 +109,25 @@ def suspect(change: ChangePoint) -> str:
     return others or "the code, as far as is known"
 
 
-def _series_text(history: CaseHistory, width: int, shown: int) -> str:
+def _render_series(history: CaseHistory, width: int, shown: int) -> str:
     device = one_line(f"{history.arch}/{history.product}", NAME_LIMIT)
     title = f"{one_line(history.case, NAME_LIMIT)} on {device}"
     if not history.points:
-        return terminal([title, "no run with a time", *_notes(history)], [], width)
+        return render_terminal_tables([title, "no run with a time", *_format_notes(history)], [], width)
     first, last, count = history.points[0], history.points[-1], len(history.points)
     lines = [
         title,
-        f"{count} run{'s' * (count != 1)}, {day_of(first.started)} to {day_of(last.started)}",
+        f"{count} run{'s' * (count != 1)}, {format_day(first.started)} to {format_day(last.started)}",
         f"newest {format_us(last.median_us)} us",
-        *_notes(history),
+        *_format_notes(history),
     ]
-    if not history.changes and not of_kind(history.notes, NoteKind.TOO_FEW_POINTS):
+    if not history.changes and not filter_notes(history.notes, NoteKind.TOO_FEW_POINTS):
         lines.append("no change found")
     tables = [_changes_table(history)] if history.changes else []
-    return terminal(lines, [*tables, _points_table(history, shown)], width)
+    return render_terminal_tables(lines, [*tables, _points_table(history, shown)], width)
 
 
-def _notes(history: CaseHistory) -> list[str]:
+def _format_notes(history: CaseHistory) -> list[str]:
     return [one_line(note, TEXT_LIMIT) for note in history.notes]
 
 
@@ -141,18 +141,18 @@ def _changes_table(history: CaseHistory) -> Table:
     )
     rows = tuple(
         (
-            day_of(history.points[change.index].started),
+            format_day(history.points[change.index].started),
             format_change(change.ratio),
             format_us(change.before_us),
             format_us(change.after_us),
-            _commit(change.last_before),
-            _commit(change.first_after),
+            _format_commit(change.last_before),
+            _format_commit(change.first_after),
         )
         for change in history.changes
     )
     notes = tuple(
-        f"{day_of(history.points[change.index].started)}: {change.sigmas:.1f} sigmas; "
-        f"what changed with it: {suspect(change)}"
+        f"{format_day(history.points[change.index].started)}: {change.sigmas:.1f} sigmas; "
+        f"what changed with it: {describe_suspect(change)}"
         for change in history.changes
     )
     return Table("changes, us per call", "from", columns, rows, notes)
@@ -180,36 +180,36 @@ def _points_table(history: CaseHistory, shown: int) -> Table:
 
 def _point_row(point: HistoryPoint) -> tuple[str, ...]:
     return (
-        _time(point.started, MINUTE),
+        _format_time(point.started, MINUTE),
         format_us(point.median_us),
         str(len(point.process_us) or ""),
-        _spread(point),
-        _commit(point.commit),
+        _format_spread(point),
+        _format_commit(point.commit),
         one_line(point.verdict, CELL_LIMIT),
         one_line(point.branch, BRANCH_LIMIT),
     )
 
 
-def _spread(point: HistoryPoint) -> str:
+def _format_spread(point: HistoryPoint) -> str:
     """Slowest over fastest process."""
     if len(point.process_us) < 2:
         return ABSENT
     return format_change(max(point.process_us) / min(point.process_us))
 
 
-def _listed_change(one: ListedCase) -> str:
+def _format_last_change(one: ListedCase) -> str:
     """Nothing where there is none: in a narrow terminal only those that changed are then listed with it."""
     if one.change is None:
         return ""
-    return f"{format_change(one.change.ratio)} {day_of(one.change_at)} {_commit(one.change.first_after)}"
+    return f"{format_change(one.change.ratio)} {format_day(one.change_at)} {_format_commit(one.change.first_after)}"
 
 
-def _commit(commit: str) -> str:
+def _format_commit(commit: str) -> str:
     """Twelve digits and what says that the tree differed."""
     name, plus, rest = commit.partition("+")
     return one_line(f"{name[:12]}{plus}{rest}", COMMIT_LIMIT) or "unknown"
 
 
-def _time(started: str, length: int) -> str:
-    moment = moment_of(started)
+def _format_time(started: str, length: int) -> str:
+    moment = parse_moment(started)
     return one_line((started if moment is None else moment.isoformat(" "))[:length], length)

@@ -30,8 +30,8 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from pytest_attnperf.codeobject.arch import limits_of
-from pytest_attnperf.codeobject.headroom import Raise, headroom, staircase
-from pytest_attnperf.codeobject.occupancy import Resources, allocation, block_of, occupancy_with
+from pytest_attnperf.codeobject.headroom import Raise, compute_headroom, compute_staircase
+from pytest_attnperf.codeobject.occupancy import Resources, block_of, compute_allocation, occupancy_with
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
@@ -101,7 +101,7 @@ class OverviewRow:
 
 
 @dataclass(frozen=True)
-class Ink:
+class PlotInk:
     """The characters of a plot."""
 
     flat: str
@@ -114,11 +114,11 @@ class Ink:
     corner: str
 
 
-UNICODE = Ink("─", "│", "┐", "└", "·", "●", "│", "└")
-ASCII = Ink("-", "|", "+", "+", ".", "o", "|", "+")
+UNICODE = PlotInk("─", "│", "┐", "└", "·", "●", "│", "└")
+ASCII = PlotInk("-", "|", "+", "+", ".", "o", "|", "+")
 
 
-class Stair(Protocol):
+class PlottedStair(Protocol):
     """Occupancy for values of one resource from `first` to `last`."""
 
     @property
@@ -131,7 +131,7 @@ class Stair(Protocol):
     def whole_waves_per_simd(self) -> float: ...  # noqa: D102
 
 
-class Saving(Protocol):
+class PrintedSaving(Protocol):
     """So many fewer of one resource."""
 
     @property
@@ -142,7 +142,7 @@ class Saving(Protocol):
     def value(self) -> int: ...  # noqa: D102
 
 
-def ink_for(encoding: str | None) -> Ink:
+def choose_ink(encoding: str | None) -> PlotInk:
     """Characters that an output of this encoding can show: ASCII where it is not known or cannot show the others."""
     try:
         "".join(vars(UNICODE).values()).encode(encoding or "ascii")
@@ -151,33 +151,33 @@ def ink_for(encoding: str | None) -> Ink:
     return UNICODE
 
 
-def answer(arch: str, found: Occupancy) -> str:
+def describe_occupancy(arch: str, found: Occupancy) -> str:
     """'gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU'.
 
     Where whole workgroups make fewer waves than the compiler counts, that is said, too.
     """
-    limited = f"limited by {named_limiters(found)}" if found.limiters else "the most there are"
+    limited = f"limited by {join_limiters(found)}" if found.limiters else "the most there are"
     if not found.fits:
         return f"{arch}: not one workgroup fits a {found.block}, no launch would succeed: {limited}"
     waves = f"{arch}: {found.waves_per_simd} of {found.max_waves_per_simd} waves per SIMD, {limited}"
-    whole = f"{counted(found.workgroups, 'whole workgroup')} of {counted(found.waves_per_workgroup, 'wave')}"
+    whole = f"{format_count(found.workgroups, 'whole workgroup')} of {format_count(found.waves_per_workgroup, 'wave')}"
     fewer = found.whole_waves_per_simd < found.waves_per_simd
     average = f", which is {found.whole_waves_per_simd:g} waves per SIMD" if fewer else ""
     return f"{waves}; {whole} per {found.block}{average}"
 
 
-def named_limiters(found: Occupancy) -> str:
+def join_limiters(found: Occupancy) -> str:
     """'VGPRs', 'VGPRs and LDS'."""
     return " and ".join(RESOURCE_NAMES[name] for name in found.limiters)
 
 
-def use_table(rows: Sequence[UseRow]) -> str:
+def render_use_table(rows: Sequence[UseRow]) -> str:
     """One line per resource of a workgroup."""
     cells = [(row.resource, row.asks, row.gets) for row in rows]
     return plain_table(("a workgroup", "asks for", "is given"), cells, ("left", "left", "left"))
 
 
-def limit_table(rows: Sequence[LimitRow], block: str) -> str:
+def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
     """One line per resource, with what binds marked."""
     headers = (f"a {block} holds", "", "taken", "allows", "waves/SIMD", "")
     aligns = ("left", "right", "right", "right", "right", "left")
@@ -189,25 +189,25 @@ def limit_table(rows: Sequence[LimitRow], block: str) -> str:
     return plain_table(headers[:kept], [line[:kept] for line in cells], aligns[:kept])
 
 
-def savings_lines(goal: str, ways: Sequence[Sequence[Saving]]) -> list[str]:
+def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[str]:
     """'one more wave per SIMD: 8 VGPRs fewer (at most 128)'; several ways get a line each."""
-    texts = [" and ".join(_saving_text(saving) for saving in way) for way in ways]
+    texts = [" and ".join(_format_saving(saving) for saving in way) for way in ways]
     if len(texts) == 1:
         return [f"{goal}: {texts[0]}"]
     return [f"{goal}:", *(f"  {'or ' if index else ''}{text}" for index, text in enumerate(texts))]
 
 
-def sizes_text(threads: Sequence[int]) -> str:
+def format_sizes(threads: Sequence[int]) -> str:
     """'workgroups of 512 or 1,024 threads'."""
     return f"workgroups of {' or '.join(f'{size:,}' for size in threads)} threads"
 
 
-def counted(count: int, what: str) -> str:
+def format_count(count: int, what: str) -> str:
     """'1 wave', '2,048 bytes'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def plot_lines(unit: str, stairs: Sequence[Stair], at: int, most_waves: int, ink: Ink) -> list[str]:
+def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
     """A staircase of waves per SIMD over the values of `stairs`, with the value `at` marked, 69 columns wide.
 
     A column stands for an equal share of the values and shows the occupancy at the largest of them. Whole workgroups
@@ -215,14 +215,14 @@ def plot_lines(unit: str, stairs: Sequence[Stair], at: int, most_waves: int, ink
     """
     top = stairs[-1].last
     width = -(-top // PLOT_COLUMNS)
-    shown = [_at(stairs, min((column + 1) * width, top)) for column in range(PLOT_COLUMNS)]
+    shown = [_find_stair(stairs, min((column + 1) * width, top)) for column in range(PLOT_COLUMNS)]
     rows = [[" "] * PLOT_COLUMNS for _ in range(most_waves + 1)]
     for column, stair in enumerate(shown):
         before = shown[max(column - 1, 0)].waves_per_simd
         _draw_step(rows, column, before, stair.waves_per_simd, ink)
         if int(stair.whole_waves_per_simd) < stair.waves_per_simd:
             rows[int(stair.whole_waves_per_simd)][column] = ink.whole
-    rows[_at(stairs, at).waves_per_simd][max(-(-at // width) - 1, 0)] = ink.point
+    rows[_find_stair(stairs, at).waves_per_simd][max(-(-at // width) - 1, 0)] = ink.point
     dotted = f", {ink.whole} in whole workgroups" if any(ink.whole in row for row in rows) else ""
     return [
         f"waves per SIMD by {unit}, {ink.point} this kernel ({at:,}){dotted}",
@@ -232,7 +232,7 @@ def plot_lines(unit: str, stairs: Sequence[Stair], at: int, most_waves: int, ink
     ]
 
 
-def _draw_step(rows: list[list[str]], column: int, before: int, level: int, ink: Ink) -> None:
+def _draw_step(rows: list[list[str]], column: int, before: int, level: int, ink: PlotInk) -> None:
     if before == level:
         rows[level][column] = ink.flat
         return
@@ -241,7 +241,7 @@ def _draw_step(rows: list[list[str]], column: int, before: int, level: int, ink:
         rows[between][column] = ink.down
 
 
-def _at(stairs: Sequence[Stair], value: int) -> Stair:
+def _find_stair(stairs: Sequence[PlottedStair], value: int) -> PlottedStair:
     return next((stair for stair in stairs if value <= stair.last), stairs[-1])
 
 
@@ -252,12 +252,12 @@ def _tick_labels(top: int, width: int) -> Iterator[str]:
         yield f"{min(tick * columns * width, top):>{columns},}"
 
 
-def _saving_text(saving: Saving) -> str:
+def _format_saving(saving: PrintedSaving) -> str:
     one, several = SAVED[saving.resource]
     return f"{saving.fewer:,} {one if saving.fewer == 1 else several} fewer (at most {saving.value:,})"
 
 
-def overview_table(rows: Sequence[OverviewRow]) -> str:
+def render_overview_table(rows: Sequence[OverviewRow]) -> str:
     """A line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
     headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
     body = [
@@ -281,32 +281,34 @@ def overview_table(rows: Sequence[OverviewRow]) -> str:
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:
     """The object that the module's docstring describes. Raises CodeObjectError as `occupancy` does."""
-    found, room = occupancy_with(arch, asked), headroom(arch, asked.unreserved)
-    given = allocation(limits_of(arch), asked)
+    found, room = occupancy_with(arch, asked), compute_headroom(arch, asked.unreserved)
+    given = compute_allocation(limits_of(arch), asked)
     return {
         "name": name,
         "arch": arch,
-        "resources": _resources(arch, asked),
+        "resources": _resources_json(arch, asked),
         "allocated": {
             "vgprs_per_lane": given.vgprs,
             "sgprs_per_wave": given.sgprs,
             "lds_bytes_per_workgroup": given.lds_bytes,
         },
-        "holds": _holds(arch, asked),
-        "occupancy": _occupancy(found),
+        "holds": _block_json(arch, asked),
+        "occupancy": _waves_json(found),
         "limits_waves_per_simd": dict(found.limits),
         "raise": {
-            "one_wave_per_simd": _raise(room.wave),
-            "one_workgroup_per_block": _raise(room.workgroup),
+            "one_wave_per_simd": _raise_json(room.wave),
+            "one_workgroup_per_block": _raise_json(room.workgroup),
         },
         "staircases": {
-            "vgprs_per_lane": [asdict(stair) for stair in staircase(arch, asked.unreserved, "vgprs")],
-            "lds_bytes_per_workgroup": [asdict(stair) for stair in staircase(arch, asked.unreserved, "lds_bytes")],
+            "vgprs_per_lane": [asdict(stair) for stair in compute_staircase(arch, asked.unreserved, "vgprs")],
+            "lds_bytes_per_workgroup": [
+                asdict(stair) for stair in compute_staircase(arch, asked.unreserved, "lds_bytes")
+            ],
         },
     }
 
 
-def _resources(arch: str, asked: Resources) -> dict[str, object]:
+def _resources_json(arch: str, asked: Resources) -> dict[str, object]:
     limits = limits_of(arch)
     return {
         "vgprs_per_lane": asked.vgprs,
@@ -321,7 +323,7 @@ def _resources(arch: str, asked: Resources) -> dict[str, object]:
     }
 
 
-def _holds(arch: str, asked: Resources) -> dict[str, object]:
+def _block_json(arch: str, asked: Resources) -> dict[str, object]:
     limits = limits_of(arch)
     block = block_of(limits, asked)
     return {
@@ -337,7 +339,7 @@ def _holds(arch: str, asked: Resources) -> dict[str, object]:
     }
 
 
-def _occupancy(found: Occupancy) -> dict[str, object]:
+def _waves_json(found: Occupancy) -> dict[str, object]:
     return {
         "waves_per_simd": found.waves_per_simd,
         "whole_waves_per_simd": found.whole_waves_per_simd,
@@ -349,7 +351,7 @@ def _occupancy(found: Occupancy) -> dict[str, object]:
     }
 
 
-def _raise(needed: Raise | None) -> dict[str, object] | None:
+def _raise_json(needed: Raise | None) -> dict[str, object] | None:
     if needed is None:
         return None
     return {

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.profiles import Advice, Agent, FamilyTime, ProfileSummary, ShapeTime, Spread
-from pytest_attnperf.tools.profilers.amdahl import overall_gain, percent
-from pytest_attnperf.tools.profilers.name_matching import short_name
+from pytest_attnperf.tools.profilers.amdahl import format_percent, overall_gain
+from pytest_attnperf.tools.profilers.name_matching import shorten_name
 from pytest_attnperf.tools.profilers.resources import GridFill, grid_fill
 
 Rule = Callable[[ProfileSummary], Iterator[Advice]]
@@ -73,7 +73,7 @@ LIMITER_WORDS = {
 }
 
 
-def advise(summary: ProfileSummary) -> tuple[Advice, ...]:
+def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
     """Recommendations, the one that could give most first; those without a gain last."""
     if summary.total_ns <= 0:
         return ()
@@ -81,22 +81,24 @@ def advise(summary: ProfileSummary) -> tuple[Advice, ...]:
     return tuple(sorted(found, key=lambda advice: -(advice.gain if advice.gain is not None else -math.inf)))
 
 
-def largest(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
     """Where the time is."""
     family = max(summary.families, key=lambda one: one.total_ns, default=None)
     if family is None:
         return
     kernels = [kernel for kernel in summary.kernels if kernel.family == family.family]
     top = max(kernels, key=lambda one: one.spread.total_ns, default=None)
-    inside = f"; most of it in {short_name(top.name)} ({percent(top.share)})" if top and len(kernels) > 1 else ""
+    inside = (
+        f"; most of it in {shorten_name(top.name)} ({format_percent(top.share)})" if top and len(kernels) > 1 else ""
+    )
     if family.nature == UNKNOWN:
         text = "The time is in kernels of no known family: name them in a rules file (attnperf profile --families FILE)"
     else:
         text = f"The time is in {family.family}: work on it first"
-    yield Advice(text, f"{_figures(family)}{inside}", _limit(family.share))
+    yield Advice(text, f"{_format_family(family)}{inside}", _compute_gain_limit(family.share))
 
 
-def gemm_dominates(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
     """GEMMs that take half of the time are measured before anything is exchanged."""
     for family in summary.families:
         if family.family == GEMM and family.share >= DOMINATES:
@@ -104,22 +106,22 @@ def gemm_dominates(summary: ProfileSummary) -> Iterator[Advice]:
                 "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf calibrate-device) before "
                 "libraries or batch sizes are changed: times of kernels alone do not tell how far the GEMMs are from "
                 "what the device reaches",
-                _figures(family),
-                _limit(family.share),
+                _format_family(family),
+                _compute_gain_limit(family.share),
             )
 
 
-def leave_alone(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
     """Computing families below 2 % in which nothing can be won. A small kernel of a large family is not meant."""
     small = [
         family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
     ]
     small = sorted((family for family in small if family.total_ns), key=lambda one: -one.total_ns)
     for family in small[:SHOWN]:
-        limit, partly = _limit(family.share), percent(overall_gain(family.share, 0.04))
+        limit, partly = _compute_gain_limit(family.share), format_percent(overall_gain(family.share, 0.04))
         yield Advice(
-            f"Leave {family.family} alone: infinitely fast it would gain at most {percent(limit)}",
-            f"{_figures(family)}; 4 % faster gains {partly}",
+            f"Leave {family.family} alone: infinitely fast it would gain at most {format_percent(limit)}",
+            f"{_format_family(family)}; 4 % faster gains {partly}",
             limit,
         )
     rest = small[SHOWN:]
@@ -127,38 +129,39 @@ def leave_alone(summary: ProfileSummary) -> Iterator[Advice]:
         share = sum(family.share for family in rest)
         yield Advice(
             f"Leave {len(rest)} further families alone, each below {LEAVE_ALONE:.0%}",
-            f"together {percent(share)} of GPU time: {', '.join(family.family for family in rest)}",
-            _limit(share),
+            f"together {format_percent(share)} of GPU time: {', '.join(family.family for family in rest)}",
+            _compute_gain_limit(share),
         )
 
 
-def conversions(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
     """Kernels that only change layout or type."""
     for family in summary.families:
         if family.nature == "conversion" and family.share >= WORTH_SAYING:
             yield Advice(
                 f"Fuse the {family.family} kernels into their neighbours, or keep the data in one type and layout",
-                f"{_figures(family)}: they only change how values are laid out or stored",
-                _limit(family.share),
+                f"{_format_family(family)}: they only change how values are laid out or stored",
+                _compute_gain_limit(family.share),
             )
 
 
-def host_copies(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
     """Copies between host and device that steady state repeats."""
-    kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _host_side(kernel.name)]
+    kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _is_host_copy(kernel.name)]
     for kernel in kernels:
         if kernel.steady is None or kernel.steady.total_ns / summary.total_ns < WORTH_SAYING:
             continue
         share = kernel.steady.total_ns / summary.total_ns
         yield Advice(
             f"Keep data on the device: {kernel.name} copies go on in steady state",
-            f"{_counted(kernel.steady.calls, 'copy', 'copies')} behind the warm-up, {_ms(kernel.steady.total_ns)}, "
-            f"{percent(share)} of GPU time",
-            _limit(share),
+            f"{_format_count(kernel.steady.calls, 'copy', 'copies')} behind the warm-up, "
+            f"{_format_ms(kernel.steady.total_ns)}, "
+            f"{format_percent(share)} of GPU time",
+            _compute_gain_limit(share),
         )
 
 
-def fills(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
     """Filling memory, in steady state or only before it."""
     for family in summary.families:
         if family.nature != "fill" or family.share < WORTH_SAYING:
@@ -167,24 +170,25 @@ def fills(summary: ProfileSummary) -> Iterator[Advice]:
         if kernels and all(kernel.first_ns is not None and kernel.steady is None for kernel in kernels):
             yield Advice(
                 f"Leave the {family.family} kernels out of every comparison: they run in the warm-up only",
-                f"{_figures(family)}, none of it behind the warm-up",
+                f"{_format_family(family)}, none of it behind the warm-up",
             )
             continue
         yield Advice(
             f"Avoid the {family.family} kernels where the next kernel overwrites what they wrote, or fuse them into it",
-            _figures(family),
-            _limit(family.share),
+            _format_family(family),
+            _compute_gain_limit(family.share),
         )
 
 
-def idle_device(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
     """Time in which nothing ran."""
     busy, span = summary.busy_ns, summary.span_ns
     if not busy or not span or 1 - busy / span < IDLE_SHARE:
         return
     mean = summary.total_ns / summary.calls if summary.calls else math.inf
     evidence = (
-        f"idle for {percent(1 - busy / span)} of {_ms(span)} from the first dispatch to the last, warm-up and the "
+        f"idle for {format_percent(1 - busy / span)} of {_format_ms(span)} from the first dispatch to the last, "
+        f"warm-up and the "
         f"profiler's own cost included; {summary.calls} dispatches of {mean / 1e3:.4g} us on average; the gain is of "
         "elapsed time"
     )
@@ -195,7 +199,7 @@ def idle_device(summary: ProfileSummary) -> Iterator[Advice]:
     yield Advice(text, evidence, span / busy - 1)
 
 
-def first_calls(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
     """What only the first calls cost."""
     first = summary.first_calls
     if first is None:
@@ -204,19 +208,19 @@ def first_calls(summary: ProfileSummary) -> Iterator[Advice]:
         share = first.excess_ns / summary.total_ns
         yield Advice(
             "Warm up before anything is compared or served: first calls distort totals and means",
-            f"the first dispatches of {_counted(first.kernels, 'kernel', 'kernels')} exceed their later ones by "
-            f"{_ms(first.excess_ns)}, {percent(share)} of GPU time",
+            f"the first dispatches of {_format_count(first.kernels, 'kernel', 'kernels')} exceed their later ones by "
+            f"{_format_ms(first.excess_ns)}, {format_percent(share)} of GPU time",
         )
     spent = {name: first.host_ns[name] for name in SET_UP if first.host_ns.get(name, 0) > 0}
     if sum(spent.values()) >= FIRST_SHARE * (summary.span_ns or summary.total_ns):
-        parts = ", ".join(f"{name} {_ms(ns)}" for name, ns in spent.items())
+        parts = ", ".join(f"{name} {_format_ms(ns)}" for name, ns in spent.items())
         yield Advice(
             "Allocate and compile once, before steady state: pool memory, and keep compiled kernels",
-            f"host time: {parts}; GPU time {_ms(summary.total_ns)}",
+            f"host time: {parts}; GPU time {_format_ms(summary.total_ns)}",
         )
 
 
-def spills(summary: ProfileSummary) -> Iterator[Advice]:
+def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
     """Scratch memory in kernels that take time."""
     found = []
     for kernel in summary.kernels:
@@ -228,69 +232,74 @@ def spills(summary: ProfileSummary) -> Iterator[Advice]:
     for spread, scratch, name in sorted(found, key=lambda one: -one[0].total_ns)[:SHOWN]:
         share = spread.total_ns / summary.total_ns
         yield Advice(
-            f"See why {short_name(name)} uses scratch memory: spilled registers, or arrays and calls that need a stack "
+            f"See why {shorten_name(name)} uses scratch memory: spilled registers, or arrays and calls that "
+            f"need a stack "
             "(attnperf occupancy FILE tells which, and what would avoid spills)",
-            f"{scratch} bytes of scratch per work-item; {_launch_figures(spread, share)}",
+            f"{scratch} bytes of scratch per work-item; {_format_launch(spread, share)}",
             overall_gain(share, math.inf),
         )
 
 
-def _low_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
+def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
     """Few waves fit: what keeps them out, as a question and not as a goal. Of a kernel its longest launch is named."""
     named: set[str] = set()
-    for launch, share in _launches(summary, OCCUPANCY_SHARE, lambda one: _low(one) is not None):
-        found = _low(launch)
+    for launch, share in _list_launches(summary, OCCUPANCY_SHARE, lambda one: _find_low_occupancy(one) is not None):
+        found = _find_low_occupancy(launch)
         if found is None or launch.shape.name in named:
             continue
         named.add(launch.shape.name)
         waves = f"{found.whole_waves_per_simd:g} of {found.max_waves_per_simd} waves per SIMD"
         yield Advice(
-            f"Occupancy of {short_name(launch.shape.name)} is low by {_limiter(found)}. It is a diagnosis and no goal: "
+            f"Occupancy of {shorten_name(launch.shape.name)} is low by {_format_limiters(found)}. It is a "
+            f"diagnosis and no goal: "
             "matrix kernels run well at 1 or 2 waves per SIMD, and only a measurement tells whether more would help",
-            f"{waves} (calculated, no counter was read); {_launch_figures(launch.spread, share)}",
+            f"{waves} (calculated, no counter was read); {_format_launch(launch.spread, share)}",
             overall_gain(share, math.inf),
         )
 
 
-def _small_grids(summary: ProfileSummary) -> Iterator[Advice]:
+def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
     """Launches of fewer workgroups than there are compute units. The gain is that of spreading the work over all."""
     agents = {agent.name: agent for agent in summary.agents}
-    for launch, share in _launches(summary, GRID_SHARE, lambda one: _starved(one, agents) is not None):
-        fill = _starved(launch, agents)
+    for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
+        fill = _find_idle_units(launch, agents)
         if fill is None:
             continue
         yield Advice(
-            f"Split the work of {short_name(launch.shape.name)} into more workgroups, or run something beside it: its "
+            f"Split the work of {shorten_name(launch.shape.name)} into more workgroups, or run something beside "
+            f"it: its "
             "grid is smaller than the device",
             f"{fill.workgroups} workgroups on {fill.units} compute units leave {fill.idle_units} without work; "
-            f"{_launch_figures(launch.spread, share)}; the gain is with all of them used",
+            f"{_format_launch(launch.spread, share)}; the gain is with all of them used",
             overall_gain(share, fill.units / fill.workgroups - 1),
         )
 
 
-def _scattered_times(summary: ProfileSummary) -> Iterator[Advice]:
+def _advise_on_scatter(summary: ProfileSummary) -> Iterator[Advice]:
     """Steady times of one size of launch that scatter. Several sizes differ by themselves, and are not looked at."""
     kernels = [kernel for kernel in summary.kernels if kernel.share >= SPREAD_SHARE and len(kernel.shapes) <= 1]
-    scattered = [(kernel, kernel.steady) for kernel in kernels if kernel.steady and _scatters(kernel.steady)]
+    scattered = [(kernel, kernel.steady) for kernel in kernels if kernel.steady and _has_scatter(kernel.steady)]
     for kernel, steady in sorted(scattered, key=lambda pair: -pair[0].spread.total_ns)[:SHOWN]:
-        extremes = "" if steady.min_ns is None or steady.max_ns is None else _extremes(steady.min_ns, steady.max_ns)
+        extremes = (
+            "" if steady.min_ns is None or steady.max_ns is None else _format_extremes(steady.min_ns, steady.max_ns)
+        )
         yield Advice(
-            f"Trace {short_name(kernel.name)} again with fixed clocks and more passes, and compare medians: its mean "
+            f"Trace {shorten_name(kernel.name)} again with fixed clocks and more passes, and compare medians: its mean "
             "cannot show a change of a few percent",
-            f"standard deviation {percent(steady.cv or 0.0)} of the mean in {steady.calls} calls of steady state"
-            f"{extremes}; {percent(kernel.share)} of GPU time",
+            f"standard deviation {format_percent(steady.cv or 0.0)} of the mean in {steady.calls} calls of steady state"
+            f"{extremes}; {format_percent(kernel.share)} of GPU time",
         )
 
 
 KERNEL_RULES: tuple[Callable[[ProfileSummary], Iterator[Advice]], ...] = (
-    spills,
-    _low_occupancy,
-    _small_grids,
-    _scattered_times,
+    advise_on_spills,
+    _advise_on_occupancy,
+    _advise_on_grids,
+    _advise_on_scatter,
 )
 
 
-def _launches(
+def _list_launches(
     summary: ProfileSummary, least: float, wanted: Callable[[ShapeTime], bool]
 ) -> list[tuple[ShapeTime, float]]:
     """Launches that take this share of GPU time, with their shares, the longest first, no more than are named."""
@@ -304,67 +313,67 @@ def _launches(
     return sorted(found, key=lambda pair: -pair[1])[:SHOWN]
 
 
-def _low(launch: ShapeTime) -> Occupancy | None:
+def _find_low_occupancy(launch: ShapeTime) -> Occupancy | None:
     """The launch's occupancy, where it is low."""
     found = launch.occupancy
     return found if found and found.whole_waves_per_simd <= LOW_OCCUPANCY * found.max_waves_per_simd else None
 
 
-def _starved(launch: ShapeTime, agents: Mapping[str, Agent]) -> GridFill | None:
+def _find_idle_units(launch: ShapeTime, agents: Mapping[str, Agent]) -> GridFill | None:
     """How its grid fills the device, where it leaves compute units without work."""
     fill = grid_fill(launch.shape, launch.occupancy, agents.get(launch.shape.agent))
     return fill if fill and fill.workgroups and fill.idle_units else None
 
 
-def _limiter(found: Occupancy) -> str:
+def _format_limiters(found: Occupancy) -> str:
     words = " and ".join(LIMITER_WORDS.get(name, name) for name in found.limiters)
     return words or f"whole workgroups of {found.waves_per_workgroup} waves"
 
 
-def _scatters(spread: Spread) -> bool:
+def _has_scatter(spread: Spread) -> bool:
     return spread.calls >= SPREAD_CALLS and spread.cv is not None and spread.cv >= HIGH_CV
 
 
-def _extremes(least_ns: int, most_ns: int) -> str:
+def _format_extremes(least_ns: int, most_ns: int) -> str:
     return f", {least_ns / 1e3:.4g} to {most_ns / 1e3:.4g} us"
 
 
-def _launch_figures(spread: Spread, share: float) -> str:
+def _format_launch(spread: Spread, share: float) -> str:
     calls = "1 call" if spread.calls == 1 else f"{spread.calls} calls"
-    return f"{percent(share)} of GPU time: {spread.total_ns / 1e6:.4g} ms in {calls}"
+    return f"{format_percent(share)} of GPU time: {spread.total_ns / 1e6:.4g} ms in {calls}"
 
 
 RULES: Sequence[Rule] = (
-    largest,
-    gemm_dominates,
-    conversions,
-    host_copies,
-    fills,
-    idle_device,
-    first_calls,
+    advise_on_largest,
+    advise_on_gemm,
+    advise_on_conversions,
+    advise_on_copies,
+    advise_on_fills,
+    advise_on_idle,
+    advise_on_first_calls,
     *KERNEL_RULES,
-    leave_alone,
+    advise_leaving_alone,
 )
 
 
-def _host_side(name: str) -> bool:
+def _is_host_copy(name: str) -> bool:
     folded = name.casefold().replace("_", "")
     return any(part in folded for part in TO_AND_FROM_HOST)
 
 
-def _limit(share: float) -> float:
+def _compute_gain_limit(share: float) -> float:
     """Shares that were added up may exceed 1 by a rounding error."""
     return overall_gain(min(share, 1.0), math.inf)
 
 
-def _figures(family: FamilyTime) -> str:
-    calls, kernels = _counted(family.calls, "call", "calls"), _counted(family.kernels, "kernel", "kernels")
-    return f"{percent(family.share)} of GPU time: {_ms(family.total_ns)} in {calls} of {kernels}"
+def _format_family(family: FamilyTime) -> str:
+    calls, kernels = _format_count(family.calls, "call", "calls"), _format_count(family.kernels, "kernel", "kernels")
+    return f"{format_percent(family.share)} of GPU time: {_format_ms(family.total_ns)} in {calls} of {kernels}"
 
 
-def _counted(count: int, one: str, many: str) -> str:
+def _format_count(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def _ms(ns: float) -> str:
+def _format_ms(ns: float) -> str:
     return f"{ns / 1e6:.4g} ms"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_attnperf.records.profiles import Agent
-from pytest_attnperf.tools.profilers.csv_table import CsvTable, whole_number
+from pytest_attnperf.tools.profilers.csv_table import CsvTable, parse_whole_number
 
 
 @dataclass(frozen=True)
@@ -32,25 +32,25 @@ def read_agents(table: CsvTable) -> list[AgentRow]:
         agent = Agent(
             f"Agent {node}",
             kind=kind,
-            arch=_arch(row),
+            arch=_read_arch(row),
             product=row.get("Product_Name", "").strip(),
-            compute_units=_positive(row, "Cu_Count") if gpu else None,
-            wave_size=_positive(row, "Wave_Front_Size"),
+            compute_units=_read_positive(row, "Cu_Count") if gpu else None,
+            wave_size=_read_positive(row, "Wave_Front_Size"),
             # the other clock, Max_Engine_Clk_Ccompute, is that of the CPU cores
-            max_clock_mhz=_positive(row, "Max_Engine_Clk_Fcompute"),
+            max_clock_mhz=_read_positive(row, "Max_Engine_Clk_Fcompute"),
         )
         of_kind = sum(other.agent.kind == kind for other in found)
         found.append(AgentRow(agent, node, row.get("Logical_Node_Id", node).strip() or node, of_kind))
     return found
 
 
-def arch_of_version(version: int) -> str:
+def parse_arch_version(version: int) -> str:
     """Gfx_Target_Version as an architecture: 90402 is gfx942, 90010 gfx90a, 110501 gfx1151; '' for 0."""
     major, minor, step = version // 10000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}" if major else ""
 
 
-def joined(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, ...], tuple[str, ...]]:
+def match_agents(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, ...], tuple[str, ...]]:
     """(devices, named as in `used` where they are; names that are no device of the file).
 
     A bare number is a node, 'Agent n' a logical node ('GPU n' counts GPUs), as rocprofv3's --agent-index says.
@@ -58,7 +58,7 @@ def joined(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, 
     names: dict[int, str] = {}
     unknown = []
     for name in sorted(set(used)):
-        index = _row_of(rows, name)
+        index = _find_row(rows, name)
         if index is None:
             unknown.append(name)
         else:
@@ -67,7 +67,7 @@ def joined(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, 
     return tuple(agents), tuple(unknown)
 
 
-def _row_of(rows: Sequence[AgentRow], name: str) -> int | None:
+def _find_row(rows: Sequence[AgentRow], name: str) -> int | None:
     kind, _, number = name.rpartition(" ")
     if kind.lower() in ("gpu", "cpu"):
         keys = [(str(row.of_kind), row.agent.kind == kind.lower()) for row in rows]
@@ -78,12 +78,12 @@ def _row_of(rows: Sequence[AgentRow], name: str) -> int | None:
     return next((at for at, key in enumerate(keys) if key == (number, True)), None)
 
 
-def _arch(row: dict[str, str]) -> str:
+def _read_arch(row: dict[str, str]) -> str:
     name = row.get("Name", "").strip()
     if re.fullmatch(r"gfx[0-9a-f]+", name):
         return name
-    return arch_of_version(whole_number(row.get("Gfx_Target_Version", "").strip()) or 0)
+    return parse_arch_version(parse_whole_number(row.get("Gfx_Target_Version", "").strip()) or 0)
 
 
-def _positive(row: dict[str, str], column: str) -> int | None:
-    return whole_number(row.get(column, "").strip()) or None
+def _read_positive(row: dict[str, str], column: str) -> int | None:
+    return parse_whole_number(row.get(column, "").strip()) or None

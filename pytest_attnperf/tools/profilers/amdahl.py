@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pytest_attnperf.records.profiles import FamilyTime, Gain, KernelTime
 
 
-def gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[float] = (0.04,)) -> tuple[Gain, ...]:
+def compute_gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[float] = (0.04,)) -> tuple[Gain, ...]:
     """Of every kernel or family: what it would give if it took no time, and if it were faster by each of `partial`.
 
     Raises ValueError for a share or a gain that cannot be.
@@ -46,7 +46,7 @@ def overall_gain(share: float, gain: float) -> float:
     return math.inf if share == 1 else share / (1 - share)
 
 
-def percent(fraction: float) -> str:
+def format_percent(fraction: float) -> str:
     """A share or a gain in words: 0.776 -> '77.6 %', 0.015228 -> '1.52 %', 0.00058 -> '0.06 %', 3.46 -> '346 %'."""
     if math.isinf(fraction):
         return "without limit"

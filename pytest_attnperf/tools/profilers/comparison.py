@@ -20,11 +20,17 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import Change, KernelTime, PeakRatio, ProfileComparison, ProfileSummary, Spread
 from pytest_attnperf.reports.run import profile_figures
-from pytest_attnperf.reports.run.profile_figures import count, ns_as_ms, percent, signed_percent
+from pytest_attnperf.reports.run.profile_figures import format_count, format_percent, format_signed_percent, ns_as_ms
 from pytest_attnperf.reports.text.figures import ABSENT, format_speedup, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table
-from pytest_attnperf.tools.profilers.name_matching import Match, matches, short_name
-from pytest_attnperf.tools.profilers.peak_ratios import SPEED, Peaks, advantage, mixed_kinds, peak_ratios
+from pytest_attnperf.tools.profilers.name_matching import Match, match_names, shorten_name
+from pytest_attnperf.tools.profilers.peak_ratios import (
+    SPEED,
+    Peaks,
+    describe_advantage,
+    describe_mixed_kinds,
+    peak_ratios,
+)
 
 GONE, NEW, WITHIN = "gone", "new", "within the spread"
 FEW_CALLS = 5
@@ -54,19 +60,19 @@ class _Unit:
     passes: int
     steady: bool
 
-    def spread(self, kernel: KernelTime) -> Spread | None:
+    def choose_spread(self, kernel: KernelTime) -> Spread | None:
         return kernel.steady if self.steady else kernel.spread
 
-    def calls(self, kernel: KernelTime) -> float:
+    def count_calls(self, kernel: KernelTime) -> float:
         """Calls of a unit, of a kernel that steady state has."""
-        return kernel.spread.calls / self.passes if self.spread(kernel) else 0.0
+        return kernel.spread.calls / self.passes if self.choose_spread(kernel) else 0.0
 
-    def ns(self, kernel: KernelTime) -> float:
-        spread = self.spread(kernel)
-        return (spread.mean_ns or 0.0) * self.calls(kernel) if spread else 0.0
+    def compute_ns(self, kernel: KernelTime) -> float:
+        spread = self.choose_spread(kernel)
+        return (spread.mean_ns or 0.0) * self.count_calls(kernel) if spread else 0.0
 
 
-def compare(
+def compare_profiles(
     before: ProfileSummary,
     after: ProfileSummary,
     *,
@@ -78,14 +84,14 @@ def compare(
     counts = [summary.passes.count if summary.passes else None for summary in (before, after)]
     per_pass = all(counts)
     old_unit, new_unit = (_Unit(count or 1 if per_pass else 1, steady) for count in counts)
-    old, new = _by_name(before), _by_name(after)
-    pairs = [(match, *_sides(match, old, new)) for match in matches(old, new)]
-    kernels = [_change(match, left, right, old_unit, new_unit) for match, left, right in pairs]
+    old, new = _group_by_name(before), _group_by_name(after)
+    pairs = [(match, *_split_sides(match, old, new)) for match in match_names(old, new)]
+    kernels = [_compute_change(match, left, right, old_unit, new_unit) for match, left, right in pairs]
     before_ns, after_ns = sum(change.before_ns for change in kernels), sum(change.after_ns for change in kernels)
-    families = _families(before, after, old_unit, new_unit, kernels)
+    families = _compare_families(before, after, old_unit, new_unit, kernels)
     per = "pass" if per_pass else "profile"
     speeds = (before_ns, after_ns) if min(before_ns, after_ns) > 0 else None
-    peaks = _peaks(before_peaks, after_peaks, speeds, f"{'passes' if per_pass else 'profiles'}/s")
+    peaks = _compare_peaks(before_peaks, after_peaks, speeds, f"{'passes' if per_pass else 'profiles'}/s")
     notes = [*_unit_notes(before, after, per, steady), *_noise_notes(kernels, steady)]
     notes += [*_device_notes(before, after, before_peaks, after_peaks), *_peak_notes(peaks)]
     return ProfileComparison(
@@ -94,14 +100,14 @@ def compare(
         per=per,
         before_ns=before_ns,
         after_ns=after_ns,
-        families=_ordered(families, after_ns - before_ns),
-        kernels=_ordered(kernels, after_ns - before_ns),
+        families=_sort_changes(families, after_ns - before_ns),
+        kernels=_sort_changes(kernels, after_ns - before_ns),
         peaks=peaks,
         notes=tuple(notes),
     )
 
 
-def within_spread(before: Spread, after: Spread) -> bool | None:
+def is_within_spread(before: Spread, after: Spread) -> bool | None:
     """Whether the medians differ by no more than the spread allows, by the rule above; None where it is not known."""
     widths = [_half_width(spread) for spread in (before, after)]
     if before.median_ns is None or after.median_ns is None or None in widths:
@@ -119,7 +125,7 @@ def _has_order(summary: ProfileSummary) -> bool:
     return any(kernel.steady is not None for kernel in summary.kernels)
 
 
-def _by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
+def _group_by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
     """Kernels of one name together: a copy may share its name with a kernel."""
     found: dict[str, list[KernelTime]] = {}
     for kernel in summary.kernels:
@@ -127,7 +133,7 @@ def _by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
     return found
 
 
-def _sides(
+def _split_sides(
     match: Match, old: Mapping[str, list[KernelTime]], new: Mapping[str, list[KernelTime]]
 ) -> tuple[list[KernelTime], list[KernelTime]]:
     return (
@@ -136,20 +142,20 @@ def _sides(
     )
 
 
-def _change(
+def _compute_change(
     match: Match, old: Sequence[KernelTime], new: Sequence[KernelTime], old_unit: _Unit, new_unit: _Unit
 ) -> Change:
     change = Change(
         name=match.name,
-        before_ns=sum(old_unit.ns(kernel) for kernel in old),
-        after_ns=sum(new_unit.ns(kernel) for kernel in new),
-        before_calls=sum(old_unit.calls(kernel) for kernel in old),
-        after_calls=sum(new_unit.calls(kernel) for kernel in new),
+        before_ns=sum(old_unit.compute_ns(kernel) for kernel in old),
+        after_ns=sum(new_unit.compute_ns(kernel) for kernel in new),
+        before_calls=sum(old_unit.count_calls(kernel) for kernel in old),
+        after_calls=sum(new_unit.count_calls(kernel) for kernel in new),
     )
     if not old or not new:
         return replace(change, note=NEW if not old else GONE)
-    if not match.exact:
-        names = f"{_listed(match.before)} before, {_listed(match.after)} after"
+    if not match.is_exact:
+        names = f"{_format_kernels(match.before)} before, {_format_kernels(match.after)} after"
         return replace(change, note=f"matched without tile sizes and numbers: {names}")
     return replace(change, note=WITHIN if _is_within(change, old, new, old_unit, new_unit) else "")
 
@@ -160,17 +166,17 @@ def _is_within(
     """Never without steady spreads, nor where calls of a unit differ: the time then differs whatever the medians."""
     if len(old) != 1 or len(new) != 1 or not old_unit.steady:
         return False
-    spreads = old_unit.spread(old[0]), new_unit.spread(new[0])
+    spreads = old_unit.choose_spread(old[0]), new_unit.choose_spread(new[0])
     if not math.isclose(change.before_calls, change.after_calls, rel_tol=SAME_CALLS) or None in spreads:
         return False
-    return spreads[0] is not None and spreads[1] is not None and within_spread(spreads[0], spreads[1]) is True
+    return spreads[0] is not None and spreads[1] is not None and is_within_spread(spreads[0], spreads[1]) is True
 
 
-def _listed(names: Sequence[str]) -> str:
-    return short_name(names[0]) if len(names) == 1 else f"{len(names)} kernels"
+def _format_kernels(names: Sequence[str]) -> str:
+    return shorten_name(names[0]) if len(names) == 1 else f"{len(names)} kernels"
 
 
-def _families(
+def _compare_families(
     before: ProfileSummary, after: ProfileSummary, old_unit: _Unit, new_unit: _Unit, kernels: Sequence[Change]
 ) -> list[Change]:
     """Sums over kernels, because a family's own total holds the warm-up."""
@@ -180,7 +186,7 @@ def _families(
     for side, (summary, unit) in enumerate(((before, old_unit), (after, new_unit))):
         for kernel in summary.kernels:
             change = found.get(kernel.family, Change(kernel.family, 0.0, 0.0, 0.0, 0.0))
-            ns, calls = unit.ns(kernel), unit.calls(kernel)
+            ns, calls = unit.compute_ns(kernel), unit.count_calls(kernel)
             notes[kernel.family] = notes.get(kernel.family, True) and kernel.name in within
             found[kernel.family] = (
                 replace(change, after_ns=change.after_ns + ns, after_calls=change.after_calls + calls)
@@ -194,7 +200,7 @@ def _families(
     ]
 
 
-def _ordered(changes: Sequence[Change], whole_ns: float) -> tuple[Change, ...]:
+def _sort_changes(changes: Sequence[Change], whole_ns: float) -> tuple[Change, ...]:
     shared = [
         replace(change, share_of_change=(change.after_ns - change.before_ns) / whole_ns if whole_ns else None)
         for change in changes
@@ -215,7 +221,7 @@ def _unit_notes(before: ProfileSummary, after: ProfileSummary, per: str, steady:
         left_out = [kernel for kernel in summary.kernels if kernel.steady is None]
         if left_out:
             ms = sum(kernel.spread.total_ns for kernel in left_out) / 1e6
-            names = ", ".join(short_name(kernel.name) for kernel in left_out[:3])
+            names = ", ".join(shorten_name(kernel.name) for kernel in left_out[:3])
             more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
             notes.append(f"{summary.name}: only in the warm-up, and left out: {names}{more} ({ms:.4g} ms)")
     return notes
@@ -232,18 +238,18 @@ def _noise_notes(kernels: Sequence[Change], steady: bool) -> list[str]:
 def _device_notes(
     before: ProfileSummary, after: ProfileSummary, before_peaks: Peaks | None, after_peaks: Peaks | None
 ) -> list[str]:
-    old, new = _devices(before), _devices(after)
+    old, new = _join_devices(before), _join_devices(after)
     if old == new or not old or not new or (before_peaks and after_peaks):
         return []
     return [f"different devices ({old} before, {new} after), and the peaks of both are not known: no ratio of peaks"]
 
 
-def _devices(summary: ProfileSummary) -> str:
+def _join_devices(summary: ProfileSummary) -> str:
     names = {agent.product or agent.arch for agent in summary.agents if agent.kind == "gpu"}
     return ", ".join(sorted(names - {""}))
 
 
-def _peaks(
+def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
     """Nothing for one device, or where no figure of both is known: a speed alone is no comparison of devices.
@@ -272,8 +278,8 @@ def _peaks(
 
 
 def _peak_notes(peaks: Sequence[PeakRatio]) -> list[str]:
-    text = advantage(peaks)
-    return [*mixed_kinds(peaks), *([text] if text else [])]
+    text = describe_advantage(peaks)
+    return [*describe_mixed_kinds(peaks), *([text] if text else [])]
 
 
 def comparison_lines(found: ProfileComparison) -> list[str]:
@@ -290,27 +296,29 @@ def comparison_lines(found: ProfileComparison) -> list[str]:
 def comparison_tables(found: ProfileComparison, *, shown: int = SHOWN_KERNELS) -> list[Table]:
     """Families, the kernels that differ most, and the two devices where their peaks are known."""
     unit = "" if found.per == "profile" else f" (each per {found.per})"
-    tables = [Table(f"families{unit}", "family", _columns(), tuple(_row(change) for change in found.families))]
-    rows = tuple(_row(change) for change in found.kernels[:shown])
+    tables = [
+        Table(f"families{unit}", "family", _make_columns(), tuple(_format_change(change) for change in found.families))
+    ]
+    rows = tuple(_format_change(change) for change in found.kernels[:shown])
     more = len(found.kernels) - shown
     notes = (f"{more} more (--all shows them)",) if more > 0 else ()
-    tables.append(Table(f"kernels{unit}", "kernel", _columns(), rows, notes))
+    tables.append(Table(f"kernels{unit}", "kernel", _make_columns(), rows, notes))
     return [*tables, *([_peak_table(found.peaks)] if found.peaks else [])]
 
 
-def _columns() -> tuple[Column, ...]:
+def _make_columns() -> tuple[Column, ...]:
     return tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _format_change(change: Change) -> tuple[str, ...]:
     return (
         profile_figures.short_name(change.name, NAME_WIDTH),
         ns_as_ms(change.before_ns) if change.before_calls else ABSENT,
         ns_as_ms(change.after_ns) if change.after_calls else ABSENT,
-        signed_percent(change.after_ns / change.before_ns if change.before_ns and change.after_calls else None),
-        percent(change.share_of_change),
-        count(change.before_calls),
-        count(change.after_calls),
+        format_signed_percent(change.after_ns / change.before_ns if change.before_ns and change.after_calls else None),
+        format_percent(change.share_of_change),
+        format_count(change.before_calls),
+        format_count(change.after_calls),
         one_line(change.note, NOTE_WIDTH),
     )
 
@@ -319,8 +327,8 @@ def _peak_table(peaks: Sequence[PeakRatio]) -> Table:
     rows = tuple(
         (
             one_line(peak.what, NAME_WIDTH),
-            _figure(peak.own, peak.own_kind),
-            _figure(peak.other, peak.other_kind),
+            _format_figure(peak.own, peak.own_kind),
+            _format_figure(peak.other, peak.other_kind),
             one_line(peak.unit, NAME_WIDTH),
             f"{peak.ratio:.2f}x",
         )
@@ -330,5 +338,5 @@ def _peak_table(peaks: Sequence[PeakRatio]) -> Table:
     return Table("devices", "figure", tuple(map(Column, headers)), rows)
 
 
-def _figure(value: float, kind: str) -> str:
+def _format_figure(value: float, kind: str) -> str:
     return f"{value:,.4g} {kind}".rstrip()

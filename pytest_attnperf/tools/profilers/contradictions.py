@@ -15,18 +15,18 @@ from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.records.notes import NoteKind, kind_of
 from pytest_attnperf.records.profiles import (
     Agent,
-    Finding,
     KernelShape,
     KernelTime,
+    ProfileFinding,
     ProfileSummary,
     ShapeTime,
     Spread,
     StatsRow,
 )
 from pytest_attnperf.roofline.floors import UNRELIABLE
-from pytest_attnperf.tools.profilers.claims.figures import percent, seconds, si
+from pytest_attnperf.tools.profilers.claims.figures import format_percent, format_seconds, format_si
 from pytest_attnperf.tools.profilers.claims.occupancy import ENCODED_VGPRS, WHAT_TO_DO
-from pytest_attnperf.tools.profilers.claims.rules import contradicts, undecided
+from pytest_attnperf.tools.profilers.claims.rules import make_contradiction, make_open_finding
 from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9
@@ -47,53 +47,53 @@ OVERLAP_SHARE = 0.01
 MOST_NAMES = 4
 
 
-def contradictions(
+def find_contradictions(
     summary: ProfileSummary, spec: DeviceSpec | None, *, stats: Sequence[StatsRow] = ()
-) -> tuple[Finding, ...]:
+) -> tuple[ProfileFinding, ...]:
     """Every contradiction within a profile, and against the peaks of its device where these are known.
 
     `stats` are the rows of the profile's *_stats files: their percentages are checked, and their sums against a trace.
     """
     rows = [*stats, *(row for row in summary.host if row not in stats)]
     found = [
-        *_too_fast(summary.kernels, spec),
-        *_registers(summary),
-        *_sizes(summary.kernels),
-        *_sgprs(summary),
-        *_passes(summary),
-        *_times(summary),
+        *_find_too_fast(summary.kernels, spec),
+        *_find_single_granules(summary),
+        *_find_impossible_sizes(summary.kernels),
+        *_find_constant_sgprs(summary),
+        *_find_odd_passes(summary),
+        *_find_impossible_times(summary),
     ]
     for kernel in summary.kernels:
-        found += _spread(kernel.name, kernel.spread)
+        found += _find_impossible_spread(kernel.name, kernel.spread)
     for row in rows:
-        found += _spread(row.name, row.spread)
-    found += _percentages(rows)
+        found += _find_impossible_spread(row.name, row.spread)
+    found += _find_wrong_percentages(rows)
     if summary.span_ns is not None:
-        found += _stats_against_trace(stats, summary.kernels)
+        found += _compare_stats_with_trace(stats, summary.kernels)
     return tuple(dict.fromkeys(found))
 
 
-def _too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> Iterator[Finding]:
+def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> Iterator[ProfileFinding]:
     """Copies and memory sets above the peak of the memory."""
     if spec is None or spec.confidence == UNRELIABLE:
         return
     for kernel in kernels:
         for one in kernel.shapes:
-            moved, typical = _moved(one.shape), one.spread.median_ns or one.spread.mean_ns
+            moved, typical = _count_moved_bytes(one.shape), one.spread.median_ns or one.spread.mean_ns
             if not moved or not typical or moved / (typical * NS) <= spec.peak_bytes_per_s:
                 continue
             rate, cache = moved / (typical * NS), spec.last_level_cache_bytes
-            said = f"{cut_name(kernel.name)}: {si(moved, 'B')} in {seconds(typical * NS)}"
-            should = f"{si(rate, 'B/s')} against {si(spec.peak_bytes_per_s, 'B/s')} of {spec.name}"
+            said = f"{cut_name(kernel.name)}: {format_si(moved, 'B')} in {format_seconds(typical * NS)}"
+            should = f"{format_si(rate, 'B/s')} against {format_si(spec.peak_bytes_per_s, 'B/s')} of {spec.name}"
             if moved <= cache:
                 text = f"{said} are {should}: cache-resident ({cache / 2**20:.0f} MiB), or not doing the work"
-                yield undecided("faster than memory", said, text, should)
+                yield make_open_finding("faster than memory", said, text, should)
             else:
                 text = f"{said} are {should}, and no cache ({cache / 2**20:.0f} MiB) holds them: not doing the work"
-                yield contradicts("faster than memory", said, should, text)
+                yield make_contradiction("faster than memory", said, should, text)
 
 
-def _moved(shape: KernelShape) -> float:
+def _count_moved_bytes(shape: KernelShape) -> float:
     """Bytes through the device's memory: read and written where it copies within the device."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
@@ -102,7 +102,7 @@ def _moved(shape: KernelShape) -> float:
     return float(shape.bytes) * (2 if shape.kind == "copy" and within else 1)
 
 
-def _registers(summary: ProfileSummary) -> Iterator[Finding]:
+def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     """One granule of registers for a kernel that multiplies matrices."""
     for kernel in summary.kernels:
         if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
@@ -110,21 +110,21 @@ def _registers(summary: ProfileSummary) -> Iterator[Finding]:
         for one in kernel.shapes:
             shape = one.shape
             large = (shape.threads or 0) >= WIDE_THREADS or (shape.lds_bytes or 0) >= SOME_LDS_BYTES
-            if not _one_granule(shape) or not large or _is_nvidia(shape, summary.agents):
+            if not _has_one_granule(shape) or not large or _is_nvidia(shape, summary.agents):
                 continue
-            said = f"{cut_name(kernel.name)}: {_resources(shape)}"
+            said = f"{cut_name(kernel.name)}: {_format_resources(shape)}"
             text = (
                 f"{said}: one granule of registers is the least that a profiler can report, and {kernel.family} keeps "
                 f"sums of products in them. It is what a body that was compiled out leaves. {WHAT_TO_DO}"
             )
-            yield undecided("registers", said, text, "one granule: is anything computed?")
+            yield make_open_finding("registers", said, text, "one granule: is anything computed?")
 
 
-def _resources(shape: KernelShape) -> str:
+def _format_resources(shape: KernelShape) -> str:
     return f"{shape.vgprs} VGPRs, {shape.threads or '?'} threads, LDS {shape.lds_bytes or 0:,} bytes"
 
 
-def _one_granule(shape: KernelShape) -> bool:
+def _has_one_granule(shape: KernelShape) -> bool:
     """gfx908 repeats the VGPRs as AccVGPRs; gfx90a and later tell them apart, and sums may be in either."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
@@ -133,32 +133,32 @@ def _is_nvidia(shape: KernelShape, agents: Sequence[Agent]) -> bool:
     return any(agent.arch.startswith("sm_") for agent in agents if shape.agent in ("", agent.name))
 
 
-def _sizes(kernels: Sequence[KernelTime]) -> Iterator[Finding]:
+def _find_impossible_sizes(kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
     """Launches that no device would have accepted."""
     for kernel in kernels:
         for one in kernel.shapes:
-            yield from _size(kernel, one)
+            yield from _find_size_problems(kernel, one)
 
 
-def _size(kernel: KernelTime, one: ShapeTime) -> Iterator[Finding]:
+def _find_size_problems(kernel: KernelTime, one: ShapeTime) -> Iterator[ProfileFinding]:
     shape, occupancy = one.shape, one.occupancy
     threads = shape.threads
     if threads is not None and threads > MOST_THREADS:
         said = f"{cut_name(kernel.name)}: workgroup of {threads:,} threads"
-        yield contradicts(
+        yield make_contradiction(
             "workgroup", said, f"a workgroup has {MOST_THREADS:,} at most; was a grid read as a workgroup?"
         )
     if occupancy is not None and not occupancy.fits:
-        said = f"{cut_name(kernel.name)}: ran with {_resources(shape)}"
-        yield contradicts(
+        said = f"{cut_name(kernel.name)}: ran with {_format_resources(shape)}"
+        yield make_contradiction(
             "occupancy", said, f"by these figures not one workgroup fits a {occupancy.block}: one is wrong"
         )
     elif occupancy is not None and occupancy.whole_waves_per_simd > occupancy.max_waves_per_simd:
         said = f"{cut_name(kernel.name)}: {occupancy.whole_waves_per_simd:g} waves per SIMD"
-        yield contradicts("occupancy", said, f"a SIMD holds {occupancy.max_waves_per_simd}")
+        yield make_contradiction("occupancy", said, f"a SIMD holds {occupancy.max_waves_per_simd}")
 
 
-def _sgprs(summary: ProfileSummary) -> Iterator[Finding]:
+def _find_constant_sgprs(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     archs = {agent.arch for agent in summary.agents if agent.kind == "gpu" and agent.arch}
     counts = {
         one.shape.sgprs
@@ -169,10 +169,10 @@ def _sgprs(summary: ProfileSummary) -> Iterator[Finding]:
     if counts == {CONSTANT_SGPRS} and archs and all(arch.startswith("gfx1") for arch in archs):
         said = f"every kernel has {CONSTANT_SGPRS} SGPRs"
         text = f"{said}: on {', '.join(sorted(archs))} a constant of what is reported, per wave, and never a limit"
-        yield undecided("sgprs", said, text, "a constant, no measurement")
+        yield make_open_finding("sgprs", said, text, "a constant, no measurement")
 
 
-def _passes(summary: ProfileSummary) -> Iterator[Finding]:
+def _find_odd_passes(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     passes = summary.passes
     if passes is None or not passes.count:
         return
@@ -181,44 +181,50 @@ def _passes(summary: ProfileSummary) -> Iterator[Finding]:
         said = f"{passes.count} passes"
         more = len(odd) - MOST_NAMES
         listed = "; ".join(odd[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
-        yield undecided("passes", said, f"{said}, but {listed}", listed)
+        yield make_open_finding("passes", said, f"{said}, but {listed}", listed)
     expected = passes.count * (passes.layers or 0)
     for family in summary.families:
         if expected and family.family.lower() == "attention" and family.calls % expected:
             said = f"{family.calls} calls of attention"
             should = f"do not divide by {passes.count} passes x {passes.layers} layers = {expected}"
-            yield undecided("layers", said, f"{said} {should}", should)
+            yield make_open_finding("layers", said, f"{said} {should}", should)
 
 
-def _times(summary: ProfileSummary) -> Iterator[Finding]:
+def _find_impossible_times(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     """Of the whole profile: what runs at the same time, and what is longer than all of it."""
     span, busy, total = summary.span_ns, summary.busy_ns, summary.total_ns
     if span is not None:
         for kernel in summary.kernels:
             longest = kernel.spread.max_ns or 0
             if longest > span:
-                said = f"{cut_name(kernel.name)}: {seconds(longest * NS, 5)} for one call"
-                yield contradicts("longer than the profile", said, f"the whole trace spans {seconds(span * NS, 5)}")
+                said = f"{cut_name(kernel.name)}: {format_seconds(longest * NS, 5)} for one call"
+                yield make_contradiction(
+                    "longer than the profile", said, f"the whole trace spans {format_seconds(span * NS, 5)}"
+                )
     if span is not None and busy is not None and busy > span:
-        said = f"busy for {seconds(busy * NS, 5)}"
-        yield contradicts("longer than the profile", said, f"the whole trace spans {seconds(span * NS, 5)}")
+        said = f"busy for {format_seconds(busy * NS, 5)}"
+        yield make_contradiction(
+            "longer than the profile", said, f"the whole trace spans {format_seconds(span * NS, 5)}"
+        )
     if busy is not None and total < busy:
-        said = f"durations add up to {seconds(total * NS, 5)}"
-        yield contradicts("busy time", said, f"something ran for {seconds(busy * NS, 5)}, so dispatches are missing")
-    elif busy is not None and total - busy > OVERLAP_SHARE * total and len(_agents(summary)) <= 1:
-        said = f"durations add up to {seconds(total * NS, 5)}"
-        overlap = percent((total - busy) / total)
-        should = f"something ran for {seconds(busy * NS, 5)}: dispatches overlap for {overlap} of them"
+        said = f"durations add up to {format_seconds(total * NS, 5)}"
+        yield make_contradiction(
+            "busy time", said, f"something ran for {format_seconds(busy * NS, 5)}, so dispatches are missing"
+        )
+    elif busy is not None and total - busy > OVERLAP_SHARE * total and len(_collect_agents(summary)) <= 1:
+        said = f"durations add up to {format_seconds(total * NS, 5)}"
+        overlap = format_percent((total - busy) / total)
+        should = f"something ran for {format_seconds(busy * NS, 5)}: dispatches overlap for {overlap} of them"
         text = f"{said}, but {should}. Durations of kernels that run at the same time contain each other's work"
-        yield undecided("overlap", said, text, should)
+        yield make_open_finding("overlap", said, text, should)
 
 
-def _agents(summary: ProfileSummary) -> set[str]:
+def _collect_agents(summary: ProfileSummary) -> set[str]:
     """Devices that something ran on; several may well work at the same time."""
     return {one.shape.agent for kernel in summary.kernels for one in kernel.shapes}
 
 
-def _spread(name: str, spread: Spread) -> Iterator[Finding]:
+def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFinding]:
     """Minimum, quartiles, maximum, mean and total against each other."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
     shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
@@ -235,25 +241,25 @@ def _spread(name: str, spread: Spread) -> Iterator[Finding]:
     ]
     for (word, value), (next_word, next_value) in pairwise(ordered):
         if value > next_value:
-            yield contradicts(
+            yield make_contradiction(
                 "spread", shown, f"its {word} of {value:,} ns is above its {next_word} of {next_value:,} ns"
             )
     if not calls:
         if total:
-            yield contradicts("spread", shown, "time without a call")
+            yield make_contradiction("spread", shown, "time without a call")
         return
     if least is not None and calls * least > total:
-        yield contradicts("spread", shown, f"{calls:,} x the minimum of {least:,} ns are more than the total")
+        yield make_contradiction("spread", shown, f"{calls:,} x the minimum of {least:,} ns are more than the total")
     if most is not None and calls * most < total:
-        yield contradicts("spread", shown, f"{calls:,} x the maximum of {most:,} ns are less than the total")
+        yield make_contradiction("spread", shown, f"{calls:,} x the maximum of {most:,} ns are less than the total")
     if least is not None and most is not None and calls > 1 and spread.stddev_ns is not None:
         bound = (most - least) / 2 * math.sqrt(calls / (calls - 1))
         if spread.stddev_ns > bound * (1 + 1e-6) + 1:
             should = f"{least:,} to {most:,} ns allow a standard deviation of {bound:,.0f} ns"
-            yield contradicts("spread", shown, f"{should}, not {spread.stddev_ns:,.0f} ns")
+            yield make_contradiction("spread", shown, f"{should}, not {spread.stddev_ns:,.0f} ns")
 
 
-def _percentages(rows: Sequence[StatsRow]) -> Iterator[Finding]:
+def _find_wrong_percentages(rows: Sequence[StatsRow]) -> Iterator[ProfileFinding]:
     """Percentages of each domain against its totals, and their sum."""
     domains: dict[str, list[tuple[StatsRow, float]]] = defaultdict(list)
     for row in rows:
@@ -262,20 +268,22 @@ def _percentages(rows: Sequence[StatsRow]) -> Iterator[Finding]:
     for domain, said in domains.items():
         total = sum(row.spread.total_ns for row, _ in said)
         summed, slack = sum(value for _, value in said), sum(_half_digit(value) for _, value in said)
-        if not total or _several_files(summed, slack):
+        if not total or _has_several_files(summed, slack):
             continue
         words = f"{domain} statistics: {len(said)} percentages add up to {summed:.6g}"
         if summed > 100 + slack:
-            yield contradicts("percentages", words, f"more than 100, beyond the {slack:.2g} that rounding explains")
+            yield make_contradiction(
+                "percentages", words, f"more than 100, beyond the {slack:.2g} that rounding explains"
+            )
         elif summed < 100 - slack:
             should = f"less than 100, beyond the {slack:.2g} that rounding explains: rows are missing"
-            yield contradicts("percentages", words, should)
+            yield make_contradiction("percentages", words, should)
             continue
         for row, value in said:
             share = 100 * row.spread.total_ns / total
             if abs(share - value) > _half_digit(value) * (1 + 1e-6):
                 text = f"{cut_name(row.name)}: {value:g}% of the {domain} statistics"
-                yield contradicts("percentages", text, f"its total is {share:.4f}% of all rows'")
+                yield make_contradiction("percentages", text, f"its total is {share:.4f}% of all rows'")
 
 
 def _half_digit(percentage: float) -> float:
@@ -287,17 +295,17 @@ def _half_digit(percentage: float) -> float:
     return 0.00005 if percentage > 0.01 else 0.0005 * 10 ** math.floor(math.log10(percentage)) if percentage else 5e-7
 
 
-def _several_files(summed: float, slack: float) -> bool:
+def _has_several_files(summed: float, slack: float) -> bool:
     """Whether percentages of several processes, 100 each, stand side by side."""
     return round(summed / 100) > 1 and abs(summed - 100 * round(summed / 100)) <= slack
 
 
-def _stats_against_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]) -> Iterator[Finding]:
+def _compare_stats_with_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
     """One finding of all kernels that differ: where one does, files of two runs or a cut trace are the cause."""
     traced = {kernel.name: kernel.spread for kernel in kernels if kernel.kind == "kernel"}
     pairs = [(row, traced[row.name]) for row in rows if row.domain == "kernel" and row.name in traced]
     differing = [
-        f"{cut_name(row.name)} has {_calls_and_time(row.spread)}, in the trace {_calls_and_time(seen)}"
+        f"{cut_name(row.name)} has {_format_calls(row.spread)}, in the trace {_format_calls(seen)}"
         for row, seen in pairs
         if (row.spread.calls, row.spread.total_ns) != (seen.calls, seen.total_ns)
     ]
@@ -305,8 +313,8 @@ def _stats_against_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]
         said = f"statistics beside a trace, {len(pairs)} names in both"
         more = f"; and {len(differing) - MOST_NAMES} more" if len(differing) > MOST_NAMES else ""
         should = f"{len(differing)} differ: {'; '.join(differing[:MOST_NAMES])}{more}. Are both of one run, and whole?"
-        yield contradicts("statistics against trace", said, should)
+        yield make_contradiction("statistics against trace", said, should)
 
 
-def _calls_and_time(spread: Spread) -> str:
+def _format_calls(spread: Spread) -> str:
     return f"{spread.calls:,} calls in {spread.total_ns:,} ns"

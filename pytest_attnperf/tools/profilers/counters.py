@@ -47,8 +47,8 @@ def read_counters(path: Path, report: Callable[[int, str], None] | None = None) 
         )
     process = next((name for name in PROCESS if name in columns), "")
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]] = defaultdict(dict)
-    for row in _rows(rows, path, report):
-        wrong = _wrong_with(found, row, row.get(process) or "")
+    for row in _read_rows(rows, path, report):
+        wrong = _add_row(found, row, row.get(process) or "")
         if wrong and report is None:
             raise UsageError(f"{path}:{rows.line_num}: {wrong}")
         if wrong and report is not None:
@@ -61,7 +61,7 @@ def read_counters(path: Path, report: Callable[[int, str], None] | None = None) 
     )
 
 
-def _rows(
+def _read_rows(
     rows: csv.DictReader[str], path: Path, report: Callable[[int, str], None] | None
 ) -> Iterator[dict[str, str | None]]:
     broken = ""
@@ -77,11 +77,11 @@ def _rows(
     raise UsageError(f"{path}:{rows.reader.line_num}: {broken}")
 
 
-def _wrong_with(
+def _add_row(
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]], row: dict[str, str | None], process: str
 ) -> str:
     """Add the row; or what is wrong with it."""
-    value, grid = _number(row["Counter_Value"]), _number(row.get(GRID) or "0")
+    value, grid = _parse_number(row["Counter_Value"]), _parse_number(row.get(GRID) or "0")
     if value is None or grid is None:
         column = "Counter_Value" if value is None else GRID
         return f"{column} is {row[column]!r}, which is no number; is the file cut short?"
@@ -95,7 +95,7 @@ def _wrong_with(
     return ""
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:

@@ -33,7 +33,7 @@ class Problems:
         if self._seen[kind] <= KEPT:
             self._kept.append((line, column, text, lost))
 
-    def finished(self, rows: int) -> tuple[Problem, ...]:
+    def list_problems(self, rows: int) -> tuple[Problem, ...]:
         """All of them, once it is known how many rows are used."""
         counted = "the other row is used" if rows == 1 else f"the other {rows} rows are used"
         others = counted if rows else "no row of this file can be used"
@@ -55,7 +55,7 @@ class CsvTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.columns: tuple[str, ...] = columns_of(path)
+        self.columns: tuple[str, ...] = read_columns(path)
         self.problems = Problems(path)
         self._file = path.open(encoding="utf-8-sig", errors="replace", newline="")
         self._reader = csv.reader(self._file)
@@ -74,15 +74,15 @@ class CsvTable:
         """Of the row that iteration gave last."""
         return self._reader.line_num
 
-    def first(self, *names: str) -> str:
+    def find_column(self, *names: str) -> str:
         """The first of these columns that there is; '' where there is none."""
         return next((name for name in names if name in self.columns), "")
 
-    def index(self, name: str) -> int:
+    def column_index(self, name: str) -> int:
         """Where a column stands."""
         return self.columns.index(name)
 
-    def needs(self, form: str, names: Sequence[str]) -> None:
+    def check_columns(self, form: str, names: Sequence[str]) -> None:
         """Raise ProfileError unless all these columns are there, once each."""
         missing = [name for name in names if name not in self.columns]
         if missing:
@@ -108,15 +108,15 @@ class CsvTable:
                     if len(row) == width:
                         yield row
                     elif row:
-                        self._tell_misfit(last=False)
+                        self._report_misfit(last=False)
                         self._misfit = (reader.line_num, len(row))
                 break
             except csv.Error as error:
                 begun = True
                 self.problems.add(reader.line_num, f"cannot be read as CSV: {error}", kind="no CSV")
-        self._tell_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
+        self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
-    def _tell_misfit(self, *, last: bool) -> None:
+    def _report_misfit(self, *, last: bool) -> None:
         """Pass on a row of another width, once it is known whether it is the last one."""
         if self._misfit is None:
             return
@@ -129,9 +129,9 @@ class CsvTable:
         self.problems.add(line, text, kind="another number of values than columns", column=missing)
 
 
-def columns_of(path: Path) -> tuple[str, ...]:
+def read_columns(path: Path) -> tuple[str, ...]:
     """The names in the first line. Raises ProfileError for an empty file and for one that is no text."""
-    head = head_of(path)
+    head = read_head(path)
     if not head.strip():
         raise ProfileError(f"{path} is empty ({len(head)} bytes); was the profiler stopped before it wrote?")
     text = head.decode("utf-8-sig", errors="replace")
@@ -143,7 +143,7 @@ def columns_of(path: Path) -> tuple[str, ...]:
         raise ProfileError(f"{path}: the line of columns cannot be read: {error}") from error
 
 
-def head_of(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
     """The first bytes of a file. Raises ProfileError where it cannot be read."""
     try:
         with open_regular(path, ProfileError) as file:
@@ -152,6 +152,6 @@ def head_of(path: Path) -> bytes:
         raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def whole_number(text: str) -> int | None:
+def parse_whole_number(text: str) -> int | None:
     """A number without sign of at most 18 digits, so that 64 bits hold it; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -13,7 +13,7 @@ from pytest_attnperf.records.profiles import Agent
 from pytest_attnperf.tools.profilers.profile import Profile
 
 
-def spec_named(name: str) -> DeviceSpec:
+def find_named_spec(name: str) -> DeviceSpec:
     """The row with this name or product: 'MI300X', 'AMD Instinct MI300X VF'. Raises UnknownNameError listing all."""
     for spec in all_specs():
         if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
@@ -21,7 +21,7 @@ def spec_named(name: str) -> DeviceSpec:
     raise UnknownNameError("device", name, [spec.name for spec in all_specs()])
 
 
-def spec_of(agents: Sequence[Agent]) -> DeviceSpec | None:
+def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
     """The row that all GPUs of a profile are of; None where they differ, or none fits by arch, product and size."""
     found = {
         spec_for(DeviceInfo("", agent.arch, gpu_product(agent.product), compute_units=agent.compute_units or 0))
@@ -31,12 +31,12 @@ def spec_of(agents: Sequence[Agent]) -> DeviceSpec | None:
     return found.pop() if len(found) == 1 else None
 
 
-def spec_by(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
+def choose_spec(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
     """The row of this name; without a name that of the agents, None where they say too little."""
-    return spec_named(name) if name else spec_of(agents)
+    return find_named_spec(name) if name else find_agents_spec(agents)
 
 
-def told(profile: Profile, spec: DeviceSpec) -> Profile:
+def apply_spec(profile: Profile, spec: DeviceSpec) -> Profile:
     """The profile with its GPUs known to be of this row: traces alone do not say what they ran on.
 
     Raises UsageError where a file says that a GPU is of another architecture.

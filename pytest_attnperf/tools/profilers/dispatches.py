@@ -68,7 +68,7 @@ class DispatchesBuilder:
     def __len__(self) -> int:
         return len(self._shape)
 
-    def dispatches(self) -> Dispatches:
+    def build(self) -> Dispatches:
         """All of them, ordered by start and then end."""
         starts, ends = self._start, self._end
         if all(map(lt, starts, islice(starts, 1, None))):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from pytest_attnperf.records.profiles import FirstCalls, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
-from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, Rules
+from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, FamilyRules
 from pytest_attnperf.tools.profilers.passes import Calls
-from pytest_attnperf.tools.profilers.spreads import spread_of
+from pytest_attnperf.tools.profilers.spreads import compute_spread
 from pytest_attnperf.tools.profilers.torch_events import OPERATOR
 
 SLOWER = 0.10
@@ -71,7 +71,7 @@ class WarmUp:
     first_of: frozenset[str] = frozenset()
 
 
-def warm_up_given(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
+def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
     """What the user says: passes, where it is known where they begin, else dispatches. None of either is nothing."""
     if begins and count:
         held = min(count, len(begins))
@@ -84,7 +84,7 @@ def warm_up_given(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
     )
 
 
-def warm_up_of(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
+def infer_warm_up(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
     """Decided from the data: what comes before the first pass, and the first passes while they are slow; where none is
     slow, the first dispatches that are outliers.
 
@@ -99,10 +99,10 @@ def warm_up_of(firsts: Iterable[First], begins: Sequence[int], durations: Sequen
             times = ", ".join(f"{each / usual - 1:+.0%}" for each in passes[:slow])
             text = f"the first {slow} of {len(passes)} passes, against the median pass: {times}"
             return WarmUp(f"{text} ({begins[slow]:,} dispatches)", begins[slow])
-    return _first_dispatches(list(firsts), begins)
+    return _infer_from_firsts(list(firsts), begins)
 
 
-def _first_dispatches(firsts: Sequence[First], begins: Sequence[int]) -> WarmUp:
+def _infer_from_firsts(firsts: Sequence[First], begins: Sequence[int]) -> WarmUp:
     slow = frozenset(first.kernel for first in firsts if first.is_outlier)
     before = begins[0] if begins else 0
     said = [f"{before:,} dispatches before the first pass"] if before else []
@@ -143,12 +143,12 @@ _BENEATH = "hsa_"
 """HSA functions run within HIP's, so beside those they would be counted twice."""
 
 
-def host_category(name: str) -> str:
+def find_host_category(name: str) -> str:
     """What a function of a runtime spends host time on."""
     return next((category for category, pattern in _HOST if pattern.search(name)), OTHER_HOST)
 
 
-def host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
+def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
     """Nanoseconds of host time by category, most first, of a runtime's functions; torch's operators hold these.
 
     Synchronisation is time in which the host waits for the GPU, and so is part of a synchronous copy's.
@@ -159,12 +159,12 @@ def host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
     for row in every:
         if row.name.startswith(OPERATOR) or (above and row.name.startswith(_BENEATH)):
             continue
-        category = host_category(row.name)
+        category = find_host_category(row.name)
         found[category] = found.get(category, 0) + row.spread.total_ns
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def first_calls_of(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
+def sum_first_calls(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
     """By how much first dispatches exceed their others, over kernels where they do, and the host's share."""
     excesses = array("q", (first.excess_ns for first in firsts))
     return FirstCalls(sum(excesses), sum(excess > 0 for excess in excesses), dict(host_ns))
@@ -197,7 +197,7 @@ class Traced:
     firsts: tuple[First, ...]
 
     @staticmethod
-    def of(dispatches: Dispatches, rules: Rules) -> Traced:
+    def from_dispatches(dispatches: Dispatches, rules: FamilyRules) -> Traced:
         """Every kernel with its sizes."""
         durations = tuple(dispatches.durations_by_shape())
         last = len(dispatches) - 1
@@ -209,22 +209,22 @@ class Traced:
         kernels = []
         for (name, kind), numbers in sizes.items():
             first = min(numbers, key=first_at.__getitem__)
-            family, apart = rules.family(name, kind).name, rules.is_memory_work(name, kind)
+            family, apart = rules.find_family(name, kind).name, rules.is_memory_work(name, kind)
             kernels.append(TracedKernel(name, kind, family, apart, tuple(numbers), first, first_at[first]))
         firsts = tuple(
-            First(kernel.name, durations[kernel.first][0], spread_of(durations[kernel.first][1:]))
+            First(kernel.name, durations[kernel.first][0], compute_spread(durations[kernel.first][1:]))
             for kernel in kernels
             if kernel.kind in KERNELS
         )
         return Traced(dispatches, durations, tuple(kernels), firsts)
 
     @property
-    def holds_kernels(self) -> bool:
+    def has_kernels(self) -> bool:
         """Whether more than copies and memory sets were traced."""
         return bool(self.firsts)
 
     @property
-    def holds_copies(self) -> bool:
+    def has_copies(self) -> bool:
         """Whether copies or memory sets were traced."""
         return len(self.firsts) < len(self.kernels)
 
@@ -233,10 +233,10 @@ class Traced:
         """Dispatches of kernels, copies and memory sets left out."""
         return sum(len(self.durations[at]) for kernel in self.kernels if kernel.kind in KERNELS for at in kernel.shapes)
 
-    def calls(self) -> Calls:
+    def count_calls(self) -> Calls:
         """Calls of kernels on the busiest device, in their order."""
         shapes = self.dispatches.shapes
-        device = self._busiest()
+        device = self._find_busiest_device()
         counts: dict[str, int] = {}
         apart: dict[str, int] = {}
         numbers: dict[str, int] = {}
@@ -256,7 +256,7 @@ class Traced:
         whose = f"on {device}, the busiest of {len(devices)} devices" if len(devices) > 1 else ""
         return Calls(counts, attention, order, numbers, apart, whose)
 
-    def _busiest(self) -> str:
+    def _find_busiest_device(self) -> str:
         calls = self._calls_by_device()
         return max(calls, key=lambda device: (calls[device], device), default="")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_attnperf.records.counters import KernelCounter
-from pytest_attnperf.records.listing import listed_function
-from pytest_attnperf.records.profiles import Problem, Source, StatsRow
+from pytest_attnperf.records.listing import import_listed_function
+from pytest_attnperf.records.profiles import Problem, ProfileSource, StatsRow
 from pytest_attnperf.tools.profilers.agents import AgentRow
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Form:
+class CsvForm:
     """One kind of CSV; a new one is a module here and a line in FORMS.
 
     name      as `Source.form` says it
@@ -35,46 +35,48 @@ class Form:
     endings: tuple[str, ...]
     reader: str
 
-    def read(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
+    def read_table(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
         """What one file says; its dispatches go to `builder`. Raises ProfileError."""
         module, _, function = self.reader.partition(".")
-        read = listed_function(f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"')
+        read = import_listed_function(
+            f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"'
+        )
         part: FilePart = read(table, self, builder)
         return part
 
 
-KERNEL_TRACE = Form(
+KERNEL_TRACE = CsvForm(
     "rocprofv3 kernel_trace",
     ("Kernel_Name",),
     ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
     ("kernel_trace",),
     "rocprofv3.read_kernels",
 )
-COPY_TRACE = Form(
+COPY_TRACE = CsvForm(
     "rocprofv3 memory_copy_trace",
     ("Direction",),
     ("Direction", "Start_Timestamp", "End_Timestamp"),
     ("memory_copy_trace",),
     "rocprofv3.read_copies",
 )
-API_TRACE = Form(
+API_TRACE = CsvForm(
     "rocprofv3 api_trace",
     ("Function",),
     ("Function", "Start_Timestamp", "End_Timestamp"),
     ("hip_api_trace", "hip_trace", "hsa_api_trace", "hsa_trace"),
     "rocprofv3.read_api",
 )
-COUNTERS = Form(
+COUNTERS = CsvForm(
     "rocprofv3 counter_collection",
     ("Counter_Name",),
     ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value"),
     ("counter_collection",),
     "rocprofv3.read_counted",
 )
-AGENTS = Form(
+AGENTS = CsvForm(
     "rocprofv3 agent_info", ("Agent_Type",), ("Node_Id", "Agent_Type"), ("agent_info",), "rocprofv3.read_devices"
 )
-STATS = Form(
+STATS = CsvForm(
     "rocprofv3 stats",
     ("TotalDurationNs", "MinNs"),
     ("Name", "Calls", "TotalDurationNs"),
@@ -89,17 +91,17 @@ STATS = Form(
     ),
     "rocprofv3.read_statistics",
 )
-V1_RESULTS = Form(
+V1_RESULTS = CsvForm(
     "rocprof v1 results", ("KernelName",), ("KernelName", "BeginNs", "EndNs"), (), "rocprofv3.read_results"
 )
-V1_STATS = Form(
+V1_STATS = CsvForm(
     "rocprof v1 stats",
     ("TotalDurationNs",),
     ("Name", "Calls", "TotalDurationNs"),
     (".stats", ".hip_stats", ".hsa_stats", ".copy_stats"),
     "rocprofv3.read_statistics",
 )
-V2_RESULTS = Form(
+V2_RESULTS = CsvForm(
     "rocprof v2 results",
     ("Kernel_Name", "GPU_ID"),
     ("Kernel_Name", "Start_Timestamp", "End_Timestamp"),
@@ -132,18 +134,18 @@ UNUSED += ("rocdecode_api_stats", "rocjpeg_api_trace", "rocjpeg_api_stats", "mar
 """Endings of files that rocprofv3 also writes, and that say nothing about the time of GPUs."""
 
 
-def form_of(columns: Sequence[str], stem: str = "") -> Form | None:
+def find_form(columns: Sequence[str], stem: str = "") -> CsvForm | None:
     """The kind of a file with these columns; where they do not tell, by its name without '.csv'."""
     for form in FORMS:
         if all(name in columns for name in form.marks):
             return form
     for form in FORMS:
-        if any(stem == ending or stem.endswith(joined(ending)) for ending in form.endings):
+        if any(stem == ending or stem.endswith(add_separator(ending)) for ending in form.endings):
             return form
     return None
 
 
-def version_of(form: Form, columns: Sequence[str]) -> str:
+def infer_version(form: CsvForm, columns: Sequence[str]) -> str:
     """What columns say of the ROCm that wrote them; '' where they are the same in all."""
     convert = ", by rocpd convert" if "Guid" in columns or (form is COUNTERS and columns[:1] == ("Pid",)) else ""
     if convert or "Stream_Id" in columns or (form is KERNEL_TRACE and "VGPR_Count" in columns):
@@ -159,25 +161,25 @@ def version_of(form: Form, columns: Sequence[str]) -> str:
     return ""
 
 
-def joined(ending: str) -> str:
+def add_separator(ending: str) -> str:
     """An ending with what stands before it: 'run_kernel_trace', but 'run.stats'."""
     return ending if ending.startswith(".") else f"_{ending}"
 
 
-def prefix_of(stem: str) -> tuple[str, str]:
+def split_stem(stem: str) -> tuple[str, str]:
     """A file's name without '.csv' or '.db' as (prefix of its run, known ending or '')."""
     endings = [ending for form in FORMS for ending in form.endings]
     for ending in sorted([*endings, *UNUSED, "results"], key=len, reverse=True):
         if stem == ending and ending != "results":
             return "", ending
-        if stem.endswith(joined(ending)):
-            return stem[: -len(joined(ending))], ending
+        if stem.endswith(add_separator(ending)):
+            return stem[: -len(add_separator(ending))], ending
     return stem, ""
 
 
-def wanted() -> str:
+def describe_wanted_files() -> str:
     """What a folder is searched for, in words."""
-    endings = [f"*{joined(ending)}.csv" for form in FORMS for ending in form.endings]
+    endings = [f"*{add_separator(ending)}.csv" for form in FORMS for ending in form.endings]
     return ", ".join([*endings, "results.csv of rocprof", "*_results.db", "*.json of torch.profiler"])
 
 
@@ -189,7 +191,7 @@ class FilePart:
     api_begin_ns    of a trace of host calls: when the first one began
     """
 
-    source: Source
+    source: ProfileSource
     problems: tuple[Problem, ...] = ()
     stats: tuple[StatsRow, ...] = ()
     counters: tuple[KernelCounter, ...] = ()
@@ -198,10 +200,10 @@ class FilePart:
     api_begin_ns: int | None = None
 
 
-def part_of(table: CsvTable, form: Form, rows: int, name: str = "") -> tuple[Source, tuple[Problem, ...]]:
+def make_source(table: CsvTable, form: CsvForm, rows: int, name: str = "") -> tuple[ProfileSource, tuple[Problem, ...]]:
     """How a file is listed, and what is wrong with it, an absence of rows included."""
-    problems = table.problems.finished(rows)
+    problems = table.problems.list_problems(rows)
     if not rows and not problems:
         nothing = "holds no row below the line of columns; did the program launch kernels while it was traced?"
         problems = (Problem(str(table.path), nothing),)
-    return Source(str(table.path), name or form.name, version_of(form, table.columns), rows), problems
+    return ProfileSource(str(table.path), name or form.name, infer_version(form, table.columns), rows), problems

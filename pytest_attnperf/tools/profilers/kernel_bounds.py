@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.environment.device_specs import DeviceSpec
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Launch, WorkloadFigures
-from pytest_attnperf.records.counters import KernelReadings, plain_name, readings
+from pytest_attnperf.records.counters import KernelReadings, make_readings, plain_name
 from pytest_attnperf.records.profiles import KernelShape, KernelTime, ProfileSummary, ShapeTime
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, DeviceCeilings, KernelBound
-from pytest_attnperf.roofline.bound import classify
+from pytest_attnperf.roofline.bound import classify_bound
 from pytest_attnperf.roofline.bound_rules import memory_threshold
 from pytest_attnperf.roofline.floors import US_PER_S
-from pytest_attnperf.roofline.points import named, roofs_of
-from pytest_attnperf.tools.profilers.amdahl import percent
-from pytest_attnperf.tools.profilers.name_matching import short_name
+from pytest_attnperf.roofline.points import name_ceiling, roofs_of
+from pytest_attnperf.tools.profilers.amdahl import format_percent
+from pytest_attnperf.tools.profilers.name_matching import shorten_name
 
 NS_PER_US = 1e3
 SHOWN = 12
@@ -55,13 +55,13 @@ def kernel_bounds(
     Raises UsageError where no kernel has such a name, the profile holds no times of single dispatches, or the kernel
     runs at several sizes.
     """
-    return tuple(_bound(summary, work, spec, ceilings) for work in works)
+    return tuple(_find_bound(summary, work, spec, ceilings) for work in works)
 
 
-def _bound(
+def _find_bound(
     summary: ProfileSummary, work: KernelWork, spec: DeviceSpec | None, ceilings: DeviceCeilings | None
 ) -> KernelBound:
-    kernels = _named(summary, work.text)
+    kernels = _find_kernels(summary, work.text)
     main = kernels[0]
     size = _only_size(main, work.text)
     calls = main.spread.calls
@@ -69,24 +69,26 @@ def _bound(
     unknown = [kernel.name for kernel, median in medians if median is None]
     if unknown:
         raise UsageError(
-            f"{short_name(unknown[0])}: only statistics, no median; a kernel trace is needed to say what binds it"
+            f"{shorten_name(unknown[0])}: only statistics, no median; a kernel trace is needed to say what binds it"
         )
     time_us = sum((median or 0.0) * kernel.spread.calls / calls for kernel, median in medians) / NS_PER_US
-    launches = [_launch(kernel, calls) for kernel in kernels]
-    verdict = classify(work.figures, time_us, spec=spec, ceilings=ceilings, launches=launches, occupancy=size.occupancy)
-    reading = None if len(kernels) > 1 else _reading(summary, main, size)
+    launches = [_make_launch(kernel, calls) for kernel in kernels]
+    verdict = classify_bound(
+        work.figures, time_us, spec=spec, ceilings=ceilings, launches=launches, occupancy=size.occupancy
+    )
+    reading = None if len(kernels) > 1 else _find_reading(summary, main, size)
     verdict = with_counters(verdict, reading, time_us, work.figures, spec, ceilings)
     uneven = [kernel for kernel in kernels if kernel.spread.calls != calls]
-    note = f"counted per call of {short_name(main.name)} ({calls:,} calls)" if uneven else ""
-    names = " + ".join(short_name(kernel.name) for kernel in kernels)
+    note = f"counted per call of {shorten_name(main.name)} ({calls:,} calls)" if uneven else ""
+    names = " + ".join(shorten_name(kernel.name) for kernel in kernels)
     return KernelBound(f"{names} as {work.workload}", time_us, verdict, note)
 
 
-def _reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> KernelReadings | None:
+def _find_reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> KernelReadings | None:
     """What counters said of this kernel at this size; None where none were read."""
     items = size.shape.grid_items
     count = None if items is None else items[0] * items[1] * items[2]
-    for reading in readings(summary.counters):
+    for reading in make_readings(summary.counters):
         if reading.kernel == plain_name(kernel.name) and (
             None in (reading.grid_items, count) or reading.grid_items == count
         ):
@@ -94,12 +96,12 @@ def _reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> Ke
     return None
 
 
-def _named(summary: ProfileSummary, text: str) -> list[KernelTime]:
+def _find_kernels(summary: ProfileSummary, text: str) -> list[KernelTime]:
     """Kernels with `text` in their names, the one that takes longest first."""
     found = [kernel for kernel in summary.kernels if kernel.kind == "kernel" and text in kernel.name]
     if found:
         return found
-    listed = ", ".join(short_name(kernel.name) for kernel in summary.kernels[:SHOWN] if kernel.kind == "kernel")
+    listed = ", ".join(shorten_name(kernel.name) for kernel in summary.kernels[:SHOWN] if kernel.kind == "kernel")
     raise UsageError(f"no kernel has {text!r} in its name; the longest of {summary.name} are: {listed or 'none'}")
 
 
@@ -109,17 +111,17 @@ def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
     if len(sizes) > 1:
         grids = ", ".join(f"{one.shape.grid_items} ({one.spread.calls:,} calls)" for one in kernel.shapes[:SHOWN])
         raise UsageError(
-            f"{short_name(kernel.name)} ({text!r}) runs at {len(sizes)} sizes, which are different work: grids in "
+            f"{shorten_name(kernel.name)} ({text!r}) runs at {len(sizes)} sizes, which are different work: grids in "
             f"work-items {grids}; profile one workload alone, e.g. with attnperf run-kernel"
         )
     if not kernel.shapes:
-        raise UsageError(f"{short_name(kernel.name)}: only statistics; a kernel trace is needed to say what binds it")
+        raise UsageError(f"{shorten_name(kernel.name)}: only statistics; a kernel trace is needed to say what binds it")
     return kernel.shapes[0]
 
 
-def _launch(kernel: KernelTime, calls: int) -> Launch:
+def _make_launch(kernel: KernelTime, calls: int) -> Launch:
     shape = kernel.shapes[0].shape if kernel.shapes else KernelShape(kernel.name)
-    return shape.launch(kernel.spread.calls / calls)
+    return shape.as_launch(kernel.spread.calls / calls)
 
 
 def with_counters(
@@ -141,21 +143,26 @@ def with_counters(
     dram = roofs_of(figures, spec, ceilings).dram
     if reading.traffic_bytes is not None and time_us > 0:
         rate = reading.traffic_bytes / time_us * US_PER_S
-        text = f"{reading.traffic_bytes / 1e6:,.4g} MB behind L2{_times(reading.traffic_bytes, figures)}"
+        text = f"{reading.traffic_bytes / 1e6:,.4g} MB behind L2{_format_traffic_ratio(reading.traffic_bytes, figures)}"
         if dram is not None:
             share = rate / dram.rate
-            text += f", {rate / 1e9:,.4g} GB/s, {percent(share)} of {dram.rate / 1e9:,.4g} GB/s ({named(dram)})"
+            text += (
+                f", {rate / 1e9:,.4g} GB/s, {format_percent(share)} of {dram.rate / 1e9:,.4g} GB/s "
+                f"({name_ceiling(dram)})"
+            )
             if share >= memory_threshold(dram):
                 behind = _memory_side_cache(spec)
                 text += f", though the {behind} MiB memory-side cache may have served a part" if behind else ""
                 bound = BoundClass.MEMORY if is_open and not behind else bound
         said.append(text)
     if reading.matrix_busy is not None:
-        said.append(f"matrix units busy {percent(reading.matrix_busy)} of the time")
+        said.append(f"matrix units busy {format_percent(reading.matrix_busy)} of the time")
         if is_open and bound is BoundClass.UNDECIDED and reading.matrix_busy >= MATRIX_BUSY:
             bound = BoundClass.COMPUTE
-    said += [f"L2 hits {percent(reading.l2_hit)}"] if reading.l2_hit is not None else []
-    said += [f"waves in flight {percent(reading.occupancy)} of the slots"] if reading.occupancy is not None else []
+    said += [f"L2 hits {format_percent(reading.l2_hit)}"] if reading.l2_hit is not None else []
+    said += (
+        [f"waves in flight {format_percent(reading.occupancy)} of the slots"] if reading.occupancy is not None else []
+    )
     if not said:
         return verdict
     decided = bound is not verdict.bound
@@ -163,7 +170,7 @@ def with_counters(
     return replace(verdict, bound=bound, reason=reason, decide="" if decided else verdict.decide)
 
 
-def _times(traffic_bytes: float, figures: WorkloadFigures) -> str:
+def _format_traffic_ratio(traffic_bytes: float, figures: WorkloadFigures) -> str:
     if not figures.bytes_min:
         return ""
     return f", {traffic_bytes / figures.bytes_min:.3g} times the compulsory {figures.bytes_min / 1e6:,.4g} MB"

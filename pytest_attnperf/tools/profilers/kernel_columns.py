@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pytest_attnperf.records.profiles import KernelShape, Size3
-from pytest_attnperf.tools.profilers.csv_table import CsvTable, whole_number
+from pytest_attnperf.tools.profilers.csv_table import CsvTable, parse_whole_number
 
 NAME = ("Kernel_Name", "KernelName")
 AGENT = ("Agent_Id", "GPU_ID", "gpu-id")
@@ -40,24 +40,24 @@ class KernelColumns:
     """Those columns of one table that describe a kernel; `used` are their names, that of the kernel first."""
 
     def __init__(self, table: CsvTable) -> None:
-        self._numbers = {field: name for field, names in NUMBERS.items() if (name := table.first(*names))}
+        self._numbers = {field: name for field, names in NUMBERS.items() if (name := table.find_column(*names))}
         self._sizes: dict[str, tuple[str, ...]] = {}
         for field, (stem, totals) in SIZES.items():
             three = tuple(f"{stem}_{axis}" for axis in "XYZ")
             if all(name in table.columns for name in three):
                 self._sizes[field] = three
-            elif total := table.first(*totals):
+            elif total := table.find_column(*totals):
                 self._sizes[field] = (total,)
-        self._agent = table.first(*AGENT)
-        names = [table.first(*NAME), self._agent, *self._numbers.values()]
+        self._agent = table.find_column(*AGENT)
+        names = [table.find_column(*NAME), self._agent, *self._numbers.values()]
         names += [name for columns in self._sizes.values() for name in columns]
         self.used: tuple[str, ...] = tuple(name for name in names if name)
 
-    def shape(self, values: Sequence[str], report: Report) -> KernelShape:
+    def read_shape(self, values: Sequence[str], report: Report) -> KernelShape:
         """What these values of `used` describe; what is no number is reported, and unknown."""
         of = dict(zip(self.used, values, strict=True))
-        numbers = {field: _number(of, column, report) for field, column in self._numbers.items()}
-        sizes = {field: _size(of, columns, report) for field, columns in self._sizes.items()}
+        numbers = {field: _parse_number(of, column, report) for field, column in self._numbers.items()}
+        sizes = {field: _parse_size(of, columns, report) for field, columns in self._sizes.items()}
         name = clean_name(values[0])
         if "\0" in values[0]:
             report(self.used[0], "the name holds NUL bytes")
@@ -75,15 +75,15 @@ def clean_name(name: str) -> str:
     return name
 
 
-def _number(values: dict[str, str], column: str, report: Report) -> int | None:
+def _parse_number(values: dict[str, str], column: str, report: Report) -> int | None:
     text = values[column].strip()
-    number = whole_number(text)
+    number = parse_whole_number(text)
     if number is None and text:
         report(column, f"is {text[:40]!r}, wanted is a whole number; it counts as unknown")
     return number
 
 
-def _size(values: dict[str, str], columns: Sequence[str], report: Report) -> Size3 | None:
-    found = [_number(values, column, report) for column in columns]
+def _parse_size(values: dict[str, str], columns: Sequence[str], report: Report) -> Size3 | None:
+    found = [_parse_number(values, column, report) for column in columns]
     x, y, z = (*found, 1, 1)[:3]
     return None if x is None or y is None or z is None else (x, y, z)

@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 """Pieces of a pattern; a class in brackets and an escaped character are one piece each and count for nothing."""
 
 
-class Family(NamedTuple):
+class KernelFamily(NamedTuple):
     """What kernels of one family have in common. nature: see `FamilyTime`."""
 
     name: str
@@ -73,34 +73,34 @@ ATTENTION = "attention"
 """Families of the default rules that others ask for."""
 
 
-OTHER = Family("other", "other")
+OTHER = KernelFamily("other", "other")
 """Of a name that no rule knows."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class FamilyRule:
     """One rule of a file. kind: the only one it applies to, '' for all; why: a source or reason, for readers."""
 
     pattern: re.Pattern[str]
-    family: Family
+    family: KernelFamily
     kind: str = ""
     why: str = ""
 
 
 @dataclass(frozen=True)
-class Rules:
+class FamilyRules:
     """Rules in the order they are asked. What was found is kept by name, so a name is matched once."""
 
-    rules: tuple[Rule, ...]
-    _known: dict[tuple[str, str], Family] = field(default_factory=dict, compare=False, repr=False)
+    rules: tuple[FamilyRule, ...]
+    _known: dict[tuple[str, str], KernelFamily] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def default() -> Rules:
+    def load_default() -> FamilyRules:
         """Those of this package."""
-        return _default()
+        return _load_default()
 
     @staticmethod
-    def read(path: Path) -> Rules:
+    def load(path: Path) -> FamilyRules:
         """Those of a file, with the default ones behind them.
 
         Raises UsageError for a file that cannot be used, naming the rule, the field, and what is allowed.
@@ -109,21 +109,21 @@ class Rules:
             text = read_regular(path, BYTES_MAX).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"cannot read the rules of kernel families {path}: {error}") from error
-        return Rules(_parsed(text, str(path)) + _default().rules)
+        return FamilyRules(_parse_rules(text, str(path)) + _load_default().rules)
 
-    def family(self, name: str, kind: str = "kernel") -> Family:
+    def find_family(self, name: str, kind: str = "kernel") -> KernelFamily:
         """Family of a kernel, copy or memory set by its name; `OTHER` where no rule knows it."""
         known = self._known.get((name, kind))
         if known is None:
-            known = self._known[name, kind] = self._found(name, kind)
+            known = self._known[name, kind] = self._match_rules(name, kind)
         return known
 
     def is_memory_work(self, name: str, kind: str = "kernel") -> bool:
         """Whether it is a copy or a fill of the runtime's or of a framework's initialisation: no sign of a pass."""
-        family = self.family(name, kind)
+        family = self.find_family(name, kind)
         return kind in ("copy", "set") or family.nature == "fill" or family.name == MEMORY_COPY
 
-    def _found(self, name: str, kind: str) -> Family:
+    def _match_rules(self, name: str, kind: str) -> KernelFamily:
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
         part = name[:MATCHED_CHARACTERS]
@@ -134,12 +134,12 @@ class Rules:
 
 
 @functools.cache
-def _default() -> Rules:
+def _load_default() -> FamilyRules:
     file = resources.files("pytest_attnperf.tools.profilers").joinpath("kernel_families.json")
-    return Rules(_parsed(file.read_text(encoding="utf-8"), file.name))
+    return FamilyRules(_parse_rules(file.read_text(encoding="utf-8"), file.name))
 
 
-def _parsed(text: str, where: str) -> tuple[Rule, ...]:
+def _parse_rules(text: str, where: str) -> tuple[FamilyRule, ...]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
@@ -152,10 +152,10 @@ def _parsed(text: str, where: str) -> tuple[Rule, ...]:
     rows = document.get("rules")
     if not isinstance(rows, list):
         raise UsageError(f"{where}: rules is {type(rows).__name__}, must be a list of objects with {', '.join(FIELDS)}")
-    return tuple(_rule(row, f"{where}: rule {number}") for number, row in enumerate(rows, 1))
+    return tuple(_parse_rule(row, f"{where}: rule {number}") for number, row in enumerate(rows, 1))
 
 
-def _rule(row: Any, where: str) -> Rule:
+def _parse_rule(row: Any, where: str) -> FamilyRule:
     if not isinstance(row, dict):
         raise UsageError(f"{where} is {row!r}, must be an object with {', '.join(FIELDS)}")
     for name, value in row.items():
@@ -167,8 +167,8 @@ def _rule(row: Any, where: str) -> Rule:
     if missing:
         raise UsageError(f"{where} has no {', '.join(missing)}; needed are {', '.join(NEEDED)}")
     _check_words(row, where)
-    family = Family(row["family"], row["nature"])
-    return Rule(_compiled(row["pattern"], where), family, row.get("kind", ""), row.get("why", ""))
+    family = KernelFamily(row["family"], row["nature"])
+    return FamilyRule(_compile_pattern(row["pattern"], where), family, row.get("kind", ""), row.get("why", ""))
 
 
 def _check_words(row: Mapping[str, str], where: str) -> None:
@@ -182,7 +182,7 @@ def _check_words(row: Mapping[str, str], where: str) -> None:
         raise UsageError(f"{where}: pattern is empty and would take every name; only a rule with a kind may be so")
 
 
-def _compiled(pattern: str, where: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
     if len(pattern) > MAX_PATTERN:
         raise UsageError(
             f"{where}: pattern has {len(pattern)} characters, at most {MAX_PATTERN}; make several rules of it"
@@ -191,13 +191,13 @@ def _compiled(pattern: str, where: str) -> re.Pattern[str]:
         compiled = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"{where}: pattern {pattern!r} is no regular expression of Python: {error}") from error
-    risk = pattern_risk(pattern)
+    risk = find_pattern_risk(pattern)
     if risk:
         raise UsageError(f"{where}: pattern {pattern!r} may take for ever: {risk}")
     return compiled
 
 
-def pattern_risk(pattern: str) -> str:
+def find_pattern_risk(pattern: str) -> str:
     """Why a pattern that compiles may take too long, '' where it may not."""
     repeats = 0
     risky = [False]  # of each open group: whether it holds an unbounded repeat or alternatives

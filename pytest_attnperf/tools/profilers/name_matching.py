@@ -33,19 +33,19 @@ class Match:
     after: tuple[str, ...]
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether both profiles have it under one name."""
         return self.before == self.after
 
 
-def matches(before: Collection[str], after: Collection[str]) -> tuple[Match, ...]:
+def match_names(before: Collection[str], after: Collection[str]) -> tuple[Match, ...]:
     """Every name of both, once: exact matches, then those by normalised name, then those that only one has."""
     found = [Match(name, (name,), (name,)) for name in before if name in after]
     left: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (names, others) in enumerate(((before, after), (after, before))):
         for name in names:
             if name not in others:
-                left[normalised(name)][side].append(name)
+                left[normalise_name(name)][side].append(name)
     for short, (gone, new) in left.items():
         if gone and new:
             found.append(Match(short, tuple(gone), tuple(new)))
@@ -54,7 +54,7 @@ def matches(before: Collection[str], after: Collection[str]) -> tuple[Match, ...
     return tuple(found)
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """'void f<float, 128>(float*) [clone .kd]' -> 'f<float, #>'; 'Cijk_Ailk_HB_MT64x64x16_SN' -> 'Cijk_Ailk_HB'.
 
     An enumerator that was cast, as (ggml_type)2, names a type and stays.
@@ -64,20 +64,20 @@ def normalised(name: str) -> str:
     tensile = _TENSILE.match(name)
     if tensile:
         return tensile.group(1)
-    plain, template = _split(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())
+    plain, template = _split_template(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())
     return (plain + _LITERAL.sub("#", template)).replace(_ANONYMOUS_MARK, ANONYMOUS)
 
 
-def short_name(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A name for a sentence: without arguments and suffixes, and no longer than `SHORT`."""
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
-    plain = _split(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]
+    plain = _split_template(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]
     plain = plain.replace(_ANONYMOUS_MARK, ANONYMOUS)
     return plain if len(plain) <= SHORT else f"{plain[: SHORT - 3]}..."
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split_template(name: str) -> tuple[str, str]:
     """(name, template arguments) of 'a::f<b<c>, 2>(float*)', without the function's arguments.
 
     Brackets that do not pair, as in operator<, end in a name that is cut short, never in an error.

@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.records.profiles import Passes
+from pytest_attnperf.records.profiles import ForwardPasses
 
 FITTING_SHARE = 0.95
 """Of the dispatches, which must belong to kernels whose calls divide by the passes."""
@@ -70,19 +70,19 @@ class PassesFound:
     """The answer, and the place in `Calls.order` of the first kernel of every pass; empty where the order is unknown
     or does not confirm."""
 
-    passes: Passes
+    passes: ForwardPasses
     begins: tuple[int, ...] = ()
 
 
 def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None = None) -> PassesFound:
     """Infer what is not given. A given number is kept and compared, never replaced."""
-    found, how, begins = _inferred(calls, layers) if passes is None else _compared(calls, passes, layers)
+    found, how, begins = _infer_passes(calls, layers) if passes is None else _compare_given(calls, passes, layers)
     counted = f"counted {calls.whose}" if calls.whose else ""
     if found is None:
-        return PassesFound(Passes(None, _sentence(how, counted), layers))
-    depth, layers_how = _layers(calls, found, layers)
+        return PassesFound(ForwardPasses(None, _join_parts(how, counted), layers))
+    depth, layers_how = _infer_layers(calls, found, layers)
     odd = tuple(
-        _not_dividing(name, count, found, of_runtime=of_runtime)
+        _describe_odd_kernel(name, count, found, of_runtime=of_runtime)
         for count, name, of_runtime in sorted(
             [(count, name, False) for name, count in calls.counts.items()]
             + [(count, name, True) for name, count in calls.apart.items()],
@@ -90,35 +90,35 @@ def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None =
         )
         if count % found
     )
-    return PassesFound(Passes(found, _sentence(how, layers_how, counted), depth, odd), begins)
+    return PassesFound(ForwardPasses(found, _join_parts(how, layers_how, counted), depth, odd), begins)
 
 
-def _not_dividing(name: str, count: int, passes: int, *, of_runtime: bool) -> str:
+def _describe_odd_kernel(name: str, count: int, passes: int, *, of_runtime: bool) -> str:
     text = f"{cut_name(name)}: {count:,} calls do not divide by {passes} passes"
     return Note(NoteKind.COPIES, f"{text} (copies and fills come from loading a model, too)") if of_runtime else text
 
 
-def _sentence(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _inferred(calls: Calls, layers: int | None) -> tuple[int | None, str, tuple[int, ...]]:
+def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tuple[int, ...]]:
     total = sum(calls.counts.values())
     if len(calls.counts) < 2:
         return None, "no passes inferred: that needs at least two kernels", ()
     if layers and layers == _most_attention(calls):
-        begins = _in_order(calls, 1)[0] if calls.order is not None else ()
+        begins = _find_stretches(calls, 1)[0] if calls.order is not None else ()
         return 1, f"1 pass: {layers:,} calls of attention are the {layers} layers given", begins
-    candidates = _candidates(calls, total, layers)
+    candidates = _list_candidates(calls, total, layers)
     needed = WITNESSES if calls.order is None else 1
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= needed]
     if not fitting:
-        return None, f"no passes inferred: {_nearest(candidates)}", ()
+        return None, f"no passes inferred: {_describe_nearest(candidates)}", ()
     if calls.order is None:
-        count, how, begins = _by_counts(candidates, fitting)
+        count, how, begins = _choose_by_counts(candidates, fitting)
         return (count, how, begins) if count is None else _or_layers(calls, count, how, begins)
     for found in fitting[:TRIED]:
-        begins, same = _in_order(calls, found.count)
+        begins, same = _find_stretches(calls, found.count)
         if begins:
             how = f"{found}; the order of dispatches confirms it: {same}"
             return _or_layers(calls, found.count, how, begins)
@@ -144,7 +144,7 @@ def _most_attention(calls: Calls) -> int:
     return max((calls.counts[name] for name in calls.attention), default=0)
 
 
-def _by_counts(
+def _choose_by_counts(
     candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]
 ) -> tuple[int | None, str, tuple[int, ...]]:
     """The best one, unless one kernel alone says that each of these is a part of a pass, a layer for instance."""
@@ -168,7 +168,7 @@ class _Candidate:
         return f"{text}, {self.why or f'and {_run_that_often(self.witnesses)}'}"
 
 
-def _candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
+def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
     """Those that explain most first; layers that are given speak for a number before any witness."""
     numbers = Counter(calls.counts.values())
     found = [
@@ -188,7 +188,7 @@ def _candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate
     return found
 
 
-def _nearest(candidates: Sequence[_Candidate]) -> str:
+def _describe_nearest(candidates: Sequence[_Candidate]) -> str:
     several = [found for found in candidates if found.witnesses >= WITNESSES] or candidates
     if not several:
         return "every kernel ran once"
@@ -199,12 +199,12 @@ def _nearest(candidates: Sequence[_Candidate]) -> str:
     )
 
 
-def _compared(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
+def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
     """What speaks for and against a number that was given."""
     total = sum(calls.counts.values())
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
-    begins = _in_order(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
-    inferred, how, _ = _inferred(calls, layers)
+    begins = _find_stretches(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
+    inferred, how, _ = _infer_passes(calls, layers)
     given = f"{passes} {'pass' if passes == 1 else 'passes'} as given"
     fitting = f"{given}: the calls of kernels with {share:.1%} of the dispatches divide by it"
     if inferred == passes:
@@ -212,7 +212,7 @@ def _compared(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, 
     return passes, f"{fitting}; {'inferred are ' if inferred else ''}{how}", begins
 
 
-def _in_order(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
+def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
     """Places in the order where passes begin, and how alike they are; ((), '') where they are not."""
     fits = {calls.numbers[name] for name, count in calls.counts.items() if count % passes == 0}
     order = calls.order or ()
@@ -227,12 +227,12 @@ def _in_order(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
         return begins, f"{passes} times the same {length:,} dispatches"
     each = Counter({kernel: count // passes for kernel, count in Counter(kernels).items()})
     displaced = sum((Counter(stretch) - each).total() for stretch in stretches)
-    if displaced > DISPLACED_SHARE * len(kernels) or _drifts(calls, kernels, passes, length):
+    if displaced > DISPLACED_SHARE * len(kernels) or _has_drift(calls, kernels, passes, length):
         return (), ""
     return begins, f"{passes} stretches of {length:,} dispatches, {displaced} of them in another than they should be"
 
 
-def _drifts(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
+def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
     """Whether most kernels that run once per pass come at another place in some of them."""
     once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
     offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
@@ -244,7 +244,7 @@ def _drifts(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> b
     return 2 * drifting > len(once)
 
 
-def _layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
+def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
     """Layers of each pass: what every kernel of attention runs per pass, where all run equally often."""
     attention = sorted({calls.counts[name] for name in calls.attention})
     if layers is not None:
@@ -261,17 +261,17 @@ def _layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, 
     if len(attention) != 1 or attention[0] % passes or attention[0] == passes:
         return None, ""
     found = attention[0] // passes
-    part = next((each for each in _parts(calls, passes) if found % each == 0 and found > each), 0)
+    part = next((each for each in _list_parts(calls, passes) if found % each == 0 and found > each), 0)
     if part:
         which = f"{found} layers, or {part} forward passes of {found // part} layers"
         return None, f"{attention[0]:,} calls of attention: each of the {passes} has {which}"
     return found, f"{attention[0]:,} calls of attention = {passes} passes x {found} layers"
 
 
-def _parts(calls: Calls, passes: int) -> list[int]:
+def _list_parts(calls: Calls, passes: int) -> list[int]:
     """Numbers of equal parts that a pass may have, by what runs once in each: micro-batches of a training step."""
     total = sum(calls.counts.values())
-    candidates = _candidates(calls, total, None)
+    candidates = _list_candidates(calls, total, None)
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]
     return [found.count // passes for found in fitting if found.count > passes and found.count % passes == 0]
 

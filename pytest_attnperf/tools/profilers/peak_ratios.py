@@ -23,7 +23,7 @@ SHARES_DIFFER = 0.005
 
 
 @dataclass(frozen=True)
-class Figure:
+class PeakFigure:
     """A figure that devices are compared in. `most`: above it no device is; a unit is then probably another."""
 
     what: str
@@ -31,12 +31,12 @@ class Figure:
     most: float
 
 
-FIGURES: dict[str, Figure] = {
-    "mem_gb_s": Figure("DRAM bandwidth", "GB/s", 1e5),
-    "cache_gb_s": Figure("cache bandwidth", "GB/s", 1e6),
-    "f16_tflops": Figure("f16 matrix rate", "TFLOP/s", 1e5),
-    "f8_tflops": Figure("f8 matrix rate", "TFLOP/s", 1e5),
-    "f32_tflops": Figure("f32 rate", "TFLOP/s", 1e5),
+FIGURES: dict[str, PeakFigure] = {
+    "mem_gb_s": PeakFigure("DRAM bandwidth", "GB/s", 1e5),
+    "cache_gb_s": PeakFigure("cache bandwidth", "GB/s", 1e6),
+    "f16_tflops": PeakFigure("f16 matrix rate", "TFLOP/s", 1e5),
+    "f8_tflops": PeakFigure("f8 matrix rate", "TFLOP/s", 1e5),
+    "f32_tflops": PeakFigure("f32 rate", "TFLOP/s", 1e5),
 }
 """By the name that a user gives them with; the unit is in it."""
 
@@ -102,7 +102,7 @@ def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None =
     """Raise UsageError for peaks that cannot be: unknown, not above 0, beyond every device, or beyond `spec`."""
     if kind not in KINDS:
         raise UsageError(f"kind {kind!r} of a peak; known: {', '.join(KINDS)}")
-    limits = _limits(spec) if spec else {}
+    limits = _compute_limits(spec) if spec else {}
     for name, value in peaks.items():
         if name != SPEED and name not in FIGURES:
             raise UsageError(f"peak {name!r} is not known; known: {', '.join((*FIGURES, SPEED))}")
@@ -127,7 +127,7 @@ def spec_peaks(spec: DeviceSpec) -> Peaks:
     return Peaks({"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": spec.f16_tflops} if spec.f16_tflops else {}))
 
 
-def _limits(spec: DeviceSpec) -> dict[str, float]:
+def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
     """What the device cannot exceed: its rate at the maximum clock, where that is stated, and its bandwidth."""
     if spec.confidence == UNRELIABLE:
         return {}
@@ -135,36 +135,37 @@ def _limits(spec: DeviceSpec) -> dict[str, float]:
     return {"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": rate / 1e12} if rate else {})
 
 
-def mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
+def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
     """A sentence for every ratio of a data sheet's figure and a measured one."""
     return tuple(
-        f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_a(ratio.own_kind)} and {ratio.other:.4g} {ratio.unit} "
-        f"{_a(ratio.other_kind)}: the ratio {ratio.ratio:.2f} is not of like with like"
+        f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_format_kind(ratio.own_kind)} and {ratio.other:.4g} "
+        f"{ratio.unit} "
+        f"{_format_kind(ratio.other_kind)}: the ratio {ratio.ratio:.2f} is not of like with like"
         for ratio in ratios
         if ratio.own_kind != ratio.other_kind
     )
 
 
-def advantage(ratios: Sequence[PeakRatio]) -> str:
+def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
     """'1.71 x as fast with 3.17 x the bandwidth', and which share of each ratio that is; '' without speed or peaks."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:
         return ""
-    having = _joined([f"{ratio.ratio:.2f} x the {ratio.what}" for ratio in peaks])
+    having = _join_words([f"{ratio.ratio:.2f} x the {ratio.what}" for ratio in peaks])
     shares = [speed / ratio.ratio for ratio in peaks]
     if max(shares) - min(shares) < SHARES_DIFFER:
         used = f"{shares[0]:.0%} of each of these ratios"
     else:
-        used = _joined(
+        used = _join_words(
             [f"{share:.0%} of the ratio in {ratio.what}" for share, ratio in zip(shares, peaks, strict=True)]
         )
     return f"{speed:.2f} x as fast with {having}: {used}"
 
 
-def _a(kind: str) -> str:
+def _format_kind(kind: str) -> str:
     return "from a data sheet" if kind == DATA_SHEET else "measured"
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_words(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

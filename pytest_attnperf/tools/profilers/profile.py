@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.counters import KernelCounter
-from pytest_attnperf.records.profiles import Agent, Problem, Source, StatsRow
-from pytest_attnperf.tools.profilers.agents import joined
+from pytest_attnperf.records.profiles import Agent, Problem, ProfileSource, StatsRow
+from pytest_attnperf.tools.profilers.agents import match_agents
 from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import COPY_TRACE, FilePart
-from pytest_attnperf.tools.profilers.rocprofv3 import Total, disagreements
+from pytest_attnperf.tools.profilers.rocprofv3 import Total, find_disagreements
 
 APART_S = 3600.0
 """Copies further than that from any kernel are of another run."""
@@ -35,7 +35,7 @@ class Profile:
     """
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[ProfileSource, ...]
     dispatches: Dispatches = field(default_factory=Dispatches)
     stats: tuple[StatsRow, ...] = ()
     agents: tuple[Agent, ...] = ()
@@ -67,34 +67,34 @@ class RunParts:
         self.parts.append(part)
         self.problems += part.problems
 
-    def profile(self) -> Profile:
+    def build_profile(self) -> Profile:
         """All of it. Raises ProfileError where there is neither a time nor a counter."""
-        dispatches = self._dispatches()
+        dispatches = self._merge_dispatches()
         counters = tuple(counter for part in self.parts for counter in part.counters)
-        stats = self._stats(dispatches)
+        stats = self._merge_stats(dispatches)
         if not dispatches and not counters and not stats:
             found = "; ".join(map(str, self.problems[:6])) or "no file tells of times"
             raise ProfileError(f"{self.name}: nothing can be used: {found}")
-        self._tell_times(dispatches)
+        self._note_times(dispatches)
         begins = [part.api_begin_ns for part in self.parts if part.api_begin_ns is not None]
         return Profile(
             self.name,
             tuple(part.source for part in self.parts),
             dispatches,
             stats,
-            self._agents(dispatches),
+            self._match_agents(dispatches),
             counters,
             tuple(self.problems),
             tuple(self.notes),
             min(begins, default=None),
         )
 
-    def _dispatches(self) -> Dispatches:
+    def _merge_dispatches(self) -> Dispatches:
         kernels = self.traced
         if len(self.counted) and not len(self.traced):
             kernels = self.counted
             self.notes.append("times are of a run that read counters: it slows kernels, and none overlap")
-        copies, ordered = self.copies.dispatches(), kernels.dispatches()
+        copies, ordered = self.copies.build(), kernels.build()
         apart_s = _apart_ns(copies, ordered) / 1e9
         if not copies or apart_s > APART_S:
             if copies:
@@ -104,14 +104,14 @@ class RunParts:
             return ordered
         for shape, start, end in copies:
             kernels.add(kernels.number_of(shape), start, end)
-        return kernels.dispatches() if ordered else copies
+        return kernels.build() if ordered else copies
 
-    def _stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:
+    def _merge_stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:
         """Statistics that no trace makes needless, and sums of API traces; what does not agree is a problem."""
         api = [row for part in self.parts if part.api_begin_ns is not None for row in part.stats]
         calls = {row.name: (row.spread.calls, row.spread.total_ns) for row in api}
         kept = list(api)
-        traced = _totals(dispatches) if len(api) < sum(len(part.stats) for part in self.parts) else {}
+        traced = _sum_by_name(dispatches) if len(api) < sum(len(part.stats) for part in self.parts) else {}
         for part in self.parts:
             rows, path = part.stats, part.source.path
             if not rows or part.api_begin_ns is not None:
@@ -119,27 +119,29 @@ class RunParts:
             domain = rows[0].domain
             if domain == "domain":
                 rows_of = [row for row in rows if DOMAIN_KINDS.get(row.name) in traced]
-                sums = {row.name: _sum(traced[DOMAIN_KINDS[row.name]]) for row in rows_of}
-                self._check(path, rows_of, sums)
+                sums = {row.name: _add_totals(traced[DOMAIN_KINDS[row.name]]) for row in rows_of}
+                self._compare_stats(path, rows_of, sums)
             elif domain in traced:
-                self._check(path, rows, traced[domain])
+                self._compare_stats(path, rows, traced[domain])
             elif domain == "api" and any(row.name in calls for row in rows):
                 shared = {row.name for row in rows} & calls.keys()
-                self._check(path, [row for row in rows if row.name in shared], {name: calls[name] for name in shared})
+                self._compare_stats(
+                    path, [row for row in rows if row.name in shared], {name: calls[name] for name in shared}
+                )
                 kept += [row for row in rows if row.name not in calls]
                 continue
             if domain != "copy" or domain not in traced:
                 kept += rows
         return tuple(kept)
 
-    def _check(self, path: str, rows: Sequence[StatsRow], traced: dict[str, Total]) -> None:
-        self.problems += disagreements(path, rows, traced)
+    def _compare_stats(self, path: str, rows: Sequence[StatsRow], traced: dict[str, Total]) -> None:
+        self.problems += find_disagreements(path, rows, traced)
 
-    def _tell_times(self, dispatches: Dispatches) -> None:
+    def _note_times(self, dispatches: Dispatches) -> None:
         zero = sum(part.zero for part in self.parts)
         if zero:
             self.notes.append(f"{zero} dispatches have no duration: they count as calls of 0 ns")
-        overlapping = _overlaps(dispatches)
+        overlapping = _count_overlaps(dispatches)
         if overlapping:
             self.notes.append(
                 f"{overlapping} of {len(dispatches)} dispatches begin before an earlier one of the same device has "
@@ -149,12 +151,12 @@ class RunParts:
         if any(name.startswith("hsa_") for name in names) and any(name.startswith("hip") for name in names):
             self.notes.append("HIP and HSA calls are both traced: HIP calls HSA, so that their times overlap")
 
-    def _agents(self, dispatches: Dispatches) -> tuple[Agent, ...]:
+    def _match_agents(self, dispatches: Dispatches) -> tuple[Agent, ...]:
         rows = tuple(row for part in self.parts for row in part.agents)
         if not rows:
             return ()
         used = {shape.agent for shape in dispatches.shapes if shape.agent}
-        agents, unknown = joined(rows, used)
+        agents, unknown = match_agents(rows, used)
         path = next(part.source.path for part in self.parts if part.agents)
         there = ", ".join(agent.name for agent in agents)
         for name in unknown:
@@ -170,7 +172,7 @@ def _apart_ns(one: Dispatches, other: Dispatches) -> int:
     return max(0, one.start_ns[0] - max(other.end_ns), other.start_ns[0] - max(one.end_ns))
 
 
-def _totals(dispatches: Dispatches) -> dict[str, dict[str, Total]]:
+def _sum_by_name(dispatches: Dispatches) -> dict[str, dict[str, Total]]:
     """Calls and nanoseconds by kind and name, of kinds that are there."""
     found: dict[str, dict[str, Total]] = defaultdict(dict)
     for shape, durations in zip(dispatches.shapes, dispatches.durations_by_shape(), strict=True):
@@ -180,11 +182,11 @@ def _totals(dispatches: Dispatches) -> dict[str, dict[str, Total]]:
     return found
 
 
-def _sum(totals: dict[str, Total]) -> Total:
+def _add_totals(totals: dict[str, Total]) -> Total:
     return sum(calls for calls, _ in totals.values()), sum(ns for _, ns in totals.values())
 
 
-def _overlaps(dispatches: Dispatches) -> int:
+def _count_overlaps(dispatches: Dispatches) -> int:
     """Dispatches that begin before an earlier one of their device has ended."""
     devices = {name: number for number, name in enumerate(sorted({shape.agent for shape in dispatches.shapes}))}
     device_of = [devices[shape.agent] for shape in dispatches.shapes]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.profiles import Problem
-from pytest_attnperf.tools.profilers.csv_table import CsvTable, columns_of, head_of
+from pytest_attnperf.tools.profilers.csv_table import CsvTable, read_columns, read_head
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import (
     AGENTS,
@@ -19,11 +19,11 @@ from pytest_attnperf.tools.profilers.forms import (
     UNUSED,
     V1_RESULTS,
     V2_RESULTS,
+    CsvForm,
     FilePart,
-    Form,
-    form_of,
-    prefix_of,
-    wanted,
+    describe_wanted_files,
+    find_form,
+    split_stem,
 )
 from pytest_attnperf.tools.profilers.profile import Profile, RunParts
 
@@ -38,7 +38,7 @@ class _ProfileFile:
     """A file that can be read. folder: below the one that was searched, '' for itself; ending: '' where not known."""
 
     path: Path
-    form: Form | str
+    form: CsvForm | str
     folder: str = ""
     prefix: str = ""
     ending: str = ""
@@ -50,7 +50,7 @@ class _ProfileFile:
 
 
 @dataclass(frozen=True)
-class Run:
+class ProfileRun:
     """Files with one prefix in one folder."""
 
     name: str
@@ -61,7 +61,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """What a folder holds. broken: files with the name of a profiler's that cannot be read, and why."""
 
     files: tuple[_ProfileFile, ...]
@@ -69,42 +69,42 @@ class Found:
     ignored: int = 0
 
 
-def files_below(folder: Path) -> Found:
+def find_files(folder: Path) -> FoundFiles:
     """Every file of a profiler in this folder and those below it."""
     files, broken, ignored = [], [], 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not path.name.lower().endswith((".csv", ".db", ".json", ".json.gz")):
             continue
         try:
-            form = _form_of_file(path)
+            form = _find_file_form(path)
         except ProfileError as error:
-            if prefix_of(path.stem)[1]:
+            if split_stem(path.stem)[1]:
                 broken.append((path, str(error)))
             else:
                 ignored += 1
             continue
-        prefix, ending = prefix_of(path.name.partition(".json")[0] if form == CHROME else path.stem)
+        prefix, ending = split_stem(path.name.partition(".json")[0] if form == CHROME else path.stem)
         if form is None or ending in UNUSED:
             ignored += 1
             continue
         below = path.parent.relative_to(folder).as_posix()
         files.append(_ProfileFile(path, form, "" if below == "." else below, prefix, ending))
-    return Found(tuple(files), tuple(broken), ignored)
+    return FoundFiles(tuple(files), tuple(broken), ignored)
 
 
-def _form_of_file(path: Path) -> Form | str | None:
+def _find_file_form(path: Path) -> CsvForm | str | None:
     """What a file is by its content; None for what no reader knows. Raises ProfileError for what is no text."""
     from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 
     if is_sqlite(path):
         return ROCPD
-    head = head_of(path)
+    head = read_head(path)
     if path.name.lower().endswith(".json.gz") or (head.lstrip()[:1] in (b"{", b"[") and b'"traceEvents"' in head):
         return CHROME
-    return None if head.lstrip()[:1] in (b"{", b"[") else form_of(columns_of(path), path.stem)
+    return None if head.lstrip()[:1] in (b"{", b"[") else find_form(read_columns(path), path.stem)
 
 
-def runs_of(files: Iterable[_ProfileFile]) -> tuple[Run, ...]:
+def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
     """Files by run. Those that know only the machine are no run of their own."""
     by_folder: dict[str, list[_ProfileFile]] = {}
     for file in files:
@@ -112,14 +112,14 @@ def runs_of(files: Iterable[_ProfileFile]) -> tuple[Run, ...]:
     runs = []
     for folder, inside in sorted(by_folder.items()):
         by_prefix: dict[str, list[_ProfileFile]] = {}
-        for file in _with_prefixes(inside):
+        for file in _unify_prefixes(inside):
             by_prefix.setdefault(file.prefix, []).append(file)
         for prefix, together in sorted(by_prefix.items()):
-            runs.append(Run("/".join(part for part in (folder, prefix) if part) or ".", tuple(together)))
+            runs.append(ProfileRun("/".join(part for part in (folder, prefix) if part) or ".", tuple(together)))
     return tuple(run for run in runs if any(file.form is not AGENTS for file in run.files))
 
 
-def _with_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
+def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
     """Renamed files of one folder are of its one run, as long as no form comes twice: else each is a run of its own."""
     anchored = {file.prefix for file in files if file.ending}
     loose = [file for file in files if not file.ending and file.prefix not in anchored]
@@ -131,19 +131,19 @@ def _with_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
     return [replace(file, prefix=prefix) if file in loose else file for file in files]
 
 
-def chosen(folder: Path, runs: Sequence[Run], wish: str) -> Run:
+def choose_run(folder: Path, runs: Sequence[ProfileRun], wish: str) -> ProfileRun:
     """The only run, or the one that is wished for by its name, its prefix, or how one of these begins.
 
     Raises ProfileError where that is none or several.
     """
     if not runs:
-        raise ProfileError(f"{folder} holds no file of a profiler; looked for, below it too: {wanted()}")
+        raise ProfileError(f"{folder} holds no file of a profiler; looked for, below it too: {describe_wanted_files()}")
     names = {run.name: run for run in runs}
     if not wish and len(runs) == 1:
         return runs[0]
     if not wish:
         raise ProfileError(
-            f"{folder} holds {len(runs)} runs, which are not one profile: {_listed(runs)}; choose one with "
+            f"{folder} holds {len(runs)} runs, which are not one profile: {_join_runs(runs)}; choose one with "
             f"--run PREFIX, as in --run {runs[0].name}"
         )
     if wish in names:
@@ -155,11 +155,13 @@ def chosen(folder: Path, runs: Sequence[Run], wish: str) -> Run:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise ProfileError(f"{folder}: --run {wish} fits {len(matches)} runs: {_listed(matches)}; name one of them")
-    raise ProfileError(f"{folder} holds no run {wish!r}; there are: {_listed(runs)}")
+            raise ProfileError(
+                f"{folder}: --run {wish} fits {len(matches)} runs: {_join_runs(matches)}; name one of them"
+            )
+    raise ProfileError(f"{folder} holds no run {wish!r}; there are: {_join_runs(runs)}")
 
 
-def _listed(runs: Sequence[Run]) -> str:
+def _join_runs(runs: Sequence[ProfileRun]) -> str:
     more = [f"and {len(runs) - LISTED} more"] if len(runs) > LISTED else []
     return ", ".join([*(str(run) for run in runs[:LISTED]), *more])
 
@@ -180,30 +182,30 @@ def read_profile(path: Path, *, run: str = "") -> Profile:
 
 
 def _read_single(path: Path) -> Profile:
-    head = head_of(path)
+    head = read_head(path)
     if path.suffix == ".json" and b'"rocprofiler-sdk-tool"' in head:
         raise ProfileError(f"{path} is rocprofv3's JSON, which is not read; run it with --output-format csv or rocpd")
     is_json = path.suffix == ".json" and head.lstrip()[:1] in (b"{", b"[")
-    form = CHROME if is_json else _form_of_file(path)
+    form = CHROME if is_json else _find_file_form(path)
     if isinstance(form, str):
         return _read_other(path, form)
     if form is None:
         raise ProfileError(
             f"{path} is no file of a profiler that is known; it has the columns: "
-            f"{', '.join(columns_of(path))[:500] or 'none'}; wanted are {_marks()}"
+            f"{', '.join(read_columns(path))[:500] or 'none'}; wanted are {_describe_forms()}"
         )
     if form is AGENTS:
         raise ProfileError(f"{path} tells of devices only, not of time; give the folder, or the kernel_trace beside it")
-    return _read_csv([(path, form), *_devices_beside(path)], path.name)
+    return _read_csv([(path, form), *_find_devices_file(path)], path.name)
 
 
 def _read_folder(folder: Path, wish: str) -> Profile:
-    found = files_below(folder)
-    runs = runs_of(found.files)
+    found = find_files(folder)
+    runs = group_runs(found.files)
     if not runs and found.broken:
         raise ProfileError(f"{folder}: no file can be used: " + "; ".join(why for _, why in found.broken))
-    run = chosen(folder, runs, wish)
-    files = [(file.path, file.form) for file in run.files if isinstance(file.form, Form)]
+    run = choose_run(folder, runs, wish)
+    files = [(file.path, file.form) for file in run.files if isinstance(file.form, CsvForm)]
     others = [file for file in run.files if isinstance(file.form, str)]
     label = folder.name or folder.resolve().name
     name = label if run.name == "." or len(runs) == 1 else f"{label}: {run.name}"
@@ -214,7 +216,7 @@ def _read_folder(folder: Path, wish: str) -> Profile:
         return _read_other(others[0].path, others[0].form_name)
     notes = [f"{file.path} was not read: the CSV trace of the same run was" for file in others]
     broken = [
-        (path, why) for path, why in found.broken if prefix_of(path.stem)[0] in {file.prefix for file in run.files}
+        (path, why) for path, why in found.broken if split_stem(path.stem)[0] in {file.prefix for file in run.files}
     ]
     return _read_csv(files, name, broken, notes)
 
@@ -230,7 +232,7 @@ def _read_other(path: Path, form: str) -> Profile:
 
 
 def _read_csv(
-    files: Sequence[tuple[Path, Form]], name: str, broken: Sequence[tuple[Path, str]] = (), notes: Sequence[str] = ()
+    files: Sequence[tuple[Path, CsvForm]], name: str, broken: Sequence[tuple[Path, str]] = (), notes: Sequence[str] = ()
 ) -> Profile:
     """One run. A file that cannot be used is a problem, as long as another one can."""
     traces = [str(path) for path, form in files if form in TRACES]
@@ -238,42 +240,42 @@ def _read_csv(
         listed = ", ".join(traces)
         raise ProfileError(f"{listed} are traces of kernels of one run, and would count twice; give one of them")
     parts = RunParts(name, notes=list(notes))
-    parts.problems += [Problem(str(path), _without(path, why)) for path, why in broken]
+    parts.problems += [Problem(str(path), _remove_path(path, why)) for path, why in broken]
     builders = {COUNTERS: parts.counted, COPY_TRACE: parts.copies}
     for path, form in sorted(files, key=lambda file: FORMS.index(file[1]), reverse=True):
-        part = _part_or_problem(path, form, builders.get(form, parts.traced))
+        part = _read_part(path, form, builders.get(form, parts.traced))
         if isinstance(part, Problem):
             parts.problems.append(part)
         else:
             parts.add(part)
-    return parts.profile()
+    return parts.build_profile()
 
 
-def _part_or_problem(path: Path, form: Form, builder: DispatchesBuilder) -> FilePart | Problem:
+def _read_part(path: Path, form: CsvForm, builder: DispatchesBuilder) -> FilePart | Problem:
     try:
         return read_csv(path, form, builder)
     except ProfileError as error:
-        return Problem(str(path), _without(path, str(error)))
+        return Problem(str(path), _remove_path(path, str(error)))
 
 
-def _without(path: Path, text: str) -> str:
+def _remove_path(path: Path, text: str) -> str:
     """An error's text without the path that a problem says anyway."""
     return text.removeprefix(f"{path}").removeprefix(":").strip()
 
 
-def read_csv(path: Path, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_csv(path: Path, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """One CSV file; dispatches go to `builder`. Raises ProfileError where columns are missing."""
     with CsvTable(path) as table:
-        table.needs(f"{form.name} CSV", form.needed)
-        return form.read(table, builder)
+        table.check_columns(f"{form.name} CSV", form.needed)
+        return form.read_table(table, builder)
 
 
-def _devices_beside(path: Path) -> list[tuple[Path, Form]]:
+def _find_devices_file(path: Path) -> list[tuple[Path, CsvForm]]:
     """The agent_info of the same run: without it the architecture is not known."""
-    prefix, ending = prefix_of(path.stem)
+    prefix, ending = split_stem(path.stem)
     beside = path.with_name(f"{prefix}_agent_info.csv" if prefix else "agent_info.csv")
     return [(beside, AGENTS)] if ending and beside.is_file() else []
 
 
-def _marks() -> str:
+def _describe_forms() -> str:
     return "; ".join(f"{form.name}: {', '.join(form.needed)}" for form in FORMS)

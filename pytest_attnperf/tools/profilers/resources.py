@@ -59,7 +59,7 @@ class GridFill:
         return self.workgroups / self.capacity if self.capacity else None
 
     @property
-    def used(self) -> float | None:
+    def used_share(self) -> float | None:
         """Share of all places for workgroups, over all rounds, that are taken: the rest is the tail."""
         return self.workgroups / (-(-self.workgroups // self.capacity) * self.capacity) if self.capacity else None
 
@@ -71,9 +71,9 @@ def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form:
     """
     if shape.kind != "kernel":
         return ShapeTime(shape, spread)
-    found, caveats = _occupancy(shape, agent, form)
+    found, caveats = _compute_occupancy(shape, agent, form)
     fill = grid_fill(shape, found, agent)
-    grid = _grid_caveat(fill) if fill else []
+    grid = _list_grid_caveats(fill) if fill else []
     return ShapeTime(shape, spread, found, tuple(([CALCULATED] if found else []) + caveats + grid))
 
 
@@ -85,7 +85,7 @@ def grid_fill(shape: KernelShape, occupancy: Occupancy | None, agent: Agent | No
     return GridFill(shape.workgroups, agent.compute_units, occupancy.workgroups * blocks if occupancy else None)
 
 
-def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occupancy | None, list[str]]:
+def _compute_occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occupancy | None, list[str]]:
     if not shape.threads or shape.vgprs is None:
         missing = "size of a workgroup" if not shape.threads else "registers"
         return None, [
@@ -94,7 +94,7 @@ def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occu
         ]
     arch = agent.arch.partition(":")[0] if agent else ""
     if arch.removesuffix("a") in SMS:
-        return _nvidia(shape, arch)
+        return _compute_nvidia_occupancy(shape, arch)
     if not arch:
         return None, [
             f"no occupancy: the profile does not say the architecture of agent {shape.agent!r}; agent_info and rocpd "
@@ -103,10 +103,10 @@ def _occupancy(shape: KernelShape, agent: Agent | None, form: str) -> tuple[Occu
     limits = ARCHS.get(arch)
     if limits is None:
         return None, [f"no occupancy: the limits of {arch!r} are not known; known: {', '.join((*ARCHS, *SMS))}"]
-    return _amd(shape, limits, agent.wave_size if agent else None, form)
+    return _compute_amd_occupancy(shape, limits, agent.wave_size if agent else None, form)
 
 
-def _nvidia(shape: KernelShape, arch: str) -> tuple[Occupancy | None, list[str]]:
+def _compute_nvidia_occupancy(shape: KernelShape, arch: str) -> tuple[Occupancy | None, list[str]]:
     registers = shape.vgprs or 0
     found = nvidia_occupancy_of(
         KernelCode(
@@ -137,12 +137,17 @@ def _nvidia(shape: KernelShape, arch: str) -> tuple[Occupancy | None, list[str]]
     return found, [] if shape.lds_bytes is not None else ["shared memory is not in the file, and not counted"]
 
 
-def _amd(
+def _compute_amd_occupancy(
     shape: KernelShape, limits: ArchLimits, agent_wave: int | None, form: str
 ) -> tuple[Occupancy | None, list[str]]:
-    wave, caveats = _wave_size(limits, agent_wave)
-    caveats = [*_registers(shape, limits, wave), *_sgprs(shape, limits), *_lds(shape, form), *caveats]
-    distrust = _distrust(shape, limits)
+    wave, caveats = _choose_wave_size(limits, agent_wave)
+    caveats = [
+        *_list_register_caveats(shape, limits, wave),
+        *_list_sgpr_caveats(shape, limits),
+        *_list_lds_caveats(shape, form),
+        *caveats,
+    ]
+    distrust = _reason_registers_unusable(shape, limits)
     if distrust:
         return None, [f"no occupancy: {distrust}; {TELLS}", *caveats]
     vgprs, accum = shape.vgprs or 0, shape.accum_vgprs or 0
@@ -167,7 +172,7 @@ def _amd(
     return found, caveats
 
 
-def _wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
+def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
     """The wave size to calculate with, and what is not known of it. CDNA has one size only."""
     own = limits.wave_sizes[0]
     if len(limits.wave_sizes) == 1:
@@ -180,7 +185,7 @@ def _wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[st
     ]
 
 
-def _distrust(shape: KernelShape, limits: ArchLimits) -> str:
+def _reason_registers_unusable(shape: KernelShape, limits: ArchLimits) -> str:
     """Why the registers cannot be used; '' where they can."""
     if limits.agpr_rule is not AgprRule.UNIFIED:
         return ""
@@ -203,7 +208,7 @@ def _distrust(shape: KernelShape, limits: ArchLimits) -> str:
     return ""
 
 
-def _registers(shape: KernelShape, limits: ArchLimits, wave: int) -> list[str]:
+def _list_register_caveats(shape: KernelShape, limits: ArchLimits, wave: int) -> list[str]:
     vgprs, accum = shape.vgprs or 0, shape.accum_vgprs or 0
     unified, separate = limits.agpr_rule is AgprRule.UNIFIED, limits.agpr_rule is AgprRule.SEPARATE
     granule = RDNA_GRANULES[wave] if limits.wgp else limits.vgpr_granule
@@ -220,13 +225,13 @@ def _registers(shape: KernelShape, limits: ArchLimits, wave: int) -> list[str]:
     return caveats
 
 
-def _sgprs(shape: KernelShape, limits: ArchLimits) -> list[str]:
+def _list_sgpr_caveats(shape: KernelShape, limits: ArchLimits) -> list[str]:
     if limits.sgprs_per_simd:
         return [] if shape.sgprs is not None else ["SGPRs are not in the file, and their limit is not counted"]
     return [f"SGPRs {shape.sgprs} are a constant from gfx10 on and limit nothing"] if shape.sgprs else []
 
 
-def _lds(shape: KernelShape, form: str) -> list[str]:
+def _list_lds_caveats(shape: KernelShape, form: str) -> list[str]:
     if shape.lds_bytes is None:
         return ["LDS is not in the file, and not counted: fewer workgroups may fit"]
     if form.startswith(LAUNCH_LDS_FORMS) or shape.lds_bytes % STATIC_LDS_GRANULE:
@@ -238,12 +243,12 @@ def _lds(shape: KernelShape, form: str) -> list[str]:
     ]
 
 
-def _grid_caveat(fill: GridFill) -> list[str]:
+def _list_grid_caveats(fill: GridFill) -> list[str]:
     if fill.idle_units:
         return [f"{fill.workgroups} workgroups on {fill.units} compute units: {fill.idle_units} of them have no work"]
-    if fill.capacity is None or fill.rounds is None or fill.used is None or fill.used >= FULL_ROUNDS:
+    if fill.capacity is None or fill.rounds is None or fill.used_share is None or fill.used_share >= FULL_ROUNDS:
         return []
     return [
         f"{fill.workgroups} workgroups where {fill.capacity} run at once: {fill.rounds:.2f} rounds, which leave "
-        f"{1 - fill.used:.0%} of the places empty"
+        f"{1 - fill.used_share:.0%} of the places empty"
     ]

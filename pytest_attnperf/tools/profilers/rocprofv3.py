@@ -18,13 +18,13 @@ from pytest_attnperf.records.counters import KernelCounter, plain_name
 from pytest_attnperf.records.profiles import KernelShape, Problem, Spread, StatsRow
 from pytest_attnperf.tools.profilers.agents import read_agents
 from pytest_attnperf.tools.profilers.counters import PROCESS, read_counters
-from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, whole_number
+from pytest_attnperf.tools.profilers.csv_table import CsvTable, Problems, parse_whole_number
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.forms import (
     V1_STATS,
+    CsvForm,
     FilePart,
-    Form,
-    part_of,
+    make_source,
 )
 from pytest_attnperf.tools.profilers.kernel_columns import (
     END,
@@ -35,7 +35,13 @@ from pytest_attnperf.tools.profilers.kernel_columns import (
     Report,
     clean_name,
 )
-from pytest_attnperf.tools.profilers.timed_rows import BEYOND, LONGEST_NS, add_rows, tell_duration, tell_times
+from pytest_attnperf.tools.profilers.timed_rows import (
+    BEYOND,
+    LONGEST_NS,
+    add_rows,
+    report_bad_duration,
+    report_bad_times,
+)
 
 TIMES = ("Start_Timestamp", "End_Timestamp")
 STATS_NAMES = {"kernel": "kernel_stats", "copy": "memory_copy_stats", "api": "api_stats", "domain": "domain_stats"}
@@ -68,14 +74,14 @@ Total = tuple[int, int]
 """(calls, nanoseconds)."""
 
 
-def read_kernels(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_kernels(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """A trace of kernels."""
     columns = KernelColumns(table)
-    rows, zero = add_rows(table, builder, columns.used, columns.shape, *TIMES)
-    return FilePart(*part_of(table, form, rows), zero=zero)
+    rows, zero = add_rows(table, builder, columns.used, columns.read_shape, *TIMES)
+    return FilePart(*make_source(table, form, rows), zero=zero)
 
 
-def read_copies(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_copies(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """A trace of copies, whose device is the destination, or the source where that is the host."""
     used: list[str] = [
         name for name in ("Direction", "Source_Agent_Id", "Destination_Agent_Id") if name in table.columns
@@ -83,12 +89,12 @@ def read_copies(table: CsvTable, form: Form, builder: DispatchesBuilder) -> File
 
     def shape_of(values: Sequence[str], report: Report) -> KernelShape:
         row: dict[str, str] = dict(zip(used, values, strict=True))
-        name = direction(row["Direction"])
+        name = normalise_direction(row["Direction"])
         end = "Source_Agent_Id" if name.startswith("DEVICE_TO") else "Destination_Agent_Id"
         return KernelShape(name, kind="copy", agent=row.get(end, ""))
 
     rows, zero = add_rows(table, builder, used, shape_of, *TIMES)
-    return FilePart(*part_of(table, form, rows), zero=zero)
+    return FilePart(*make_source(table, form, rows), zero=zero)
 
 
 @dataclass
@@ -106,17 +112,17 @@ class _Sum:
         self.least = min(self.least, duration)
         self.most = max(self.most, duration)
 
-    def spread(self) -> Spread:
+    def make_spread(self) -> Spread:
         """Exact sums, so that nothing cancels."""
         spread = self.calls * self.squares - self.total * self.total
         deviation = math.sqrt(spread / (self.calls * (self.calls - 1))) if self.calls > 1 else None
         return Spread(self.calls, self.total, min_ns=self.least, max_ns=self.most, stddev_ns=deviation)
 
 
-def read_api(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """A trace of host calls, summed up by function. Ranges that the program marked itself are left out."""
-    function, (start, end) = table.index("Function"), (table.index(name) for name in TIMES)
-    domain = table.index("Domain") if "Domain" in table.columns else None
+    function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
+    domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}
     first: int | None = None
     for row in table:
@@ -125,23 +131,23 @@ def read_api(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePar
         try:
             begin, finish = int(row[start]), int(row[end])
         except ValueError:
-            tell_times(table, row, *TIMES)
+            report_bad_times(table, row, *TIMES)
             continue
         if not (0 <= begin <= finish < BEYOND and finish - begin <= LONGEST_NS):
-            tell_duration(table, begin, finish, *TIMES)
+            report_bad_duration(table, begin, finish, *TIMES)
             continue
         sums.setdefault(row[function], _Sum()).add(finish - begin)
         first = begin if first is None else min(first, begin)
     rows = sum(one.calls for one in sums.values())
-    stats = tuple(StatsRow("api", name, one.spread()) for name, one in sums.items())
-    return FilePart(*part_of(table, form, rows), stats=stats, api_begin_ns=first)
+    stats = tuple(StatsRow("api", name, one.make_spread()) for name, one in sums.items())
+    return FilePart(*make_source(table, form, rows), stats=stats, api_begin_ns=first)
 
 
 class _FirstRows(CsvTable):
     """Rows of a counter file, of each dispatch the first: it has one per counter."""
 
     def __iter__(self) -> Iterator[list[str]]:
-        columns = [self.index(name) for name in (*PROCESS, "Dispatch_Id") if name in self.columns]
+        columns = [self.column_index(name) for name in (*PROCESS, "Dispatch_Id") if name in self.columns]
         seen: set[tuple[str, ...]] = set()
         for row in super().__iter__():
             dispatch = tuple(row[column] for column in columns)
@@ -150,7 +156,7 @@ class _FirstRows(CsvTable):
                 yield row
 
 
-def read_counted(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_counted(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """Counters, and the times of each dispatch where the file has them."""
     problems = Problems(table.path)
 
@@ -159,36 +165,36 @@ def read_counted(table: CsvTable, form: Form, builder: DispatchesBuilder) -> Fil
 
     counters = read_counters(table.path, report)
     rows = sum(counter.dispatches for counter in counters)
-    zero, found = 0, problems.finished(rows)
+    zero, found = 0, problems.list_problems(rows)
     if all(name in table.columns for name in TIMES):
         with _FirstRows(table.path) as once:
             columns = KernelColumns(once)
-            dispatches, zero = add_rows(once, builder, columns.used, columns.shape, *TIMES)
+            dispatches, zero = add_rows(once, builder, columns.used, columns.read_shape, *TIMES)
         told = {problem.line for problem in found}
-        found += tuple(problem for problem in once.problems.finished(dispatches) if problem.line not in told)
-    source, nothing = part_of(table, form, rows)
+        found += tuple(problem for problem in once.problems.list_problems(dispatches) if problem.line not in told)
+    source, nothing = make_source(table, form, rows)
     return FilePart(source, found or nothing, counters=counters, zero=zero)
 
 
-def read_statistics(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_statistics(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """Statistics, of rocprof v1 too."""
     stats = _read_stats(table)
     name = form.name if form is V1_STATS or not stats else f"rocprofv3 {STATS_NAMES[stats[0].domain]}"
-    return FilePart(*part_of(table, form, len(stats), name), stats=stats)
+    return FilePart(*make_source(table, form, len(stats), name), stats=stats)
 
 
-def read_devices(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_devices(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """The devices of the machine."""
     agents = tuple(read_agents(table))
-    return FilePart(*part_of(table, form, len(agents)), agents=agents)
+    return FilePart(*make_source(table, form, len(agents)), agents=agents)
 
 
-def read_results(table: CsvTable, form: Form, builder: DispatchesBuilder) -> FilePart:
+def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
     """Every dispatch, and the medians of its counters where there are some."""
     columns = KernelColumns(table)
-    start, end = table.first(*START), table.first(*END)
-    rows, zero = add_rows(table, builder, columns.used, columns.shape, start, end)
-    source, problems = part_of(table, form, rows)
+    start, end = table.find_column(*START), table.find_column(*END)
+    rows, zero = add_rows(table, builder, columns.used, columns.read_shape, start, end)
+    source, problems = make_source(table, form, rows)
     return FilePart(source, problems, counters=_read_wide(table), zero=zero)
 
 
@@ -197,26 +203,26 @@ def _read_wide(table: CsvTable) -> tuple[KernelCounter, ...]:
     names = [name for name in table.columns if name and name not in NO_COUNTERS]
     if not names:
         return ()
-    kernel, grid = table.index(table.first(*NAME)), table.first(*GRID_TOTAL)
+    kernel, grid = table.column_index(table.find_column(*NAME)), table.find_column(*GRID_TOTAL)
     values: dict[tuple[str, int | None, str], list[float]] = defaultdict(list)
     with CsvTable(table.path) as again:
         for row in again:
-            items = whole_number(row[table.index(grid)].strip()) if grid else None
+            items = parse_whole_number(row[table.column_index(grid)].strip()) if grid else None
             for name in names:
-                value = _decimal(row[table.index(name)])
+                value = _parse_decimal(row[table.column_index(name)])
                 if math.isfinite(value):
                     values[plain_name(row[kernel]), items, name].append(value)
     return tuple(KernelCounter(*key, statistics.median(found), len(found)) for key, found in values.items())
 
 
-def _decimal(text: str) -> float:
+def _parse_decimal(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def direction(name: str) -> str:
+def normalise_direction(name: str) -> str:
     """A direction of copying, the same from every version: HOST_TO_DEVICE."""
     name = name.strip().removeprefix("MEMORY_COPY_")
     if re.fullmatch(r"Copy\w+To\w+", name):
@@ -229,7 +235,7 @@ def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
     found: list[tuple[str, Spread, float | None]] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))
-        wrong = [name for name in ("Calls", "TotalDurationNs") if whole_number(row[name].strip()) is None]
+        wrong = [name for name in ("Calls", "TotalDurationNs") if parse_whole_number(row[name].strip()) is None]
         if wrong:
             text = f"is {row[wrong[0]][:40]!r}, wanted is a whole number"
             table.problems.add(table.line, text, column=wrong[0], kind=f"{wrong[0]} is no number")
@@ -237,17 +243,17 @@ def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
         spread = Spread(
             int(row["Calls"]),
             int(row["TotalDurationNs"]),
-            min_ns=whole_number(row.get("MinNs", "").strip()),
-            max_ns=whole_number(row.get("MaxNs", "").strip()),
+            min_ns=parse_whole_number(row.get("MinNs", "").strip()),
+            max_ns=parse_whole_number(row.get("MaxNs", "").strip()),
             stddev_ns=_optional_decimal(table, row, "StdDev"),
         )
         found.append((row["Name"], spread, _optional_decimal(table, row, "Percentage")))
-    domain = domain_of([name for name, _, _ in found], table.path)
-    clean = direction if domain == "copy" else clean_name
+    domain = find_domain([name for name, _, _ in found], table.path)
+    clean = normalise_direction if domain == "copy" else clean_name
     return tuple(StatsRow(domain, clean(name), spread, percentage) for name, spread, percentage in found)
 
 
-def domain_of(names: Sequence[str], path: Path) -> str:
+def find_domain(names: Sequence[str], path: Path) -> str:
     """What the rows are about: 'domain' and 'copy' by their names, 'api' by these or the file's name, else 'kernel'."""
     stem = path.stem
     if names and all(DOMAINS.fullmatch(name) for name in names):
@@ -260,28 +266,30 @@ def domain_of(names: Sequence[str], path: Path) -> str:
     return "api" if names and not called_kernels and all(API.fullmatch(name) for name in names) else "kernel"
 
 
-def disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str, Total]) -> tuple[Problem, ...]:
+def find_disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str, Total]) -> tuple[Problem, ...]:
     """One problem where a stats file does not say what the trace of the same run says."""
     told = {row.name: (row.spread.calls, row.spread.total_ns) for row in rows}
-    differing = [name for name in sorted(told.keys() | traced.keys()) if not _equal(told.get(name), traced.get(name))]
+    differing = [
+        name for name in sorted(told.keys() | traced.keys()) if not _is_equal(told.get(name), traced.get(name))
+    ]
     if not differing:
         return ()
     name = differing[0]
     text = (
         f"{len(differing)} of {len(told.keys() | traced.keys())} names do not agree with the trace beside it; "
-        f"{name!r}: {_total_words(told.get(name))} here, {_total_words(traced.get(name))} in the trace; "
+        f"{name!r}: {_format_total(told.get(name))} here, {_format_total(traced.get(name))} in the trace; "
         "files of different runs?"
     )
     return (Problem(path, text, "the trace is used"),)
 
 
-def _equal(told: Total | None, traced: Total | None) -> bool:
+def _is_equal(told: Total | None, traced: Total | None) -> bool:
     if told is None or traced is None:
         return False
     return told[0] == traced[0] and abs(told[1] - traced[1]) <= TOLERANCE * max(told[1], traced[1])
 
 
-def _total_words(total: Total | None) -> str:
+def _format_total(total: Total | None) -> str:
     return "not there" if total is None else f"{total[0]} calls, {total[1]} ns"
 
 

@@ -18,14 +18,14 @@ from pytest_attnperf.reports.text.figures import format_share, format_us
 from pytest_attnperf.tools.plotting import (
     DPI,
     Box,
+    LabelPlace,
     Pixel,
-    Place,
     Slant,
+    choose_plot_form,
+    find_free_start,
     foreign_text,
-    form_of,
-    free_start,
-    label_places,
-    rendered,
+    place_labels,
+    render_figure,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Dot:
 
 def roofline_svg(points: Sequence[Named], title: str) -> str:
     """The diagram as SVG text; see `write_plot`."""
-    return _rendered(points, title, "svg").decode("utf-8")
+    return _render_plot(points, title, "svg").decode("utf-8")
 
 
 def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
@@ -82,18 +82,18 @@ def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
     Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix,
     where no point can be drawn, and where matplotlib is missing.
     """
-    form = form_of(path)
-    write_atomically(path, _rendered(points, title, form))
+    form = choose_plot_form(path)
+    write_atomically(path, _render_plot(points, title, form))
 
 
-def _rendered(points: Sequence[Named], title: str, form: str) -> bytes:
-    dots = _dots(points)
+def _render_plot(points: Sequence[Named], title: str, form: str) -> bytes:
+    dots = _make_dots(points)
     if not dots:
         raise UsageError(f"none of {len(points)} points has FLOPs, bytes and a time, so there is nothing to plot")
-    return rendered(lambda: _figure(dots, len(points) - len(dots), title), form)
+    return render_figure(lambda: _draw_figure(dots, len(points) - len(dots), title), form)
 
 
-def _dots(points: Sequence[Named]) -> list[_Dot]:
+def _make_dots(points: Sequence[Named]) -> list[_Dot]:
     drawable = [
         (name, point, bound, point.intensity, point.flops_per_s)
         for name, point, bound in points
@@ -106,7 +106,7 @@ def _dots(points: Sequence[Named]) -> list[_Dot]:
     ]
 
 
-def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
+def _draw_figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -117,7 +117,7 @@ def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
     FigureCanvasAgg(figure)
     bottom = (MARGIN_IN + lines * LINE_IN) / height
     axes = figure.add_axes((0.075, bottom + 0.55 / height, 0.9, (DIAGRAM_IN - 1.0) / height))
-    ceilings = _ceilings(dots)
+    ceilings = _collect_ceilings(dots)
     _set_up(axes, dots, ceilings, foreign_text(title, NAME_LIMIT))
     labels = _draw_ceilings(axes, ceilings, dots)
     _draw_dots(axes, dots, labels)
@@ -125,7 +125,7 @@ def _figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
     return figure
 
 
-def _ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
+def _collect_ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
     """Each once, by what it is of and its rate; a cache's ceiling is drawn as memory's."""
     found = {
         (ceiling.unit, ceiling.what, ceiling.kind, ceiling.rate): ceiling
@@ -139,7 +139,7 @@ def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title
     """Scales, limits, labels. x: FLOP per byte, y: TFLOP/s."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    flat, slanted = _split(ceilings)
+    flat, slanted = _split_ceilings(ceilings)
     ridges = [roof.rate / way.rate for roof in flat for way in slanted]
     xs, ys = [dot.x for dot in dots] + ridges, [dot.y for dot in dots] + [roof.rate / TERA for roof in flat]
     axes.set_xscale("log")
@@ -157,28 +157,30 @@ def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title
     axes.set_title(title, fontsize=11)
 
 
-def _split(ceilings: Sequence[Ceiling]) -> tuple[list[Ceiling], list[Ceiling]]:
+def _split_ceilings(ceilings: Sequence[Ceiling]) -> tuple[list[Ceiling], list[Ceiling]]:
     flat = [ceiling for ceiling in ceilings if ceiling.unit == "FLOP/s"]
     return flat, [ceiling for ceiling in ceilings if ceiling.unit != "FLOP/s"]
 
 
 def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], dots: Sequence[_Dot]) -> list[Box]:
     """Peaks dashed, measured ones solid, one label for all of a kind; where the labels stand, in pixels."""
-    flat, slanted = _split(ceilings)
+    flat, slanted = _split_ceilings(ceilings)
     (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
     end = max((roof.rate / TERA for roof in flat), default=top)
     fastest = max((way.rate for way in slanted), default=None)
     for roof in flat:
         start = left if fastest is None else max(left, roof.rate / fastest)
-        axes.plot((start, right), (roof.rate / TERA,) * 2, **_line(roof))
+        axes.plot((start, right), (roof.rate / TERA,) * 2, **_line_style(roof))
     for way in slanted:
         stop = min(right, end * TERA / way.rate)
-        axes.plot((left, stop), (left * way.rate / TERA, stop * way.rate / TERA), **_line(way))
-    ridge = _pixel(axes, left if fastest is None else max(left, end * TERA / fastest), end)[0]
-    return _label_flat(axes, _groups(flat), dots, ridge) + _label_slanted(axes, _groups(slanted), end, dots)
+        axes.plot((left, stop), (left * way.rate / TERA, stop * way.rate / TERA), **_line_style(way))
+    ridge = _compute_pixel(axes, left if fastest is None else max(left, end * TERA / fastest), end)[0]
+    return _label_flat(axes, _group_ceilings(flat), dots, ridge) + _label_slanted(
+        axes, _group_ceilings(slanted), end, dots
+    )
 
 
-def _groups(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
+def _group_ceilings(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
     """Ceilings of the same thing together, the highest first, in and among groups."""
     found: dict[str, list[Ceiling]] = {}
     for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
@@ -186,7 +188,7 @@ def _groups(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
     return list(found.values())
 
 
-def _line(ceiling: Ceiling) -> dict[str, Any]:
+def _line_style(ceiling: Ceiling) -> dict[str, Any]:
     measured = ceiling.kind == "measured"
     return {
         "linestyle": "-" if measured else "--",
@@ -196,7 +198,7 @@ def _line(ceiling: Ceiling) -> dict[str, Any]:
     }
 
 
-def _figures(group: Sequence[Ceiling]) -> str:
+def _format_ceilings(group: Sequence[Ceiling]) -> str:
     """'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
     scale, unit = (TERA, "TFLOP/s") if group[0].unit == "FLOP/s" else (GIGA, "GB/s")
     figures = ", ".join(f"{ceiling.kind} {ceiling.rate / scale:,.4g}" for ceiling in group)
@@ -206,15 +208,15 @@ def _figures(group: Sequence[Ceiling]) -> str:
 def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[_Dot], ridge: float) -> list[Box]:
     """Above the highest line of each group, lower where another label stands; at the right, or left of points there."""
     boxes: list[Box] = []
-    inside, points = axes.get_window_extent(), [_pixel(axes, dot.x, dot.y) for dot in dots]
+    inside, points = axes.get_window_extent(), [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for group in groups:
-        text = _figures(group)
-        foot = _pixel(axes, 1.0, group[0].rate / TERA)[1] + 2.0
+        text = _format_ceilings(group)
+        foot = _compute_pixel(axes, 1.0, group[0].rate / TERA)[1] + 2.0
         while any(abs(foot - box[1]) < TEXT_HEIGHT for box in boxes):
             foot -= 1.0
         # A line that runs to the left: text "below" it stands upright above `foot`.
         row, width = Slant(inside.x1, foot, math.pi, inside.x1 - ridge), len(text) * TEXT_CHARACTER
-        right = row.at(free_start(row, width, False, points))[0]
+        right = row.pixel_at(find_free_start(row, width, False, points))[0]
         boxes.append((right - width, foot, right, foot + TEXT_HEIGHT))
         x, y = axes.transData.inverted().transform((right, foot))
         axes.text(x, y, text, ha="right", va="bottom", **CEILING_LABEL)
@@ -224,27 +226,27 @@ def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[
 def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, dots: Sequence[_Dot]) -> list[Box]:
     """Along the lines, of the highest group above it, of others below; where no point lies, if there is such a part."""
     boxes: list[Box] = []
-    points = [_pixel(axes, dot.x, dot.y) for dot in dots]
+    points = [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for index, group in enumerate(groups):
         way, above = (group[-1], False) if index else (group[0], True)
-        slant, text = _slant(axes, way, end), _figures(group)
-        start = free_start(slant, len(text) * TEXT_CHARACTER, above, points)
-        boxes += slant.boxes(start, len(text) * TEXT_CHARACTER, above)
-        x, y = axes.transData.inverted().transform(slant.at(start))
+        slant, text = _make_slant(axes, way, end), _format_ceilings(group)
+        start = find_free_start(slant, len(text) * TEXT_CHARACTER, above, points)
+        boxes += slant.list_boxes(start, len(text) * TEXT_CHARACTER, above)
+        x, y = axes.transData.inverted().transform(slant.pixel_at(start))
         side, degrees = "bottom" if above else "top", math.degrees(slant.angle)
         axes.text(x, y, text, rotation=degrees, rotation_mode="anchor", va=side, **CEILING_LABEL)
     return boxes
 
 
-def _slant(axes: Axes, way: Ceiling, end: float) -> Slant:
+def _make_slant(axes: Axes, way: Ceiling, end: float) -> Slant:
     """The visible part of a slanted line, up to `end` TFLOP/s."""
     (left, right), low = axes.get_xlim(), axes.get_ylim()[0]
     first = max(left, low * TERA / way.rate)
     last = max(first * 1.01, min(right, end * TERA / way.rate))
-    return Slant.between(*(_pixel(axes, x, x * way.rate / TERA) for x in (first, last)))
+    return Slant.from_pixels(*(_compute_pixel(axes, x, x * way.rate / TERA) for x in (first, last)))
 
 
-def _pixel(axes: Axes, x: float, y: float) -> Pixel:
+def _compute_pixel(axes: Axes, x: float, y: float) -> Pixel:
     across, up = axes.transData.transform((x, y))
     return float(across), float(up)
 
@@ -256,14 +258,14 @@ def _draw_dots(axes: Axes, dots: Sequence[_Dot], taken: Sequence[Box]) -> None:
             marker, colour = STYLES[bound]
             xs, ys = [dot.x for dot in own], [dot.y for dot in own]
             axes.scatter(xs, ys, s=46, marker=marker, color=colour, edgecolors="white", linewidths=0.6, zorder=3)
-    pixels = [_pixel(axes, dot.x, dot.y) for dot in dots]
+    pixels = [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     box = axes.get_window_extent()
-    places = label_places(pixels, [str(dot.number) for dot in dots], (box.x0, box.y0, box.x1, box.y1), taken)
+    places = place_labels(pixels, [str(dot.number) for dot in dots], (box.x0, box.y0, box.x1, box.y1), taken)
     for dot, place in zip(dots, places, strict=True):
         _draw_number(axes, dot, place)
 
 
-def _draw_number(axes: Axes, dot: _Dot, place: Place) -> None:
+def _draw_number(axes: Axes, dot: _Dot, place: LabelPlace) -> None:
     axes.annotate(
         str(dot.number),
         (dot.x, dot.y),

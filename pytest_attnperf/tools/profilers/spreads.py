@@ -10,7 +10,7 @@ from operator import mul
 from pytest_attnperf.records.profiles import Spread
 
 
-def spread_of(durations: Iterable[int]) -> Spread:
+def compute_spread(durations: Iterable[int]) -> Spread:
     """Of nanoseconds in any order; `Spread(0, 0)` where there are none.
 
     Quartiles lie at rank (n - 1) p of the sorted durations, linear between two of them, the least at rank 0: the
@@ -24,23 +24,23 @@ def spread_of(durations: Iterable[int]) -> Spread:
     return Spread(
         calls=count,
         total_ns=total,
-        median_ns=_at(ordered, 2),
-        q1_ns=_at(ordered, 1),
-        q3_ns=_at(ordered, 3),
+        median_ns=_compute_quartile(ordered, 2),
+        q1_ns=_compute_quartile(ordered, 1),
+        q3_ns=_compute_quartile(ordered, 3),
         min_ns=ordered[0],
         max_ns=ordered[-1],
-        stddev_ns=_deviation(ordered, total),
+        stddev_ns=_compute_deviation(ordered, total),
     )
 
 
-def _at(ordered: Sequence[int], quarter: int) -> float:
+def _compute_quartile(ordered: Sequence[int], quarter: int) -> float:
     rank, rest = divmod((len(ordered) - 1) * quarter, 4)
     if not rest:
         return float(ordered[rank])
     return (ordered[rank] * (4 - rest) + ordered[rank + 1] * rest) / 4
 
 
-def _deviation(values: Sequence[int], total: int) -> float | None:
+def _compute_deviation(values: Sequence[int], total: int) -> float | None:
     count = len(values)
     if count < 2:
         return None
@@ -48,7 +48,7 @@ def _deviation(values: Sequence[int], total: int) -> float | None:
     return math.sqrt((count * squares - total * total) / (count * (count - 1)))
 
 
-def joined(parts: Iterable[Iterable[int]]) -> array[int]:
+def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
     """Durations of several shapes as one column."""
     column = array("q")
     for part in parts:
@@ -56,7 +56,7 @@ def joined(parts: Iterable[Iterable[int]]) -> array[int]:
     return column
 
 
-def added(spreads: Iterable[Spread]) -> Spread:
+def add_spreads(spreads: Iterable[Spread]) -> Spread:
     """What can be said of several spreads together without their durations: calls, total, least and largest.
 
     The least and the largest are None where one of them does not know its own.

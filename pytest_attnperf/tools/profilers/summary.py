@@ -22,29 +22,29 @@ from pytest_attnperf.records.profiles import (
     FirstCalls,
     KernelShape,
     KernelTime,
+    ProfileSource,
     ProfileSummary,
-    Source,
     Spread,
 )
-from pytest_attnperf.tools.profilers.advice import advise
-from pytest_attnperf.tools.profilers.amdahl import gains
-from pytest_attnperf.tools.profilers.contradictions import contradictions
+from pytest_attnperf.tools.profilers.advice import collect_advice
+from pytest_attnperf.tools.profilers.amdahl import compute_gains
+from pytest_attnperf.tools.profilers.contradictions import find_contradictions
 from pytest_attnperf.tools.profilers.dispatches import Dispatches
 from pytest_attnperf.tools.profilers.first_calls import (
     KERNELS,
     Traced,
     TracedKernel,
     WarmUp,
-    first_calls_of,
-    host_times,
-    warm_up_given,
-    warm_up_of,
+    infer_warm_up,
+    sum_first_calls,
+    sum_host_times,
+    use_given_warm_up,
 )
-from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, Rules
+from pytest_attnperf.tools.profilers.kernel_families import ATTENTION, OTHER, FamilyRules
 from pytest_attnperf.tools.profilers.passes import Calls, PassesFound, find_passes
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.resources import shape_time
-from pytest_attnperf.tools.profilers.spreads import added, joined, spread_of
+from pytest_attnperf.tools.profilers.spreads import add_spreads, compute_spread, join_durations
 
 UNKNOWN_SHARE = 0.05
 """Of GPU time in kernels of no known family, from which on it is said."""
@@ -55,10 +55,10 @@ WITHOUT_DISPATCHES = ("stats", "agent_info", "counter_collection", "api_trace", 
 """Within the form of a source that tells nothing of kernels' resources."""
 
 
-def summarise(
+def summarise_profile(
     profile: Profile,
     *,
-    rules: Rules | None = None,
+    rules: FamilyRules | None = None,
     warm_up: int | None = None,
     passes: int | None = None,
     layers: int | None = None,
@@ -77,15 +77,15 @@ def summarise(
     for name, value, least in (("warm-up", warm_up, 0), ("passes", passes, 1), ("layers", layers, 1)):
         if value is not None and value < least:
             raise UsageError(f"{name} is {value}, must be at least {least}")
-    rules = rules or Rules.default()
-    traced = Traced.of(profile.dispatches, rules)
-    found = find_passes(_calls(profile, traced, rules), passes=passes, layers=layers)
-    cut = _warm_up(traced, found, warm_up)
-    kernels = _shared(from_trace(traced, cut, profile) + from_stats(profile, traced, rules))
-    families = _families(kernels, rules)
-    timeline = timeline_of(profile.dispatches)
+    rules = rules or FamilyRules.load_default()
+    traced = Traced.from_dispatches(profile.dispatches, rules)
+    found = find_passes(_count_calls(profile, traced, rules), passes=passes, layers=layers)
+    cut = _choose_warm_up(traced, found, warm_up)
+    kernels = _add_shares(list_trace_kernels(traced, cut, profile) + list_stats_kernels(profile, traced, rules))
+    families = _group_families(kernels, rules)
+    timeline = compute_timeline(profile.dispatches)
     host = sorted((row for row in profile.stats if row.domain == "api"), key=lambda row: -row.spread.total_ns)
-    host_ns = host_times(host)
+    host_ns = sum_host_times(host)
     summary = ProfileSummary(
         name=profile.name,
         sources=profile.sources,
@@ -94,68 +94,68 @@ def summarise(
         calls=sum(kernel.spread.calls for kernel in kernels),
         kernels=kernels,
         families=families,
-        gains=gains(families),
+        gains=compute_gains(families),
         span_ns=timeline.span_ns if timeline else None,
         busy_ns=timeline.busy_ns if timeline else None,
         warm_up=cut.text,
         passes=found.passes,
-        first_calls=_first_calls(profile, traced, host_ns),
+        first_calls=_find_first_calls(profile, traced, host_ns),
         host=tuple(host),
         counters=profile.counters,
         problems=profile.problems,
-        notes=profile.notes + _notes(profile, traced, kernels, timeline),
+        notes=profile.notes + _list_notes(profile, traced, kernels, timeline),
     )
-    summary = replace(summary, findings=contradictions(summary, device, stats=profile.stats))
-    return replace(summary, advice=advise(summary))
+    summary = replace(summary, findings=find_contradictions(summary, device, stats=profile.stats))
+    return replace(summary, advice=collect_advice(summary))
 
 
-def _first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
+def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
     """What came before steady state; from the first call of the host to the first dispatch where both are told."""
     if not host_ns and not traced.firsts:
         return None
-    found = first_calls_of(traced.firsts, host_ns)
+    found = sum_first_calls(traced.firsts, host_ns)
     if profile.api_begin_ns is None or not len(profile.dispatches):
         return found
     before_ns = profile.dispatches.start_ns[0] - profile.api_begin_ns
     return replace(found, before_ns=before_ns) if before_ns >= 0 else found
 
 
-def _calls(profile: Profile, traced: Traced, rules: Rules) -> Calls:
+def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
     """Calls of kernels without the runtime's copies and fills; of the busiest device where a trace holds several."""
-    if traced.holds_kernels:
-        return traced.calls()
+    if traced.has_kernels:
+        return traced.count_calls()
     counts: dict[str, int] = {}
     apart: dict[str, int] = {}
     for row in profile.stats:
         if row.domain == "kernel":
             into = apart if rules.is_memory_work(row.name) else counts
             into[row.name] = into.get(row.name, 0) + row.spread.calls
-    attention = [name for name in counts if rules.family(name).name == ATTENTION]
+    attention = [name for name in counts if rules.find_family(name).name == ATTENTION]
     return Calls({name: count for name, count in counts.items() if count}, attention, apart=apart)
 
 
-def _warm_up(traced: Traced, found: PassesFound, given: int | None) -> WarmUp:
+def _choose_warm_up(traced: Traced, found: PassesFound, given: int | None) -> WarmUp:
     dispatches = traced.dispatches
     if not len(dispatches):
         return WarmUp(STATS_WARM_UP)
     if given is not None:
-        return warm_up_given(given, found.begins, len(dispatches))
-    return warm_up_of(traced.firsts, found.begins, array("q", map(sub, dispatches.end_ns, dispatches.start_ns)))
+        return use_given_warm_up(given, found.begins, len(dispatches))
+    return infer_warm_up(traced.firsts, found.begins, array("q", map(sub, dispatches.end_ns, dispatches.start_ns)))
 
 
-def _shared(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
+def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
     """With the share that each has of them all, the longest first."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
 
 
-def _families(kernels: Sequence[KernelTime], rules: Rules) -> tuple[FamilyTime, ...]:
+def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[FamilyTime, ...]:
     """Kernels by family and nature, the longest first. Rules may give one family several natures."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     members: dict[tuple[str, str], list[KernelTime]] = {}
     for kernel in kernels:
-        members.setdefault(rules.family(kernel.name, kernel.kind), []).append(kernel)
+        members.setdefault(rules.find_family(kernel.name, kernel.kind), []).append(kernel)
     families = []
     for (family, nature), each in members.items():
         time = sum(kernel.spread.total_ns for kernel in each)
@@ -164,7 +164,7 @@ def _families(kernels: Sequence[KernelTime], rules: Rules) -> tuple[FamilyTime, 
     return tuple(sorted(families, key=lambda family: (-family.total_ns, family.family, family.nature)))
 
 
-def _notes(
+def _list_notes(
     profile: Profile, traced: Traced, kernels: Sequence[KernelTime], timeline: Timeline | None
 ) -> tuple[str, ...]:
     """What a reader must know of this profile, and of how much the GPU waited."""
@@ -178,7 +178,7 @@ def _notes(
     if timeline is not None and timeline.gaps:
         notes.append(str(timeline))
     counted = sum(row.spread.calls for row in profile.stats if row.domain == "kernel")
-    if traced.holds_kernels and counted and counted != traced.kernel_calls:
+    if traced.has_kernels and counted and counted != traced.kernel_calls:
         notes.append(
             f"the trace holds {traced.kernel_calls:,} kernel dispatches and the statistics count {counted:,}: one is "
             "incomplete, or they are of different runs; shown is the trace"
@@ -193,17 +193,21 @@ def _notes(
     return tuple(notes)
 
 
-def from_trace(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
+def list_trace_kernels(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
     """Every kernel of a trace, with its sizes, the longest size first."""
     before = Counter(traced.dispatches.shape[: warm_up.before])
-    form = _form(profile.sources)
+    form = _find_form(profile.sources)
     found = []
     for kernel in traced.kernels:
         times = [
-            shape_time(shape, spread_of(traced.durations[at]), _agent(shape, profile.agents), form=form)
+            shape_time(shape, compute_spread(traced.durations[at]), _find_agent(shape, profile.agents), form=form)
             for at, shape in ((at, traced.dispatches.shapes[at]) for at in kernel.shapes)
         ]
-        whole = times[0].spread if len(times) == 1 else spread_of(joined(traced.durations[at] for at in kernel.shapes))
+        whole = (
+            times[0].spread
+            if len(times) == 1
+            else compute_spread(join_durations(traced.durations[at] for at in kernel.shapes))
+        )
         found.append(
             KernelTime(
                 name=kernel.name,
@@ -211,7 +215,7 @@ def from_trace(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[Kerne
                 kind=kernel.kind,
                 spread=whole,
                 share=0.0,
-                steady=_steady(traced, kernel, whole, before, warm_up),
+                steady=_compute_steady_spread(traced, kernel, whole, before, warm_up),
                 first_ns=traced.durations[kernel.first][0],
                 shapes=tuple(sorted(times, key=lambda time: -time.spread.total_ns)),
             )
@@ -219,7 +223,7 @@ def from_trace(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[Kerne
     return tuple(found)
 
 
-def _steady(
+def _compute_steady_spread(
     traced: Traced, kernel: TracedKernel, whole: Spread, before: Counter[int], warm_up: WarmUp
 ) -> Spread | None:
     skipped = {at: before[at] for at in kernel.shapes if before[at]}
@@ -227,31 +231,31 @@ def _steady(
         skipped[kernel.first] = max(1, skipped.get(kernel.first, 0))
     if not skipped:
         return whole
-    rest = joined(traced.durations[at][skipped.get(at, 0) :] for at in kernel.shapes)
-    return spread_of(rest) if rest else None
+    rest = join_durations(traced.durations[at][skipped.get(at, 0) :] for at in kernel.shapes)
+    return compute_spread(rest) if rest else None
 
 
-def _form(sources: Sequence[Source]) -> str:
+def _find_form(sources: Sequence[ProfileSource]) -> str:
     """What wrote the resources of kernels; '' where several kinds of file did."""
     forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
     return forms.pop() if len(forms) == 1 else ""
 
 
-def _agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
+def _find_agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
     """The device of a dispatch by its name, or the only one there is where dispatches name none."""
     named = next((agent for agent in agents if agent.name == shape.agent), None)
     gpus = [agent for agent in agents if agent.kind == "gpu"]
     return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)
 
 
-def from_stats(profile: Profile, traced: Traced, rules: Rules) -> tuple[KernelTime, ...]:
+def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> tuple[KernelTime, ...]:
     """Kernels and copies of statistics, where a trace holds none of that kind."""
     spreads: dict[tuple[str, str], list[Spread]] = {}
     for row in profile.stats:
-        if (row.domain == "kernel" and not traced.holds_kernels) or (row.domain == "copy" and not traced.holds_copies):
+        if (row.domain == "kernel" and not traced.has_kernels) or (row.domain == "copy" and not traced.has_copies):
             spreads.setdefault((row.name, row.domain), []).append(row.spread)
     return tuple(
-        KernelTime(name, rules.family(name, kind).name, kind, added(each), 0.0)
+        KernelTime(name, rules.find_family(name, kind).name, kind, add_spreads(each), 0.0)
         for (name, kind), each in spreads.items()
     )
 
@@ -303,7 +307,7 @@ class Timeline:
         return text
 
 
-def timeline_of(dispatches: Dispatches) -> Timeline | None:
+def compute_timeline(dispatches: Dispatches) -> Timeline | None:
     """Of dispatches ordered by their start, as `Dispatches` are; None without any."""
     if not len(dispatches):
         return None

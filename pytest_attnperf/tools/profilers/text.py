@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pytest_attnperf.records.counters import readings
+from pytest_attnperf.records.counters import make_readings
 from pytest_attnperf.records.profiles import (
     FamilyTime,
     Gain,
@@ -21,14 +21,14 @@ from pytest_attnperf.records.profiles import (
 )
 from pytest_attnperf.reports.run.profile_figures import (
     KIB,
-    count,
-    gain,
+    format_count,
+    format_gain,
+    format_percent,
+    format_size,
+    format_waves,
     ns_as_ms,
     ns_as_us,
-    percent,
     short_name,
-    size3,
-    waves,
 )
 from pytest_attnperf.reports.text.figures import ABSENT, BYTES_PER_MIB, one_line
 from pytest_attnperf.reports.text.wide_tables import Column, Table
@@ -65,19 +65,23 @@ SHAPE_LEGEND = (
 
 def profile_lines(summary: ProfileSummary) -> list[str]:
     """What stands above the tables: what was read, of which device, how long it worked, in how many passes."""
-    lines = [f"profile: {_text(summary.name)}"]
+    lines = [f"profile: {_clean_text(summary.name)}"]
     lines += [
-        _source(source.path, source.form, source.version, source.rows) for source in summary.sources[:SHOWN_LINES]
+        _format_source(source.path, source.form, source.version, source.rows)
+        for source in summary.sources[:SHOWN_LINES]
     ]
     if len(summary.sources) > SHOWN_LINES:
         lines.append(f"and {len(summary.sources) - SHOWN_LINES} more files")
     gpus = [agent for agent in summary.agents if agent.kind == "gpu"]
     for agent in gpus[:SHOWN_LINES]:
         said = [agent.product, agent.arch, f"{agent.compute_units} compute units" if agent.compute_units else ""]
-        lines.append(f"device: {_text(agent.name)}: {_text(', '.join(filter(None, said)) or 'nothing is said of it')}")
+        lines.append(
+            f"device: {_clean_text(agent.name)}: "
+            f"{_clean_text(', '.join(filter(None, said)) or 'nothing is said of it')}"
+        )
     lines.append(_time_line(summary))
     if summary.warm_up:
-        lines.append(f"warm-up: {_text(summary.warm_up)}")
+        lines.append(f"warm-up: {_clean_text(summary.warm_up)}")
     if summary.passes is not None:
         lines += _pass_lines(summary)
     return lines
@@ -95,7 +99,7 @@ def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> li
         rows = sorted(host, key=lambda row: -row.spread.total_ns)
         more = len(rows) - SHOWN_HOST
         table = tuple(
-            (short_name(row.name, NAME_WIDTH), ns_as_ms(row.spread.total_ns), count(row.spread.calls))
+            (short_name(row.name, NAME_WIDTH), ns_as_ms(row.spread.total_ns), format_count(row.spread.calls))
             for row in rows[:SHOWN_HOST]
         )
         notes = (f"{more} more",) if more > 0 else ()
@@ -106,35 +110,37 @@ def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> li
 def conclusion_lines(summary: ProfileSummary) -> list[str]:
     """What stands below the tables: Amdahl, first calls, contradictions, advice, and what could not be read."""
     lines = [*_first_lines(summary)]
-    lines += [f"contradiction: {_text(found.text)}" for found in summary.findings if found.holds is False]
-    lines += [f"open: {_text(found.text)}" for found in summary.findings if found.holds is None]
+    lines += [f"contradiction: {_clean_text(found.text)}" for found in summary.findings if found.holds is False]
+    lines += [f"open: {_clean_text(found.text)}" for found in summary.findings if found.holds is None]
     for advice in summary.advice:
         known = advice.gain is not None and math.isfinite(advice.gain)
-        most = f" (at most {gain(advice.gain)} overall)" if known else ""
-        lines.append(f"advice: {_text(advice.text)}{most}; evidence: {_text(advice.evidence)}")
-    lines += [f"note: {_text(note)}" for note in summary.notes]
-    lines += [f"problem: {_text(str(problem))}" for problem in summary.problems]
+        most = f" (at most {format_gain(advice.gain)} overall)" if known else ""
+        lines.append(f"advice: {_clean_text(advice.text)}{most}; evidence: {_clean_text(advice.evidence)}")
+    lines += [f"note: {_clean_text(note)}" for note in summary.notes]
+    lines += [f"problem: {_clean_text(str(problem))}" for problem in summary.problems]
     return lines
 
 
 def gain_line(found: Gain) -> str:
     """Amdahl's law in a sentence, as 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
     name = short_name(found.name, NAME_WIDTH)
-    partial = "".join(f"; +{percent(own)} on it is +{percent(whole)} overall" for own, whole in found.partial)
+    partial = "".join(
+        f"; +{format_percent(own)} on it is +{format_percent(whole)} overall" for own, whole in found.partial
+    )
     if math.isinf(found.limit):
         return f"{name} takes all of the GPU time{partial}"
-    within = f"gains at most {gain(found.limit)} overall"
-    limit = within if found.limit < 1 else f"makes the whole {gain(found.limit)} as fast"
-    return f"{name} takes {percent(found.share)}: infinitely fast it {limit}{partial}"
+    within = f"gains at most {format_gain(found.limit)} overall"
+    limit = within if found.limit < 1 else f"makes the whole {format_gain(found.limit)} as fast"
+    return f"{name} takes {format_percent(found.share)}: infinitely fast it {limit}{partial}"
 
 
-def _text(text: str) -> str:
+def _clean_text(text: str) -> str:
     return one_line(text, TEXT_LIMIT)
 
 
-def _source(path: str, form: str, version: str, rows: int) -> str:
+def _format_source(path: str, form: str, version: str, rows: int) -> str:
     said = f"{form}, {version}" if version else form
-    return f"read: {_text(path)} ({_text(said)}, {rows:,} rows)"
+    return f"read: {_clean_text(path)} ({_clean_text(said)}, {rows:,} rows)"
 
 
 def _time_line(summary: ProfileSummary) -> str:
@@ -143,7 +149,7 @@ def _time_line(summary: ProfileSummary) -> str:
     line = f"GPU time: {ns_as_ms(summary.total_ns)} ms in {summary.calls:,} dispatches"
     if not summary.span_ns or summary.busy_ns is None:
         return f"{line}; only totals are known, without a trace"
-    busy = percent(summary.busy_ns / summary.span_ns)
+    busy = format_percent(summary.busy_ns / summary.span_ns)
     return f"{line}; something ran in {busy} of the {ns_as_ms(summary.span_ns)} ms from the first to the last"
 
 
@@ -152,30 +158,30 @@ def _pass_lines(summary: ProfileSummary) -> list[str]:
     assert passes is not None, "asked by the caller"
     layers = f" of {passes.layers} layers" if passes.layers and passes.count else ""
     head = f"forward passes: {passes.count}{layers}" if passes.count else "forward passes: unknown"
-    odd = [f"does not divide: {_text(line)}" for line in passes.odd[:SHOWN_LINES]]
+    odd = [f"does not divide: {_clean_text(line)}" for line in passes.odd[:SHOWN_LINES]]
     if len(passes.odd) > SHOWN_LINES:
         odd.append(f"and {len(passes.odd) - SHOWN_LINES} more kernels do not divide")
-    return [f"{head} ({_text(passes.how)})", *odd]
+    return [f"{head} ({_clean_text(passes.how)})", *odd]
 
 
 def _family_table(summary: ProfileSummary) -> Table:
     limits = {one.name: one.limit for one in summary.gains}
     passes = summary.passes.count if summary.passes is not None else None
     rows = tuple(_family_row(family, limits.get(family.family), passes) for family in summary.families)
-    total = ("all", ns_as_ms(summary.total_ns), "100 %", count(summary.calls), *("",) * 4)
-    return Table("where the time goes", "family", _columns(FAMILY_COLUMNS), (*rows, total))
+    total = ("all", ns_as_ms(summary.total_ns), "100 %", format_count(summary.calls), *("",) * 4)
+    return Table("where the time goes", "family", _make_columns(FAMILY_COLUMNS), (*rows, total))
 
 
 def _family_row(family: FamilyTime, limit: float | None, passes: int | None) -> tuple[str, ...]:
     return (
-        _text(family.family),
+        _clean_text(family.family),
         ns_as_ms(family.total_ns),
-        percent(family.share),
-        count(family.calls),
-        count(family.calls / passes) if passes else ABSENT,
-        count(family.kernels),
-        _text(family.nature),
-        gain(limit),
+        format_percent(family.share),
+        format_count(family.calls),
+        format_count(family.calls / passes) if passes else ABSENT,
+        format_count(family.kernels),
+        _clean_text(family.nature),
+        format_gain(limit),
     )
 
 
@@ -186,29 +192,29 @@ def _kernel_table(summary: ProfileSummary, shown: int) -> Table:
     if rest:
         total = sum(kernel.spread.total_ns for kernel in rest)
         share = sum(kernel.share for kernel in rest)
-        notes = (f"{len(rest)} more take {ns_as_ms(total)} ms together, {percent(share)} (--all shows them)",)
-    return Table("kernels (median, max and first in us)", "kernel", _columns(KERNEL_COLUMNS), rows, notes)
+        notes = (f"{len(rest)} more take {ns_as_ms(total)} ms together, {format_percent(share)} (--all shows them)",)
+    return Table("kernels (median, max and first in us)", "kernel", _make_columns(KERNEL_COLUMNS), rows, notes)
 
 
 def _kernel_row(kernel: KernelTime) -> tuple[str, ...]:
     spread = kernel.steady or kernel.spread
     return (
         short_name(kernel.name, NAME_WIDTH),
-        _text(kernel.family),
+        _clean_text(kernel.family),
         ns_as_ms(kernel.spread.total_ns),
-        percent(kernel.share),
-        count(kernel.spread.calls),
+        format_percent(kernel.share),
+        format_count(kernel.spread.calls),
         ns_as_us(spread.median_ns),
-        _iqr(spread),
+        _format_iqr(spread),
         ns_as_us(spread.max_ns),
         ns_as_us(kernel.first_ns),
     )
 
 
-def _iqr(spread: Spread) -> str:
+def _format_iqr(spread: Spread) -> str:
     if spread.q1_ns is None or spread.q3_ns is None or not spread.median_ns:
         return ABSENT
-    return percent((spread.q3_ns - spread.q1_ns) / spread.median_ns)
+    return format_percent((spread.q3_ns - spread.q1_ns) / spread.median_ns)
 
 
 def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
@@ -219,12 +225,12 @@ def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
     rows = tuple(_shape_row(kernel, shape) for kernel, shape in told[:SHOWN_SHAPES])
     caveats = list(dict.fromkeys(caveat for _, shape in told[:SHOWN_SHAPES] for caveat in shape.caveats))
     more = [f"{len(told) - SHOWN_SHAPES} more sizes"] if len(told) > SHOWN_SHAPES else []
-    notes = (SHAPE_LEGEND, *more, *map(_text, caveats))
+    notes = (SHAPE_LEGEND, *more, *map(_clean_text, caveats))
     return [
         Table(
             "resources of each size of launch (median in us, LDS in KiB, scratch in bytes per work-item)",
             "kernel",
-            _columns(SHAPE_COLUMNS),
+            _make_columns(SHAPE_COLUMNS),
             rows,
             notes,
         )
@@ -240,30 +246,30 @@ def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
     shape = told.shape
     return (
         short_name(kernel.name, NAME_WIDTH),
-        count(told.spread.calls),
+        format_count(told.spread.calls),
         ns_as_us(told.spread.median_ns),
-        size3(shape.workgroup),
-        count(shape.workgroups),
-        _vgprs(shape),
-        count(shape.sgprs),
+        format_size(shape.workgroup),
+        format_count(shape.workgroups),
+        _format_vgprs(shape),
+        format_count(shape.sgprs),
         ABSENT if shape.lds_bytes is None else f"{shape.lds_bytes / KIB:g}",
-        count(shape.scratch_bytes),
-        waves(told.occupancy),
+        format_count(shape.scratch_bytes),
+        format_waves(told.occupancy),
     )
 
 
 def _counter_table(summary: ProfileSummary) -> Table:
     """What counters say of each kernel and grid, and their plain values below."""
-    found = readings(summary.counters)
+    found = make_readings(summary.counters)
     rows = tuple(
         (
             short_name(one.kernel, NAME_WIDTH),
-            count(one.grid_items),
-            count(one.dispatches),
+            format_count(one.grid_items),
+            format_count(one.dispatches),
             ABSENT if one.traffic_bytes is None else f"{one.traffic_bytes / BYTES_PER_MIB:,.4g}",
-            percent(one.l2_hit),
-            percent(one.occupancy),
-            percent(one.matrix_busy),
+            format_percent(one.l2_hit),
+            format_percent(one.occupancy),
+            format_percent(one.matrix_busy),
         )
         for one in found[:SHOWN_SHAPES]
     )
@@ -278,9 +284,13 @@ def _counter_table(summary: ProfileSummary) -> Table:
     return Table(COUNTER_TITLE, "kernel", columns, rows, (*more, *plain))
 
 
-def _vgprs(shape: KernelShape) -> str:
+def _format_vgprs(shape: KernelShape) -> str:
     """'84', or '84+16' where AccVGPRs come on top."""
-    return f"{shape.vgprs}+{shape.accum_vgprs}" if shape.vgprs is not None and shape.accum_vgprs else count(shape.vgprs)
+    return (
+        f"{shape.vgprs}+{shape.accum_vgprs}"
+        if shape.vgprs is not None and shape.accum_vgprs
+        else format_count(shape.vgprs)
+    )
 
 
 def _first_lines(summary: ProfileSummary) -> list[str]:
@@ -294,7 +304,7 @@ def _first_lines(summary: ProfileSummary) -> list[str]:
             f"first dispatches: {ns_as_ms(first.excess_ns)} ms more than the median of the rest, over "
             f"{first.kernels:,} kernels"
         )
-    host = ", ".join(f"{_text(what)} {ns_as_ms(ns)} ms" for what, ns in first.host_ns.items())
+    host = ", ".join(f"{_clean_text(what)} {ns_as_ms(ns)} ms" for what, ns in first.host_ns.items())
     if host:
         lines.append(f"on the host, no part of GPU time: {host}")
     if first.before_ns is not None:
@@ -302,5 +312,5 @@ def _first_lines(summary: ProfileSummary) -> list[str]:
     return lines
 
 
-def _columns(headers: Sequence[str]) -> tuple[Column, ...]:
+def _make_columns(headers: Sequence[str]) -> tuple[Column, ...]:
     return tuple(Column(header, align="left" if header in LEFT else "right") for header in headers)

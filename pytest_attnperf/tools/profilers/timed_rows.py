@@ -27,10 +27,10 @@ def add_rows(
 
     columns: what rows of one shape have in common; their values are interpreted once per combination.
     """
-    indices = [table.index(name) for name in columns]
+    indices = [table.column_index(name) for name in columns]
     # itemgetter of one index gives no tuple
     key_of = itemgetter(*(indices if len(indices) > 1 else indices * 2))
-    begin_at, finish_at = table.index(start), table.index(end)
+    begin_at, finish_at = table.column_index(start), table.column_index(end)
     numbers: dict[object, int] = {}
     add, number_at = builder.add, numbers.get
     before, zero = len(builder), 0
@@ -42,11 +42,11 @@ def add_rows(
         try:
             begin, finish = int(row[begin_at]), int(row[finish_at])
         except ValueError:
-            tell_times(table, row, start, end)
+            report_bad_times(table, row, start, end)
             continue
         if not (0 <= begin < finish < BEYOND and finish - begin <= LONGEST_NS):
             if begin != finish or not 0 <= begin < BEYOND:
-                tell_duration(table, begin, finish, start, end)
+                report_bad_duration(table, begin, finish, start, end)
                 continue
             zero += 1
         key = key_of(row)
@@ -58,10 +58,10 @@ def add_rows(
     return len(builder) - before, zero
 
 
-def tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
+def report_bad_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
     """Which of the two is no whole number."""
     for column in (start, end):
-        text = row[table.index(column)]
+        text = row[table.column_index(column)]
         try:
             int(text)
         except ValueError:
@@ -70,10 +70,13 @@ def tell_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> Non
             return
 
 
-def tell_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
+def report_bad_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
     """What is impossible about a row's two times."""
     if not (0 <= begin < BEYOND and 0 <= finish < BEYOND):
-        text, kind = f"{_short(begin)} to {_short(finish)} are no times of 64 bits", "times beyond 64 bits"
+        text, kind = (
+            f"{_format_number(begin)} to {_format_number(finish)} are no times of 64 bits",
+            "times beyond 64 bits",
+        )
     elif finish < begin:
         text, kind = (
             f"ends {begin - finish} ns before it starts ({start} {begin}, {end} {finish})",
@@ -85,6 +88,6 @@ def tell_duration(table: CsvTable, begin: int, finish: int, start: str, end: str
     table.problems.add(table.line, text, column=end, kind=kind)
 
 
-def _short(number: int) -> str:
+def _format_number(number: int) -> str:
     # str() refuses numbers of thousands of digits
     return str(number) if -(10**40) < number < 10**40 else f"a number of {number.bit_length()} bits"

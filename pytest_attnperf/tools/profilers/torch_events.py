@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_attnperf.errors import ProfileError
-from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Size3, Source, StatsRow
+from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, ProfileSource, Size3, StatsRow
 from pytest_attnperf.records.regular_file import open_regular, read_regular
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.spreads import spread_of
+from pytest_attnperf.tools.profilers.spreads import compute_spread
 from pytest_attnperf.tools.profilers.timed_rows import LONGEST_NS
 
 FORM = "torch.profiler"
@@ -60,10 +60,11 @@ def read_chrome_trace(path: Path) -> Profile:
     Raises ProfileError for a file that cannot be read, is too large, is cut short, or holds no events.
     """
     try:
-        whole = json.loads(_text(path), parse_float=str)
+        whole = json.loads(_read_text(path), parse_float=str)
     except (ValueError, RecursionError) as error:
         raise ProfileError(
-            f"{path} is not whole JSON ({_short(error)}); a trace is complete once export_chrome_trace has returned"
+            f"{path} is not whole JSON ({_shorten_error(error)}); a trace is complete once export_chrome_trace "
+            f"has returned"
         ) from error
     events = whole.get("traceEvents") if isinstance(whole, dict) else whole
     if not isinstance(events, list):
@@ -72,12 +73,12 @@ def read_chrome_trace(path: Path) -> Profile:
             "(prof.export_chrome_trace('trace.json'))"
         )
     about = whole if isinstance(whole, dict) else {}
-    return _Reader(str(path), path.name, about).read(events)
+    return _Reader(str(path), path.name, about).read_events(events)
 
 
 def profile_of_events(events: Iterable[Mapping[str, Any]], name: str) -> Profile:
     """The profile of events as a Chrome trace holds them, without a file. Raises ProfileError without a usable one."""
-    return _Reader(name, name, {}).read(list(events))
+    return _Reader(name, name, {}).read_events(list(events))
 
 
 HostCall = tuple[int, int, str]
@@ -98,29 +99,29 @@ class _Reader:
         self._devices: set[str] = set()
         self._whole_us = True
 
-    def read(self, events: list[Any]) -> Profile:
+    def read_events(self, events: list[Any]) -> Profile:
         """Everything. Raises ProfileError where nothing could be used."""
         for event in events:
-            self._take(event)
+            self._add_event(event)
         if not self._builder and not self._host:
             raise ProfileError(
                 f"{self._where} holds {len(events)} events, and none of them is a kernel, a copy, a memory set or a "
                 f"host function that could be used{self._first_problem()}; was it recorded with activities=[CPU, CUDA]?"
             )
-        dispatches = self._builder.dispatches()
+        dispatches = self._builder.build()
         rows = len(dispatches) + sum(map(len, self._host.values()))
         host = own_times(self._host.values())
         return Profile(
             name=self._name,
-            sources=(Source(self._where, FORM, self._version(), rows),),
+            sources=(ProfileSource(self._where, FORM, self._format_version(), rows),),
             dispatches=dispatches,
-            stats=tuple(StatsRow("api", name, spread_of(times)) for name, times in sorted(host.items())),
-            agents=_agents(self._about.get("deviceProperties"), self._devices),
-            problems=self._problems(),
-            notes=self._notes(),
+            stats=tuple(StatsRow("api", name, compute_spread(times)) for name, times in sorted(host.items())),
+            agents=_list_agents(self._about.get("deviceProperties"), self._devices),
+            problems=self._list_problems(),
+            notes=self._list_notes(),
         )
 
-    def _take(self, event: Any) -> None:
+    def _add_event(self, event: Any) -> None:
         category = event.get("cat") if isinstance(event, Mapping) else None
         if not isinstance(category, str):
             return
@@ -128,56 +129,56 @@ class _Reader:
         category = {"memcpy": "gpu_memcpy", "memset": "gpu_memset", "runtime": "cuda_runtime"}.get(category, category)
         if category not in GPU_KINDS and category != OPERATORS and category not in RUNTIME:
             return
-        name, times = event.get("name"), self._times(event)
+        name, times = event.get("name"), self._parse_times(event)
         if times is None:
             return
         if not isinstance(name, str) or not name:
-            self._odd("no name", event)
+            self._report_odd_event("no name", event)
         elif category in GPU_KINDS:
-            shape = self._shape(name, GPU_KINDS[category], event)
+            shape = self._make_shape(name, GPU_KINDS[category], event)
             self._builder.add(self._builder.number_of(shape), *times)
         else:
             thread = (str(event.get("pid")), str(event.get("tid")))
             self._host[thread].append((*times, OPERATOR + name if category == OPERATORS else name))
 
-    def _times(self, event: Mapping[str, Any]) -> tuple[int, int] | None:
+    def _parse_times(self, event: Mapping[str, Any]) -> tuple[int, int] | None:
         """Start and end in nanoseconds; None where the event has none."""
         if event.get("ph", "X") != "X":
             return None
-        start, length = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        start, length = _parse_nanoseconds(event.get("ts")), _parse_nanoseconds(event.get("dur"))
         if start is None or length is None:
-            self._odd("no usable 'ts' or 'dur'", event)
+            self._report_odd_event("no usable 'ts' or 'dur'", event)
             return None
         if not 0 <= length <= LONGEST_NS or not -NS_MOST <= start <= NS_MOST - length:
-            self._odd("a negative or impossible duration", event)
+            self._report_odd_event("a negative or impossible duration", event)
             return None
         self._whole_us = self._whole_us and length % 1000 == 0
         return start, start + length
 
-    def _shape(self, name: str, kind: str, event: Mapping[str, Any]) -> KernelShape:
+    def _make_shape(self, name: str, kind: str, event: Mapping[str, Any]) -> KernelShape:
         args = event.get("args")
         args = args if isinstance(args, Mapping) else {}
         agent = _device_name(args.get("device"))
         self._devices.add(agent)
         if kind != "kernel":
-            return KernelShape(name, kind, agent, bytes=_whole(args.get("bytes")))
-        block, grid = _size3(args.get("block")), _size3(args.get("grid"))
+            return KernelShape(name, kind, agent, bytes=_parse_whole_number(args.get("bytes")))
+        block, grid = _parse_size3(args.get("block")), _parse_size3(args.get("grid"))
         items = None if block is None or grid is None else (grid[0] * block[0], grid[1] * block[1], grid[2] * block[2])
         return KernelShape(
             name,
             agent=agent,
             workgroup=block,
             grid_items=items,
-            lds_bytes=_whole(args.get("shared memory")),
-            vgprs=_whole(args.get("registers per thread")),
+            lds_bytes=_parse_whole_number(args.get("shared memory")),
+            vgprs=_parse_whole_number(args.get("registers per thread")),
         )
 
-    def _odd(self, what: str, event: Mapping[str, Any]) -> None:
+    def _report_odd_event(self, what: str, event: Mapping[str, Any]) -> None:
         self._wrong[what] += 1
         shown = {key: event.get(key) for key in ("name", "ts", "dur")}
         self._first.setdefault(what, repr(shown)[:160])
 
-    def _problems(self) -> tuple[Problem, ...]:
+    def _list_problems(self) -> tuple[Problem, ...]:
         return tuple(
             Problem(
                 self._where, f"{count} events have {what}, the first of them {self._first[what]}", "the others count"
@@ -186,9 +187,9 @@ class _Reader:
         )
 
     def _first_problem(self) -> str:
-        return "".join(f"; {problem.text}" for problem in self._problems()[:1])
+        return "".join(f"; {problem.text}" for problem in self._list_problems()[:1])
 
-    def _notes(self) -> tuple[str, ...]:
+    def _list_notes(self) -> tuple[str, ...]:
         notes = [HOST_NOTE] if self._host else []
         if len(self._builder) and self._whole_us:
             notes.append("times are whole microseconds: this release of torch writes no fraction")
@@ -196,7 +197,7 @@ class _Reader:
             notes.append("no kernel, copy or memory set is in the trace: only what the host did")
         return tuple(notes)
 
-    def _version(self) -> str:
+    def _format_version(self) -> str:
         """What the trace says of its writer: CUDA's versions; there is none of torch."""
         known = {
             "cuda_driver_version": "CUDA driver",
@@ -224,7 +225,7 @@ def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
     return found
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """The file's text, unpacked. Raises ProfileError for one that cannot be read or is too large."""
     try:
         with open_regular(path, ProfileError) as raw:
@@ -235,63 +236,65 @@ def _text(path: Path) -> str:
     except EOFError as error:
         raise ProfileError(f"{path}: the packed file is cut short; copy or export it again") from error
     except (OSError, zlib.error) as error:
-        raise ProfileError(f"{path} cannot be read: {_short(error)}") from error
+        raise ProfileError(f"{path} cannot be read: {_shorten_error(error)}") from error
     if len(data) > TEXT_BYTES_MOST:
         raise ProfileError(f"{path} holds more than {TEXT_BYTES_MOST:,} bytes of text{FEWER}")
     return data.decode("utf-8", errors="replace")
 
 
-def _agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
+def _list_agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
     """Devices of the trace's own list; those that its events name and the list does not, by their number alone."""
-    listed = [_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
+    listed = (
+        [_make_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
+    )
     named = {agent.name for agent in listed}
     return (*listed, *(Agent(name) for name in sorted(used - named) if name))
 
 
-def _agent(device: Mapping[str, Any]) -> Agent:
+def _make_agent(device: Mapping[str, Any]) -> Agent:
     product = device.get("name")
     return Agent(
         name=_device_name(device.get("id")),
-        arch=_arch(device),
+        arch=_read_arch(device),
         product=product if isinstance(product, str) else "",
-        compute_units=_whole(device.get("numSms")),
-        wave_size=_whole(device.get("warpSize")),
+        compute_units=_parse_whole_number(device.get("numSms")),
+        wave_size=_parse_whole_number(device.get("warpSize")),
     )
 
 
-def _arch(device: Mapping[str, Any]) -> str:
+def _read_arch(device: Mapping[str, Any]) -> str:
     """sm_90 of NVIDIA's; of AMD's gfx942 where the trace says so, else '': their major and minor leave the last digits
     open. A field of HIP's, the name and the width of a wave tell the vendors apart."""
     for key in ("gcnArchName", "gcnArch"):
         said = device.get(key)
         if isinstance(said, str) and said.startswith("gfx"):
             return said.partition(":")[0]
-    major, minor = _whole(device.get("computeMajor")), _whole(device.get("computeMinor"))
+    major, minor = _parse_whole_number(device.get("computeMajor")), _parse_whole_number(device.get("computeMinor"))
     product = str(device.get("name") or "").upper()
     amd = HIP_FIELD in device or device.get("warpSize") == 64 or any(name in product for name in AMD_NAMES)
     return "" if amd or not major or minor is None else f"sm_{major}{minor}"
 
 
 def _device_name(number: object) -> str:
-    whole = _whole(number)
+    whole = _parse_whole_number(number)
     return "" if whole is None else str(whole)
 
 
-def _size3(sizes: object) -> Size3 | None:
+def _parse_size3(sizes: object) -> Size3 | None:
     if not isinstance(sizes, list) or len(sizes) != 3:
         return None
-    x, y, z = (_whole(size) for size in sizes)
+    x, y, z = (_parse_whole_number(size) for size in sizes)
     return None if not x or not y or not z else (x, y, z)
 
 
-def _whole(value: object) -> int | None:
+def _parse_whole_number(value: object) -> int | None:
     """A whole number from 0 on, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value <= SIZE_MOST else None
 
 
-def _nanoseconds(us: object) -> int | None:
+def _parse_nanoseconds(us: object) -> int | None:
     """Of microseconds as a trace writes them: a number, or the text of one with a fraction. None for anything else."""
     if isinstance(us, bool) or not isinstance(us, (int, float, str)):
         return None
@@ -302,5 +305,5 @@ def _nanoseconds(us: object) -> int | None:
         return None
 
 
-def _short(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:160]

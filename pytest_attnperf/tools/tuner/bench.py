@@ -29,7 +29,7 @@ def is_death(failure: str) -> bool:
     return failure.startswith(DIED)
 
 
-class Bench(Protocol):
+class TrialBench(Protocol):
     """Measures trials, on one GPU per lane."""
 
     @property
@@ -65,7 +65,7 @@ class Paced:
 class WatchedBench:
     """A Bench that tells how many trials have been made. `count` begins with those of earlier sessions."""
 
-    bench: Bench
+    bench: TrialBench
     told: Paced
     count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -46,12 +46,12 @@ class Answer:
     unsupported: tuple[str, ...] = ()
 
 
-def encoded(builds: Sequence[KernelBuild], cache: Path) -> str:
+def encode_request(builds: Sequence[KernelBuild], cache: Path) -> str:
     """A request as one line."""
-    return base64.b64encode(pickle.dumps(([_plain(build) for build in builds], cache))).decode("ascii") + "\n"
+    return base64.b64encode(pickle.dumps(([_make_picklable(build) for build in builds], cache))).decode("ascii") + "\n"
 
 
-def decoded(line: str) -> Answer:
+def decode_answer(line: str) -> Answer:
     """The answer that one line holds. Raises ValueError where it holds none."""
     found = json.loads(line)
     try:
@@ -70,17 +70,17 @@ def main() -> int:
     return 0
 
 
-def serve(requests: Iterator[str] | TextIO, answers: TextIO, build: Build = building.build) -> None:
+def serve(requests: Iterator[str] | TextIO, answers: TextIO, build: Build = building.build_object) -> None:
     """Say that the process is ready, and answer every request."""
     answers.write(READY)
     answers.flush()
     for line in requests:
         builds, cache = pickle.loads(base64.b64decode(line))
-        answers.write(json.dumps(asdict(_answer(builds, cache, build))) + "\n")
+        answers.write(json.dumps(asdict(_compile_builds(builds, cache, build))) + "\n")
         answers.flush()
 
 
-def _answer(builds: Sequence[KernelBuild], cache: Path, build: Build) -> Answer:
+def _compile_builds(builds: Sequence[KernelBuild], cache: Path, build: Build) -> Answer:
     built = []
     for declared in builds:
         if reasons := building.unsupported_reasons(declared):
@@ -94,17 +94,20 @@ def _answer(builds: Sequence[KernelBuild], cache: Path, build: Build) -> Answer:
     return Answer(tuple(built))
 
 
-def _plain(build: KernelBuild) -> KernelBuild:
+def _make_picklable(build: KernelBuild) -> KernelBuild:
     """The build with dictionaries in place of whatever mappings its author used, some of which cannot be pickled."""
     source = build.source
     if isinstance(source, TritonSource):
         source = replace(
-            source, signature=_dict(source.signature), constants=_dict(source.constants), options=_dict(source.options)
+            source,
+            signature=_copy_to_dict(source.signature),
+            constants=_copy_to_dict(source.constants),
+            options=_copy_to_dict(source.options),
         )
     elif isinstance(source, HipSource):
-        source = replace(source, defines=_dict(source.defines))
-    return replace(build, source=source, settings=_dict(build.settings))
+        source = replace(source, defines=_copy_to_dict(source.defines))
+    return replace(build, source=source, settings=_copy_to_dict(build.settings))
 
 
-def _dict(values: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_to_dict(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(values)

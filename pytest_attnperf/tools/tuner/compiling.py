@@ -20,7 +20,7 @@ from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import Role
 from pytest_attnperf.records.code import KernelCode
-from pytest_attnperf.tools.tuner.compile_process import READY, START, Answer, decoded, encoded
+from pytest_attnperf.tools.tuner.compile_process import READY, START, Answer, decode_answer, encode_request
 from pytest_attnperf.workers.compile_pool import NO_GPU
 from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -74,8 +74,8 @@ def compile_all(
     with tempfile.TemporaryDirectory(prefix="attnperf-tune-") as scratch:
         plan = LaunchPlan(files=(), rootdir=root, scratch=Path(scratch), role=Role.COMPILE)
         plan.link_harness()
-        slots = [_Slot(plan, number, work) for number in range(max(1, min(jobs, len(builds))))]
-        threads = [threading.Thread(target=slot.work, daemon=True) for slot in slots]
+        slots = [_CompileThread(plan, number, work) for number in range(max(1, min(jobs, len(builds))))]
+        threads = [threading.Thread(target=slot.compile_until_done, daemon=True) for slot in slots]
         try:
             for thread in threads:
                 thread.start()
@@ -138,7 +138,7 @@ class _Work:
             self.told(len(self.found), self.count)
 
 
-class _Slot:
+class _CompileThread:
     """One process after the other, and the thread that waits for them."""
 
     def __init__(self, plan: LaunchPlan, number: int, work: _Work) -> None:
@@ -148,34 +148,34 @@ class _Slot:
         self._overran = False
         self._cannot_start = ""
 
-    def work(self) -> None:
+    def compile_until_done(self) -> None:
         """Compile until nothing is left, and say what broke this thread, if anything did."""
         try:
-            self._all()
+            self._compile_queue()
         except BaseException as error:  # the thread that waits must not take silence for success
             self._work.broken = self._work.broken or error
             self._work.ended = True
 
-    def _all(self) -> None:
+    def _compile_queue(self) -> None:
         while not (self._work.ended or self._work.stop()):
             try:
                 name, declared = self._work.asked.get_nowait()
             except queue.Empty:
                 return
             started = time.monotonic()
-            compiled = self._compiled(declared)
+            compiled = self._compile_candidate(declared)
             if not self._work.ended:
                 seconds = time.monotonic() - started
                 self._work.add(name, CompiledCandidate(**{**vars(compiled), "seconds": seconds}))
 
-    def _compiled(self, declared: Sequence[KernelBuild]) -> CompiledCandidate:
+    def _compile_candidate(self, declared: Sequence[KernelBuild]) -> CompiledCandidate:
         if not declared:
             return CompiledCandidate()
         if not self._cannot_start:
-            self._start()
+            self._start_process()
         if self._cannot_start:  # the next one would not start either
             return CompiledCandidate(unsupported=(self._cannot_start,))
-        answer = self._ask(declared)
+        answer = self._ask_process(declared)
         if answer.failure or answer.unsupported:
             return CompiledCandidate(failure=answer.failure, unsupported=answer.unsupported)
         try:
@@ -184,20 +184,20 @@ class _Slot:
             return CompiledCandidate(unread=str(error))
         return CompiledCandidate(codes)
 
-    def _ask(self, declared: Sequence[KernelBuild]) -> Answer:
+    def _ask_process(self, declared: Sequence[KernelBuild]) -> Answer:
         """What the process says; a failure where it dies, hangs or talks nonsense."""
         try:
-            line = self._told(encoded(declared, self._work.cache), self._work.limit_s)
+            line = self._send_request(encode_request(declared, self._work.cache), self._work.limit_s)
             if line:
-                return decoded(line)
+                return decode_answer(line)
         except (OSError, ValueError) as error:
-            return Answer(failure=self._ended_by(str(error)))
+            return Answer(failure=self._describe_end(str(error)))
         if self._overran:
             self.end()
             return Answer(failure=f"compiling takes longer than {self._work.limit_s:g} s")
-        return Answer(failure=f"the compiler's process died ({self._ended_by('')})")
+        return Answer(failure=f"the compiler's process died ({self._describe_end('')})")
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         """Have a process that is ready, or know why there is none."""
         if self._process is not None and self._process.poll() is None:
             return
@@ -206,23 +206,23 @@ class _Slot:
             self._process = subprocess.Popen(
                 self._work.command,
                 cwd=self._plan.rootdir,
-                env=self._plan.environment(os.environ, f"compile{self._number}", NO_GPU),
+                env=self._plan.make_environment(os.environ, f"compile{self._number}", NO_GPU),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
                 start_new_session=True,
             )
-        if self._told("", START_LIMIT_S) != READY:
-            self._cannot_start = f"compile processes do not start ({self._ended_by('')})"
+        if self._send_request("", START_LIMIT_S) != READY:
+            self._cannot_start = f"compile processes do not start ({self._describe_end('')})"
 
-    def _told(self, request: str, limit_s: float) -> str:
+    def _send_request(self, request: str, limit_s: float) -> str:
         """The line that the process answers with; '' where it ended, or overran the limit and was ended."""
         process, self._overran = self._process, False
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        limit = threading.Timer(limit_s, self._overrun)
+        limit = threading.Timer(limit_s, self._kill_overrun)
         limit.start()
         try:
             process.stdin.write(request)
@@ -232,7 +232,7 @@ class _Slot:
             limit.cancel()
         return line if line.endswith("\n") else ""
 
-    def _ended_by(self, said: str) -> str:
+    def _describe_end(self, said: str) -> str:
         """How the process ended, and its last words; it is gone afterwards."""
         process, code = self._process, None
         if process is not None:
@@ -240,16 +240,16 @@ class _Slot:
                 code = process.wait(2.0)
         self.end()
         cause = f"killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-        return ": ".join(part for part in (cause, said, self._last_words()) if part)
+        return ": ".join(part for part in (cause, said, self._read_log_tail()) if part)
 
-    def _last_words(self) -> str:
+    def _read_log_tail(self) -> str:
         try:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             return ""
         return " | ".join(line.strip() for line in lines[-TAIL_LINES:] if line.strip())
 
-    def _overrun(self) -> None:
+    def _kill_overrun(self) -> None:
         self._overran = True
         self._kill()
 

@@ -14,10 +14,10 @@ from typing import TypeAlias
 from pytest_attnperf.errors import WorkerError
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.tools.tuner.worker_bench import PinOf, failure_of, other_path, require_told
+from pytest_attnperf.tools.tuner.worker_bench import PinOf, check_ran_as_pinned, reason_no_time, reason_other_path
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workers.conversation import OpenRequest
-from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, Side, SideFailedError, take_pair
+from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, PairSide, SideFailedError, take_pair
 from pytest_attnperf.workers.pool import Pool
 
 PAIR_PLACES = 100_000
@@ -56,11 +56,11 @@ class Confirmation:
         else:
             self.pairs.setdefault(workload, {})[number] = found
 
-    def wants(self, workload: str, number: int) -> bool:
+    def needs_pair(self, workload: str, number: int) -> bool:
         """Whether this pair is still to be measured; none of a workload that has failed."""
         return workload not in self.failures and number not in self.pairs.get(workload, {})
 
-    def result(self, workloads: Sequence[str]) -> dict[str, list[PairSummary] | str]:
+    def collect_results(self, workloads: Sequence[str]) -> dict[str, list[PairSummary] | str]:
         """Pairs by workload in order, or why a workload has none."""
         return {
             workload: self.failures[workload]
@@ -70,7 +70,7 @@ class Confirmation:
         }
 
 
-def confirm(
+def confirm_winner(
     default: Candidate,
     winner: Candidate,
     keys: Mapping[str, CaseKey],
@@ -98,9 +98,11 @@ def confirm(
     Raises UsageError where a side does not run what it is told, WorkerError where no process starts.
     """
     known = known or Confirmation()
-    measured = _Pair(default, winner, Side(base, DEFAULT_SIDE), Side(new, WINNER_SIDE), pin_of, plan, seed, limit_s)
+    measured = _Pair(
+        default, winner, PairSide(base, DEFAULT_SIDE), PairSide(new, WINNER_SIDE), pin_of, plan, seed, limit_s
+    )
     for number in range(plan.pairs):
-        wanted = [workload for workload in keys if known.wants(workload, number)]
+        wanted = [workload for workload in keys if known.needs_pair(workload, number)]
         if not wanted:
             continue
         if stop():
@@ -113,7 +115,7 @@ def confirm(
         finally:
             for pool in (base, new):
                 pool.shutdown()
-    return known.result(list(keys))
+    return known.collect_results(list(keys))
 
 
 @dataclass
@@ -122,8 +124,8 @@ class _Pair:
 
     default: Candidate
     winner: Candidate
-    base: Side
-    new: Side
+    base: PairSide
+    new: PairSide
     pin_of: PinOf
     plan: InterleavePlan
     seed: int
@@ -138,40 +140,40 @@ class _Pair:
         )
         failure = ""
         for _ in range(ATTEMPTS):
-            self._start(place)
-            found = self._attempt(place, theirs, ours, at_once=at_once)
+            self._start_processes(place)
+            found = self._try_pair(place, theirs, ours, at_once=at_once)
             if not isinstance(found, WorkerError):
                 return found
             failure = failure or found.summary
         return failure
 
-    def _attempt(self, place: int, theirs: OpenRequest, ours: OpenRequest, *, at_once: bool) -> Found | WorkerError:
+    def _try_pair(self, place: int, theirs: OpenRequest, ours: OpenRequest, *, at_once: bool) -> Found | WorkerError:
         try:
             look = take_pair(self.base, self.new, place, ours, self.plan, at_once=at_once, base_request=theirs)
         except WorkerError as error:
             return error
         except SideFailedError as error:
             return error.summary
-        return self._judged(look, theirs, ours)
+        return self._judge_look(look, theirs, ours)
 
-    def _start(self, place: int) -> None:
+    def _start_processes(self, place: int) -> None:
         """Have a process on both sides, begun at the same time. Raises WorkerError where one does not start."""
         for side in (self.base, self.new):
             side.pool.start([place])
         for side in (self.base, self.new):
-            side.pool.ready(place)
+            side.pool.wait_until_ready(place)
 
-    def _judged(self, look: PairLook, theirs: OpenRequest, ours: OpenRequest) -> Found:
+    def _judge_look(self, look: PairLook, theirs: OpenRequest, ours: OpenRequest) -> Found:
         for name, side in ((DEFAULT_SIDE, look.base), (WINNER_SIDE, look.new)):
-            if failure := failure_of(side):
+            if failure := reason_no_time(side):
                 return f"{name}: {failure}"
         if look.problems:
             return f"the sides cannot be compared: {look.problems[0]}"
         if look.pair is None:
             return f"not timed: {look.new.note or look.base.note or 'a side may not be timed'}"
         for name, request, side in ((DEFAULT_SIDE, theirs, look.base), (WINNER_SIDE, ours, look.new)):
-            if failure := other_path(request.pin, side.final.config):
+            if failure := reason_other_path(request.pin, side.final.config):
                 return f"{name}: {failure}"
-        require_told(self.default, theirs.pin, look.base.final.config, ours.key.backend)
-        require_told(self.winner, ours.pin, look.new.final.config, ours.key.backend)
+        check_ran_as_pinned(self.default, theirs.pin, look.base.final.config, ours.key.backend)
+        check_ran_as_pinned(self.winner, ours.pin, look.new.final.config, ours.key.backend)
         return look.pair

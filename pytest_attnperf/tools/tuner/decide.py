@@ -70,7 +70,7 @@ class TuneDecision:
     changes: tuple[WorkloadChange, ...]
 
 
-def decide(
+def judge_winner(
     pairs_by_workload: Mapping[str, Sequence[PairSummary] | str],
     tuned: Collection[str],
     rule: DecisionRule | None = None,
@@ -89,14 +89,16 @@ def decide(
     given: dict[str, Sequence[PairSummary] | str] = {name: () for name in tuned if name not in pairs_by_workload}
     given |= pairs_by_workload
     wanted = max([rule.pairs_min, *(len(pairs) for pairs in given.values() if not isinstance(pairs, str))])
-    changes = tuple(_change(name, pairs, name in tuned, wanted, len(given), rule) for name, pairs in given.items())
-    overall = _overall([change for change in changes if change.tuned], rule)
-    verdict, summary = _verdict(changes, overall, rule)
+    changes = tuple(
+        _judge_workload(name, pairs, name in tuned, wanted, len(given), rule) for name, pairs in given.items()
+    )
+    overall = _compare_overall([change for change in changes if change.tuned], rule)
+    verdict, summary = _overall_verdict(changes, overall, rule)
     told = None if overall is None else (overall.ratio, overall.interval95)
     return TuneDecision(verdict, summary, told, changes)
 
 
-def _change(
+def _judge_workload(
     workload: str, pairs: Sequence[PairSummary] | str, tuned: bool, wanted: int, workloads: int, rule: DecisionRule
 ) -> WorkloadChange:
     if isinstance(pairs, str):
@@ -104,7 +106,7 @@ def _change(
     if len(pairs) < wanted:
         note = f"{len(pairs)} of {wanted} pairs were measured"
         return WorkloadChange(workload, tuned, None, None, None, None, FAILED, note, tuple(pairs))
-    comparison = _compared(pairs, rule.risk / workloads)
+    comparison = _compare_with_default(pairs, rule.risk / workloads)
     default_us = statistics.median(pair.base_us for pair in pairs)
     winner_us = default_us * comparison.ratio
     verdict, note = _workload_verdict(comparison, winner_us - default_us, rule)
@@ -125,7 +127,7 @@ def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule
     return SAME, ""
 
 
-def _compared(pairs: Sequence[PairSummary], tail: float) -> Comparison:
+def _compare_with_default(pairs: Sequence[PairSummary], tail: float) -> Comparison:
     """Ratio, interval, and how far chance moves it with probability `tail`."""
     logs = [math.log(pair.ratio) for pair in pairs]
     sd = max(statistics.stdev(logs), PAIR_SD_MIN)
@@ -133,7 +135,7 @@ def _compared(pairs: Sequence[PairSummary], tail: float) -> Comparison:
     return with_asymmetry(compare_pairs(pairs, noise, upper_quantile(tail, noise.degrees_of_freedom)))
 
 
-def _overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison | None:
+def _compare_overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison | None:
     """Each pair's mean over the tuned workloads of log ratios, compared as pairs are; None where pairs are missing."""
     if any(change.verdict == FAILED for change in tuned):
         return None
@@ -142,10 +144,12 @@ def _overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison 
         ratio = math.exp(statistics.fmean(math.log(pair.ratio) for pair in across))
         base_us = math.exp(statistics.fmean(math.log(pair.base_us) for pair in across))
         units.append(PairSummary(ratio, base_us, base_us * ratio, min(p.quads for p in across), across[0].timer))
-    return _compared(units, rule.risk)
+    return _compare_with_default(units, rule.risk)
 
 
-def _verdict(changes: Sequence[WorkloadChange], overall: Comparison | None, rule: DecisionRule) -> tuple[str, str]:
+def _overall_verdict(
+    changes: Sequence[WorkloadChange], overall: Comparison | None, rule: DecisionRule
+) -> tuple[str, str]:
     failed = [change for change in changes if change.verdict == FAILED]
     if failed:
         told = "; ".join(f"{change.workload}: {change.note}" for change in failed)
@@ -154,7 +158,7 @@ def _verdict(changes: Sequence[WorkloadChange], overall: Comparison | None, rule
     size = f"{overall.ratio - 1:+.2%} ({overall.interval95[0] - 1:+.2%} to {overall.interval95[1] - 1:+.2%})"
     slower = [change for change in changes if change.verdict == SLOWER]
     if slower:
-        told = ", ".join(f"{change.workload} by {_gain(change):+.2%}" for change in slower)
+        told = ", ".join(f"{change.workload} by {_relative_slowdown(change):+.2%}" for change in slower)
         return SLOWER_ELSEWHERE, f"slower on {told}; {size} over the tuned workloads"
     upper = overall.ratio * (1 + overall.noise_threshold)
     if upper >= 1 or overall.ratio > 1 - rule.min_gain:
@@ -167,5 +171,5 @@ def _verdict(changes: Sequence[WorkloadChange], overall: Comparison | None, rule
     return BETTER, f"{size} over {sum(change.tuned for change in changes)} tuned workload(s), slower on none"
 
 
-def _gain(change: WorkloadChange) -> float:
+def _relative_slowdown(change: WorkloadChange) -> float:
     return (change.ratio or 1.0) - 1

@@ -17,9 +17,9 @@ from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.tools.tuner.bench import is_wrong
 from pytest_attnperf.tools.tuner.confirm import WINNER_SIDE, Confirmation, Found
 from pytest_attnperf.tools.tuner.decide import DecisionRule
-from pytest_attnperf.tools.tuner.journal import Journal
+from pytest_attnperf.tools.tuner.journal import TrialJournal
 from pytest_attnperf.tools.tuner.pruning import PruneRules
-from pytest_attnperf.tools.tuner.settings import SearchSettings
+from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
 from pytest_attnperf.tools.tuner.worker_bench import PLAN
 from pytest_attnperf.tuning_records import Candidate, Excluded, Tunable, TuningSpace, Value
 from pytest_attnperf.workers.conversation import BlockPlan
@@ -90,7 +90,7 @@ class TuneJob:
     static: bool = False
     static_files: bool = False
     budget_s: float = 600.0
-    settings: SearchSettings = field(default_factory=SearchSettings)
+    settings: TuneSearchSettings = field(default_factory=TuneSearchSettings)
     rules: PruneRules = field(default_factory=PruneRules)
     decision: DecisionRule = field(default_factory=DecisionRule)
     pairs: InterleavePlan = field(default_factory=InterleavePlan)
@@ -106,7 +106,7 @@ class TuneJob:
         return [served.workload for served in self.tuned.values()]
 
 
-def header_of(job: TuneJob, space: TuningSpace) -> dict[str, str]:
+def make_header(job: TuneJob, space: TuningSpace) -> dict[str, str]:
     """What a journal must be of to be gone on with."""
     return {
         "backend": job.name,
@@ -114,7 +114,7 @@ def header_of(job: TuneJob, space: TuningSpace) -> dict[str, str]:
         "arch": job.arch,
         "workloads": " ".join(job.tuned),
         "default": space.default.id,
-        "space": _space_text(space),
+        "space": _describe_space(space),
         "method": str(METHOD_VERSION),
         "strategy": job.settings.strategy,
         "seed": str(job.settings.seed),
@@ -122,10 +122,10 @@ def header_of(job: TuneJob, space: TuningSpace) -> dict[str, str]:
     }
 
 
-def require_same_device(journal: Journal, device: DeviceInfo) -> None:
+def require_same_device(journal: TrialJournal, device: DeviceInfo) -> None:
     """Raise UsageError where the journal's trials come from another kind of device; note this one where it has none."""
     here = f"{device.arch} {device.product}"
-    for record in journal.records(DEVICE):
+    for record in journal.iterate_records(DEVICE):
         if record["device"] != here:
             raise UsageError(
                 f"{journal.path}: its trials were timed on {record['device']}, this is {here}; give another --out"
@@ -133,20 +133,20 @@ def require_same_device(journal: Journal, device: DeviceInfo) -> None:
     journal.append(DEVICE, {"device": here})
 
 
-def keep_selection(journal: Journal, kept: Sequence[Candidate], excluded: Sequence[Excluded]) -> None:
+def record_selection(journal: TrialJournal, kept: Sequence[Candidate], excluded: Sequence[Excluded]) -> None:
     """Note what will be timed, and why the rest will not."""
     reasons = {one.candidate.id: [one.stage, one.reason] for one in excluded}
     journal.append(SELECTION, {"kept": [candidate.id for candidate in kept], "excluded": reasons})
 
 
-def kept_selection(
-    journal: Journal, listed: Sequence[Candidate], excluded: Sequence[Excluded]
+def find_selection(
+    journal: TrialJournal, listed: Sequence[Candidate], excluded: Sequence[Excluded]
 ) -> tuple[list[Candidate], list[Excluded]] | None:
     """What an earlier session selected of the listed candidates; None where there was none.
 
     Raises UsageError where the journal names a candidate that the space does not have.
     """
-    record = next(journal.records(SELECTION), None)
+    record = next(journal.iterate_records(SELECTION), None)
     if record is None:
         return None
     known = {candidate.id: candidate for candidate in listed} | {one.candidate.id: one.candidate for one in excluded}
@@ -160,7 +160,7 @@ def kept_selection(
     )
 
 
-def journaled_pairs(journal: Journal, default: Candidate, winner: Candidate) -> Confirmation:
+def restore_pairs(journal: TrialJournal, default: Candidate, winner: Candidate) -> Confirmation:
     """The pairs that the journal has of these two; what is added to them is journaled, too.
 
     A wrong result of the winner is kept, too: it may come and go, and trying until it does not come would hide it.
@@ -168,7 +168,7 @@ def journaled_pairs(journal: Journal, default: Candidate, winner: Candidate) -> 
     """
     between = {"default": default.id, "winner": winner.id}
 
-    def done(workload: str, number: int, found: Found) -> None:
+    def record_pair(workload: str, number: int, found: Found) -> None:
         if isinstance(found, PairSummary):
             journal.append(PAIR, {**between, "workload": workload, "number": number, "pair": asdict(found)})
             return
@@ -176,18 +176,18 @@ def journaled_pairs(journal: Journal, default: Candidate, winner: Candidate) -> 
         if side == WINNER_SIDE and is_wrong(failure):
             journal.append(WRONG_RESULT, {**between, "workload": workload, "number": number, "reason": found})
 
-    known = Confirmation(done=done)
-    for record in journal.records(PAIR):
+    known = Confirmation(done=record_pair)
+    for record in journal.iterate_records(PAIR):
         if {name: record[name] for name in between} == between:
             pair = PairSummary(**{**record["pair"], "quad_ratios": tuple(record["pair"]["quad_ratios"])})
             known.restore(record["workload"], record["number"], pair)
-    for record in journal.records(WRONG_RESULT):
+    for record in journal.iterate_records(WRONG_RESULT):
         if {name: record[name] for name in between} == between:
             known.restore(record["workload"], record["number"], str(record["reason"]))
     return known
 
 
-def _space_text(space: TuningSpace) -> str:
+def _describe_space(space: TuningSpace) -> str:
     """How many values each parameter has, and a digest of what they are."""
     whole = {
         "values": {name: list(values) for name, values in space.values.items()},

@@ -35,7 +35,7 @@ SHOWN = 120
 
 
 @dataclass(frozen=True)
-class Timed:
+class SlotTrial:
     """A trial and its place in the search.
 
     slot      the process that the search means; after a kill or a death the rest of it is timed in another one
@@ -47,7 +47,7 @@ class Timed:
     trial: Trial
 
 
-class Journal:
+class TrialJournal:
     """An open journal. Close it, or use it as a context: another tuner cannot open it until then.
 
     notes   what a reader must know of earlier sessions, e.g. that a half-written line was dropped
@@ -57,14 +57,14 @@ class Journal:
         """A journal in memory, or, for `open`, at `path`."""
         self.path = path
         self.notes: list[str] = []
-        self._timed: dict[tuple[int, str, str, int], Timed] = {}
+        self._timed: dict[tuple[int, str, str, int], SlotTrial] = {}
         self._others: list[tuple[str, dict[str, Any]]] = []
         self._guard = threading.Lock()
         self._lock: FileLock | None = None
         self._descriptor: int | None = None
 
     @classmethod
-    def open(cls, path: Path, header: Mapping[str, str]) -> Journal:
+    def open(cls, path: Path, header: Mapping[str, str]) -> TrialJournal:
         """Open or begin the journal at `path`.
 
         Raises UsageError when another tuner has it open, it is of something else, it is no journal, a line other than
@@ -75,7 +75,7 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             journal._lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, thread_local=False)
             journal._lock.acquire()
-            journal._begin(path, header)
+            journal._load_or_begin(path, header)
         except Timeout as error:
             raise UsageError(
                 f"{path}: another tuner is using this journal; wait for it to end, or give another --out"
@@ -88,7 +88,7 @@ class Journal:
             raise
         return journal
 
-    def _begin(self, path: Path, header: Mapping[str, str]) -> None:
+    def _load_or_begin(self, path: Path, header: Mapping[str, str]) -> None:
         whole, torn = drop_torn_line(path, MARK)
         if torn:
             self.notes.append(f"{path.name}: dropped a last line of {torn} bytes that an earlier run had half written")
@@ -99,9 +99,9 @@ class Journal:
             return
         _check_header(path, lines[0], header)
         for number, line in enumerate(lines[1:], start=2):
-            self._read(path, number, line)
+            self._read_line(path, number, line)
 
-    def _read(self, path: Path, number: int, line: str) -> None:
+    def _read_line(self, path: Path, number: int, line: str) -> None:
         try:
             self._remember(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -111,7 +111,7 @@ class Journal:
             ) from error
 
     @property
-    def timed(self) -> tuple[Timed, ...]:
+    def slot_trials(self) -> tuple[SlotTrial, ...]:
         """Every trial in recorded order, with its place in the search."""
         with self._guard:
             return tuple(self._timed.values())
@@ -119,16 +119,16 @@ class Journal:
     @property
     def trials(self) -> tuple[Trial, ...]:
         """Every trial in recorded order."""
-        return tuple(item.trial for item in self.timed)
+        return tuple(item.trial for item in self.slot_trials)
 
-    def lookup(self, slot: int, candidate: Candidate, workload: str, attempt: int = 0) -> Timed | None:
+    def lookup(self, slot: int, candidate: Candidate, workload: str, attempt: int = 0) -> SlotTrial | None:
         """The trial that stood at this place of the search, if it has been measured."""
         with self._guard:
             return self._timed.get((slot, candidate.id, workload, attempt))
 
-    def record(self, timed: Timed) -> None:
+    def record(self, timed: SlotTrial) -> None:
         """Keep a trial; it is on disk when this returns."""
-        self.append("trial", _encoded(timed))
+        self.append("trial", _encode_trial(timed))
 
     def append(self, kind: str, data: Mapping[str, Any]) -> None:
         """Keep anything else that JSON can hold, e.g. what a round dropped; what it has already is not added again."""
@@ -139,7 +139,7 @@ class Journal:
             self._remember({"kind": kind, **plain})
             self._write({"kind": kind, **plain})
 
-    def records(self, kind: str) -> Iterator[Mapping[str, Any]]:
+    def iterate_records(self, kind: str) -> Iterator[Mapping[str, Any]]:
         """What was appended under `kind`, in order."""
         return iter([dict(data) for name, data in self._others if name == kind])
 
@@ -151,7 +151,7 @@ class Journal:
         if self._lock is not None:
             self._lock.release()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> TrialJournal:
         return self
 
     def __exit__(
@@ -164,7 +164,7 @@ class Journal:
         if kind != "trial":
             self._others.append((kind, record))
             return
-        timed = _decoded(record)
+        timed = _decode_trial(record)
         trial = timed.trial
         self._timed[timed.slot, trial.candidate.id, trial.workload, timed.attempt] = timed
 
@@ -206,17 +206,18 @@ def _check_header(path: Path, line: str, header: Mapping[str, str]) -> None:
     differing = sorted(name for name in header.keys() | stored.keys() if header.get(name) != stored.get(name))
     if differing:
         told = "; ".join(
-            f"{name[:SHOWN]} was {_shown(stored.get(name))}, is {_shown(header.get(name))}" for name in differing
+            f"{name[:SHOWN]} was {_format_value(stored.get(name))}, is {_format_value(header.get(name))}"
+            for name in differing
         )
         raise UsageError(f"{path}: holds trials of another search: {told}. Give another --out, or delete the file")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     text = repr(value) if value is not None else "absent"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _encoded(timed: Timed) -> dict[str, Any]:
+def _encode_trial(timed: SlotTrial) -> dict[str, Any]:
     trial = timed.trial
     return {
         "slot": timed.slot,
@@ -231,7 +232,7 @@ def _encoded(timed: Timed) -> dict[str, Any]:
     }
 
 
-def _decoded(record: Mapping[str, Any]) -> Timed:
+def _decode_trial(record: Mapping[str, Any]) -> SlotTrial:
     summary = record["summary"]
     if summary is not None:
         listed = {name: tuple(summary.get(name, ())) for name in ("block_us", "block_clock_mhz")}
@@ -244,4 +245,4 @@ def _decoded(record: Mapping[str, Any]) -> Timed:
         failure=str(record["failure"]),
         summary=summary,
     )
-    return Timed(int(record["slot"]), int(record["attempt"]), trial)
+    return SlotTrial(int(record["slot"]), int(record["attempt"]), trial)

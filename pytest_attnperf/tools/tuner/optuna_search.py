@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner.bench import Bench
-from pytest_attnperf.tools.tuner.journal import Journal, drop_torn_line
-from pytest_attnperf.tools.tuner.race import race_finalists, ranked, whole_ranking
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings, trials_allowed
+from pytest_attnperf.tools.tuner.bench import TrialBench
+from pytest_attnperf.tools.tuner.journal import TrialJournal, drop_torn_line
+from pytest_attnperf.tools.tuner.race import race_finalists, rank_by_cost, whole_ranking
+from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings, count_allowed_trials
 from pytest_attnperf.tools.tuner.slots import DEFAULT_EVERY, Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, TuningSpace, Value
 
@@ -49,31 +49,33 @@ TRIES = 12
 STUDY = "attnperf"
 
 
-def search(
+def search_by_optuna(
     space: TuningSpace,
     candidates: Sequence[Candidate],
     workloads: Sequence[str],
-    bench: Bench,
-    settings: SearchSettings,
-    journal: Journal,
+    bench: TrialBench,
+    settings: TuneSearchSettings,
+    journal: TrialJournal,
 ) -> SearchResult:
     """Search by TPE on the probe, then race the best PROMOTED on all workloads in fresh processes, as trials allow.
 
     Raises UsageError when Optuna is not installed, or its file cannot be read.
     """
     _require_optuna()
-    trials = settings.max_trials or trials_allowed(len(candidates), len(workloads))
+    trials = settings.max_trials or count_allowed_trials(len(candidates), len(workloads))
     settings = replace(settings, max_trials=trials)
     slots = Slots("optuna", space.default, workloads, bench, settings, journal)
     kept = max(math.floor(trials * FINAL_SHARE), min((PROMOTED + 1) * len(workloads), trials // 2))
     promoted = max(1, min(PROMOTED, kept // len(workloads) - 1))  # the default is timed, too
-    slots.share(settings.budget_s * (1 - FINAL_SHARE), trials - kept)
-    with _quiet():
+    slots.set_limits(settings.budget_s * (1 - FINAL_SHARE), trials - kept)
+    with _silence_optuna():
         explored = Exploration(space, candidates, slots)
         explored.run()
     notes = [*journal.notes, f"{len(explored.tried)} of {len(candidates)} candidates were tried on {explored.probe}"]
-    slots.share(settings.budget_s, trials)
-    finalists, dropped, ended = race_finalists(slots, explored.best(promoted), explored.next_slot, settings.processes)
+    slots.set_limits(settings.budget_s, trials)
+    finalists, dropped, ended = race_finalists(
+        slots, explored.list_best(promoted), explored.next_slot, settings.processes
+    )
     notes.append(f"the race of the best {promoted} on all workloads ended: {ended}")
     return SearchResult(
         "optuna",
@@ -86,7 +88,7 @@ def search(
 
 
 @dataclass(frozen=True)
-class Asked:
+class Proposal:
     """A candidate that Optuna waits for: its trial's number there, and its place among all that were evaluated."""
 
     number: int
@@ -104,11 +106,11 @@ class Exploration:
 
     def __init__(self, space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> None:
         self._space, self._slots = space, slots
-        grid = [candidate for candidate in (space.default, *candidates) if _in_grid(space, candidate)]
+        grid = [candidate for candidate in (space.default, *candidates) if _is_in_grid(space, candidate)]
         self._valid = {candidate.id: candidate for candidate in grid}
         self._outside = [candidate for candidate in candidates if candidate.id not in self._valid]
         self._order = {name: {str(value): at for at, value in enumerate(space.values[name])} for name in space.values}
-        self._study = _study(slots.journal)
+        self._study = _open_study(slots.journal)
         self.probe = slots.settings.probe or slots.workloads[-1]
         if self.probe not in slots.workloads:
             raise UsageError(f"the probe {self.probe!r} is none of the workloads: {', '.join(slots.workloads)}")
@@ -119,7 +121,7 @@ class Exploration:
 
     def run(self) -> None:
         """Evaluate what an earlier session was told, then go on asking."""
-        self._slots.block([0], [self._outside], self.probe)
+        self._slots.time_candidates([0], [self._outside], self.probe)
         self.tried |= {
             candidate.id: candidate for candidate in self._outside if candidate.id not in self._slots.excluded
         }
@@ -132,18 +134,18 @@ class Exploration:
                 return
             self._evaluate(asked)
 
-    def best(self, count: int) -> list[tuple[Candidate, float]]:
+    def list_best(self, count: int) -> list[tuple[Candidate, float]]:
         """The best on the probe, and their costs there."""
-        return ranked(list(self.tried.values()), self._costs())[:count]
+        return rank_by_cost(list(self.tried.values()), self._costs_on_probe())[:count]
 
-    def _costs(self) -> Costs:
-        return self._slots.costs(self.probe)
+    def _costs_on_probe(self) -> Costs:
+        return self._slots.collect_costs(self.probe)
 
     def _resume(self) -> None:
         """Go through the study's trials again: the journal has their times, and only unfinished ones are timed."""
         from optuna.trial import TrialState
 
-        batch: list[Asked] = []
+        batch: list[Proposal] = []
         for trial in self._study.get_trials(deepcopy=True):
             if trial.state in (TrialState.FAIL, TrialState.WAITING):
                 continue
@@ -152,28 +154,28 @@ class Exploration:
                 if trial.state == TrialState.RUNNING:
                     self._study.tell(trial.number, state=TrialState.FAIL)
                 continue
-            batch.append(self._taken(trial.number, candidate))
+            batch.append(self._register_proposal(trial.number, candidate))
             if len(batch) == self._slots.lanes:
                 self._evaluate(batch)
                 batch = []
         if batch:
             self._evaluate(batch)
 
-    def _taken(self, number: int, candidate: Candidate) -> Asked:
-        asked = Asked(number, self._places, candidate)
+    def _register_proposal(self, number: int, candidate: Candidate) -> Proposal:
+        asked = Proposal(number, self._places, candidate)
         self.tried[candidate.id] = candidate
         self._places += 1
         self.next_slot = max(
-            self.next_slot, self._slot(asked) // self._slots.lanes * self._slots.lanes + self._slots.lanes
+            self.next_slot, self._choose_slot(asked) // self._slots.lanes * self._slots.lanes + self._slots.lanes
         )
         return asked
 
-    def _slot(self, asked: Asked) -> int:
+    def _choose_slot(self, asked: Proposal) -> int:
         """Lanes take turns, and each begins a fresh process after DEFAULT_EVERY candidates."""
         lanes = self._slots.lanes
         return asked.place % lanes + lanes * (asked.place // lanes // DEFAULT_EVERY)
 
-    def _ask_batch(self) -> list[Asked]:
+    def _ask_batch(self) -> list[Proposal]:
         batch = []
         for _ in range(self._slots.lanes - self._places % self._slots.lanes):
             asked = self._ask()
@@ -182,7 +184,7 @@ class Exploration:
             batch.append(asked)
         return batch
 
-    def _ask(self) -> Asked | None:
+    def _ask(self) -> Proposal | None:
         """A valid candidate that was not tried yet; None when there is none left."""
         from optuna.trial import TrialState
 
@@ -192,60 +194,62 @@ class Exploration:
         preferred = [one for one in untried if one.id in self._slots.settings.preferred] or untried
         wanted = {one.id for one in preferred}
         if 0 < self._places < STARTUP:
-            self._enqueue(self._drawn().choice(preferred))
+            self._enqueue(self._make_random().choice(preferred))
         elif self._places >= STARTUP and self._places % 2:
             wanted = {one.id for one in untried}
-            self._enqueue(self._nearest(untried))
+            self._enqueue(self._choose_nearest(untried))
         for attempt in range(TRIES + 1):
             if attempt == TRIES:
-                self._enqueue(self._drawn().choice(preferred))
-            self._study.sampler = _sampler(self._seed())
+                self._enqueue(self._make_random().choice(preferred))
+            self._study.sampler = _make_sampler(self._compute_seed())
             trial = self._study.ask()
             told = {name: trial.suggest_categorical(name, choices) for name, choices in self._space.values.items()}
             candidate = self._valid.get(Candidate(cast("dict[str, Value]", told)).id)
             if candidate is not None and (candidate.id in wanted or not self._places):
-                return self._taken(trial.number, candidate)
+                return self._register_proposal(trial.number, candidate)
             self._study.tell(trial, state=TrialState.FAIL)
         raise AssertionError("an enqueued candidate is valid and untried")
 
-    def _drawn(self) -> random.Random:
+    def _make_random(self) -> random.Random:
         return random.Random(f"{self._slots.settings.seed}:{self._places}")
 
     def _enqueue(self, candidate: Candidate) -> None:
         self._study.enqueue_trial(dict(candidate.values))
 
-    def _seed(self) -> int:
+    def _compute_seed(self) -> int:
         return (self._slots.settings.seed * 1_000_003 + len(self._study.get_trials(deepcopy=False))) % 2**32
 
-    def _nearest(self, untried: Sequence[Candidate]) -> Candidate:
+    def _choose_nearest(self, untried: Sequence[Candidate]) -> Candidate:
         """The untried candidate closest to the best: fewest parameters changed, then fewest steps, then drawn."""
         best = self._best[1]
-        drawn = self._drawn()
+        drawn = self._make_random()
 
-        def distance(candidate: Candidate) -> tuple[int, int, float]:
+        def compute_distance(candidate: Candidate) -> tuple[int, int, float]:
             steps = [
                 abs(order.get(str(candidate.values[name]), 0) - order.get(str(best.values.get(name)), 0))
                 for name, order in self._order.items()
             ]
             return sum(step > 0 for step in steps), sum(steps), drawn.random()
 
-        return min(untried, key=distance)
+        return min(untried, key=compute_distance)
 
-    def _evaluate(self, batch: Sequence[Asked]) -> None:
+    def _evaluate(self, batch: Sequence[Proposal]) -> None:
         """Time a batch on the probe, each on its lane, and tell Optuna what it costs there."""
-        self._slots.block([self._slot(asked) for asked in batch], [[asked.candidate] for asked in batch], self.probe)
+        self._slots.time_candidates(
+            [self._choose_slot(asked) for asked in batch], [[asked.candidate] for asked in batch], self.probe
+        )
         for asked in batch:
-            cost = self._cost(asked)
+            cost = self._find_cost(asked)
             if cost is not None or asked.candidate.id in self._slots.excluded:
                 self._tell(asked, cost)
 
-    def _cost(self, asked: Asked) -> float | None:
+    def _find_cost(self, asked: Proposal) -> float | None:
         """Its log cost on the probe; None where it has none."""
         if asked.candidate.id == self._space.default.id:
             return 0.0
-        return self._costs().by_slot(asked.candidate).get(self._slot(asked))
+        return self._costs_on_probe().by_slot(asked.candidate).get(self._choose_slot(asked))
 
-    def _tell(self, asked: Asked, cost: float | None) -> None:
+    def _tell(self, asked: Proposal, cost: float | None) -> None:
         """Tell Optuna the cost; a candidate that failed is pruned, and not asked for again."""
         from optuna.trial import TrialState
 
@@ -262,7 +266,7 @@ class Exploration:
             self._study.tell(asked.number, cost)
 
 
-def _in_grid(space: TuningSpace, candidate: Candidate) -> bool:
+def _is_in_grid(space: TuningSpace, candidate: Candidate) -> bool:
     if candidate.label and candidate.id != space.default.id:
         return False
     return candidate.values.keys() == space.values.keys() and all(
@@ -281,7 +285,7 @@ def _require_optuna() -> None:
         ) from error
 
 
-def _study(journal: Journal) -> optuna.Study:
+def _open_study(journal: TrialJournal) -> optuna.Study:
     """The study beside the journal, or one in memory. Its folder is locked by the journal for as long as it is open.
 
     A study beside a journal without trials is of one that was deleted, perhaps of another space: it is begun anew.
@@ -319,14 +323,14 @@ class _AlreadyHeld:
         return
 
 
-def _sampler(seed: int) -> optuna.samplers.BaseSampler:
+def _make_sampler(seed: int) -> optuna.samplers.BaseSampler:
     from optuna.samplers import TPESampler
 
     return TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=STARTUP)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_optuna() -> Iterator[None]:
     """Optuna without its line per trial and its remarks on experimental arguments; both as before afterwards."""
     import optuna
 

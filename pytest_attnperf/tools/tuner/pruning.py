@@ -94,11 +94,11 @@ def static_figures(codes: Sequence[KernelCode]) -> StaticFigures:
         matrix=sum(code.in_loops.get("matrix", 0) for code in codes) if decoded else None,
         code_bytes=max(code.code_bytes for code in codes),
         loop_instructions=sum(sum(code.in_loops.values()) for code in codes) if decoded else None,
-        loop_lds=sum(_lds(code) for code in codes) if decoded else None,
+        loop_lds=sum(_count_lds_instructions(code) for code in codes) if decoded else None,
     )
 
 
-def prune(
+def prune_candidates(
     candidates: Iterable[Candidate],
     compiled: Mapping[str, CompiledCandidate],
     default: Candidate,
@@ -114,7 +114,7 @@ def prune(
     kept, excluded = [], []
     for candidate in candidates:
         found = compiled.get(candidate.id, CompiledCandidate())
-        fault = None if candidate.id == default.id else _fault(found, known, rules)
+        fault = None if candidate.id == default.id else _find_fault(found, known, rules)
         if fault is None:
             kept.append(candidate)
         else:
@@ -122,13 +122,14 @@ def prune(
             excluded.append(Excluded(candidate, *fault, static))
     if excluded and not any(candidate.id != default.id for candidate in kept):
         raise UsageError(
-            f"no candidate is worth timing: {_counted(excluded)}; only the default is left, so there is nothing to "
+            f"no candidate is worth timing: {_describe_excluded(excluded)}; only the default is left, so there "
+            f"is nothing to "
             "tune. Widen the space, or try another default"
         )
     return kept, excluded
 
 
-def _fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: PruneRules) -> tuple[str, str] | None:
+def _find_fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: PruneRules) -> tuple[str, str] | None:
     """Stage and reason, None where nothing speaks against it."""
     if found.failure:
         return COMPILE, f"does not compile: {found.failure}"
@@ -140,7 +141,7 @@ def _fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: Prune
     return None
 
 
-def _too_much_lds(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
+def _reason_too_much_lds(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
     try:
         limit = lds_limit_bytes(code.arch)
     except CodeObjectError:
@@ -150,9 +151,9 @@ def _too_much_lds(code: KernelCode, default: KernelCode | None, rules: PruneRule
     return f"{code.lds_bytes:,} bytes of LDS, and a workgroup of {code.arch} can have {limit:,}: no launch succeeds"
 
 
-def _fits_nowhere(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
+def _reason_fits_nowhere(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
     try:
-        found = _occupancy(code)
+        found = _compute_occupancy(code)
     except CodeObjectError as error:
         return f"no launch succeeds: {error}"
     if found is None or found.fits:
@@ -160,7 +161,7 @@ def _fits_nowhere(code: KernelCode, default: KernelCode | None, rules: PruneRule
     return f"no workgroup of {code.workgroup} threads with {code.unified_vgprs} registers each fits: no launch succeeds"
 
 
-def _spills(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
+def _reason_spills(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
     if default is None or code.vgpr_spills is None or default.vgpr_spills is None:
         return ""
     borne = max(default.vgpr_spills + rules.spill_registers, int(default.vgpr_spills * rules.spill_factor))
@@ -169,7 +170,7 @@ def _spills(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> 
     return f"{code.vgpr_spills} registers are spilled to memory; of the default {default.vgpr_spills}"
 
 
-def _scratch(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
+def _reason_scratch(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
     if default is None:
         return ""
     borne = max(default.scratch_bytes + rules.scratch_bytes, int(default.scratch_bytes * rules.spill_factor))
@@ -178,7 +179,7 @@ def _scratch(code: KernelCode, default: KernelCode | None, rules: PruneRules) ->
     return f"{code.scratch_bytes} bytes of private memory per lane (spills); of the default {default.scratch_bytes}"
 
 
-def _without_matrix(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
+def _reason_no_matrix(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
     if default is None or code.undecoded or not code.instructions:
         return ""
     if not default.instructions.get("matrix", 0) or code.instructions.get("matrix", 0):
@@ -187,10 +188,16 @@ def _without_matrix(code: KernelCode, default: KernelCode | None, rules: PruneRu
 
 
 _Rule = Callable[[KernelCode, "KernelCode | None", PruneRules], str]
-_RULES: tuple[_Rule, ...] = (_too_much_lds, _fits_nowhere, _spills, _scratch, _without_matrix)
+_RULES: tuple[_Rule, ...] = (
+    _reason_too_much_lds,
+    _reason_fits_nowhere,
+    _reason_spills,
+    _reason_scratch,
+    _reason_no_matrix,
+)
 
 
-def _occupancy(code: KernelCode) -> Occupancy | None:
+def _compute_occupancy(code: KernelCode) -> Occupancy | None:
     """In waves per SIMD, on NVIDIA warps per sub-partition; None where the architecture is not known."""
     return occupancy_of(code) or nvidia_occupancy_of(code)
 
@@ -198,24 +205,24 @@ def _occupancy(code: KernelCode) -> Occupancy | None:
 def _possible_occupancy(code: KernelCode) -> Occupancy | None:
     """The same; None also of what no kernel of the architecture can have."""
     try:
-        return _occupancy(code)
+        return _compute_occupancy(code)
     except CodeObjectError:
         return None
 
 
-def _lds(code: KernelCode) -> int:
+def _count_lds_instructions(code: KernelCode) -> int:
     return sum(count for name, count in code.in_loops.items() if name.startswith(("lds_read", "lds_write")))
 
 
-def _counted(excluded: Sequence[Excluded]) -> str:
+def _describe_excluded(excluded: Sequence[Excluded]) -> str:
     """'15 thrown out: 12 (does not compile: ...); 3 (...)', the most frequent kinds first, each with one reason."""
-    kinds = Counter(_kind(one) for one in excluded)
-    examples = {_kind(one): one.reason for one in reversed(excluded)}
+    kinds = Counter(_kind_of_reason(one) for one in excluded)
+    examples = {_kind_of_reason(one): one.reason for one in reversed(excluded)}
     told = [f"{count} ({examples[kind]})" for kind, count in kinds.most_common(REASONS_SHOWN)]
     return f"{len(excluded)} thrown out: " + "; ".join(told)
 
 
-def _kind(one: Excluded) -> str:
+def _kind_of_reason(one: Excluded) -> str:
     """The reason without its figures."""
     return one.stage + "".join(letter for letter in one.reason.partition(":")[0] if not letter.isdigit())
 
@@ -251,7 +258,7 @@ def _lds_per_matrix(figures: StaticFigures) -> float:
     return round(figures.loop_lds / figures.matrix / LDS_STEP)
 
 
-def without_repeats(
+def split_repeats(
     candidates: Sequence[Candidate],
     compiled: Mapping[str, CompiledCandidate],
     builds: Mapping[str, Sequence[KernelBuild]],
@@ -268,7 +275,7 @@ def without_repeats(
     first: dict[tuple[object, ...], Candidate] = {}
     for candidate in sorted(candidates, key=lambda one: one.id != default.id):
         found = compiled.get(candidate.id, CompiledCandidate())
-        program = _program(candidate, found, builds.get(candidate.id, ()))
+        program = _program_key(candidate, found, builds.get(candidate.id, ()))
         if program and program in first:
             excluded.append(Excluded(candidate, SAME_CODE, f"the machine code of {first[program].id}"))
         else:
@@ -279,7 +286,7 @@ def without_repeats(
     return sorted(kept, key=lambda one: order[one.id]), excluded
 
 
-def light(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) -> frozenset[str]:
+def find_light_candidates(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) -> frozenset[str]:
     """Ids of candidates that keep next to nothing in private memory; all where nothing is known of any."""
     found = {
         candidate.id
@@ -289,15 +296,15 @@ def light(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) 
     return frozenset(found or {candidate.id for candidate in candidates})
 
 
-def _program(candidate: Candidate, found: CompiledCandidate, builds: Sequence[KernelBuild]) -> tuple[object, ...]:
+def _program_key(candidate: Candidate, found: CompiledCandidate, builds: Sequence[KernelBuild]) -> tuple[object, ...]:
     """What a candidate's kernels and their launch are told apart by; empty where a kernel is not known."""
     if not found.codes or not all(code.isa_hash for code in found.codes):
         return ()
     codes = tuple((code.name, code.isa_hash, code.workgroup, code.lds_bytes) for code in found.codes)
-    return (*codes, candidate.label, _launched(candidate, builds))
+    return (*codes, candidate.label, _launch_values(candidate, builds))
 
 
-def _launched(candidate: Candidate, builds: Sequence[KernelBuild]) -> frozenset[tuple[str, Value]]:
+def _launch_values(candidate: Candidate, builds: Sequence[KernelBuild]) -> frozenset[tuple[str, Value]]:
     """Values that may change how the code is launched: a number of programs leaves the code alone, and a size of tiles
     makes the grid. Options of the compiler and switches of the kernel, which are no number, cannot.
     """

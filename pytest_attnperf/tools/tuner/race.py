@@ -12,8 +12,8 @@ A candidate is dropped in three ways only, and each states what it risks:
   spread is pooled over candidates and shrunk as the gate's is, with the loudest known one as its prior: after a single
   round the margin is several percent, because all that one process measured shares its placement.
 
-A winner is only the one to be judged next, in fresh pairs. `search_all` times every candidate on every workload once:
-what the other searches are measured against.
+A winner is only the one to be judged next, in fresh pairs. `search_exhaustively` times every candidate on every
+workload once: what the other searches are measured against.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 from pytest_attnperf.stats.noise import PRIOR_DEGREES, CaseSpread, NoiseEstimate, NoiseModel
 from pytest_attnperf.stats.quantiles import upper_quantile
-from pytest_attnperf.tools.tuner.bench import Bench
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
+from pytest_attnperf.tools.tuner.bench import TrialBench
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tools.tuner.slots import Costs, Slots
 from pytest_attnperf.tuning_records import Candidate, Excluded, TuningSpace
 
@@ -86,39 +86,39 @@ class Race:
         rounds = math.ceil(self.processes / lanes)
         for number in range(rounds):
             numbers = [self.first_slot + number * lanes + lane for lane in range(lanes)]
-            self._round(number, numbers)
+            self._run_round(number, numbers)
             if self.slots.stopped:
                 self.ended = self.slots.stopped
                 return
             self.taken += numbers
-            costs = self.slots.costs()
+            costs = self.slots.collect_costs()
             if self.dropping:
                 self._drop_beaten(costs, rounds)
-            if self._decided(costs, len(self.taken)):
+            if self._is_decided(costs, len(self.taken)):
                 return
         self.ended = f"{len(self.taken)} processes were used, as many as asked for"
 
-    def _round(self, number: int, slots: Sequence[int]) -> None:
+    def _run_round(self, number: int, slots: Sequence[int]) -> None:
         first = number == 0
-        lists = self._dealt(slots) if first and self.deal else [self.field] * len(slots)
+        lists = self._deal_candidates(slots) if first and self.deal else [self.field] * len(slots)
         order = list(self.slots.workloads)
         if not first:
             random.Random(f"{self.slots.settings.seed}:{slots[0]}").shuffle(order)
         for done, workload in enumerate(order, start=1):
-            drawn = [self._drawn(todo, slot, workload) for slot, todo in zip(slots, lists, strict=True)]
-            self.slots.block(slots, drawn, workload)
+            drawn = [self._shuffle_remaining(todo, slot, workload) for slot, todo in zip(slots, lists, strict=True)]
+            self.slots.time_candidates(slots, drawn, workload)
             self._leave_out_failed()
             if self.slots.stopped:
                 return
             if first and self.dropping and done < len(order):
                 self._drop_far_off(slots, order[:done], len(order) - done)
 
-    def _dealt(self, slots: Sequence[int]) -> list[list[Candidate]]:
+    def _deal_candidates(self, slots: Sequence[int]) -> list[list[Candidate]]:
         mixed = list(self.field)
         random.Random(f"{self.slots.settings.seed}:deal:{slots[0]}").shuffle(mixed)
         return [mixed[lane :: len(slots)] for lane in range(len(slots))]
 
-    def _drawn(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
+    def _shuffle_remaining(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
         """What is left of `todo`, in an order that depends on the seed, the process and the workload."""
         alive = {candidate.id for candidate in self.field}
         mixed = [candidate for candidate in todo if candidate.id in alive]
@@ -134,10 +134,10 @@ class Race:
         self.slots.journal.append("dropped", {"candidate": candidate.id, "reason": reason})
 
     def _drop_far_off(self, slots: Sequence[int], done: Sequence[str], left: int) -> None:
-        costs = self.slots.costs()
+        costs = self.slots.collect_costs()
         behind: dict[str, float] = {}
         for candidate in self.field:
-            sums = [costs.partial(candidate, slot, done) for slot in slots]
+            sums = [costs.sum_log_ratios(candidate, slot, done) for slot in slots]
             known = [value for value in sums if value is not None]
             if known:
                 behind[candidate.id] = statistics.fmean(known)
@@ -149,19 +149,25 @@ class Race:
         for candidate in list(self.field):
             excess = behind.get(candidate.id, leader) - leader
             if excess > limit and candidate.id != self.slots.default.id:
-                self._drop(candidate, f"far off: {percent(excess / len(done))} slower than the leader on {_told(done)}")
+                self._drop(
+                    candidate,
+                    f"far off: {format_log_ratio(excess / len(done))} slower than the leader on "
+                    f"{_format_workloads(done)}",
+                )
 
     def _drop_beaten(self, costs: Costs, rounds: int) -> None:
         tail = RISK / (rounds * self.started_with)
-        for item in beaten(costs, self.field, tail, self.slots.settings):
+        for item in find_beaten(costs, self.field, tail, self.slots.settings):
             if item.candidate.id == self.slots.default.id:
                 # Out of the race, and no loser to report: it is timed on, as what costs are relative to.
                 self.field = [other for other in self.field if other.id != item.candidate.id]
                 continue
-            behind = f"{percent(item.behind)} slower than the leader over {item.processes} process(es)"
-            self._drop(item.candidate, f"beaten: {behind}, beyond the {percent(item.limit)} that chance allows")
+            behind = f"{format_log_ratio(item.behind)} slower than the leader over {item.processes} process(es)"
+            self._drop(
+                item.candidate, f"beaten: {behind}, beyond the {format_log_ratio(item.limit)} that chance allows"
+            )
 
-    def _decided(self, costs: Costs, processes: int) -> bool:
+    def _is_decided(self, costs: Costs, processes: int) -> bool:
         others = [candidate for candidate in self.field if candidate.id != self.slots.default.id]
         if len(self.field) == 1 or not others:
             self.ended = "one candidate is left" if others else "every candidate but the default is out"
@@ -176,7 +182,7 @@ class Race:
         return False
 
 
-def difference_sd(settings: SearchSettings) -> float:
+def difference_sd(settings: TuneSearchSettings) -> float:
     """Believed standard deviation of the difference of two candidates' log costs in one process.
 
     Not divided by the number of workloads: what they share of a process is not known.
@@ -184,7 +190,7 @@ def difference_sd(settings: SearchSettings) -> float:
     return math.sqrt(2) * settings.process_sd
 
 
-def beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: SearchSettings) -> list[Beaten]:
+def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: TuneSearchSettings) -> list[Beaten]:
     """Candidates clearly behind the one with the least mean cost, each at this one-sided tail."""
     by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
     timed = [candidate for candidate in field if by_slot[candidate.id]]
@@ -205,7 +211,7 @@ def beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: Sear
     model = NoiseModel(spreads, "process", prior)
     found = []
     for candidate in timed:
-        noise = model.sd(candidate.id, UNIT_US, "cost")
+        noise = model.estimate_noise(candidate.id, UNIT_US, "cost")
         assert noise is not None, "a model with a prior knows every case"
         values = differences[candidate.id]
         # Dealt to different processes: each cost then has its own default's noise, not a shared one.
@@ -219,20 +225,20 @@ def beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: Sear
     return found
 
 
-def search(
+def search_by_race(
     space: TuningSpace,
     candidates: Sequence[Candidate],
     workloads: Sequence[str],
-    bench: Bench,
-    settings: SearchSettings,
-    journal: Journal,
+    bench: TrialBench,
+    settings: TuneSearchSettings,
+    journal: TrialJournal,
 ) -> SearchResult:
     """Race all candidates. Several lanes share the first round and repeat each other's in the later ones."""
     slots = Slots("race", space.default, workloads, bench, settings, journal)
-    race = Race(slots, with_default(space, candidates), 0, settings.processes, deal=True)
+    race = Race(slots, put_default_first(space, candidates), 0, settings.processes, deal=True)
     race.run()
-    finalists = ranked(race.field, slots.costs(), race.taken)
-    notes = [*journal.notes, f"the race ended: {race.ended}", *not_compared(slots, candidates)]
+    finalists = rank_by_cost(race.field, slots.collect_costs(), race.taken)
+    notes = [*journal.notes, f"the race ended: {race.ended}", *describe_not_compared(slots, candidates)]
     return SearchResult(
         "race",
         whole_ranking(finalists, candidates, slots),
@@ -243,12 +249,12 @@ def search(
     )
 
 
-def with_default(space: TuningSpace, candidates: Sequence[Candidate]) -> list[Candidate]:
+def put_default_first(space: TuningSpace, candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates, the default in front of them."""
     return [space.default, *(candidate for candidate in candidates if candidate.id != space.default.id)]
 
 
-def ranked(
+def rank_by_cost(
     field: Sequence[Candidate], costs: Costs, slots: Sequence[int] | None = None
 ) -> list[tuple[Candidate, float]]:
     """Best first, with their costs over these slots; over all where they stand in none of them."""
@@ -267,13 +273,13 @@ def whole_ranking(
     """Finalists first, then everything else that was timed on all workloads, by cost."""
     placed = {candidate.id for candidate, _ in finalists} | set(slots.excluded)
     others = [candidate for candidate in (slots.default, *candidates) if candidate.id not in placed]
-    return (*finalists, *ranked(list({c.id: c for c in others}.values()), slots.costs()))
+    return (*finalists, *rank_by_cost(list({c.id: c for c in others}.values()), slots.collect_costs()))
 
 
-def not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
+def describe_not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
     """A note where candidates were neither timed on all workloads nor excluded."""
-    costs = slots.costs()
-    dropped = {str(record["candidate"]) for record in slots.journal.records("dropped")}
+    costs = slots.collect_costs()
+    dropped = {str(record["candidate"]) for record in slots.journal.iterate_records("dropped")}
     left = [
         candidate
         for candidate in candidates
@@ -282,34 +288,34 @@ def not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
     return [f"{len(left)} of {len(candidates)} candidates were not timed on every workload"] if left else []
 
 
-def percent(log_ratio: float) -> str:
+def format_log_ratio(log_ratio: float) -> str:
     """A log ratio as a percentage, e.g. '4.2 %'."""
     return f"{100 * math.expm1(log_ratio):.1f} %"
 
 
-def _told(names: Sequence[str]) -> str:
+def _format_workloads(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} workloads"
 
 
-def search_all(
+def search_exhaustively(
     space: TuningSpace,
     candidates: Sequence[Candidate],
     workloads: Sequence[str],
-    bench: Bench,
-    settings: SearchSettings,
-    journal: Journal,
+    bench: TrialBench,
+    settings: TuneSearchSettings,
+    journal: TrialJournal,
 ) -> SearchResult:
     """One pass over everything, dealt out to the lanes, nothing dropped; then a race of the best FINALISTS.
 
     With `settings.processes` 1 there is no race, and the ranking is that of the pass.
     """
     slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
-    whole = Race(slots, with_default(space, candidates), 0, slots.lanes, deal=True, dropping=False)
+    whole = Race(slots, put_default_first(space, candidates), 0, slots.lanes, deal=True, dropping=False)
     whole.run()
     notes = [*journal.notes]
     if slots.stopped:
         notes.append(f"the pass over all candidates ended early: {slots.stopped}")
-    finalists = ranked(whole.field, slots.costs())[:FINALISTS]
+    finalists = rank_by_cost(whole.field, slots.collect_costs())[:FINALISTS]
     dropped: list[Excluded] = []
     if settings.processes > 1 and not slots.stopped:
         finalists, dropped, ended = race_finalists(slots, finalists, slots.lanes, settings.processes)
@@ -320,7 +326,7 @@ def search_all(
         journal.trials,
         (*slots.excluded.values(), *dropped),
         tuple(candidate for candidate, _ in finalists),
-        (*notes, *not_compared(slots, candidates)),
+        (*notes, *describe_not_compared(slots, candidates)),
     )
 
 
@@ -336,4 +342,4 @@ def race_finalists(
     race.run()
     if not race.taken:
         return list(finalists), race.dropped, race.ended
-    return ranked(race.field, slots.costs(), race.taken), race.dropped, race.ended
+    return rank_by_cost(race.field, slots.collect_costs(), race.taken), race.dropped, race.ended

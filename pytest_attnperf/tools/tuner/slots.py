@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.tools.tuner.bench import Bench, is_death, is_wrong
-from pytest_attnperf.tools.tuner.journal import Journal, Timed
-from pytest_attnperf.tools.tuner.settings import SearchSettings
+from pytest_attnperf.tools.tuner.bench import TrialBench, is_death, is_wrong
+from pytest_attnperf.tools.tuner.journal import SlotTrial, TrialJournal
+from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, Trial
 
 DEFAULT_EVERY = 16
@@ -46,13 +46,13 @@ class Slots:
         strategy: str,
         default: Candidate,
         workloads: Sequence[str],
-        bench: Bench,
-        settings: SearchSettings,
-        journal: Journal,
+        bench: TrialBench,
+        settings: TuneSearchSettings,
+        journal: TrialJournal,
     ) -> None:
         self.default, self.workloads, self.settings = default, tuple(workloads), settings
         self.bench, self.journal = bench, journal
-        self.lanes = _agreed_lanes(journal, strategy, settings, max(1, bench.lanes))
+        self.lanes = _restore_lanes(journal, strategy, settings, max(1, bench.lanes))
         self.stopped = ""
         self.excluded: dict[str, Excluded] = {}
         self._started = settings.clock()
@@ -64,36 +64,36 @@ class Slots:
         self._used: set[tuple[int, str, str, int]] = set()
         self._with_default: set[tuple[int, str]] = set()
         self._next_process = 1 + max((trial.process for trial in journal.trials), default=-1)
-        self._counted = sum(item.attempt < AGAIN for item in journal.timed)
+        self._counted = sum(item.attempt < AGAIN for item in journal.slot_trials)
 
-    def costs(self, *workloads: str) -> Costs:
+    def collect_costs(self, *workloads: str) -> Costs:
         """Of everything this search has used so far, and every timing of the default that a kill made necessary; over
         all workloads unless some are named.
         """
         with self._guard:
             used = set(self._used)
-        seen = [item for item in self.journal.timed if _key(item) in used or item.attempt >= AGAIN]
+        seen = [item for item in self.journal.slot_trials if _trial_key(item) in used or item.attempt >= AGAIN]
         return Costs(seen, self.default, workloads or self.workloads)
 
-    def share(self, budget_s: float, trials: float) -> None:
+    def set_limits(self, budget_s: float, trials: float) -> None:
         """From here on stop at this much time and this many trials, both since the beginning of the search."""
         self._limits = (min(budget_s, self.settings.budget_s), min(trials, self.settings.max_trials or math.inf))
         self.stopped = ""
 
-    def block(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
+    def time_candidates(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
         """Time the candidates of every lane on one workload, the default before them and every DEFAULT_EVERY of them.
 
         Candidates that failed are left out. Raises CaseFailedError when the default itself cannot be timed.
         """
         for slot in slots:
-            self._process(slot)
+            self._assign_process(slot)
         at_once = min(len(slots), max(1, self.bench.lanes))
         if at_once == 1:
-            self._lane(0, slots, candidates, workload)
+            self._time_lane(0, slots, candidates, workload)
             return
         with ThreadPoolExecutor(at_once) as executor:
             done = [
-                executor.submit(self._lane, lane, slots[lane::at_once], candidates[lane::at_once], workload)
+                executor.submit(self._time_lane, lane, slots[lane::at_once], candidates[lane::at_once], workload)
                 for lane in range(at_once)
             ]
             try:
@@ -104,92 +104,96 @@ class Slots:
                 self._aborted = True
                 raise
 
-    def _lane(self, lane: int, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
+    def _time_lane(
+        self, lane: int, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str
+    ) -> None:
         try:
             for slot, todo in zip(slots, candidates, strict=True):
-                self._in_turn(lane, slot, todo, workload)
+                self._time_in_turn(lane, slot, todo, workload)
         except BaseException:
             self._aborted = True
             raise
 
-    def _in_turn(self, lane: int, slot: int, candidates: Sequence[Candidate], workload: str) -> None:
+    def _time_in_turn(self, lane: int, slot: int, candidates: Sequence[Candidate], workload: str) -> None:
         since_default = DEFAULT_EVERY
         told = 0
         for candidate in candidates:
             if candidate.id == self.default.id or candidate.id in self.excluded:
                 continue
             if since_default == DEFAULT_EVERY:
-                self._default(lane, slot, workload, told)
+                self._time_default(lane, slot, workload, told)
                 since_default, told = 0, told + 1
             if self.stopped or self._aborted:
                 return
-            self._one(lane, slot, candidate, workload)
+            self._time_candidate(lane, slot, candidate, workload)
             since_default += 1
 
-    def _default(self, lane: int, slot: int, workload: str, told: int) -> None:
+    def _time_default(self, lane: int, slot: int, workload: str, told: int) -> None:
         """Time the default for the `told`-th time in this slot; a slot that went on elsewhere gets one of its own."""
         failures: list[Trial] = []
         for attempt in (0, 1):
-            timed = self._timed(lane, slot, self.default, workload, 2 * told + attempt)
+            timed = self._find_or_time(lane, slot, self.default, workload, 2 * told + attempt)
             if timed is None or timed.trial.median_us is not None:
                 return
             failures.append(timed.trial)
-            self._fresh(slot)
+            self._leave_process(slot)
         raise CaseFailedError(
             f"the default {self.default.id} cannot be timed on {workload}, twice, so that nothing can be compared with "
             f"it: {failures[-1].failure}"
         )
 
-    def _one(self, lane: int, slot: int, candidate: Candidate, workload: str) -> None:
+    def _time_candidate(self, lane: int, slot: int, candidate: Candidate, workload: str) -> None:
         timed = None
         for attempt in (0, 1):
-            timed = self._timed(lane, slot, candidate, workload, attempt)
+            timed = self._find_or_time(lane, slot, candidate, workload, attempt)
             if timed is None or timed.trial.median_us is not None:
                 return
             if not is_death(timed.trial.failure):
                 break
-            self._fresh(slot)
+            self._leave_process(slot)
         if timed is not None:
             stage = "wrong" if is_wrong(timed.trial.failure) else "failed"
             self.excluded[candidate.id] = Excluded(candidate, stage, f"{timed.trial.failure} (on {workload})")
 
-    def _timed(self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int) -> Timed | None:
+    def _find_or_time(
+        self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int
+    ) -> SlotTrial | None:
         """The trial of this place, from the journal or measured now; None when the budget does not allow it."""
         known = self.journal.lookup(slot, candidate, workload, attempt)
         if known is not None:
-            self._use(known)
+            self._mark_used(known)
             return known
-        if candidate.id != self.default.id and (self._process(slot), workload) not in self._with_default:
-            self._again(lane, slot, workload)
-        if not self._allowed():
+        if candidate.id != self.default.id and (self._assign_process(slot), workload) not in self._with_default:
+            self._time_default_again(lane, slot, workload)
+        if not self._reserve_trial():
             return None
-        process = self._process(slot)
-        trial = checked(self.bench.time(lane, process, candidate, workload))
-        timed = Timed(slot, attempt, trial)
+        process = self._assign_process(slot)
+        trial = reject_bad_time(self.bench.time(lane, process, candidate, workload))
+        timed = SlotTrial(slot, attempt, trial)
         self.journal.record(timed)
         with self._guard:
             self._pending -= 1
             self._counted += attempt < AGAIN
-        self._use(timed)
+        self._mark_used(timed)
         return timed
 
-    def _use(self, timed: Timed) -> None:
+    def _mark_used(self, timed: SlotTrial) -> None:
         trial = timed.trial
         with self._guard:
-            self._used.add(_key(timed))
+            self._used.add(_trial_key(timed))
             if trial.candidate.id == self.default.id and trial.median_us is not None:
                 self._with_default.add((trial.process, trial.workload))
 
-    def _again(self, lane: int, slot: int, workload: str) -> None:
+    def _time_default_again(self, lane: int, slot: int, workload: str) -> None:
         """Time the default in the process that this slot now goes on in."""
         attempts = AGAIN
         while self.journal.lookup(slot, self.default, workload, attempts) is not None:
             attempts += 1
-        timed = self._timed(lane, slot, self.default, workload, attempts)
+        timed = self._find_or_time(lane, slot, self.default, workload, attempts)
         if timed is not None and timed.trial.median_us is None:
-            self._fresh(slot)
+            self._leave_process(slot)
 
-    def _allowed(self) -> bool:
+    def _reserve_trial(self) -> bool:
         """Whether one more trial fits into the budget; it is then counted."""
         budget_s, trials = self._limits
         with self._guard:
@@ -202,26 +206,26 @@ class Slots:
             self._pending += 1
             return True
 
-    def _process(self, slot: int) -> int:
+    def _assign_process(self, slot: int) -> int:
         with self._guard:
             if slot not in self._processes:
                 self._processes[slot] = self._next_process
                 self._next_process += 1
             return self._processes[slot]
 
-    def _fresh(self, slot: int) -> None:
+    def _leave_process(self, slot: int) -> None:
         """Go on with this slot in a process of its own."""
         with self._guard:
             self._processes.pop(slot, None)
 
 
-def _key(timed: Timed) -> tuple[int, str, str, int]:
+def _trial_key(timed: SlotTrial) -> tuple[int, str, str, int]:
     return timed.slot, timed.trial.candidate.id, timed.trial.workload, timed.attempt
 
 
-def _agreed_lanes(journal: Journal, strategy: str, settings: SearchSettings, lanes: int) -> int:
+def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSettings, lanes: int) -> int:
     """The lanes that the search began with. Raises UsageError when it was another search."""
-    begun = next(journal.records("search"), None)
+    begun = next(journal.iterate_records("search"), None)
     if begun is None:
         journal.append("search", {"strategy": strategy, "seed": settings.seed, "lanes": lanes})
         return lanes
@@ -234,7 +238,7 @@ def _agreed_lanes(journal: Journal, strategy: str, settings: SearchSettings, lan
     return int(begun["lanes"])
 
 
-def checked(trial: Trial) -> Trial:
+def reject_bad_time(trial: Trial) -> Trial:
     """The trial, or a failed one where its time is none: not finite, not above zero, or missing without a reason."""
     time_us = trial.median_us
     if time_us is None:
@@ -253,19 +257,19 @@ class Costs:
     it, as far as there is one: an even drift then cancels.
     """
 
-    def __init__(self, timed: Sequence[Timed], default: Candidate, workloads: Sequence[str]) -> None:
+    def __init__(self, timed: Sequence[SlotTrial], default: Candidate, workloads: Sequence[str]) -> None:
         self._default, self._workloads = default, tuple(workloads)
         self._ratios: dict[str, dict[int, dict[str, float]]] = {}
-        places: dict[tuple[int, str], list[Timed]] = {}
+        places: dict[tuple[int, str], list[SlotTrial]] = {}
         for item in timed:
             if item.trial.median_us is not None:
                 places.setdefault((item.trial.process, item.trial.workload), []).append(item)
         for (_, workload), items in places.items():
-            for item, ratio in self._place(items):
+            for item, ratio in self._log_ratios(items):
                 slots = self._ratios.setdefault(item.trial.candidate.id, {})
                 slots.setdefault(item.slot, {})[workload] = ratio
 
-    def _place(self, items: Sequence[Timed]) -> list[tuple[Timed, float]]:
+    def _log_ratios(self, items: Sequence[SlotTrial]) -> list[tuple[SlotTrial, float]]:
         """The log ratios of all trials of one process and workload; none without the default."""
         logs = [math.log(item.trial.median_us or math.nan) for item in items]
         own = [index for index, item in enumerate(items) if item.trial.candidate.id == self._default.id]
@@ -289,7 +293,7 @@ class Costs:
             if all(name in ratios for name in self._workloads)
         }
 
-    def partial(self, candidate: Candidate, slot: int, workloads: Sequence[str]) -> float | None:
+    def sum_log_ratios(self, candidate: Candidate, slot: int, workloads: Sequence[str]) -> float | None:
         """The sum of its log ratios over these workloads in a slot; None where one was not timed."""
         ratios = self._ratios.get(candidate.id, {}).get(slot, {})
         return sum(ratios[name] for name in workloads) if all(name in ratios for name in workloads) else None
@@ -299,7 +303,7 @@ class Costs:
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
 
-    def cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
+    def relative_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
         """As `log_cost`, as a ratio: 1 is the default."""
         log_cost = self.log_cost(candidate, slots)
         return None if log_cost is None else math.exp(log_cost)

@@ -15,23 +15,30 @@ from pytest_attnperf.kernel_builds import KernelBuild
 from pytest_attnperf.records import DeviceInfo, Role
 from pytest_attnperf.tools.tuner.bench import Paced, WatchedBench
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate, compile_all, compile_notes
-from pytest_attnperf.tools.tuner.confirm import confirm
-from pytest_attnperf.tools.tuner.decide import TuneDecision, decide
+from pytest_attnperf.tools.tuner.confirm import confirm_winner
+from pytest_attnperf.tools.tuner.decide import TuneDecision, judge_winner
 from pytest_attnperf.tools.tuner.job import (
     Served,
     TuneJob,
     TunePools,
-    header_of,
-    journaled_pairs,
-    keep_selection,
-    kept_selection,
+    find_selection,
+    make_header,
+    record_selection,
     require_same_device,
+    restore_pairs,
 )
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.pruning import SAME_CODE, light, prune, rank, static_figures, without_repeats
-from pytest_attnperf.tools.tuner.search import search, strategy_for
-from pytest_attnperf.tools.tuner.settings import SearchResult, candidates, trials_allowed
-from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, started, warm
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.pruning import (
+    SAME_CODE,
+    find_light_candidates,
+    prune_candidates,
+    rank,
+    split_repeats,
+    static_figures,
+)
+from pytest_attnperf.tools.tuner.search import choose_strategy, search_candidates
+from pytest_attnperf.tools.tuner.settings import SearchResult, count_allowed_trials, list_candidates
+from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, wait_for_process, warm_compilers
 from pytest_attnperf.tuning_records import (
     BETTER,
     NO_BETTER,
@@ -74,7 +81,7 @@ def tune(job: TuneJob) -> TuneResult:
     """
     if not job.tuned:
         raise UsageError(f"{job.name}: no workload to tune for; name at least one")
-    return _Run(job).result()
+    return _Run(job).run_steps()
 
 
 class _Run:
@@ -91,9 +98,9 @@ class _Run:
                 f"{space.default.id}, which may be faster than both"
             )
         self.static: dict[str, StaticFigures] = {}
-        self.kept, self.excluded = candidates(self.space)
+        self.kept, self.excluded = list_candidates(self.space)
         self.count = len(self.kept)
-        self.builds = {candidate.id: self._builds(candidate) for candidate in self.kept}
+        self.builds = {candidate.id: self._list_builds(candidate) for candidate in self.kept}
         self.device: DeviceInfo | None = None
         self.selected = False
 
@@ -107,39 +114,39 @@ class _Run:
         minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
-    def result(self) -> TuneResult:
+    def run_steps(self) -> TuneResult:
         """Everything, in order."""
         if self.job.static:
-            self._throw_out(self._compiled())
-            return self._ranked()
+            self._prune_candidates(self._compile_candidates())
+            return self._rank_statically()
         try:
-            with Journal.open(self.job.journal, header_of(self.job, self.space)) as journal:
-                self._selected(journal)
-                return self._measured(journal)
+            with TrialJournal.open(self.job.journal, make_header(self.job, self.space)) as journal:
+                self._select_candidates(journal)
+                return self._tune_on_device(journal)
         except KeyboardInterrupt:
             self.job.say(f"interrupted; what was measured is kept in {self.job.journal}: run the same again to go on")
             raise
 
-    def _selected(self, journal: Journal) -> None:
+    def _select_candidates(self, journal: TrialJournal) -> None:
         """What is timed: what an earlier session of the journal has selected, or what is selected now.
 
         A search goes through its journal again, which needs the same candidates in the same order.
         """
-        compiled = self._compiled()
-        stored = kept_selection(journal, self.kept, self.excluded)
+        compiled = self._compile_candidates()
+        stored = find_selection(journal, self.kept, self.excluded)
         if stored is None:
-            self._throw_out(compiled)
+            self._prune_candidates(compiled)
             return
         self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
         self.kept, self.excluded = stored
         self.selected = True
         self.say(f"going on with {self.job.journal}, which has {len(journal.trials)} trials")
 
-    def pin(self, candidate: Candidate) -> Mapping[str, str]:
+    def make_pin(self, candidate: Candidate) -> Mapping[str, str]:
         """What the backend is told to run with a candidate."""
         return self.job.backend.tuning_pin(candidate, self.space)
 
-    def _builds(self, candidate: Candidate) -> list[KernelBuild]:
+    def _list_builds(self, candidate: Candidate) -> list[KernelBuild]:
         """What the candidate is compiled as for all tuned workloads, each once."""
         found: list[KernelBuild] = []
         for workload in self.job.workloads:
@@ -148,7 +155,7 @@ class _Run:
                     found.append(build)
         return found
 
-    def _compiled(self) -> dict[str, CompiledCandidate]:
+    def _compile_candidates(self) -> dict[str, CompiledCandidate]:
         declared = {name: builds for name, builds in self.builds.items() if builds}
         if not declared:
             self.notes.append("nothing was thrown out by code object: the backend declares no builds to compile")
@@ -167,18 +174,18 @@ class _Run:
         self.notes += compile_notes(compiled, len(declared))
         return compiled
 
-    def _throw_out(self, compiled: Mapping[str, CompiledCandidate]) -> None:
+    def _prune_candidates(self, compiled: Mapping[str, CompiledCandidate]) -> None:
         default = self.space.default
         if failure := compiled.get(default.id, CompiledCandidate()).failure:
             self.notes.append(f"the default itself does not compile here, and nothing was compared with it: {failure}")
         self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
-        self.kept, thrown_out = prune(self.kept, compiled, default, self.job.rules)
+        self.kept, thrown_out = prune_candidates(self.kept, compiled, default, self.job.rules)
         self.excluded += thrown_out
-        self.kept, repeats = without_repeats(self.kept, compiled, self.builds, default)
+        self.kept, repeats = split_repeats(self.kept, compiled, self.builds, default)
         self.excluded += repeats
         self.say(f"{len(self.kept)} of {self.count} candidates are worth timing")
 
-    def _ranked(self) -> TuneResult:
+    def _rank_statically(self) -> TuneResult:
         """The result of a run that times nothing."""
         known = {candidate: self.static[candidate.id] for candidate in self.kept if candidate.id in self.static}
         if not known:
@@ -191,26 +198,26 @@ class _Run:
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
         self.notes.insert(0, "nothing was timed: the order says what to time first, and no more")
-        files = self._files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
-        return self._told(
+        files = self._make_files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
+        return self._make_result(
             STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files
         )
 
-    def _measured(self, journal: Journal) -> TuneResult:
+    def _tune_on_device(self, journal: TrialJournal) -> TuneResult:
         pools = self.job.pools()
         try:
-            self.device = started(pools.lanes[0], 0).device
+            self.device = wait_for_process(pools.lanes[0], 0).device
             require_same_device(journal, self.device)
-            return self._judged(pools, journal)
+            return self._search_and_confirm(pools, journal)
         finally:
             pools.shutdown()
 
-    def _judged(self, pools: TunePools, journal: Journal) -> TuneResult:
-        served = self._served()
+    def _search_and_confirm(self, pools: TunePools, journal: TrialJournal) -> TuneResult:
+        served = self._list_served()
         if not self.selected:
-            self._warmed(pools)
-            keep_selection(journal, self.kept, self.excluded)
-        found = self._searched(pools, served, journal)
+            self._warm_compilers(pools)
+            record_selection(journal, self.kept, self.excluded)
+        found = self._run_search(pools, served, journal)
         self.notes += journal.notes
         self.excluded += found.excluded
         winner = next((one for one, _ in found.ranking if one.id != self.space.default.id), None)
@@ -219,21 +226,21 @@ class _Run:
             compared = winner is not None or any(one.stage == "dropped" for one in found.excluded)
             why = "no candidate was faster in the search" if compared else "none was timed on every workload"
             summary = f"no better than default: {why}"
-            return self._told(NO_BETTER, summary, found.strategy, None, search=found)
-        decision = self._confirmed(pools, served, winner, journal)
-        files = self._files(winner) if decision.verdict == BETTER else ()
-        return self._told(
+            return self._make_result(NO_BETTER, summary, found.strategy, None, search=found)
+        decision = self._confirm_winner(pools, served, winner, journal)
+        files = self._make_files(winner) if decision.verdict == BETTER else ()
+        return self._make_result(
             decision.verdict, decision.summary, found.strategy, winner, search=found, decision=decision, files=files
         )
 
-    def _served(self) -> dict[str, Served]:
+    def _list_served(self) -> dict[str, Served]:
         """What was asked for, and everything else of the suite that a changed rule would change, too."""
         others = {
             name: one
             for name, one in self.job.suite.items()
-            if name not in self.job.tuned and self._serves(one.workload)
+            if name not in self.job.tuned and self._is_served(one.workload)
         }
-        far = [one for one in self.job.elsewhere if self._serves(one)]
+        far = [one for one in self.job.elsewhere if self._is_served(one)]
         if far:
             families = ", ".join(sorted({one.family for one in far}))
             self.notes.append(
@@ -242,23 +249,23 @@ class _Run:
             )
         return {**self.job.tuned, **others}
 
-    def _serves(self, workload: Workload) -> bool:
+    def _is_served(self, workload: Workload) -> bool:
         return self.job.backend.tuning_serves(workload, self.space, self.job.arch, self.job.when)
 
-    def _warmed(self, pools: TunePools) -> None:
+    def _warm_compilers(self, pools: TunePools) -> None:
         """Fill the compilers' caches in parallel, and drop what cannot be opened; a GPU's matter only."""
         pool, places = pools.warm, range(WARM_PLACES, WARM_PLACES + self.job.warm_processes)
-        if pool is None or not places or pool.ready(places[0]).role is not Role.DEVICE:
+        if pool is None or not places or pool.wait_until_ready(places[0]).role is not Role.DEVICE:
             return
         until = self.job.clock() + COMPILE_SHARE * self.job.budget_s
-        keys = [served.key for served in self._distinct()]
+        keys = [served.key for served in self._list_distinct()]
         requests = {
-            candidate: [OpenRequest(key, None, 1, 2, CASE_LIMIT_S, pin=self.pin(candidate)) for key in keys]
+            candidate: [OpenRequest(key, None, 1, 2, CASE_LIMIT_S, pin=self.make_pin(candidate)) for key in keys]
             for candidate in self.kept
         }
         told = Paced(self.say, self.job.clock, "opened {} of {} candidates")
         try:
-            failures = warm(pool, places, requests, done=told, expired=lambda: self.job.clock() > until)
+            failures = warm_compilers(pool, places, requests, done=told, expired=lambda: self.job.clock() > until)
         finally:
             pool.shutdown()
         for candidate, why in failures.items():
@@ -271,7 +278,7 @@ class _Run:
                 f"{next(iter(failures.values()), 'without a reason')}"
             )
 
-    def _distinct(self) -> list[Served]:
+    def _list_distinct(self) -> list[Served]:
         """Tuned workloads that are not compiled as one before them; all where nobody says what they are compiled as."""
         known: list[list[object]] = []
         found = []
@@ -283,10 +290,10 @@ class _Run:
                 found.append(served)
         return found
 
-    def _searched(self, pools: TunePools, served: Mapping[str, Served], journal: Journal) -> SearchResult:
+    def _run_search(self, pools: TunePools, served: Mapping[str, Served], journal: TrialJournal) -> SearchResult:
         keys = {name: one.key for name, one in self.job.tuned.items()}
         seed = self.job.settings.seed
-        bench = WorkerBench(pools.lanes, keys, self.pin, self.job.blocks, seed=seed, limit_s=CASE_LIMIT_S)
+        bench = WorkerBench(pools.lanes, keys, self.make_pin, self.job.blocks, seed=seed, limit_s=CASE_LIMIT_S)
         watched = WatchedBench(bench, Paced(self.say, self.job.clock, "{} trials"), len(journal.trials))
         reserve = min(
             CONFIRM_SHARE * self.job.budget_s, self.job.pairs.pairs * (PAIR_START_S + PAIR_CASE_S * len(served))
@@ -296,43 +303,43 @@ class _Run:
             self.job.settings,
             budget_s=min(self.job.settings.budget_s, left),
             clock=self.job.clock,
-            probe=self.job.settings.probe or self._probe(),
-            preferred=light(self.kept, self.static),
-            max_trials=self.job.settings.max_trials or self._trials_most(),
+            probe=self.job.settings.probe or self._choose_probe(),
+            preferred=find_light_candidates(self.kept, self.static),
+            max_trials=self.job.settings.max_trials or self._max_trials(),
         )
         try:
-            found = search(self.space, self.kept, list(self.job.tuned), watched, settings, journal)
+            found = search_candidates(self.space, self.kept, list(self.job.tuned), watched, settings, journal)
         finally:
             bench.shutdown()
-        self.notes += (*found.notes, *bench.notes())
+        self.notes += (*found.notes, *bench.list_notes())
         return found
 
-    def _trials_most(self) -> int | None:
+    def _max_trials(self) -> int | None:
         """A large space is searched in a quarter of what timing everything worth it once takes, repeats included."""
-        if strategy_for(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
+        if choose_strategy(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
             return None
         repeats = sum(one.stage == SAME_CODE for one in self.excluded)
-        return trials_allowed(len(self.kept) + repeats, len(self.job.tuned))
+        return count_allowed_trials(len(self.kept) + repeats, len(self.job.tuned))
 
-    def _probe(self) -> str:
+    def _choose_probe(self) -> str:
         """The workload with most work: overheads hide differences of the kernel least there."""
-        return max(self.job.tuned, key=lambda name: _work(self.job.tuned[name].workload))
+        return max(self.job.tuned, key=lambda name: _estimate_work(self.job.tuned[name].workload))
 
-    def _confirmed(
-        self, pools: TunePools, served: Mapping[str, Served], winner: Candidate, journal: Journal
+    def _confirm_winner(
+        self, pools: TunePools, served: Mapping[str, Served], winner: Candidate, journal: TrialJournal
     ) -> TuneDecision:
         until = self.began + OVERRUN * self.job.budget_s
-        pairs = confirm(
+        pairs = confirm_winner(
             self.space.default,
             winner,
             {name: one.key for name, one in served.items()},
             pools.base,
             pools.new,
-            self.pin,
+            self.make_pin,
             self.job.pairs,
             seed=self.job.settings.seed + CONFIRM_SEED,
             large={name for name, one in served.items() if (one.workload.bytes_min or 0.0) >= LARGE_BYTES},
-            known=journaled_pairs(journal, self.space.default, winner),
+            known=restore_pairs(journal, self.space.default, winner),
             stop=lambda: self.job.clock() > until,
             told=lambda number, count: self.say(f"confirming {winner.id}: pair {number} of {count}"),
         )
@@ -343,14 +350,14 @@ class _Run:
             )
         if self.left_s < 0:
             self.notes.append(f"the run took {-self.left_s:.0f} s longer than its budget, to finish what it had begun")
-        return decide(pairs, list(self.job.tuned), self.job.decision)
+        return judge_winner(pairs, list(self.job.tuned), self.job.decision)
 
-    def _files(self, winner: Candidate) -> tuple[TunedFile, ...]:
+    def _make_files(self, winner: Candidate) -> tuple[TunedFile, ...]:
         job = self.job
         found = job.backend.tuned_files(winner, self.space, job.workloads, job.arch, source=job.source, when=job.when)
         return tuple(found)
 
-    def _told(
+    def _make_result(
         self,
         verdict: str,
         summary: str,
@@ -386,5 +393,5 @@ class _Run:
         )
 
 
-def _work(workload: Workload) -> float:
+def _estimate_work(workload: Workload) -> float:
     return workload.flops or workload.bytes_min or 0.0

@@ -17,7 +17,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import ABSENT, format_change, format_interval, format_us, one_line
-from pytest_attnperf.reports.text.wide_tables import Column, Table, markdown, terminal
+from pytest_attnperf.reports.text.wide_tables import Column, Table, render_markdown_tables, render_terminal_tables
 from pytest_attnperf.tuning_records import (
     STATIC_ONLY,
     Candidate,
@@ -42,26 +42,26 @@ NAME_LIMIT = 90
 NOT_TIMED = "NOTHING WAS TIMED: candidates are ranked by their code objects, which says what to time first, no more"
 
 
-def written(result: TuneResult, out: Path) -> str:
+def write_tune_result(result: TuneResult, out: Path) -> str:
     """Write the files, the report and the whole result under `out`; what the terminal is told.
 
     Configuration files that an earlier run wrote there and this one does not are removed: nothing in the folder may be
     taken for better that is not. Raises UsageError for a file that would lie outside of it; nothing is written then.
     """
-    lines, found = header_lines(result), tables(result)
-    paths = [_inside(out, file.path) for file in result.files]
-    said = _removed(out, paths)
+    lines, found = header_lines(result), make_tables(result)
+    paths = [_resolve_inside(out, file.path) for file in result.files]
+    said = _remove_earlier(out, paths)
     for path, file in zip(paths, result.files, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, file.text.encode())
         said.append(f"written: {path}: {file.what}")
     encoded: bytes = msgspec.json.format(msgspec.json.encode(result), indent=1)
     write_atomically(out / RESULT, encoded + b"\n")
-    write_atomically(out / REPORT, f"{markdown([*lines, *said], found)}\n".encode())
-    return terminal([*lines, *said, f"report: {out / REPORT}; everything: {out / RESULT}"], found)
+    write_atomically(out / REPORT, f"{render_markdown_tables([*lines, *said], found)}\n".encode())
+    return render_terminal_tables([*lines, *said, f"report: {out / REPORT}; everything: {out / RESULT}"], found)
 
 
-def _inside(out: Path, name: str) -> Path:
+def _resolve_inside(out: Path, name: str) -> Path:
     """Where a file is written. Raises UsageError for a path that leaves the folder."""
     path = out / name
     if Path(name).is_absolute() or not path.resolve().is_relative_to(out.resolve()):
@@ -69,12 +69,12 @@ def _inside(out: Path, name: str) -> Path:
     return path
 
 
-def _removed(out: Path, kept: list[Path]) -> list[str]:
+def _remove_earlier(out: Path, kept: list[Path]) -> list[str]:
     """Remove what the folder's last result wrote and is not written again, unless somebody has changed it since."""
     said = []
-    for name, text in _earlier(out / RESULT):
+    for name, text in _read_earlier_files(out / RESULT):
         try:
-            path = _inside(out, name)
+            path = _resolve_inside(out, name)
             if path in kept or not path.is_file():
                 continue
             if path.read_bytes() == text.encode():
@@ -87,7 +87,7 @@ def _removed(out: Path, kept: list[Path]) -> list[str]:
     return said
 
 
-def _earlier(result: Path) -> list[tuple[str, str]]:
+def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
     """Paths and texts of the files that a result names; none where it cannot be read."""
     try:
         stored: Any = json.loads(read_regular(result, BYTES_MAX))
@@ -116,7 +116,7 @@ def header_lines(result: TuneResult) -> list[str]:
     return [*lines, *(one_line(note, 400) for note in result.notes)]
 
 
-def tables(result: TuneResult) -> list[Table]:
+def make_tables(result: TuneResult) -> list[Table]:
     """The best candidates, and the changes by workload."""
     found = [ranking_table(result)] if result.ranking else []
     return [*found, changes_table(result.changes)] if result.changes else found
@@ -129,7 +129,7 @@ def ranking_table(result: TuneResult) -> Table:
     places = list(enumerate(result.ranking, start=1))
     shown = places[:SHOWN]
     shown += [place for place in places[SHOWN:] if place[1][0].id == result.default.id]
-    shared = _shared([candidate for _, (candidate, _) in shown])
+    shared = _find_shared_values([candidate for _, (candidate, _) in shown])
     names = sorted({name for _, (candidate, _) in shown for name in candidate.values if name not in shared})
     columns = {
         "vs default": [ABSENT if cost is None else f"{cost:.3f}" for _, (_, cost) in shown],
@@ -138,8 +138,8 @@ def ranking_table(result: TuneResult) -> Table:
     figures = [_static_cells(result.static.get(candidate.id)) for _, (candidate, _) in shown]
     columns |= dict(zip(_FIGURES, map(list, zip(*figures, strict=True)), strict=True))
     known = {name: cells for name, cells in columns.items() if any(cell != ABSENT for cell in cells)}
-    marks = [_marked(rank, candidate, result) for rank, (candidate, _) in shown]
-    notes = [f"all of these: {_values(shared)}"] if shared else []
+    marks = [_format_rank(rank, candidate, result) for rank, (candidate, _) in shown]
+    notes = [f"all of these: {_format_values(shared)}"] if shared else []
     if len(result.ranking) > len(shown):
         notes.append(f"{len(result.ranking) - len(shown)} further candidates are in the JSON file")
     rows = tuple(zip(marks, *known.values(), strict=True))
@@ -175,9 +175,9 @@ def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
     lines = []
     for stage in dict.fromkeys(one.stage for one in excluded):
         reasons = [one.reason for one in excluded if one.stage == stage]
-        kinds = Counter(map(_kind, reasons))
-        examples = {_kind(reason): reason for reason in reversed(reasons)}
-        differ = {_kind(reason) for reason in reasons if reason != examples[_kind(reason)]}
+        kinds = Counter(map(_kind_of_reason, reasons))
+        examples = {_kind_of_reason(reason): reason for reason in reversed(reasons)}
+        differ = {_kind_of_reason(reason) for reason in reasons if reason != examples[_kind_of_reason(reason)]}
         said = [
             f"{count} x {'e.g. ' if kind in differ else ''}{one_line(examples[kind], 120)}"
             for kind, count in kinds.most_common(REASONS_SHOWN)
@@ -188,12 +188,12 @@ def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
     return lines
 
 
-def _kind(reason: str) -> str:
+def _kind_of_reason(reason: str) -> str:
     """A reason without its figures."""
     return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
 
 
-def _marked(rank: int, candidate: Candidate, result: TuneResult) -> str:
+def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
     """A candidate's rank, and what it is: one of the library's, the winner, the default."""
     marks = [candidate.label] if candidate.label else []
     if result.winner is not None and candidate.id == result.winner.id:
@@ -203,7 +203,7 @@ def _marked(rank: int, candidate: Candidate, result: TuneResult) -> str:
     return one_line(" ".join([str(rank), ", ".join(marks)]).rstrip(), NAME_LIMIT)
 
 
-def _shared(candidates: Sequence[Candidate]) -> dict[str, Value]:
+def _find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
     """Values that all these candidates have; none where there is one candidate only."""
     if len(candidates) < 2:
         return {}
@@ -211,7 +211,7 @@ def _shared(candidates: Sequence[Candidate]) -> dict[str, Value]:
     return {name: first[name] for name in first if all(other.values.get(name) == first[name] for other in candidates)}
 
 
-def _values(values: dict[str, Value]) -> str:
+def _format_values(values: dict[str, Value]) -> str:
     return " ".join(f"{name}={values[name]}" for name in sorted(values))
 
 

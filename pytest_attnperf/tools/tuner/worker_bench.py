@@ -85,7 +85,7 @@ class WorkerBench:
         if self._kills[candidate.id] >= KILLS_MOST:
             return Trial(candidate, workload, process, None, f"failed: it has ended {KILLS_MOST} workers already")
         pool, key = self.pools[lane], self.keys[workload]
-        ready = self._fresh(lane, process)
+        ready = self._switch_process(lane, process)
         if ready.cases and key not in ready.cases:
             raise UsageError(f"the suite has no case {key} among its {len(ready.cases)}; name a workload that it runs")
         pin = self.pin_of(candidate)
@@ -96,17 +96,17 @@ class WorkerBench:
         except WorkerError as error:
             with self._lock:
                 self._kills[candidate.id] += 1
-            return Trial(candidate, workload, process, None, f"{DIED}: {_short(error.summary)}")
+            return Trial(candidate, workload, process, None, f"{DIED}: {_shorten_summary(error.summary)}")
         except CaseFailedError as error:
-            return Trial(candidate, workload, process, None, f"failed: {_short(error.summary)}")
+            return Trial(candidate, workload, process, None, f"failed: {_shorten_summary(error.summary)}")
         except NotProvenRightError as error:
-            return Trial(candidate, workload, process, None, f"failed: {_short(str(error))}")
+            return Trial(candidate, workload, process, None, f"failed: {_shorten_summary(str(error))}")
         if look.final.spent:
             with self._lock:
                 self._spent += 1
-        return self._judged(candidate, workload, process, look, pin)
+        return self._judge_look(candidate, workload, process, look, pin)
 
-    def notes(self) -> tuple[str, ...]:
+    def list_notes(self) -> tuple[str, ...]:
         """What a reader of the times must know."""
         if not self._spent:
             return ()
@@ -123,59 +123,61 @@ class WorkerBench:
         for pool in self.pools:
             pool.shutdown()
 
-    def _fresh(self, lane: int, process: int) -> Ready:
+    def _switch_process(self, lane: int, process: int) -> Ready:
         """The lane's process of that number; the one before it is ended, because it would hold memory of the GPU."""
         pool = self.pools[lane]
         if self._processes.setdefault(lane, process) != process:
             pool.shutdown()
             self._processes[lane] = process
-        return started(pool, process)
+        return wait_for_process(pool, process)
 
-    def _judged(self, candidate: Candidate, workload: str, process: int, look: Look, pin: Mapping[str, str]) -> Trial:
-        if failure := failure_of(look):
+    def _judge_look(
+        self, candidate: Candidate, workload: str, process: int, look: Look, pin: Mapping[str, str]
+    ) -> Trial:
+        if failure := reason_no_time(look):
             return Trial(candidate, workload, process, None, failure)
-        if failure := other_path(pin, look.final.config):
+        if failure := reason_other_path(pin, look.final.config):
             return Trial(candidate, workload, process, None, f"failed: {failure}")
-        require_told(candidate, pin, look.final.config, self.keys[workload].backend)
+        check_ran_as_pinned(candidate, pin, look.final.config, self.keys[workload].backend)
         if look.summary is None:
             return Trial(candidate, workload, process, None, f"failed: not timed: {look.note}")
         return Trial(candidate, workload, process, look.summary.median_us, summary=look.summary)
 
 
-def started(pool: Pool, place: int) -> Ready:
+def wait_for_process(pool: Pool, place: int) -> Ready:
     """What the process in that place runs on. Raises WorkerError after the second attempt to start one."""
     try:
-        return pool.ready(place)
+        return pool.wait_until_ready(place)
     except WorkerError:
-        return pool.ready(place)
+        return pool.wait_until_ready(place)
 
 
-def failure_of(look: Look) -> str:
+def reason_no_time(look: Look) -> str:
     """Why a look is no time of a right result: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' where it is one."""
     reason = look.reasons[0] if look.reasons else "without a reason"
     if look.ending is Ending.INCORRECT:
-        return f"{WRONG}: {_short(reason)}"
+        return f"{WRONG}: {_shorten_summary(reason)}"
     if look.ending is Ending.UNSUPPORTED:
-        return f"unsupported: {_short(reason)}"
+        return f"unsupported: {_shorten_summary(reason)}"
     if look.ending in (Ending.SKIPPED, Ending.BODY_FAILED):
-        return f"failed: {look.ending.value}: {_short(reason)}"
+        return f"failed: {look.ending.value}: {_shorten_summary(reason)}"
     return ""
 
 
-def other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
+def reason_other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
     """How the path that ran is not the one that was asked for, '' where it is or none was."""
     wanted, ran = pin.get(PATH, ""), config.get(PATH, "unknown")
     return f"path {wanted} was asked for, and what ran is {ran}" if wanted and wanted != ran else ""
 
 
-def require_told(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
+def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
     """Raise UsageError where what ran was configured otherwise than the candidate, or nobody says how it was.
 
     Entries may have a prefix ('prefill_forward.BLOCK_M'); where the pin names one, that one counts.
     """
     for name, value in sorted(candidate.values.items()):
-        pinned = [key for key in pin if _named(key, name)]
-        told = {key: config[key] for key in pinned or config if key in config and _named(key, name)}
+        pinned = [key for key in pin if _is_entry_of(key, name)]
+        told = {key: config[key] for key in pinned or config if key in config and _is_entry_of(key, name)}
         if not told:
             raise UsageError(
                 f"{backend} does not say with which {name} it ran ({candidate.id} was asked for; its configuration "
@@ -190,16 +192,16 @@ def require_told(candidate: Candidate, pin: Mapping[str, str], config: Mapping[s
             )
 
 
-def _named(key: str, name: str) -> bool:
+def _is_entry_of(key: str, name: str) -> bool:
     return key == name or key.endswith(f".{name}")
 
 
-def _short(text: str) -> str:
+def _shorten_summary(text: str) -> str:
     first = text.strip().partition("\n")[0]
     return first if len(first) <= SUMMARY_LENGTH else first[: SUMMARY_LENGTH - 1] + "…"
 
 
-def warm(
+def warm_compilers(
     pool: Pool,
     places: Sequence[int],
     requests: Mapping[Candidate, Sequence[OpenRequest]],
@@ -218,7 +220,7 @@ def warm(
     """
     pool.start(places)
     for place in places:
-        pool.ready(place)  # here: a process that a thread starts is killed when that thread ends
+        pool.wait_until_ready(place)  # here: a process that a thread starts is killed when that thread ends
     waiting: queue.SimpleQueue[Candidate] = queue.SimpleQueue()
     for candidate in requests:
         waiting.put(candidate)
@@ -229,22 +231,22 @@ def warm(
     raised: list[BaseException] = []
     over = threading.Event()
 
-    def work(place: int) -> None:
+    def run_thread(place: int) -> None:
         try:
-            empty(place)
+            open_waiting(place)
         except BaseException as error:  # raised again in the thread that waits
             raised.append(error)
 
-    def empty(place: int) -> None:
-        while not (over.is_set() or expired() or raised) and (candidate := _next(waiting)) is not None:
-            why = _failure(pool, place, requests[candidate])
+    def open_waiting(place: int) -> None:
+        while not (over.is_set() or expired() or raised) and (candidate := _take_next(waiting)) is not None:
+            why = _reason_not_opened(pool, place, requests[candidate])
             with lock:
                 finished.append(candidate)
                 if why:
                     failures[candidate] = why
                 done(len(finished), len(requests))
 
-    threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in places]
+    threads = [threading.Thread(target=run_thread, args=(place,), daemon=True) for place in places]
     for thread in threads:
         thread.start()
     try:
@@ -257,20 +259,20 @@ def warm(
     return failures
 
 
-def _next(waiting: queue.SimpleQueue[Candidate]) -> Candidate | None:
+def _take_next(waiting: queue.SimpleQueue[Candidate]) -> Candidate | None:
     try:
         return waiting.get_nowait()
     except queue.Empty:
         return None
 
 
-def _failure(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
+def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
     """Why one of these cannot be opened; '' where all can, and where that is not the candidate's own doing: memory is
     short because processes share the device, and one that died is asked again where it is timed.
     """
     try:
         for request in requests:
-            if why := _opened(pool, place, request):
+            if why := _reason_no_case(pool, place, request):
                 return why
     except CaseFailedError as error:
         return "" if error.out_of_memory else _one_line(error.summary)
@@ -279,9 +281,9 @@ def _failure(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
     return ""
 
 
-def _opened(pool: Pool, place: int, request: OpenRequest) -> str:
+def _reason_no_case(pool: Pool, place: int, request: OpenRequest) -> str:
     """Open and close one case; '' or why there was none."""
-    with pool.case(place, request) as case:
+    with pool.case_at(place, request) as case:
         opened = case.open()
     if opened.unsupported:
         return _one_line(f"unsupported: {opened.unsupported[0]}")

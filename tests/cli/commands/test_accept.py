@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, accepted_text, problem_of
+from pytest_attnperf.baselines.acceptance import REASON_MAX, Acceptance, find_problem, require_text
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import NewEntry, Replacement, entry_from
-from pytest_attnperf.cli.commands.accept import chosen_case, git_name, write_all
+from pytest_attnperf.cli.commands.accept import choose_case, git_name, write_all
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import BaselineError, UsageError
 from pytest_attnperf.records import (
@@ -56,7 +56,7 @@ def results() -> RunResult:
 )
 def test_a_case_is_named_whole_or_by_a_part(results: RunResult, name: str, label: str) -> None:
     """A key, an entry or a node id means that case even where it is a part of another; a part must be of one only."""
-    assert chosen_case(results, name).key == named(results, "ck", label).key
+    assert choose_case(results, name).key == named(results, "ck", label).key
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_case_is_named_whole_or_by_a_part(results: RunResult, name: str, label
 def test_no_case_and_several_are_refused(results: RunResult, name: str, text: str) -> None:
     """The message lists what there is."""
     with pytest.raises(UsageError, match=text):
-        chosen_case(results, name)
+        choose_case(results, name)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_no_case_and_several_are_refused(results: RunResult, name: str, text: st
 def test_a_reason_is_one_printable_line(reason: str, text: str) -> None:
     """A reason with line breaks, escape sequences or turned writing is refused when given, and when read again."""
     with pytest.raises(UsageError, match=text):
-        accepted_text("--reason", reason, REASON_MAX)
-    assert text in problem_of(Acceptance(reason.strip(), "Ada", "2026-12-01", "7 processes", 1.0))
-    assert accepted_text("--reason", " größer, but right ", REASON_MAX) == "größer, but right"
+        require_text("--reason", reason, REASON_MAX)
+    assert text in find_problem(Acceptance(reason.strip(), "Ada", "2026-12-01", "7 processes", 1.0))
+    assert require_text("--reason", " größer, but right ", REASON_MAX) == "größer, but right"
 
 
 def test_git_says_who_accepts() -> None:

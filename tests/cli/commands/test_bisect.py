@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands import bisect as bisect_command
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.pairs import PairSummary
@@ -30,7 +30,7 @@ NODEID = "suites/test_prefill.py::test_prefill[fake.a-prefill-b1-s64-h1-d16-f16]
 
 
 def _parsed(*arguments: str) -> argparse.Namespace:
-    return parser_of(["bisect"]).parse_args(["bisect", *arguments])
+    return build_parser(["bisect"]).parse_args(["bisect", *arguments])
 
 
 def _git(folder: Path, *arguments: str) -> str:

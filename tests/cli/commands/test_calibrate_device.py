@@ -10,29 +10,29 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.baselines.ceilings_store import CeilingsStore, ceilings_for, over_processes
+from pytest_attnperf.baselines.ceilings_store import CeilingsStore, ceilings_for, compute_median_ceilings
 from pytest_attnperf.cli.commands import calibrate_device as module
-from pytest_attnperf.cli.commands.calibrate_device import Processes, conclude, impossible, peak_of, run
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.commands.calibrate_device import CeilingProcesses, conclude, find_impossible, find_peak, run
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.environment import gpus
 from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
 from pytest_attnperf.environment.device_specs import all_specs, spec_for
 from pytest_attnperf.errors import BaselineError, UsageError, WorkerError
-from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, Figure
+from pytest_attnperf.measure.ceiling_walk import BYTES, FLOPS, US, CeilingFigure
 from pytest_attnperf.measure.ceilings import ProcessCeilings
 from pytest_attnperf.records import DeviceInfo, DeviceState, Fingerprint
 
 H200 = DeviceInfo("cuda", "sm_90", "h200", "NVIDIA H200", compute_units=132)
 FIGURES = {
-    "f16": Figure(7e14, FLOPS, "8192 x 8192 x 8192", 1500.0),
-    "f32": Figure(5e13, FLOPS, "4096 x 4096 x 4096"),
-    "tf32": Figure(4e14, FLOPS, "8192 x 8192 x 8192"),
-    "f16 oblong": Figure(6e14, FLOPS, "8192 x 2048 x 8192"),
-    "copy": Figure(4.2e12, BYTES, "2048 MiB, Tensor.copy_"),
-    "read": Figure(4.4e12, BYTES, "2048 MiB, torch.sum", note="a lower bound of what can be read"),
-    "cache": Figure(6e12, BYTES, "8 MiB, Tensor.copy_"),
-    "launch": Figure(1.5, US, "torch.add of 1 element, graph of 400"),
-    "eager launch": Figure(3.2, US, "torch.add of 1 element, 1000 calls from Python"),
+    "f16": CeilingFigure(7e14, FLOPS, "8192 x 8192 x 8192", 1500.0),
+    "f32": CeilingFigure(5e13, FLOPS, "4096 x 4096 x 4096"),
+    "tf32": CeilingFigure(4e14, FLOPS, "8192 x 8192 x 8192"),
+    "f16 oblong": CeilingFigure(6e14, FLOPS, "8192 x 2048 x 8192"),
+    "copy": CeilingFigure(4.2e12, BYTES, "2048 MiB, Tensor.copy_"),
+    "read": CeilingFigure(4.4e12, BYTES, "2048 MiB, torch.sum", note="a lower bound of what can be read"),
+    "cache": CeilingFigure(6e12, BYTES, "8 MiB, Tensor.copy_"),
+    "launch": CeilingFigure(1.5, US, "torch.add of 1 element, graph of 400"),
+    "eager launch": CeilingFigure(3.2, US, "torch.add of 1 element, 1000 calls from Python"),
 }
 STATE = DeviceState(before={"sm_clock_mhz": "1980", "power_w": "75"}, after={"sm_clock_mhz": "1755", "power_w": "600"})
 
@@ -46,7 +46,7 @@ def process(device: DeviceInfo = H200, **figures: float) -> ProcessCeilings:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     """Options as the command line gives them."""
-    return parser_of(["calibrate-device"]).parse_args(["calibrate-device", *arguments])
+    return build_parser(["calibrate-device"]).parse_args(["calibrate-device", *arguments])
 
 
 def concluded(found: Sequence[ProcessCeilings], capsys: Any, *arguments: str) -> tuple[int, str]:
@@ -102,11 +102,11 @@ def test_an_impossible_figure_is_refused(tmp_path: Path, capsys: Any) -> None:
 
 def test_nothing_is_refused_without_a_peak_to_rely_on() -> None:
     """An unknown product, and a row of confidence C, refuse nothing and give no share."""
-    found = over_processes([process(f16=9e18)], "2026-01-02")
+    found = compute_median_ceilings([process(f16=9e18)], "2026-01-02")
     doubtful = next(spec for spec in all_specs() if spec.confidence == "C")
-    assert impossible(found, spec_for(H200)).keys() == {"f16"}
-    assert impossible(found, None) == impossible(found, doubtful) == {}
-    assert peak_of("copy", doubtful) is None
+    assert find_impossible(found, spec_for(H200)).keys() == {"f16"}
+    assert find_impossible(found, None) == find_impossible(found, doubtful) == {}
+    assert find_peak("copy", doubtful) is None
 
 
 def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Any) -> None:
@@ -131,7 +131,7 @@ def test_json_is_one_object(tmp_path: Path, capsys: Any) -> None:
 
 def test_what_cannot_be_stored_is_printed_first(tmp_path: Path, capsys: Any) -> None:
     """A file in the way that is not understood stays, and what took minutes to measure is shown nevertheless."""
-    path = CeilingsStore(tmp_path).write(tmp_path, over_processes([process()], "2026-01-02"))
+    path = CeilingsStore(tmp_path).write(tmp_path, compute_median_ceilings([process()], "2026-01-02"))
     path.write_text("{}")
     with pytest.raises(BaselineError, match="field `schema` is None"):
         conclude([process()], STATE, parsed("--out", str(tmp_path)))
@@ -146,7 +146,7 @@ def spec_of_h200() -> Any:
 
 def test_a_change_from_stored_ceilings(tmp_path: Path, capsys: Any) -> None:
     """`--against FILE` adds how far each figure moved; '-' where the file lacks it."""
-    before = over_processes([process(f16=6.3e14)], "2026-01-02")
+    before = compute_median_ceilings([process(f16=6.3e14)], "2026-01-02")
     before = replace(before, ceilings=replace(before.ceilings, launch_us=None))
     path = CeilingsStore(tmp_path).write(tmp_path, before)
     _, said = concluded([process()], capsys, "--dry-run", "--against", str(path))
@@ -159,7 +159,7 @@ def test_a_change_from_stored_ceilings(tmp_path: Path, capsys: Any) -> None:
 
 def test_a_change_from_another_device_is_said(tmp_path: Path, capsys: Any) -> None:
     """A file of another device is compared with, too, and named; --json holds it beside what was found."""
-    path = CeilingsStore(tmp_path).write(tmp_path, over_processes([process()], "2026-01-02"))
+    path = CeilingsStore(tmp_path).write(tmp_path, compute_median_ceilings([process()], "2026-01-02"))
     cut = replace(H200, compute_units=66)
     _, said = concluded([process(cut)], capsys, "--dry-run", "--against", str(path))
     assert "change: from another device, sm_90 h200 with 132 compute units" in said
@@ -175,9 +175,9 @@ def test_a_root_that_holds_nothing_costs_no_measurement(tmp_path: Path) -> None:
     """A file in the place of a folder is refused before a process starts; with --dry-run nothing is stored."""
     (tmp_path / "file").write_text("")
     with pytest.raises(BaselineError, match=r"/file/deep: .*/file is no folder; name another folder"):
-        module.chosen_kind(parsed("--device", "cpu", "--out", str(tmp_path / "file" / "deep")))
-    assert module.chosen_kind(parsed("--device", "cpu", "--dry-run", "--out", str(tmp_path / "file"))) == "cpu"
-    assert module.chosen_kind(parsed("--device", "cpu", "--out", str(tmp_path / "new" / "deep"))) == "cpu"
+        module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "file" / "deep")))
+    assert module.choose_kind(parsed("--device", "cpu", "--dry-run", "--out", str(tmp_path / "file"))) == "cpu"
+    assert module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "new" / "deep"))) == "cpu"
 
 
 def test_a_cpu_says_what_it_is(tmp_path: Path, capsys: Any) -> None:
@@ -198,7 +198,7 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, gpu: bool = 
     """A machine with one GPU, or none, whose processes are recorded instead of run."""
     ran: list[Any] = []
 
-    def measure(self: Processes, number: int) -> ProcessCeilings:
+    def measure(self: CeilingProcesses, number: int) -> ProcessCeilings:
         ran.append((self.kind, self.gpu, number, self.count))
         return process()
 
@@ -207,8 +207,8 @@ def gpu_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, gpu: bool = 
     monkeypatch.setattr(gpus, "visible_gpus_here", lambda: ("3",))
     monkeypatch.setattr(gpus, "torch_build", lambda: "2.11.0")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("pytest_attnperf.environment.device_state.begin", lambda token: FakeWatch())
-    monkeypatch.setattr(Processes, "measure", measure)
+    monkeypatch.setattr("pytest_attnperf.environment.device_state.start_watch", lambda token: FakeWatch())
+    monkeypatch.setattr(CeilingProcesses, "measure", measure)
     return ran
 
 
@@ -281,7 +281,7 @@ def started(tmp_path: Path, program: str, limit_s: float = 20.0) -> ProcessCeili
     """What the first of two processes gives that runs this program."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "START", program)
-        return Processes("cpu", None, 2, tmp_path, limit_s).measure(1)
+        return CeilingProcesses("cpu", None, 2, tmp_path, limit_s).measure(1)
 
 
 def test_a_process_that_dies_shows_its_end(tmp_path: Path, capsys: Any) -> None:
@@ -310,8 +310,8 @@ def test_a_process_that_is_stuck_is_killed(tmp_path: Path) -> None:
 def test_a_process_is_started_as_a_worker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sees one GPU, and this harness first; on a CPU it has one thread, as every run on a CPU."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    on_gpu = Processes("gpu", "3", 1, tmp_path)._environment(1)
-    on_cpu = Processes("cpu", None, 1, tmp_path)._environment(1)
+    on_gpu = CeilingProcesses("gpu", "3", 1, tmp_path)._build_environment(1)
+    on_cpu = CeilingProcesses("cpu", None, 1, tmp_path)._build_environment(1)
     assert (on_gpu["CUDA_VISIBLE_DEVICES"], on_gpu["HIP_VISIBLE_DEVICES"]) == ("3", "3")
     assert on_gpu["PYTHONPATH"].startswith(str(tmp_path / "harness"))
     assert "OMP_NUM_THREADS" not in on_gpu

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.cli.commands import comment as comment_command
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -49,7 +49,7 @@ def comment(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> Comment:
 
     def called(*arguments: object, head: str = HEAD) -> int:
         whose = ["--repo", REPO, *(["--head-sha", head, "--head-repo", REPO] if head else [])]
-        return comment_command.run(parser_of(["comment"]).parse_args(["comment", *map(str, arguments), *whose]))
+        return comment_command.run(build_parser(["comment"]).parse_args(["comment", *map(str, arguments), *whose]))
 
     return called
 

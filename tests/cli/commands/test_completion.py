@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.commands.completion import SHELLS, case_keys, completed_by, script
+from pytest_attnperf.cli.commands.completion import SHELLS, case_keys, find_completion, render_script
 from pytest_attnperf.cli.program import command_names, main
 
 KEY = {"suite": "prefill", "backend": "triton.flash", "workload": "prefill-b1-s64-h1-d16-f16", "label": ""}
@@ -48,7 +48,7 @@ def _results(path: Path, *keys: object) -> Path:
 @pytest.fixture(scope="module")
 def scripts() -> dict[str, str]:
     """What is printed for each shell."""
-    return {shell: script(shell) for shell in SHELLS}
+    return {shell: render_script(shell) for shell in SHELLS}
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_no_shell_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_completes_an_argument(declared: dict[str, object], kind: str | None) -> None:
     """Its type and what stands for its value in the usage say so."""
     action = argparse.ArgumentParser().add_argument("--x", **declared)  # type: ignore[arg-type]
-    assert completed_by(action) == kind
+    assert find_completion(action) == kind
 
 
 def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import dispatch as dispatch_command
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceInfo, ErrorFigures, Fingerprint, ProcessSummary, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -55,7 +55,7 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(*arguments: str | Path) -> str:
-        assert dispatch_command.run(parser_of(["dispatch"]).parse_args(["dispatch", *map(str, arguments)])) == 0
+        assert dispatch_command.run(build_parser(["dispatch"]).parse_args(["dispatch", *map(str, arguments)])) == 0
         said = capsys.readouterr()
         assert ("--out" in arguments) == said.err.startswith("written: ")
         return said.out

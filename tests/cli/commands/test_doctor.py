@@ -14,23 +14,32 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import doctor as doctor_here
-from pytest_attnperf.cli.commands.doctor import has_gpu, next_step, report_lines, summary, surroundings_here, vendor_of
+from pytest_attnperf.cli.commands.doctor import (
+    find_vendor,
+    format_summary_line,
+    has_gpu,
+    next_step,
+    report_lines,
+    surroundings_here,
+)
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.environment.gpus import visible_gpus_here
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.reports.text.colour import PLAIN, Ink
-from pytest_attnperf.tools.doctor.engine import Examined, Report
-from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, Finding, Probe, Status, Surroundings
+from pytest_attnperf.tools.doctor.engine import DoctorReport, Examined
+from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, DoctorFinding, Probe, Status, Surroundings
 
 DOCS = Path(__file__).parents[3] / "docs/doctor.md"
 
 NODE = "sys/class/kfd/kfd/topology/nodes/1"
 
-FINE = Finding("torch", Status.OK, "2.13.0+rocm7.0, ROCm build", details=("detail of torch",))
-WRONG = Finding("aiter", Status.PROBLEM, "the asyncio package", "ck is UNSUPPORTED", "pip uninstall aiter", ("in x",))
-ODD = Finding("HIP_LAUNCH_BLOCKING", Status.WARNING, "=1", "every launch waits", "unset HIP_LAUNCH_BLOCKING")
-FAILED = Finding("power", Status.UNKNOWN, "could not be looked at (OSError: no)", "nothing is known of it", "ask")
-TIMER = Finding("timer", Status.OK, "graph; right")
+FINE = DoctorFinding("torch", Status.OK, "2.13.0+rocm7.0, ROCm build", details=("detail of torch",))
+WRONG = DoctorFinding(
+    "aiter", Status.PROBLEM, "the asyncio package", "ck is UNSUPPORTED", "pip uninstall aiter", ("in x",)
+)
+ODD = DoctorFinding("HIP_LAUNCH_BLOCKING", Status.WARNING, "=1", "every launch waits", "unset HIP_LAUNCH_BLOCKING")
+FAILED = DoctorFinding("power", Status.UNKNOWN, "could not be looked at (OSError: no)", "nothing is known of it", "ask")
+TIMER = DoctorFinding("timer", Status.OK, "graph; right")
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ def machine(vendor: str = "") -> Surroundings:
 
 def probe(name: str, status: Status) -> Probe:
     """A probe that finds one thing."""
-    return Probe(name, "T", lambda here: [Finding(name, status, "seen", "means", "mend it")])
+    return Probe(name, "T", lambda here: [DoctorFinding(name, status, "seen", "means", "mend it")])
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,7 @@ def test_only_a_problem_fails(monkeypatch: pytest.MonkeyPatch, status: Status, e
     assert typed(monkeypatch, [probe("p", status)], machine()) == exit_status
 
 
-def broken(here: Surroundings) -> Sequence[Finding]:
+def broken(here: Surroundings) -> Sequence[DoctorFinding]:
     """A probe that raises."""
     raise OSError("the driver is gone")
 
@@ -219,7 +228,7 @@ def test_vendor_is_the_drivers_and_a_gpu_is_a_node(
 ) -> None:
     """A container without device nodes still shows whose driver the machine has, and has no GPU."""
     system = system_with(tmp_path, *files)
-    assert vendor_of(system) == vendor
+    assert find_vendor(system) == vendor
     assert has_gpu(system, {}) is seen
 
 
@@ -237,13 +246,13 @@ def test_project_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert here.environ["ATTNPERF_DOCTOR_TEST"] == "1"
 
 
-def report(*findings: Finding, not_run: tuple[str, ...] = ()) -> Report:
+def report(*findings: DoctorFinding, not_run: tuple[str, ...] = ()) -> DoctorReport:
     """Of two groups; the second holds the timer."""
     examined = (Examined("p", "Packages", findings, 0.1), Examined("t", "Measuring", (TIMER,), 1.0))
-    return Report(examined, 2.14, not_run)
+    return DoctorReport(examined, 2.14, not_run)
 
 
-def lines(found: Report, *, verbose: bool = False, width: int = 80, ink: Ink = PLAIN) -> list[str]:
+def lines(found: DoctorReport, *, verbose: bool = False, width: int = 80, ink: Ink = PLAIN) -> list[str]:
     """As they are printed."""
     return report_lines(found, width=width, ink=ink, verbose=verbose)
 
@@ -284,7 +293,9 @@ def test_verbose_shows_details_of_everything() -> None:
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """Long values, meanings and commands are wrapped to the width."""
-    long = Finding("n" * 40, Status.PROBLEM, "value " * 30, "meaning " * 30, "pip install " + "x" * 200, ("d " * 100,))
+    long = DoctorFinding(
+        "n" * 40, Status.PROBLEM, "value " * 30, "meaning " * 30, "pip install " + "x" * 200, ("d " * 100,)
+    )
     shown = lines(
         report(long, ODD, not_run=("partitions", "power", "GPU processes", "noise")), verbose=True, width=width
     )
@@ -305,7 +316,7 @@ def test_words_carry_what_colours_show() -> None:
 def test_next_step_fits_what_was_found() -> None:
     """A problem's fix comes first; then how to get cases; else a run that this machine can do."""
     assert next_step(report(FINE, WRONG)) == ("aiter: pip uninstall aiter",)
-    no_cases = Finding("suites", Status.NOTE, "none", "nothing to measure", "change to your project")
+    no_cases = DoctorFinding("suites", Status.NOTE, "none", "nothing to measure", "change to your project")
     assert next_step(report(no_cases)) == ("change to your project",)
     assert next_step(report(FINE)) == ("pytest --attnperf",)
     assert next_step(report(FINE, not_run=("power",))) == ("pytest (proofs; nothing is timed without a GPU)",)
@@ -314,8 +325,8 @@ def test_next_step_fits_what_was_found() -> None:
         (("a/test_x.py", "my cases/test_y.py", "my cases/test_z.py"), "'my cases/'"),
         (("test_x.py",), "test_x.py"),
     ):
-        suites = Finding("suites", Status.OK, "files with cases", details=files)
+        suites = DoctorFinding("suites", Status.OK, "files with cases", details=files)
         assert next_step(report(suites)) == (f"pytest --attnperf {where}",)
-    assert summary(Report((), 0.0)).endswith(
+    assert format_summary_line(DoctorReport((), 0.0)).endswith(
         "0 ok, 0 notes, 0 warnings, 0 problems, 0 unknown in 0.0 s; timer: not known"
     )

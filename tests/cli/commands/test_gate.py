@@ -16,7 +16,7 @@ import pytest
 from pytest_attnperf.baselines.store import BaselineStore
 from pytest_attnperf.baselines.writing import merge_entries, new_entry
 from pytest_attnperf.cli.commands.gate import MODE_VARIABLE, SHOWN, run
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.correctness.budget import LAST_CALL, PLANTED, TIMED
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
@@ -36,21 +36,21 @@ from pytest_attnperf.reports.files import folder, json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from pytest_attnperf.session.rejudge import findings
-from pytest_attnperf.stats.summaries import summarise
+from pytest_attnperf.stats.summaries import summarise_process
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 MACHINE = Fingerprint({"arch": "fake", "product": "fake1", "timer": "host"}, {})
 RIGHT = CheckReport(
     tuple(ErrorFigures(check, "out", 1e-4, 1e-3, 1e-5, 1e-4, elements=64) for check in (TIMED, PLANTED, LAST_CALL))
 )
-POLICY = Policy().record()
+POLICY = Policy().to_record()
 Gate = Callable[..., int]
 
 
 def _process(us: float, number: int) -> ProcessSummary:
     draw = random.Random(f"{us} {number}")
     centre = us * (1 + 0.001 * (number % 5 - 2))
-    return summarise(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
+    return summarise_process(Samples(tuple(centre * (1 + draw.gauss(0, 0.0005)) for _ in range(9)), 5, "host"))
 
 
 def _case(us: float, name: str = "fake.a") -> CaseResult:
@@ -95,7 +95,7 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     def typed(*words: str, cases: tuple[CaseResult, ...] = (), results: str = "results.json") -> int:
         if cases:
             json_results.write(tmp_path / "results.json", _run(*cases))
-        return run(parser_of(["gate"]).parse_args(["gate", "--results", results, *words]))
+        return run(build_parser(["gate"]).parse_args(["gate", "--results", results, *words]))
 
     return typed
 
@@ -289,7 +289,7 @@ def test_an_empty_file_does_not_pass_behind_a_full_one(
     json_results.write(project / "empty.json", empty)
     json_results.write(project / "results.json", _run(*SAME))
     typed = ["gate", "--results", "empty.json", "results.json", "--filtered", "--strict", "--markdown", "out.md"]
-    assert run(parser_of(["gate"]).parse_args(typed)) == 1
+    assert run(build_parser(["gate"]).parse_args(typed)) == 1
     assert "failed: strict: gated 0 of 0 in empty.json" in capsys.readouterr().out
     text = (project / "out.md").read_text()
     assert text.startswith("### attnperf: FAILED: ")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import history as history_command
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.errors import AttnperfError, UsageError
 from pytest_attnperf.records import Fingerprint, Verdict
 from pytest_attnperf.reports.files import json_results
@@ -54,7 +54,7 @@ def ran(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        status = history_command.run(parser_of(["history"]).parse_args(["history", *map(str, arguments)]))
+        status = history_command.run(build_parser(["history"]).parse_args(["history", *map(str, arguments)]))
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 

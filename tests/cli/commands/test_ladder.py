@@ -12,11 +12,11 @@ from pytest_attnperf.cli.commands.ladder import (
     END,
     LEGEND,
     compiled_tables,
+    describe_reference,
+    find_occupancy,
     header_lines,
-    held_to,
+    insert_ladder,
     ladder_tables,
-    occupancy,
-    with_ladder,
 )
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.errors import UsageError
@@ -25,7 +25,7 @@ from pytest_attnperf.records.code import CodeResult, KernelCode, Occupancy
 from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.run.ladder_cases import Ladder
-from pytest_attnperf.reports.text.wide_tables import Table, terminal
+from pytest_attnperf.reports.text.wide_tables import Table, render_terminal_tables
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 from tests.reports.conftest import make_case, make_run
 
@@ -171,7 +171,7 @@ def test_markdown_and_writing_are_the_same_text(files: dict[str, str], printed: 
 def test_a_page_needs_one_pair_of_markers(page: str, message: str) -> None:
     """Missing, doubled and swapped markers are refused: nothing is written where it was not asked for."""
     with pytest.raises(UsageError) as caught:
-        with_ladder(page, "ladder", "README.md")
+        insert_ladder(page, "ladder", "README.md")
     assert str(caught.value).startswith(message)
 
 
@@ -208,7 +208,7 @@ def test_what_is_off_is_one_line(printed: Run, arguments: tuple[str, ...], messa
 )
 def test_occupancy_is_of_both_vendors(code: KernelCode, waves: Any) -> None:
     """NVIDIA's and AMD's limits; None for an architecture that is not known and a kernel that cannot be."""
-    found = occupancy(code)
+    found = find_occupancy(code)
     assert (None if found is None else found.waves_per_simd) == waves
 
 
@@ -372,7 +372,7 @@ def test_a_terminal_of_a_hundred_columns_shows_all() -> None:
     wide = make_case(
         name, median_us=1043000.0, code=(code(arch="gfx942", vgprs=256, agprs=256, lds_dynamic_bytes=160000),)
     )
-    text = terminal([held_to("hip.naive", "native.sdpa_flash"), *LEGEND], shown(wide, wide))
+    text = render_terminal_tables([describe_reference("hip.naive", "native.sdpa_flash"), *LEGEND], shown(wide, wide))
     assert max(map(len, text.splitlines())) <= 100
     assert "256+256a" in text
     assert max(map(len, LEGEND)) <= 100

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.baselines.code_schema import decode as decode_code
-from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode, encode
+from pytest_attnperf.baselines.code_schema import decode_code_file as decode_code
+from pytest_attnperf.baselines.schema import BaselineFile, Check, Entry, content_id, decode_baseline, encode_baseline
 from pytest_attnperf.cli.commands.merge_baselines import ATTRIBUTES
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.records import Fingerprint, ProcessSummary
@@ -37,7 +37,7 @@ def text_of(**times_us: float) -> bytes:
         )
         for key, us in ((key, float(us)) for key, us in times_us.items())
     }
-    return encode(
+    return encode_baseline(
         BaselineFile(1, "prefill", "sm_90", "h200", {content_id(HERE): HERE}, {content_id({}): {}}, entries)
         if entries
         else BaselineFile(1, "prefill", "sm_90", "h200")
@@ -46,7 +46,7 @@ def text_of(**times_us: float) -> bytes:
 
 def times(data: bytes) -> dict[str, float]:
     """The time of each case in a file."""
-    return {key: entry.processes[0].median_us for key, entry in decode(data, "x").entries.items()}
+    return {key: entry.processes[0].median_us for key, entry in decode_baseline(data, "x").entries.items()}
 
 
 def merge(folder: Path, base: bytes, ours: bytes, theirs: bytes, *more: str, name: str = NAME) -> tuple[int, bytes]:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.cli.commands import occupancy as occupancy_command
-from pytest_attnperf.cli.commands.occupancy import Point, raise_lines, rendered
-from pytest_attnperf.cli.program import main, parser_of
+from pytest_attnperf.cli.commands.occupancy import OccupancyPoint, raise_lines, render_point
+from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.cli.program import main as cli
 from pytest_attnperf.codeobject.occupancy import Resources, occupancy_with
 from pytest_attnperf.tools.occupancy.text import ASCII, occupancy_json
@@ -51,9 +51,9 @@ def printed(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
     return seen.out
 
 
-def point(arch: str, asked: Resources, name: str = "") -> Point:
+def point(arch: str, asked: Resources, name: str = "") -> OccupancyPoint:
     """A kernel as the command makes it from numbers."""
-    return Point(name, arch, asked, occupancy_with(arch, asked))
+    return OccupancyPoint(name, arch, asked, occupancy_with(arch, asked))
 
 
 def test_the_answer_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_an_output_without_lines_gets_ascii(monkeypatch: pytest.MonkeyPatch) -> 
 
 def text_of(arch: str, asked: Resources, name: str = "") -> list[str]:
     """Lines of a kernel's report, in ASCII."""
-    return rendered(point(arch, asked, name), ASCII).splitlines()
+    return render_point(point(arch, asked, name), ASCII).splitlines()
 
 
 def row(lines: list[str], resource: str, table: int) -> list[str]:
@@ -247,7 +247,7 @@ def test_a_page_that_is_behind_is_noticed(capsys: pytest.CaptureFixture[str]) ->
 
 def test_declared_options() -> None:
     """Everything that describes a kernel may be left out of the command line, so that a file may describe it."""
-    options = parser_of(["occupancy"]).parse_args(["occupancy"])
+    options = build_parser(["occupancy"]).parse_args(["occupancy"])
     assert (options.arch, options.vgprs, options.sgprs, options.lds, options.threads) == (None,) * 5
     assert (options.agprs, options.cu_mode, options.json) == (0, False, False)
 
@@ -255,7 +255,7 @@ def test_declared_options() -> None:
 def test_what_a_compiler_reserves_is_said() -> None:
     """Where reserved registers bind, no saving is proposed: the waves without them are named, and the reason."""
     asked = Resources(138, 0, 96, 16384, 256, 64, True, reserved_vgprs=176, reserved_sgprs=112)
-    [line] = raise_lines(Point("k", "gfx942", asked, occupancy_with("gfx942", asked)))
+    [line] = raise_lines(OccupancyPoint("k", "gfx942", asked, occupancy_with("gfx942", asked)))
     assert line.startswith("3 waves per SIMD without what the compiler reserves beyond the kernel's needs, 176 VGPRs")
     assert "waves_per_eu" in line
 

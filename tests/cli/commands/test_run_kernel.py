@@ -15,8 +15,8 @@ import pytest
 from kernels.native.prefill import BACKENDS as NATIVE
 from pytest_attnperf.backends import Backend, Prepared, Registry
 from pytest_attnperf.cli.commands import run_kernel as run_kernel_command
-from pytest_attnperf.cli.commands.run_kernel import launch_lines, run_case, workload_of
-from pytest_attnperf.cli.program import main, parser_of
+from pytest_attnperf.cli.commands.run_kernel import choose_workload, launch_lines, run_case
+from pytest_attnperf.cli.program import build_parser, main
 from pytest_attnperf.errors import UnknownNameError, UnsupportedError, UsageError, WorkloadError
 from pytest_attnperf.kernel_builds import KernelRegistry
 from pytest_attnperf.measure import interpreting
@@ -64,7 +64,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registered]:
     registry.add(Unbuilt("cannot.build"))
     config: Any = SimpleNamespace(stash={RUN_CONFIG: RunConfig(device="cpu")})
     yield Registered(config, registry, FAMILIES, KernelRegistry())
-    interpreting.end()
+    interpreting.stop_interpreting()
 
 
 def options(backend: str, workload: str = SMALL, **given: Any) -> argparse.Namespace:
@@ -135,7 +135,7 @@ EVERY = Mine("all", families=("prefill", "backward"))
 )
 def test_a_line_or_an_id_names_the_workload(text: str, backend: Backend, expected: str) -> None:
     """A line of the backend's family, a full id, and a line that only one of its families can read."""
-    assert workload_of(text, backend, FAMILIES).id == expected
+    assert choose_workload(text, backend, FAMILIES).id == expected
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_line_or_an_id_names_the_workload(text: str, backend: Backend, expecte
 def test_a_workload_that_cannot_be_told(text: str, backend: Backend, error: type[Exception], message: str) -> None:
     """What means several workloads, none, or one of another family is an error that says so."""
     with pytest.raises(error, match=message):
-        workload_of(text, backend, FAMILIES)
+        choose_workload(text, backend, FAMILIES)
 
 
 def test_launches_are_shown_with_their_sizes() -> None:
@@ -206,8 +206,8 @@ def test_the_command_passes_the_device_on(monkeypatch: pytest.MonkeyPatch) -> No
     from pytest_attnperf.plugin import own_pytest
 
     seen: list[Any] = []
-    monkeypatch.setattr(own_pytest, "visit", lambda work, *rest: seen.append(rest) or 0)
+    monkeypatch.setattr(own_pytest, "visit_project", lambda work, *rest: seen.append(rest) or 0)
     typed = ["run-kernel", "b", "--workload", "w", "--device", "cpu", "--suite", "tests"]
-    parsed = parser_of(["run-kernel"]).parse_args(typed)
+    parsed = build_parser(["run-kernel"]).parse_args(typed)
     assert run_kernel_command.run(parsed) == 0
     assert seen == [("tests", "--attnperf-device=cpu")]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.cli.commands.tune import default_of, leased, sources_of
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.commands.tune import hash_sources, lease_gpus, parse_default
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.environment.cards import GpuBusyError
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
@@ -123,7 +123,7 @@ def test_a_backend_that_no_suite_runs(attnperf_project: FakeProject) -> None:
 
 def options(*arguments: str) -> argparse.Namespace:
     """Parsed as the command line is."""
-    return parser_of(["tune"]).parse_args(["tune", "fake.a", *arguments])
+    return build_parser(["tune"]).parse_args(["tune", "fake.a", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -148,24 +148,24 @@ def test_numbers_that_are_off(arguments: tuple[str, ...], said: str) -> None:
 def test_a_default_of_ones_own() -> None:
     """Single values of the stored default are replaced, read as the old ones' types."""
     space = TuningSpace("k", {}, Candidate({"BLOCK_M": 128, "PRELOAD_V": False}))
-    assert default_of(space, "") is None
-    assert default_of(space, "PRELOAD_V=true") == Candidate({"BLOCK_M": 128, "PRELOAD_V": True})
+    assert parse_default(space, "") is None
+    assert parse_default(space, "PRELOAD_V=true") == Candidate({"BLOCK_M": 128, "PRELOAD_V": True})
     for text, said in (("BLOCK_M=yes", "must be like 128"), ("BLOCK_M", "expected NAME=VALUE"), ("a=1,a=2", "twice")):
         with pytest.raises(UsageError, match=said):
-            default_of(space, text)
+            parse_default(space, text)
 
 
 def test_gpus_are_leased_once(tmp_path: Path) -> None:
     """As many as are free with 'all', as many as are wanted otherwise; too few hold none."""
-    first = leased(("0", "1", "2"), "1", tmp_path)
-    rest = leased(("0", "1", "2"), "all", tmp_path)
+    first = lease_gpus(("0", "1", "2"), "1", tmp_path)
+    rest = lease_gpus(("0", "1", "2"), "all", tmp_path)
     assert ([lease.token for lease in first], [lease.token for lease in rest]) == (["0"], ["1", "2"])
     with pytest.raises(GpuBusyError):
-        leased(("0", "1"), "1", tmp_path)
+        lease_gpus(("0", "1"), "1", tmp_path)
     rest[0].release()
     with pytest.raises(UsageError, match=r"--gpus 2: 1 of 3 visible GPUs are free"):
-        leased(("0", "1", "2"), "2", tmp_path)
-    assert [lease.token for lease in leased(("0", "1", "2"), "all", tmp_path)] == ["1"]
+        lease_gpus(("0", "1", "2"), "2", tmp_path)
+    assert [lease.token for lease in lease_gpus(("0", "1", "2"), "all", tmp_path)] == ["1"]
 
 
 def test_an_edited_kernel_is_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +176,10 @@ def test_an_edited_kernel_is_another_search(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(str(tmp_path))
     from own_kernel_package.own_kernel import Own  # type: ignore[import-not-found]
 
-    before = sources_of(Own())
-    assert before == sources_of(Own())
+    before = hash_sources(Own())
+    assert before == hash_sources(Own())
     source.write_text("class Own:\n    edited = True\n")
-    assert sources_of(Own()) != before
+    assert hash_sources(Own()) != before
 
 
 def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, capsys:
     def interrupted(*arguments: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuning, "collected", interrupted)
+    monkeypatch.setattr(tuning, "collect_project", interrupted)
     assert run(options()) == INTERRUPTED
     assert capsys.readouterr().err == "attnperf: interrupted\n"
 

@@ -64,10 +64,10 @@ def make_pool(attnperf_project: FakeProject, tmp_path: Path) -> Iterator[MakePoo
 
 def measured_us(pool: WorkerPool, limit_seconds: float = 30.0) -> float:
     """The project's case, whole; its first block in microseconds."""
-    with pool.case(0, OpenRequest(KEY, None, 1, 2, limit_seconds)) as case:
+    with pool.case_at(0, OpenRequest(KEY, None, 1, 2, limit_seconds)) as case:
         assert case.open().state == "open"
         assert case.check().right
-        block_us = case.blocks(BlockPlan(max_blocks=5)).block_us[0]
+        block_us = case.measure_blocks(BlockPlan(max_blocks=5)).block_us[0]
         assert case.finish().check.right
         assert case.close().outcome == "passed"
     return block_us
@@ -105,11 +105,11 @@ def test_a_case_is_measured_behind_a_command(attnperf_project: FakeProject, make
     attnperf_project.script["process_sd"] = 0.0
     attnperf_project.backend("fake.a", time_us=100.0, block_sd=0.0)
     pool = make_pool()
-    ready = pool.ready(0)
+    ready = pool.wait_until_ready(0)
     assert (ready.harness, ready.method, ready.cases) == (__version__, METHOD_VERSION, (KEY,))
     assert measured_us(pool) == 100.0
     assert measured_us(pool) == 100.0
-    assert pool.ready(0).pid == ready.pid
+    assert pool.wait_until_ready(0).pid == ready.pid
 
 
 def test_what_a_test_prints_does_not_reach_the_protocol(
@@ -166,7 +166,7 @@ def test_a_far_worker_that_hangs_ends_although_no_signal_reaches_it(
     relay = tmp_path / "relay.py"
     relay.write_text(RELAY)
     pool = make_pool((sys.executable, str(relay), *WORKER))
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     with pytest.raises(WorkerError, match="did not answer 'check' within"):
         measured_us(pool, limit_seconds=0.7)
     assert not runs(pid), "the client waits for what it started, so the GPU is free when kill() returns"
@@ -180,7 +180,7 @@ def test_a_far_worker_ends_when_its_client_is_killed(
     relay = tmp_path / "relay.py"
     relay.write_text(RELAY)
     pool = make_pool((sys.executable, str(relay), *WORKER))
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     os.kill(pool._places[0].pid, signal.SIGKILL)
     assert ends_within(pid, 20)
 
@@ -189,7 +189,7 @@ def test_a_worker_that_is_asked_to_end_takes_pytest_along(attnperf_project: Fake
     """SIGTERM, which `docker stop` sends, ends the far pytest too."""
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
-    pid = pool.ready(0).pid
+    pid = pool.wait_until_ready(0).pid
     os.kill(pool._places[0].pid, signal.SIGTERM)
     assert ends_within(pid, 20)
 
@@ -201,7 +201,7 @@ def test_shutting_down_leaves_nothing_behind(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool()
-    pid, worker = pool.ready(0).pid, pool._places[0]
+    pid, worker = pool.wait_until_ready(0).pid, pool._places[0]
     assert list(tmp_path.glob("attnperf-worker-*"))
     pool.shutdown()
     assert not runs(pid)
@@ -215,7 +215,7 @@ def test_a_file_the_far_tree_lacks_is_left_out(
     """A new suite file does not keep the others from being served; the log says what is missing."""
     attnperf_project.backend("fake.a", time_us=10.0)
     pool = make_pool(files=("suites/test_prefill.py", "suites/test_new.py"))
-    assert pool.ready(0).cases == (KEY,)
+    assert pool.wait_until_ready(0).cases == (KEY,)
     assert "has no suites/test_new.py; it is left out" in (tmp_path / "scratch" / "worker0-1.log").read_text()
 
 
@@ -223,7 +223,7 @@ def test_a_far_suite_that_does_not_import(attnperf_project: FakeProject, make_po
     """The far pytest's traceback is quoted here."""
     (attnperf_project.path / "suites" / "test_prefill.py").write_text("import no_such_module_anywhere\n")
     with pytest.raises(WorkerError, match=r"\(`.*worker.*`\) could not start") as caught:
-        make_pool().ready(0)
+        make_pool().wait_until_ready(0)
     assert "no_such_module_anywhere" in caught.value.log_tail
 
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from pytest_attnperf.gate.code.causes import (
-    arrow,
-    counts_changed,
-    kind_of,
-    lines_changed,
-    lines_holding,
-    sentence,
-    settings_changed,
+    describe_line_changes,
+    describe_lines_holding,
+    describe_settings_change,
+    format_change,
+    instruction_kind,
+    join_parts,
+    list_count_changes,
 )
 from pytest_attnperf.records.code import SourceLine
 
@@ -32,30 +32,30 @@ def test_settings_that_differ_are_named_with_their_file() -> None:
     now = {"BLOCK_M": "128", "num_warps": "4", "waves_per_eu": "2"}
     before = {"BLOCK_M": "64", "num_warps": "4", "PRELOAD_V": "true"}
     changes = "BLOCK_M 64 -> 128, PRELOAD_V true -> absent, waves_per_eu absent -> 2"
-    assert settings_changed(now, before, "configs/a.json") == f"{changes} in configs/a.json"
-    assert settings_changed(now, before) == changes
-    assert settings_changed(now, now, "configs/a.json") == ""
+    assert describe_settings_change(now, before, "configs/a.json") == f"{changes} in configs/a.json"
+    assert describe_settings_change(now, before) == changes
+    assert describe_settings_change(now, now, "configs/a.json") == ""
 
 
 def test_a_line_is_found_by_its_text_wherever_it_moved() -> None:
     """A line that moved and became otherwise is named with the number it has now."""
     moved = SourceLine("prefill.py", 90, K.text, {"global_load_2B": 64})
-    assert lines_changed([moved, DOT], stored(K, DOT), any_class) == (
+    assert describe_line_changes([moved, DOT], stored(K, DOT), any_class) == (
         "prefill.py:90 `k = tl.load(k_ptrs)`: global_load_16B 8 -> 0, global_load_2B 0 -> 64"
     )
 
 
 def test_unchanged_lines_are_not_named() -> None:
     """Lines that only moved are no cause; neither is anything where one side has no lines at all."""
-    assert lines_changed([DOT, K], stored(K, DOT), any_class) == ""
-    assert lines_changed([K], (), any_class) == ""
-    assert lines_changed([], stored(K), any_class) == ""
+    assert describe_line_changes([DOT, K], stored(K, DOT), any_class) == ""
+    assert describe_line_changes([K], (), any_class) == ""
+    assert describe_line_changes([], stored(K), any_class) == ""
 
 
 def test_an_edited_line_came_and_went() -> None:
     """The line that went is named without a number, since it stands nowhere any more."""
     edited = SourceLine("prefill.py", 87, "k = tl.load(k_ptrs, mask=m)", {"global_load_2B": 64})
-    assert lines_changed([edited], stored(K), any_class) == (
+    assert describe_line_changes([edited], stored(K), any_class) == (
         "prefill.py:87 `k = tl.load(k_ptrs, mask=m)`: global_load_2B 0 -> 64; "
         "prefill.py `k = tl.load(k_ptrs)`: global_load_16B 8 -> 0"
     )
@@ -65,29 +65,29 @@ def test_lines_of_one_text_are_one() -> None:
     """Two lines of equal text are held together against the stored sum of theirs."""
     twice = [K, SourceLine("prefill.py", 120, K.text, {"global_load_16B": 8})]
     once = [SourceLine("prefill.py", 0, K.text, {"global_load_16B": 16})]
-    assert lines_changed(twice, once, any_class) == ""
-    assert lines_changed(twice, stored(K), any_class).startswith("prefill.py:87 `k = tl.load(k_ptrs)`: ")
+    assert describe_line_changes(twice, once, any_class) == ""
+    assert describe_line_changes(twice, stored(K), any_class).startswith("prefill.py:87 `k = tl.load(k_ptrs)`: ")
 
 
 def test_only_classes_of_interest_count() -> None:
     """A change of other classes in the same line is not named."""
     now = [SourceLine("prefill.py", 93, DOT.text, {"matrix": 32, "lds_read_16B": 4})]
-    assert lines_changed(now, stored(DOT), lambda name: name == "matrix") == (
+    assert describe_line_changes(now, stored(DOT), lambda name: name == "matrix") == (
         "prefill.py:93 `acc = tl.dot(p, v, acc)`: matrix 64 -> 32"
     )
-    assert lines_changed(now, stored(DOT), lambda name: name == "barrier") == ""
+    assert describe_line_changes(now, stored(DOT), lambda name: name == "barrier") == ""
 
 
 def test_the_largest_changes_come_first_and_the_rest_is_counted() -> None:
     """Three lines are named; how many more there are is said."""
     now = [SourceLine("a.py", number, f"line {number}", {"matrix": number}) for number in range(1, 6)]
-    text = lines_changed(now, stored(K), lambda name: name == "matrix")
+    text = describe_line_changes(now, stored(K), lambda name: name == "matrix")
     assert text == (
         "a.py:5 `line 5`: matrix 0 -> 5; a.py:4 `line 4`: matrix 0 -> 4; a.py:3 `line 3`: matrix 0 -> 3; "
         "and 2 more lines"
     )
-    assert lines_holding(now[:4], any_class).endswith("; and 1 more line")
-    assert "more" not in lines_holding(now[:3], any_class)
+    assert describe_lines_holding(now[:4], any_class).endswith("; and 1 more line")
+    assert "more" not in describe_lines_holding(now[:3], any_class)
 
 
 def test_lines_that_hold_a_class_are_named() -> None:
@@ -99,7 +99,7 @@ def test_lines_that_hold_a_class_are_named() -> None:
         SourceLine("a.py", 13, "z = h()", {"scratch_load": 0}),
         SourceLine("a.py", 0, "", {"scratch_load": 1}),
     ]
-    text = lines_holding(lines, lambda name: name.startswith("scratch_"))
+    text = describe_lines_holding(lines, lambda name: name.startswith("scratch_"))
     assert text == (
         "a.py:9 `x = f()`: scratch_load 12, scratch_store 12; a.py:3: scratch_load 2; "
         "a.py (no single line): scratch_load 1"
@@ -109,8 +109,8 @@ def test_lines_that_hold_a_class_are_named() -> None:
 def test_lines_whose_text_is_unknown_are_held_together() -> None:
     """Without their texts the lines of a file are compared as one: their numbers say nothing of the stored ones."""
     now = [SourceLine("a.py", number, "", {"matrix": count}) for number, count in ((3, 8), (9, 4), (0, 1))]
-    assert lines_changed(now, [SourceLine("a.py", 0, "", {"matrix": 13})], any_class) == ""
-    assert lines_changed(now, [SourceLine("a.py", 0, "", {"matrix": 9})], any_class) == (
+    assert describe_line_changes(now, [SourceLine("a.py", 0, "", {"matrix": 13})], any_class) == ""
+    assert describe_line_changes(now, [SourceLine("a.py", 0, "", {"matrix": 9})], any_class) == (
         "a.py (no single line): matrix 9 -> 13"
     )
 
@@ -118,14 +118,14 @@ def test_lines_whose_text_is_unknown_are_held_together() -> None:
 def test_a_long_line_is_cut() -> None:
     """At most 60 characters of a source line are quoted."""
     for length, quoted in ((200, f"{'x' * 57}..."), (61, f"{'x' * 57}..."), (60, "x" * 60)):
-        assert f"`{quoted}`" in lines_holding([SourceLine("a.py", 1, "x" * length, {"matrix": 1})], any_class)
+        assert f"`{quoted}`" in describe_lines_holding([SourceLine("a.py", 1, "x" * length, {"matrix": 1})], any_class)
 
 
 def test_counts_are_listed_widest_first() -> None:
     """Classes of one kind go from wide to narrow; unknown classes come last; equal counts are left out."""
     now = {"global_load_2B": 64, "global_load_16B": 0, "zeta": 1, "matrix": 3}
     before = {"global_load_16B": 8, "global_load_4B": 1, "matrix": 3}
-    assert counts_changed(now, before, any_class) == [
+    assert list_count_changes(now, before, any_class) == [
         "global_load_16B 8 -> 0",
         "global_load_4B 1 -> 0",
         "global_load_2B 0 -> 64",
@@ -145,7 +145,7 @@ def test_counts_are_listed_widest_first() -> None:
 )
 def test_a_kind_is_a_class_without_its_width(name: str, kind: str) -> None:
     """Only a width is taken off: what has none is a kind of its own."""
-    assert kind_of(name) == kind
+    assert instruction_kind(name) == kind
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_a_kind_is_a_class_without_its_width(name: str, kind: str) -> None:
 )
 def test_equal_units_are_said_once(before: str, after: str, text: str) -> None:
     """Both sides of a change share their unit where they have the same one, singular or plural."""
-    assert arrow(before, after) == text
+    assert format_change(before, after) == text
 
 
 def test_a_sentence_leaves_out_what_is_not_known() -> None:
     """Empty parts leave no separator behind."""
-    assert sentence("a", "", "b", "") == "a; b"
+    assert join_parts("a", "", "b", "") == "a; b"

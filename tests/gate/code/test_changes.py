@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_schema import StoredKernel
-from pytest_attnperf.gate.code.changes import allocated_vgprs, better, incomparable, worse
+from pytest_attnperf.gate.code.changes import (
+    allocated_vgprs,
+    find_regressions,
+    list_compiler_differences,
+    list_improvements,
+)
 from pytest_attnperf.gate.code.policy import BY_POLICY, CodePolicy
-from pytest_attnperf.gate.code.rules import Candidate, Compared
+from pytest_attnperf.gate.code.rules import Compared, CurrentKernel
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, SourceLine
 
@@ -27,14 +32,14 @@ def compared(old: KernelCode = BASE, policy: CodePolicy | None = None, **changes
     """A kernel that was changed in `changes` against `old`, by one compiler, with a block size changed."""
     changes.setdefault("isa_hash", "c3d4")
     compiler = changes.pop("compiler", "triton 3.9.0")
-    now = Candidate(KEY, replace(old, **changes), {"BLOCK_M": "128"}, compiler, True, WHERE)
+    now = CurrentKernel(KEY, replace(old, **changes), {"BLOCK_M": "128"}, compiler, True, WHERE)
     before = StoredKernel(old, {"BLOCK_M": "64"}, "triton 3.9.0", True, "p", "2026-01-02")
     return Compared(now, before, policy or CodePolicy())
 
 
 def found(pair: Compared, *, promised: bool = True) -> list[CodeFinding]:
     """What is worse or other."""
-    return [one for one in worse(pair, promised=promised) if isinstance(one, CodeFinding)]
+    return [one for one in find_regressions(pair, promised=promised) if isinstance(one, CodeFinding)]
 
 
 def with_counts(**changes: int) -> dict[str, int]:
@@ -44,8 +49,8 @@ def with_counts(**changes: int) -> dict[str, int]:
 
 def test_the_same_resources_are_no_finding() -> None:
     """Other machine code of equal resources and classes is neither worse nor better."""
-    assert list(worse(compared(), promised=True)) == []
-    assert better(compared()) == []
+    assert list(find_regressions(compared(), promised=True)) == []
+    assert list_improvements(compared()) == []
 
 
 def test_an_occupancy_step_is_named_with_its_limiter() -> None:
@@ -202,10 +207,10 @@ def test_what_was_not_stored_is_not_compared() -> None:
         (replace(BASE, instructions={}), "not compared: instructions (stored: it was not disassembled)"),
         (replace(BASE, undecoded="calls"), "not compared: instructions (stored: calls)"),
     ):
-        assert list(worse(compared(old, instructions=COUNTS, undecoded=""), promised=True)) == [text]
+        assert list(find_regressions(compared(old, instructions=COUNTS, undecoded=""), promised=True)) == [text]
     nvidia = replace(BASE, arch="sm_90", wave_size=32)
-    assert list(worse(compared(nvidia), promised=True)) == []
-    (note,) = worse(compared(replace(BASE, sgprs=300), sgprs=60), promised=True)
+    assert list(find_regressions(compared(nvidia), promised=True)) == []
+    (note,) = find_regressions(compared(replace(BASE, sgprs=300), sgprs=60), promised=True)
     assert str(note).startswith("not compared: the stored kernel's occupancy (sgprs 300")
 
 
@@ -221,13 +226,13 @@ def test_another_compiler_leaves_only_what_it_cannot_change() -> None:
     assert found(compared(compiler="triton 3.10.0", **changes)) == []
     launched = found(compared(compiler="triton 3.10.0", threads=512, kernarg_bytes=64, **changes))
     assert [finding.kind for finding in launched] == ["launch"]
-    assert better(compared(compiler="triton 3.10.0", vgprs=40, unified_vgprs=40)) == []
+    assert list_improvements(compared(compiler="triton 3.10.0", vgprs=40, unified_vgprs=40)) == []
 
 
 def test_each_field_of_another_compiler_is_named_with_both_values() -> None:
     """What differs is listed, what is equal is not; the ISA hash is cut to 12 digits."""
     pair = compared(compiler="triton 3.10.0", vgprs=136, unified_vgprs=136, vgpr_spills=2, isa_hash="0123456789abcdef")
-    assert incomparable(pair) == [
+    assert list_compiler_differences(pair) == [
         "vgprs 120 -> 136",
         "allocated vgprs 120 -> 136",
         "vgpr spills 0 -> 2",
@@ -240,7 +245,7 @@ def test_each_field_of_another_compiler_is_named_with_both_values() -> None:
 def test_what_is_not_known_of_one_side_is_named_so() -> None:
     """Instructions, occupancy and hash that are known of one side only are 'unknown' on the other."""
     old = replace(BASE, instructions={}, sgprs=300, isa_hash="")
-    assert incomparable(compared(old, compiler="triton 3.10.0", instructions=COUNTS, sgprs=60)) == [
+    assert list_compiler_differences(compared(old, compiler="triton 3.10.0", instructions=COUNTS, sgprs=60)) == [
         "sgprs 300 -> 60",
         "occupancy unknown -> 4",
         "whole workgroups unknown -> 4",
@@ -254,7 +259,7 @@ def test_what_became_better_is_named() -> None:
     """More waves, fewer registers, less scratch and LDS, each with before and after."""
     old = replace(BASE, vgpr_spills=12, sgpr_spills=3, scratch_bytes=1048)
     pair = compared(old, vgprs=90, unified_vgprs=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_dynamic_bytes=0)
-    assert better(pair) == [
+    assert list_improvements(pair) == [
         "occupancy 4 -> 5",
         "VGPRs 120 -> 96",
         "spilled VGPRs 12 -> 0",
@@ -263,6 +268,6 @@ def test_what_became_better_is_named() -> None:
         "LDS bytes 8,192 -> 0",
     ]
     whole = compared(replace(BASE, vgprs=136, unified_vgprs=136, threads=512), threads=256)
-    assert better(whole) == ["occupancy in whole workgroups 2 -> 3"]
+    assert list_improvements(whole) == ["occupancy in whole workgroups 2 -> 3"]
     for unknown, known in ((300, 60), (60, 300)):
-        assert better(compared(replace(BASE, sgprs=unknown), sgprs=known)) == []
+        assert list_improvements(compared(replace(BASE, sgprs=unknown), sgprs=known)) == []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_attnperf.baselines.code_schema import StoredKernel, as_stored
-from pytest_attnperf.gate.code.decide import Candidate, CodeDecision, judge_code, judge_record
+from pytest_attnperf.gate.code.decide import CodeDecision, CurrentKernel, judge_code, judge_record
 from pytest_attnperf.gate.code.policy import BY_POLICY, CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import KernelCode, SourceLine
@@ -22,9 +22,9 @@ BASE = KernelCode(
 )  # fmt: skip
 
 
-def candidate(code: KernelCode = BASE, **changes: Any) -> Candidate:
+def candidate(code: KernelCode = BASE, **changes: Any) -> CurrentKernel:
     """A kernel that promises matrix instructions."""
-    plain = Candidate(KEY, code, {"BLOCK_M": "64"}, "triton 3.9.0", matrix=True, where=WHERE)
+    plain = CurrentKernel(KEY, code, {"BLOCK_M": "64"}, "triton 3.9.0", matrix=True, where=WHERE)
     return replace(plain, **changes)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_schema import StoredKernel
-from pytest_attnperf.gate.code.changes import worse_instructions
+from pytest_attnperf.gate.code.changes import find_worse_instructions
 from pytest_attnperf.gate.code.policy import CodePolicy
-from pytest_attnperf.gate.code.rules import Candidate, Compared
+from pytest_attnperf.gate.code.rules import Compared, CurrentKernel
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, SourceLine
 
@@ -24,14 +24,16 @@ BASE = KernelCode(
 
 def compared(old: KernelCode = BASE, policy: CodePolicy | None = None, **changes: Any) -> Compared:
     """A kernel that was changed in `changes` against `old`, with a block size changed."""
-    now = Candidate(KEY, replace(old, isa_hash="c3d4", **changes), {"BLOCK_M": "128"}, "triton 3.9.0", True, "a.json")
+    now = CurrentKernel(
+        KEY, replace(old, isa_hash="c3d4", **changes), {"BLOCK_M": "128"}, "triton 3.9.0", True, "a.json"
+    )
     before = StoredKernel(old, {"BLOCK_M": "64"}, "triton 3.9.0", True, "p", "2026-01-02")
     return Compared(now, before, policy or CodePolicy())
 
 
 def found(pair: Compared, *, promised: bool = True) -> list[CodeFinding]:
     """What is worse."""
-    return [one for one in worse_instructions(pair, promised=promised) if isinstance(one, CodeFinding)]
+    return [one for one in find_worse_instructions(pair, promised=promised) if isinstance(one, CodeFinding)]
 
 
 def with_counts(**changes: int) -> dict[str, int]:
@@ -87,7 +89,7 @@ def test_narrower_loads_and_stores_are_found(changes: dict[str, int], text: str)
 )
 def test_loads_that_are_not_narrower_are_no_finding(changes: dict[str, int]) -> None:
     """Fewer loads, further narrow ones, or loads of another kind lose no width."""
-    assert list(worse_instructions(compared(instructions=with_counts(**changes)), promised=True)) == []
+    assert list(find_worse_instructions(compared(instructions=with_counts(**changes)), promised=True)) == []
 
 
 def test_loads_that_narrow_inside_loops_only_warn() -> None:
@@ -104,7 +106,7 @@ def test_loads_that_narrow_inside_loops_only_warn() -> None:
 def test_loads_without_a_width_are_not_compared(name: str) -> None:
     """Where wide loads may have become tile loads, that cannot be told, and is said."""
     changed = with_counts(global_load_16B=0, global_load_2B=4, **{name: 4})
-    (note,) = worse_instructions(compared(instructions=changed), promised=True)
+    (note,) = find_worse_instructions(compared(instructions=changed), promised=True)
     expected = f"global_load_16B 8 -> 0, global_load_2B 0 -> 4, {name} 0 -> 4"
     assert note == f"not compared: widths of global loads, some of which have none ({expected})"
 
@@ -157,4 +159,4 @@ def test_further_wide_loads_do_not_pay_for_narrow_ones() -> None:
 def test_a_candidate_that_was_not_decoded_is_not_compared(changes: dict[str, Any]) -> None:
     """What it lost cannot be told from what was not seen; the rules have already said so."""
     hidden = {"instructions": {"global_load_2B": 64}, "in_loops": {}, **changes}
-    assert list(worse_instructions(compared(**hidden), promised=False)) == []
+    assert list(find_worse_instructions(compared(**hidden), promised=False)) == []

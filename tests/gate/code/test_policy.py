@@ -12,22 +12,22 @@ from pytest_attnperf.gate.code.policy import ALWAYS, BY_POLICY, UNLESS_ACCEPTED,
 
 def test_defaults_fail_what_costs_time_for_sure() -> None:
     """Occupancy and narrower loads fail; more VGPRs, LDS, code and another launch warn; 1 % of growth is nothing."""
-    assert CodePolicy().record() == {"fail_on": ["occupancy", "wider_loads"], "growth_percent": 1.0}
-    assert [kind for kind in BY_POLICY if not CodePolicy().fails(kind)] == ["vgprs", "lds", "code_size", "launch"]
+    assert CodePolicy().to_record() == {"fail_on": ["occupancy", "wider_loads"], "growth_percent": 1.0}
+    assert [kind for kind in BY_POLICY if not CodePolicy().fails_on(kind)] == ["vgprs", "lds", "code_size", "launch"]
 
 
 @pytest.mark.parametrize("kind", [*ALWAYS, *UNLESS_ACCEPTED])
 def test_rules_cannot_be_switched_off(kind: str) -> None:
     """A policy that fails on nothing still fails on what no launch or no reader could use, and on spills."""
-    assert CodePolicy(frozenset()).fails(kind)
+    assert CodePolicy(frozenset()).fails_on(kind)
 
 
 def test_a_record_survives_json() -> None:
     """What is stored and read back equals what was recorded, and loosens nothing."""
     policy = CodePolicy(frozenset({"vgprs", "lds"}), 3)
-    stored = msgspec.json.decode(msgspec.json.encode(policy.record()))
-    assert stored == policy.record() == {"fail_on": ["lds", "vgprs"], "growth_percent": 3.0}
-    assert policy.loosened(stored) == []
+    stored = msgspec.json.decode(msgspec.json.encode(policy.to_record()))
+    assert stored == policy.to_record() == {"fail_on": ["lds", "vgprs"], "growth_percent": 3.0}
+    assert policy.list_loosened(stored) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_bad_words_are_named(fail_on: str, growth: str, text: str) -> None:
 def test_each_loosened_setting_is_named() -> None:
     """More allowed growth and a kind that no longer fails are each named."""
     now = CodePolicy(frozenset({"vgprs"}), 5)
-    assert now.loosened(CodePolicy().record()) == [
+    assert now.list_loosened(CodePolicy().to_record()) == [
         "growth_percent 1 -> 5",
         "fail_on no longer has occupancy, wider_loads",
     ]
@@ -92,8 +92,8 @@ def test_each_loosened_setting_is_named() -> None:
 
 def test_tightening_is_no_finding() -> None:
     """A stricter policy, or a stored one that lacks a setting, has nothing to report."""
-    assert CodePolicy(frozenset(BY_POLICY), 0).loosened(CodePolicy().record()) == []
-    assert CodePolicy(frozenset()).loosened({}) == []
+    assert CodePolicy(frozenset(BY_POLICY), 0).list_loosened(CodePolicy().to_record()) == []
+    assert CodePolicy(frozenset()).list_loosened({}) == []
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_tightening_is_no_finding() -> None:
 def test_a_stored_policy_of_wrong_types_is_an_error(stored: dict[str, Any], text: str) -> None:
     """A stored setting that cannot be compared is named rather than passed over."""
     with pytest.raises(BaselineError) as caught:
-        CodePolicy().loosened(stored)
+        CodePolicy().list_loosened(stored)
     assert str(caught.value).startswith(text)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_schema import StoredKernel
-from pytest_attnperf.gate.code.rules import Candidate, broken_rules, occupancy_or_note
+from pytest_attnperf.gate.code.rules import CurrentKernel, find_broken_rules, occupancy_or_note
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, Occupancy, SourceLine
 
@@ -19,9 +19,9 @@ SOUND = KernelCode(
 )  # fmt: skip
 
 
-def candidate(code: KernelCode = SOUND, **changes: Any) -> Candidate:
+def candidate(code: KernelCode = SOUND, **changes: Any) -> CurrentKernel:
     """A kernel that promises matrix instructions."""
-    plain = Candidate(KEY, code, {"BLOCK_M": "64"}, "triton 3.9.0", matrix=True, where=WHERE)
+    plain = CurrentKernel(KEY, code, {"BLOCK_M": "64"}, "triton 3.9.0", matrix=True, where=WHERE)
     return replace(plain, **changes)
 
 
@@ -32,19 +32,19 @@ def stored(code: KernelCode = SOUND, accepted: str = "") -> StoredKernel:
 
 def findings(code: KernelCode, before: StoredKernel | None = None, **changes: Any) -> list[CodeFinding]:
     """The rules this kernel breaks."""
-    said = broken_rules(candidate(code, **changes), before)
+    said = find_broken_rules(candidate(code, **changes), before)
     return [one for one in said if isinstance(one, CodeFinding)]
 
 
 def notes(code: KernelCode, before: StoredKernel | None = None, **changes: Any) -> list[str]:
     """What was accepted, or could not be checked."""
-    return [one for one in broken_rules(candidate(code, **changes), before) if isinstance(one, str)]
+    return [one for one in find_broken_rules(candidate(code, **changes), before) if isinstance(one, str)]
 
 
 def test_a_sound_kernel_breaks_no_rule() -> None:
     """Nothing is said of a kernel without spills that stores, multiplies and fits, whatever is stored."""
-    assert list(broken_rules(candidate())) == []
-    assert list(broken_rules(candidate(), stored())) == []
+    assert list(find_broken_rules(candidate())) == []
+    assert list(find_broken_rules(candidate(), stored())) == []
 
 
 def test_spills_are_named_with_their_lines() -> None:
@@ -193,7 +193,7 @@ def test_promised_matrix_instructions_must_be_there() -> None:
 def test_what_was_not_seen_is_said_and_fails_nothing(instructions: dict[str, int], undecoded: str, unseen: str) -> None:
     """A rule that cannot be checked is a note that names it and the reason, neither a failure nor silence."""
     code = replace(SOUND, instructions=instructions, in_loops={}, undecoded=undecoded)
-    assert list(broken_rules(candidate(code))) == [f"not checked: {unseen}"]
+    assert list(find_broken_rules(candidate(code))) == [f"not checked: {unseen}"]
 
 
 def test_without_a_promise_no_matrix_instructions_are_missed() -> None:

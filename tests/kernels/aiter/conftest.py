@@ -62,11 +62,11 @@ def only_what_is_listed(nothing_left: None, request: pytest.FixtureRequest, monk
     """An adapter takes no function out of aiter that its ENTRY_POINTS lack: contract tests would not look for it."""
     if request.path.stem not in OF_ADAPTERS:
         return
-    taken = importing._attribute
+    taken = importing._get_attribute
 
     def watched(module: ModuleType, name: str, version: str) -> Any:
         found = taken(module, name, version)
         assert (module.__name__, name) in LISTED, f"{module.__name__}.{name} is in no ENTRY_POINTS"
         return found
 
-    monkeypatch.setattr(importing, "_attribute", watched)
+    monkeypatch.setattr(importing, "_get_attribute", watched)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo, Tolerance
 
@@ -189,12 +189,12 @@ def found_wrong(backend: Any, workload: Any) -> tuple[str, ...]:
     """What a judge finds wrong with a backend's result for planted inputs that were loaded after it was prepared."""
     prepared = backend.prepare(workload, workload.make_inputs(SEED + 1, "cpu", planted=False))
     inputs = workload.make_inputs(SEED, "cpu", planted=True)
-    expected = REFERENCES.get(workload, inputs, seed=SEED, planted=True)
+    expected = REFERENCES.compute_expected(workload, inputs, seed=SEED, planted=True)
     prepared.load(inputs)
     outputs = prepared.outputs(prepared.run())
     truth = expected.reference
     assert outputs.keys() == truth.keys()
     assert all(outputs[name].shape == truth[name].shape for name in truth)
     assert "out" not in truth or outputs["out"].dtype == inputs[0].dtype
-    figures = [compare("one", n, outputs[n], truth[n], expected.yardsticks[n], Tolerance()) for n in truth]
-    return problems(figures)
+    figures = [compare_output("one", n, outputs[n], truth[n], expected.yardsticks[n], Tolerance()) for n in truth]
+    return list_problems(figures)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.aiter.backends import BACKENDS, MODULES, assembled
+from kernels.aiter.backends import BACKENDS, MODULES, merge_by_name
 from kernels.aiter.tuning import tunable_parts
 from pytest_attnperf.backends import Backend, Registry
 from pytest_attnperf.errors import UsageError
@@ -34,14 +34,14 @@ def part(family: str) -> Backend:
 def test_parts_are_put_together_by_name() -> None:
     """One backend per name, in the order in which names come first, each with its families."""
     parts = [("ck", "prefill", part("prefill")), ("aiter.asm", "mla", part("mla")), ("ck", "decode", part("decode"))]
-    made = assembled(parts)
+    made = merge_by_name(parts)
     assert [(one.name, sorted(one.families)) for one in made] == [("ck", ["decode", "prefill"]), ("aiter.asm", ["mla"])]
 
 
 def test_two_parts_for_one_family_are_refused() -> None:
     """Which of them would run could not be told from the name."""
     with pytest.raises(UsageError, match=r"^backend 'ck' has two parts for family 'mla'; name one of them otherwise$"):
-        assembled([("ck", "mla", part("mla")), ("ck", "mla", part("mla"))])
+        merge_by_name([("ck", "mla", part("mla")), ("ck", "mla", part("mla"))])
 
 
 def test_every_adapter_is_in() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.aiter.by_family import ByFamily, by_family, strictest
+from kernels.aiter.by_family import ByFamily, by_family, merge_tolerances
 from pytest_attnperf.backends import Backend, Pinnable, Registry
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -44,7 +44,7 @@ class _Choosing(_Part):
 
     config: Mapping[str, str] = field(default_factory=dict)
 
-    def pinned(self, config: Mapping[str, str]) -> Backend:
+    def replay_config(self, config: Mapping[str, str]) -> Backend:
         if config.get("for") != self.family:
             raise UsageError(f"no BLOCK_M in a configuration of {config.get('for')}")
         return _Choosing(self.family, config=config)
@@ -117,7 +117,7 @@ def test_gradients_may_have_their_own_tolerance() -> None:
 def test_of_what_parts_share_the_strictest_holds() -> None:
     """A part with a wide budget for everything does not lend it to its neighbours."""
     wide = Tolerance(8.0, "fp8 tests", (("out", 9.0), ("dq", 4.0)))
-    merged = strictest([wide, GRADIENTS])
+    merged = merge_tolerances([wide, GRADIENTS])
     assert (merged.multiplier, merged.outputs) == (2.0, (("dk", 10.0), ("dq", 4.0), ("out", 9.0)))
     assert merged.source == "fp8 tests; aiter's own tests"
 
@@ -137,8 +137,8 @@ def test_a_stored_configuration_goes_to_the_part_that_takes_it() -> None:
     backend = cast("Any", by_family("aiter.triton", parts))
     pinned = backend.pinned({"for": "varlen", "BLOCK_M": "64"})
     assert isinstance(pinned, ByFamily)
-    assert cast("_Choosing", pinned.part("varlen")).config == {"for": "varlen", "BLOCK_M": "64"}
-    assert cast("_Choosing", pinned.part("prefill")).config == {}
+    assert cast("_Choosing", pinned.get_part("varlen")).config == {"for": "varlen", "BLOCK_M": "64"}
+    assert cast("_Choosing", pinned.get_part("prefill")).config == {}
     other = backend.pinned({"for": "mla"})
     with pytest.raises(UsageError, match=r"^no BLOCK_M in a configuration of mla"):
         other.prepare(workload("prefill"), ())

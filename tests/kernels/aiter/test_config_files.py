@@ -37,7 +37,7 @@ Plant = Callable[..., Path]
 @pytest.fixture
 def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     """A tree that AITER_SOURCE names, with one file of configurations."""
-    monkeypatch.setattr(config_files, "installed", lambda: None)
+    monkeypatch.setattr(config_files, "find_installed", lambda: None)
     monkeypatch.setenv(SOURCE_VARIABLE, str(tmp_path))
 
     def put(name: str = "gfx942-MHA-DEFAULT.json", text: str | None = None, arch: str = "gfx942") -> Path:
@@ -56,8 +56,8 @@ def test_the_file_is_found_in_every_layout(plant: Plant, name: str) -> None:
     """By architecture, by folder, and by device as it was until v0.1.7; results are written in the present one too."""
     plant(name)
     file = config_files.aiter_file("gfx942")
-    assert (file.name, file.where) == (name, f"aiter/ops/triton/configs/{name}")
-    written = config_files.layouts(file, "gfx942")
+    assert (file.name, file.relative_path) == (name, f"aiter/ops/triton/configs/{name}")
+    written = config_files.list_file_names(file, "gfx942")
     assert written[:2] == ["gfx942-MHA-DEFAULT.json", "gfx942/triton/attention/mha/DEFAULT.json"]
     assert name in written
     assert ("MI300X-MHA-DEFAULT.json" in written) == name.startswith("MI300X")
@@ -66,7 +66,7 @@ def test_the_file_is_found_in_every_layout(plant: Plant, name: str) -> None:
 def test_the_published_change_and_nothing_else() -> None:
     """128 x 64 to 64 x 32 with PRELOAD_V: fwd.default is the report's, three lines differ, bkwd_* keys are there."""
     text = (DATA / "gfx942-MHA-DEFAULT.json").read_text()
-    before, changed = json.loads(text), config_files.with_bucket(text, "default", TUNED)
+    before, changed = json.loads(text), config_files.replace_bucket(text, "default", TUNED)
     after = json.loads(changed)
     assert after["fwd"]["default"] == TUNED
     assert list(after["fwd"]["default"]) == list(before["fwd"]["default"])
@@ -88,21 +88,21 @@ def test_every_bucket_can_be_changed_alone(arch: str) -> None:
     before = json.loads(text)
     for bucket, held in before["fwd"].items():
         values = {**held, "BLOCK_M": 16, "num_stages": 4, "matrix_instr_nonkdim": 16, "kpack": 2}
-        changed = config_files.with_bucket(text, bucket, values)
+        changed = config_files.replace_bucket(text, bucket, values)
         assert json.loads(changed) == {**before, "fwd": {**before["fwd"], bucket: values}}
         assert '      "matrix_instr_nonkdim": 16,\n      "kpack": 2\n    }' in changed
 
 
 def test_options_at_the_compiler_s_default_are_left_out() -> None:
     """A bucket without kpack stays without it unless the winner's differs; one that has it keeps it."""
-    assert config_files.written({"BLOCK_M": 64, "kpack": 1, "matrix_instr_nonkdim": 0}, {"BLOCK_M": 128}) == {
+    assert config_files.to_bucket_values({"BLOCK_M": 64, "kpack": 1, "matrix_instr_nonkdim": 0}, {"BLOCK_M": 128}) == {
         "BLOCK_M": 64
     }
-    assert config_files.written({"kpack": 2, "matrix_instr_nonkdim": 16}, {}) == {
+    assert config_files.to_bucket_values({"kpack": 2, "matrix_instr_nonkdim": 16}, {}) == {
         "kpack": 2,
         "matrix_instr_nonkdim": 16,
     }
-    assert config_files.written({"kpack": 1}, {"kpack": 2}) == {"kpack": 1}
+    assert config_files.to_bucket_values({"kpack": 1}, {"kpack": 2}) == {"kpack": 1}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_installed_aiter_comes_before_a_source_tree(plant: Plant, monkeypatch
     other = Path(os.environ[SOURCE_VARIABLE]) / "site-packages"
     (other / CONFIGS).mkdir(parents=True)
     shutil.copy(DATA / "gfx942-MHA-DEFAULT.json", other / CONFIGS)
-    monkeypatch.setattr(config_files, "installed", lambda: Installed(other / "aiter", "0.1.20", ""))
+    monkeypatch.setattr(config_files, "find_installed", lambda: Installed(other / "aiter", "0.1.20", ""))
     assert config_files.aiter_file("gfx942").buckets["default"]["BLOCK_M"] == 128
 
 
@@ -178,11 +178,11 @@ def lookup_of(root: Path, folder: Path) -> Callable[..., dict[str, Any]]:
 @NEEDS_SOURCE
 def test_aiter_s_own_lookup_reads_the_tuned_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its `_get_config`, given our file, returns the tuned values for what the bucket serves, all else as before."""
-    monkeypatch.setattr(config_files, "installed", lambda: None)
+    monkeypatch.setattr(config_files, "find_installed", lambda: None)
     file = config_files.aiter_file("gfx942")
     tuned = {**file.buckets["default"], **{name: TUNED[name] for name in TUNED.keys() & file.buckets["default"].keys()}}
-    for name, text in (("old", file.text), ("new", config_files.with_bucket(file.text, "default", tuned))):
-        for place in config_files.layouts(file, "gfx942"):
+    for name, text in (("old", file.text), ("new", config_files.replace_bucket(file.text, "default", tuned))):
+        for place in config_files.list_file_names(file, "gfx942"):
             (tmp_path / name / place).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / place).write_text(text, encoding="utf-8")
     old, new = (lookup_of(Path(SOURCE), tmp_path / name) for name in ("old", "new"))
@@ -201,10 +201,10 @@ def test_aiter_s_own_lookup_reads_the_tuned_bucket(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1151", "gfx1250"])
 def test_real_files_are_read_and_rewritten(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file of the checkout is taken, and a bucket put back as it was gives the file itself."""
-    monkeypatch.setattr(config_files, "installed", lambda: None)
+    monkeypatch.setattr(config_files, "find_installed", lambda: None)
     try:
         file = config_files.aiter_file(arch)
     except UsageError as error:
         pytest.skip(str(error))
     for bucket, values in file.buckets.items():
-        assert config_files.with_bucket(file.text, bucket, values) == file.text
+        assert config_files.replace_bucket(file.text, bucket, values) == file.text

@@ -9,8 +9,8 @@ import pytest
 
 from kernels.aiter.gemm import PARTS
 from pytest_attnperf.backends import Backend, Prepared
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.records import DeviceInfo
@@ -68,10 +68,10 @@ def bound_and_wrong(name: str, text: str) -> tuple[Prepared, tuple[str, ...]]:
     inputs = workload.make_inputs(1, "cpu", planted=True)
     bound = backend.prepare(workload, inputs)
     outputs = bound.outputs(bound.run())
-    expected = REFERENCES.get(workload, inputs, seed=1, planted=True)
+    expected = REFERENCES.compute_expected(workload, inputs, seed=1, planted=True)
     yardstick = expected.yardsticks["out"]
-    found = compare(workload.id, "out", outputs["out"], expected.reference["out"], yardstick, backend.tolerance)
-    return bound, problems([found])
+    found = compare_output(workload.id, "out", outputs["out"], expected.reference["out"], yardstick, backend.tolerance)
+    return bound, list_problems([found])
 
 
 @pytest.mark.parametrize(

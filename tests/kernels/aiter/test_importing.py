@@ -17,8 +17,8 @@ from kernels.aiter.importing import (
     environment_entries,
     import_aiter,
     import_changes,
+    restored_environment,
     toggle_entries,
-    undone_environment,
     without_ck,
 )
 from pytest_attnperf.errors import UnsupportedError
@@ -242,7 +242,7 @@ def test_side_effects_of_importing_are_undone_and_told(
 
 def test_a_quiet_block_changes_nothing() -> None:
     """Where nothing was changed there is nothing to tell."""
-    with undone_environment() as changes:
+    with restored_environment() as changes:
         pass
     assert changes == Changes()
 

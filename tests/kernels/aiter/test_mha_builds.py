@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from kernels.aiter import mha_kernel
-from kernels.aiter.mha_builds import HEAD_DIMS, KERNEL, NAME, build_with, shipped
+from kernels.aiter.mha_builds import HEAD_DIMS, KERNEL, NAME, build_with, read_shipped_values
 from kernels.aiter.mha_source import archs_with_config, config_file, kernel_file
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, KernelRegistry, TritonSource
@@ -53,7 +53,7 @@ def test_every_shipped_head_dimension(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AITER_SOURCE", str(tree(tmp_path)))
     registry = KernelRegistry()
     registry.add(KERNEL)
-    found = registry.builds(["gfx942"])
+    found = registry.list_builds(["gfx942"])
     assert len(found) == 2 * len(HEAD_DIMS)
     assert {(source(one).constants["BLOCK_DMODEL"], source(one).signature["q_ptr"]) for one in found} == {
         (head_dim, element) for head_dim in HEAD_DIMS for element in ("*fp16", "*bf16")
@@ -145,15 +145,15 @@ def test_what_the_kernel_does_not_take(
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """Half a file names itself; none names the architecture."""
     root = tree(tmp_path)
-    assert shipped(root, "gfx942", Prefill(1, 64, 2, 192, head_dim_v=128))["BLOCK_M"] == 256
+    assert read_shipped_values(root, "gfx942", Prefill(1, 64, 2, 192, head_dim_v=128))["BLOCK_M"] == 256
     path = config_file(root, "gfx942")
     assert path is not None
     for text in ('{"fwd": {"defa', "[]", '{"fwd": {}}'):
         path.write_text(text)
         with pytest.raises(CodeObjectError, match=r"gfx942-MHA-DEFAULT\.json cannot be read"):
-            shipped(root, "gfx942", D128)
+            read_shipped_values(root, "gfx942", D128)
     with pytest.raises(CodeObjectError, match="has no Triton attention configuration for gfx950"):
-        shipped(root, "gfx950", D128)
+        read_shipped_values(root, "gfx950", D128)
 
 
 @pytest.mark.parametrize("place", ["_triton_kernels/mha.py", "mha.py"])
@@ -230,10 +230,10 @@ def test_the_real_kernel_compiles(tmp_path: Path) -> None:
     """For gfx942 in the shipped configuration: matrix instructions in its loops, and LDS that a workgroup may have."""
     pytest.importorskip("triton")
     from pytest_attnperf.codeobject.analysis import Analyser
-    from pytest_attnperf.codeobject.building import build
+    from pytest_attnperf.codeobject.building import build_object
 
     declared = KERNEL.builds("gfx942")[0]
-    code = Analyser()(build(declared, tmp_path), declared)
+    code = Analyser()(build_object(declared, tmp_path), declared)
     assert code.name.startswith("_attn_fwd")
     assert (code.in_loops or {})["matrix"] > 0
     assert 0 < code.lds_bytes <= 65536

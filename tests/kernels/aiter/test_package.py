@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from kernels.aiter.package import Installed, installed, missing_aiter, version_entries
+from kernels.aiter.package import Installed, find_installed, missing_aiter, version_entries
 
 SHA = "e4048607a5" + 30 * "0"
 IMPORTED = "raise AssertionError('imported')"
@@ -20,7 +20,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert missing_aiter() == [
         "aiter is not installed (it is ROCm/aiter on GitHub; the package `aiter` on PyPI is unrelated)"
     ]
-    assert (installed(), version_entries()) == (None, {"aiter": "unknown"})
+    assert (find_installed(), version_entries()) == (None, {"aiter": "unknown"})
 
 
 def test_the_asyncio_package_is_recognised_by_its_files(aiter_package: Callable[..., Path]) -> None:
@@ -29,7 +29,7 @@ def test_the_asyncio_package_is_recognised_by_its_files(aiter_package: Callable[
     assert missing_aiter() == [
         f"`aiter` at {package} is PyPI's asyncio package, not ROCm/aiter; uninstall it and install ROCm/aiter"
     ]
-    assert installed() is None
+    assert find_installed() is None
 
 
 def test_an_unknown_package_of_that_name(aiter_package: Callable[..., Path]) -> None:
@@ -88,7 +88,7 @@ def test_the_version_is_the_distributions(aiter_package: Callable[..., Path], na
     package = aiter_package({}, IMPORTED)
     _distribution(package.parent, name, "0.1.9+rocm7.1.gabcdef012")
     assert missing_aiter() == []
-    assert installed() == Installed(package, "0.1.9+rocm7.1.gabcdef012", "abcdef012")
+    assert find_installed() == Installed(package, "0.1.9+rocm7.1.gabcdef012", "abcdef012")
     assert version_entries() == {"aiter": "0.1.9+rocm7.1.gabcdef012", "aiter_revision": "abcdef012"}
 
 
@@ -111,7 +111,7 @@ def test_another_installation_does_not_lend_its_version(
     monkeypatch.syspath_prepend(str(tmp_path / "other"))
     _distribution(tmp_path / "other", "aiter", "0.13.20191203")
     assert version_entries() == {"aiter": "0.1.20.post1"}
-    assert installed() == Installed(package, "0.1.20.post1", "")
+    assert find_installed() == Installed(package, "0.1.20.post1", "")
 
 
 def test_an_editable_installation_owns_its_checkout(

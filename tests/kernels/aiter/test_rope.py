@@ -9,8 +9,8 @@ import pytest
 
 from kernels.aiter.rope import PARTS
 from pytest_attnperf.backends import Backend
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -50,10 +50,10 @@ def wrong(name: str, text: str) -> tuple[str, ...]:
     bound = backend.prepare(workload, inputs)
     assert bound.config["path"] == name.removeprefix("aiter.")
     outputs = bound.outputs(bound.run())
-    expected = REFERENCES.get(workload, inputs, seed=1, planted=True)
-    return problems(
+    expected = REFERENCES.compute_expected(workload, inputs, seed=1, planted=True)
+    return list_problems(
         [
-            compare(workload.id, one, outputs[one], truth, expected.yardsticks[one], backend.tolerance)
+            compare_output(workload.id, one, outputs[one], truth, expected.yardsticks[one], backend.tolerance)
             for one, truth in expected.reference.items()
         ]
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.aiter.signatures import NO_DEFAULT, arguments, parameters_of
+from kernels.aiter.signatures import NO_DEFAULT, match_arguments, parameters_of
 from pytest_attnperf.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("versioned")
@@ -33,16 +33,16 @@ VALUES = {"q": 1, "k": 2, "scale": 0.5, "causal": True, "out": 9, "splits": 1}
 
 def test_only_what_a_version_takes_is_passed_by_name() -> None:
     """An older version is not given what it does not know."""
-    assert arguments(new, VALUES) == ((), VALUES)
-    assert arguments(old, VALUES) == ((), {name: value for name, value in VALUES.items() if name != "splits"})
+    assert match_arguments(new, VALUES) == ((), VALUES)
+    assert match_arguments(old, VALUES) == ((), {name: value for name, value in VALUES.items() if name != "splits"})
 
 
 def test_by_position_gaps_are_filled_with_defaults() -> None:
     """What stands in between and has no value is its default; what comes after the last value is left out."""
-    assert arguments(new, VALUES, positional=True) == ((1, 2, 0.5, True, None, 9, 1), {})
-    assert arguments(old, VALUES, positional=True) == ((1, 2, 0.5, True, 9), {})
+    assert match_arguments(new, VALUES, positional=True) == ((1, 2, 0.5, True, None, 9, 1), {})
+    assert match_arguments(old, VALUES, positional=True) == ((1, 2, 0.5, True, 9), {})
     few = {name: VALUES[name] for name in ("q", "k", "scale", "causal")}
-    assert arguments(new, few, positional=True) == ((1, 2, 0.5, True), {})
+    assert match_arguments(new, few, positional=True) == ((1, 2, 0.5, True), {})
 
 
 def test_a_value_that_matters_and_is_not_taken() -> None:
@@ -50,8 +50,8 @@ def test_a_value_that_matters_and_is_not_taken() -> None:
     with pytest.raises(
         UnsupportedError, match=r"^aiter 0\.1\.9: old takes no splits; it takes causal, k, out, q, scale$"
     ):
-        arguments(old, VALUES, needed=["causal", "splits"])
-    assert arguments(new, VALUES, needed=["causal", "splits"])[1] == VALUES
+        match_arguments(old, VALUES, needed=["causal", "splits"])
+    assert match_arguments(new, VALUES, needed=["causal", "splits"])[1] == VALUES
 
 
 def test_a_parameter_that_nobody_knows() -> None:
@@ -59,7 +59,7 @@ def test_a_parameter_that_nobody_knows() -> None:
     with pytest.raises(
         UnsupportedError, match=r"^aiter 0\.1\.9: new asks for causal, which this adapter does not know$"
     ):
-        arguments(new, {"q": 1, "k": 2, "scale": 0.5})
+        match_arguments(new, {"q": 1, "k": 2, "scale": 0.5})
 
 
 def test_kinds_of_parameters_are_kept() -> None:
@@ -69,8 +69,8 @@ def test_kinds_of_parameters_are_kept() -> None:
         """Takes every kind."""
 
     values = {"a": 1, "b": 2, "c": 4}
-    assert arguments(mixed, values) == ((1,), {"b": 2, "c": 4})
-    assert arguments(mixed, values, positional=True) == ((1, 2), {"c": 4})
+    assert match_arguments(mixed, values) == ((1,), {"b": 2, "c": 4})
+    assert match_arguments(mixed, values, positional=True) == ((1, 2), {"c": 4})
 
 
 def test_a_decorated_function_is_followed() -> None:
@@ -128,9 +128,9 @@ def test_a_compiled_function_takes_what_its_operator_takes() -> None:
         ("causal", False),
     ]
     values = {"q": 1, "scale": 0.5, "causal": True}
-    assert arguments(_with_cell("attnperf_dense"), values, positional=True) == ((1, 0.5, None, True), {})
+    assert match_arguments(_with_cell("attnperf_dense"), values, positional=True) == ((1, 0.5, None, True), {})
     with pytest.raises(UnsupportedError, match="attnperf_dense asks for scale"):
-        arguments(_with_cell("attnperf_dense"), {"q": 1})
+        match_arguments(_with_cell("attnperf_dense"), {"q": 1})
 
 
 @pytest.mark.usefixtures("operators")
@@ -162,4 +162,4 @@ def test_what_cannot_be_read_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="^" + re.escape(said)):
         parameters_of(_guarded("nobody"))
     with pytest.raises(UnsupportedError, match="what attnperf_nobody takes"):
-        arguments(_with_cell("attnperf_nobody"), {})
+        match_arguments(_with_cell("attnperf_nobody"), {})

@@ -13,8 +13,8 @@ import pytest
 
 from kernels.aiter.triton_attention import PARTS, TritonMha
 from pytest_attnperf.backends import Backend, Prepared, Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import AttnperfError, UnsupportedError, UsageError
 from pytest_attnperf.records import DeviceInfo
@@ -76,13 +76,13 @@ def prepared(name: str, text: str, seed: int = 1) -> tuple[Prepared, Workload, T
 
 def wrong(bound: Prepared, workload: Workload, inputs: Tensors, seed: int = 1) -> tuple[str, ...]:
     """What the judge's arithmetic finds wrong with what it returns now."""
-    expected = REFERENCES.get(workload, inputs, seed=seed, planted=True)
+    expected = REFERENCES.compute_expected(workload, inputs, seed=seed, planted=True)
     outputs = bound.outputs(bound.run())
     assert outputs.keys() == expected.reference.keys()
     tolerance = part(TRITON, workload.family).tolerance
-    return problems(
+    return list_problems(
         [
-            compare(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
+            compare_output(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
             for name, truth in expected.reference.items()
         ]
     )
@@ -209,8 +209,8 @@ def test_a_given_configuration_reaches_the_call_and_is_replayed(aiter: Callable[
     bound.run()
     assert sys.modules[MODULE].CALLS[-1]["config"] == values
     assert bound.config["config_source"] == "given to the call"
-    assert TritonMha(TRITON).pinned(bound.config).values == values
-    assert TritonMha(TRITON).pinned(prepared(TRITON, FORWARD[0])[0].config).values["BLOCK_N"] == 64
+    assert TritonMha(TRITON).replay_config(bound.config).values == values
+    assert TritonMha(TRITON).replay_config(prepared(TRITON, FORWARD[0])[0].config).values["BLOCK_N"] == 64
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_given_configuration_reaches_the_call_and_is_replayed(aiter: Callable[
 def test_what_cannot_be_pinned(config: dict[str, str], told: str) -> None:
     """An entry that is missing or no value is named."""
     with pytest.raises(UsageError, match=told):
-        TritonMha(TRITON).pinned(config)
+        TritonMha(TRITON).replay_config(config)
 
 
 def test_what_is_no_configuration() -> None:

@@ -35,7 +35,7 @@ BUCKET_OF_TUNED = {**TUNED, "waves_per_eu": 2, "num_warps": 4, "num_ctas": 1, "n
 @pytest.fixture(autouse=True)
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tree that AITER_SOURCE names, with aiter's files for gfx942 and gfx950."""
-    monkeypatch.setattr(config_files, "installed", lambda: None)
+    monkeypatch.setattr(config_files, "find_installed", lambda: None)
     monkeypatch.setenv(SOURCE_VARIABLE, str(tmp_path))
     folder = tmp_path / CONFIGS
     folder.mkdir(parents=True)
@@ -102,11 +102,11 @@ def test_a_candidate_is_pinned_to_its_values() -> None:
     """The pin gives the call this configuration; the autotuner's takes the other route."""
     space = BACKEND.tuning_space([D256], "gfx942")
     winner = Candidate({**space.default.values, **TUNED})
-    assert BACKEND.pinned(BACKEND.tuning_pin(winner, space)).values == winner.values
-    routed = BACKEND.pinned(BACKEND.tuning_pin(AUTOTUNED, space))
+    assert BACKEND.replay_config(BACKEND.tuning_pin(winner, space)).values == winner.values
+    routed = BACKEND.replay_config(BACKEND.tuning_pin(AUTOTUNED, space))
     assert (routed.impl, routed.values, routed.name, routed.family) == ("dao_ai", {}, "aiter.triton", "prefill")
     with pytest.raises(UsageError, match="holds no BLOCK_M"):
-        BACKEND.pinned({"path": "triton"})
+        BACKEND.replay_config({"path": "triton"})
 
 
 def test_files_of_the_published_winner() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from kernels.hip.emulator import missing_emulator
 from pytest_attnperf.backends import Backend, Outputs, Tensors
-from pytest_attnperf.correctness.budget import problems as problems_of
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems as problems_of
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.base import Workload
@@ -36,11 +36,11 @@ def judged_outputs() -> Judged:
     references = References()
 
     def judge(workload: Workload, inputs: Tensors, outputs: Outputs, tolerance: Tolerance | None = None) -> Problems:
-        expected = references.get(workload, inputs, seed=SEED, planted=True)
+        expected = references.compute_expected(workload, inputs, seed=SEED, planted=True)
         truth, yardsticks = expected.reference, expected.yardsticks
         assert outputs.keys() == truth.keys()
         allowed = tolerance or Tolerance()
-        return problems_of([compare("one", n, outputs[n], truth[n], yardsticks[n], allowed) for n in truth])
+        return problems_of([compare_output("one", n, outputs[n], truth[n], yardsticks[n], allowed) for n in truth])
 
     return judge
 

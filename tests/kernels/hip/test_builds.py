@@ -14,10 +14,10 @@ from kernels.hip.builds import FLAGS
 from kernels.hip.faces import face_of
 from kernels.hip.prefill_builds import SHAPES
 from kernels.hip.sources import FOLDER
-from kernels.hip.steps import STEPS, Step, problem_of
+from kernels.hip.steps import STEPS, LadderStep, problem_of
 from pytest_attnperf.codeobject.analysis import Analyser
 from pytest_attnperf.codeobject.arch import lds_limit_bytes
-from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.codeobject.built import object_bytes
 from pytest_attnperf.codeobject.hip_toolchain import hip_reasons
 from pytest_attnperf.codeobject.objects import read_object, select_kernel
@@ -47,7 +47,7 @@ def compiled(declared: KernelBuild, cache: Path) -> bytes:
     """Its code object; skips where no clang compiles for its architecture."""
     if reasons := hip_reasons(declared.arch):
         pytest.skip("; ".join(reasons))
-    return object_bytes(build(declared, cache))
+    return object_bytes(build_object(declared, cache))
 
 
 def analysed(data: bytes, source: HipSource, name: str) -> KernelCode:
@@ -136,10 +136,10 @@ def test_builds_are_few_and_for_amd() -> None:
         ]
 
 
-def nvcc_command(step: Step, cubin: Path) -> tuple[list[str], HipSource]:
+def nvcc_command(step: LadderStep, cubin: Path) -> tuple[list[str], HipSource]:
     """How nvcc compiles a step in its first shape for an H200, and what it compiles."""
     choice = step.space.choose("sm_90", problem_of(SHAPES[0]))
-    kernel, _ = step.kernel(SHAPES[0], "sm_90", choice)
+    kernel, _ = step.make_kernel(SHAPES[0], "sm_90", choice)
     source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     defines = [f"-D{name}={value}" for name, value in kernel.defines.items()]
     command: Sequence[str] = ("-x", "cu", "-arch=sm_90", "-cubin", f"-I{FOLDER}", *FLAGS, *defines)
@@ -148,7 +148,7 @@ def nvcc_command(step: Step, cubin: Path) -> tuple[list[str], HipSource]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("step", MATRIX_STEPS, ids=lambda step: step.name)
-def test_nvcc_compiles_the_same_file(step: Step, tmp_path: Path) -> None:
+def test_nvcc_compiles_the_same_file(step: LadderStep, tmp_path: Path) -> None:
     """The one source gives matrix instructions and no local memory on NVIDIA, too."""
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")

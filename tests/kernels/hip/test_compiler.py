@@ -96,7 +96,7 @@ def utils(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeUtils:
     """A machine with an sm_90, an empty cache, and nothing loaded."""
     fake = FakeUtils()
     properties = SimpleNamespace(major=9, minor=0, shared_memory_per_block_optin=232448)
-    monkeypatch.setattr(torch_gpu, "_utils", lambda: fake)
+    monkeypatch.setattr(torch_gpu, "_load_utils", lambda: fake)
     monkeypatch.setattr(compiler, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(compiler, "_loaded", {})
     monkeypatch.setattr(torch.version, "hip", None)
@@ -207,7 +207,7 @@ def test_ptx_is_linked_to_a_cubin(utils: FakeUtils, written: Written, monkeypatc
     """Where torch gives PTX (up to 2.11), what is loaded and known is the cubin that the driver makes of it."""
     linked: list[bytes] = []
     utils.made = "// PTX\n\0"
-    monkeypatch.setattr(torch_gpu, "_linked", lambda ptx: linked.append(ptx) or CUBIN)
+    monkeypatch.setattr(torch_gpu, "_link_ptx", lambda ptx: linked.append(ptx) or CUBIN)
     assert loaded_on_gpu(written()).loaded.data == CUBIN
     assert linked == [b"// PTX\n"]
     assert utils.loaded == [CUBIN]
@@ -228,11 +228,11 @@ def test_linking_calls_the_driver(utils: FakeUtils, monkeypatch: pytest.MonkeyPa
     utils.driver.cuLinkDestroy = lambda state: seen.append("destroyed")
     stream = SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-    assert torch_gpu._linked(b"ptx") == CUBIN
+    assert torch_gpu._link_ptx(b"ptx") == CUBIN
     assert seen == [(13, 1), (1, b"ptx\0", 4), "destroyed"]
     utils.status = 218
     with pytest.raises(RuntimeError, match="status 218"):
-        torch_gpu._linked(b"ptx")
+        torch_gpu._link_ptx(b"ptx")
     assert seen.count("destroyed") == 2
 
 
@@ -279,7 +279,7 @@ def test_the_extension_is_used(
 ) -> None:
     """Where it is asked for, and where torch lacks the private functions."""
     built = LoadedObject(lambda grid, arguments: None, origin="built as an extension")
-    monkeypatch.setattr(extension, "build", lambda kernel, text, arch: built)
+    monkeypatch.setattr(extension, "build_extension", lambda kernel, text, arch: built)
     if forced:
         monkeypatch.setenv(compiler.COMPILER, "extension")
     else:
@@ -316,7 +316,7 @@ def test_a_kernel_that_is_not_in_the_object(utils: FakeUtils, written: Written) 
 
 def test_this_torch_has_what_is_needed() -> None:
     """The installed torch has every private function that is used, and its compiler takes the options."""
-    assert torch_gpu.missing() == []
+    assert torch_gpu.list_missing() == []
     utils: Any = importlib.import_module("torch.cuda._utils")
     assert {"kernel_source", "kernel_name", "nvcc_options"} <= set(utils._nvrtc_compile.__annotations__)
 

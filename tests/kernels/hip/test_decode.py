@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.hip.compiler import LoadedKernel
+from kernels.hip.compiler import LaunchableKernel
 from kernels.hip.decode import BACKENDS, GROUP_MAX, REDUCE_SPLITS, splits_of
 from kernels.hip.decode_builds import KERNELS
 from kernels.hip.emulator import load as emulated
@@ -76,7 +76,7 @@ def test_lost_and_wrongly_merged_splits_are_seen(
     """The judge rejects what comes out when partial results are changed between the two kernels, and only then."""
     emulate("gfx942")
 
-    def load(kernel: HipKernel, device: Any) -> LoadedKernel:
+    def load(kernel: HipKernel, device: Any) -> LaunchableKernel:
         honest = emulated(kernel, checked=False)
         if kernel.function != "decode_reduce" or lie is None:
             return honest

@@ -12,7 +12,7 @@ import pytest
 
 from kernels.hip import emulator, emulator_objects
 from kernels.hip.emulator import EmulationError, load
-from kernels.hip.emulator_objects import SourceLines, compile_emulated, face_of
+from kernels.hip.emulator_objects import SourceLines, compile_emulated, emulated_gpu_of
 from kernels.hip.faces import EMULATED_ARCH
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import ToolMissingError, UsageError
@@ -261,9 +261,9 @@ def test_wrong_kernels_are_named(cache: Path, tmp_path: Path) -> None:
 def test_the_environment_names_the_face(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an architecture the one of ATTNPERF_HIP_EMULATE is imitated, else gfx942."""
     monkeypatch.delenv(EMULATED_ARCH, raising=False)
-    assert face_of(None) == face_of("gfx950") == emulator_objects.Face(942, 64)
+    assert emulated_gpu_of(None) == emulated_gpu_of("gfx950") == emulator_objects.EmulatedGpu(942, 64)
     monkeypatch.setenv(EMULATED_ARCH, "gfx1151")
-    assert face_of(None) == emulator_objects.Face(1100, 32)
+    assert emulated_gpu_of(None) == emulator_objects.EmulatedGpu(1100, 32)
 
 
 def test_tensors_that_overlap_are_one_memory(cache: Path) -> None:
@@ -277,7 +277,7 @@ def test_tensors_that_overlap_are_one_memory(cache: Path) -> None:
 
 def test_objects_are_kept_and_shared_safely(tmp_path: Path) -> None:
     """Threads that want one object at once all get the same, one is kept on disk, and another run reads that."""
-    kernel, face = HipKernel(MATRICES, "product", 64), face_of("gfx942")
+    kernel, face = HipKernel(MATRICES, "product", 64), emulated_gpu_of("gfx942")
     made: list[bytes] = []
     threads = [
         threading.Thread(target=lambda: made.append(compile_emulated(kernel, face, False, tmp_path).data))
@@ -302,18 +302,18 @@ def test_code_without_a_line_is_near_the_one_before(monkeypatch: pytest.MonkeyPa
         lines = {"CODE 0x3c": 57, "CODE 0x3b": 56}
         return [{"Symbol": [{"FileName": "a.hip", "Line": lines.get(each, 0), "Column": 1}]} for each in questions]
 
-    monkeypatch.setattr(SourceLines, "_ask", answers)
-    assert SourceLines(b"").text(0x3D) == "a.hip:57"
-    assert SourceLines(b"").text(0x40) == "a.hip:near 57"
+    monkeypatch.setattr(SourceLines, "_ask_symbolizer", answers)
+    assert SourceLines(b"").format_position(0x3D) == "a.hip:57"
+    assert SourceLines(b"").format_position(0x40) == "a.hip:near 57"
 
 
 def test_without_a_symbolizer_the_line_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is an error even where llvm-symbolizer is missing; the message says what to install."""
-    monkeypatch.setattr(emulator_objects, "symbolizer", lambda: "")
+    monkeypatch.setattr(emulator_objects, "find_symbolizer", lambda: "")
     lines = SourceLines(b"")
-    assert lines.text(64) == "an unknown line (llvm-symbolizer is missing: install llvm-22)"
-    assert lines.variable(64) == "?"
-    assert lines.same(64, 65)
+    assert lines.format_position(64) == "an unknown line (llvm-symbolizer is missing: install llvm-22)"
+    assert lines.find_variable(64) == "?"
+    assert lines.is_same_position(64, 65)
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernels.hip import extension
-from kernels.hip.extension import build, program
-from kernels.hip.kernel_source import flattened
+from kernels.hip.extension import build_extension, render_program
+from kernels.hip.kernel_source import flatten_includes
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import CodeObjectError
 
@@ -57,7 +57,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
 def test_a_launch_passes_pointers_and_integers(kernel: HipKernel, inline: Inline) -> None:
     """The launcher gets addresses and numbers, which of them are addresses, the grid, and torch's current stream."""
     x = torch.zeros(4)
-    built = build(kernel, flattened(kernel.path), "sm_90")
+    built = build_extension(kernel, flatten_includes(kernel.path), "sm_90")
     built.start((3, 2, 1), (x, 7))
     assert inline.launched == [([x.data_ptr(), 7], [True, False], [3, 2, 1], 99)]
     assert (built.data, built.handle) == (b"", 0)
@@ -66,7 +66,7 @@ def test_a_launch_passes_pointers_and_integers(kernel: HipKernel, inline: Inline
 
 def test_the_name_tells_everything_apart(kernel: HipKernel, inline: Inline) -> None:
     """torch keeps one extension of a name: source, macros, launch size and architecture are all in it."""
-    text = flattened(kernel.path)
+    text = flatten_includes(kernel.path)
     names = []
     for one, source, arch in (
         (kernel, text, "sm_90"),
@@ -75,7 +75,7 @@ def test_the_name_tells_everything_apart(kernel: HipKernel, inline: Inline) -> N
         (HipKernel(kernel.file, "scale", 64, {"FACTOR": "3"}, lds_bytes=1024), text, "sm_90"),
         (HipKernel(kernel.file, "scale", 64, {"FACTOR": "2"}, lds_bytes=2048), text, "sm_90"),
     ):
-        build(one, source, arch)
+        build_extension(one, source, arch)
         names.append(inline.given["name"])
     assert len(set(names)) == 5
 
@@ -86,14 +86,14 @@ def test_what_does_not_build_is_an_error(kernel: HipKernel, inline: Inline) -> N
     with pytest.raises(
         CodeObjectError, match=r"scale in k\.hip does not compile for sm_90:\nk\.hip\(2\): error: no"
     ) as raised:
-        build(kernel, flattened(kernel.path), "sm_90")
+        build_extension(kernel, flatten_includes(kernel.path), "sm_90")
     assert "-DFACTOR=2" in str(raised.value)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_nvcc_takes_the_program(kernel: HipKernel, tmp_path: Path) -> None:
     """What is generated is compiled by nvcc, for the host and the GPU."""
-    (tmp_path / "program.cu").write_text(program(kernel, flattened(kernel.path)))
+    (tmp_path / "program.cu").write_text(render_program(kernel, flatten_includes(kernel.path)))
     command = ["nvcc", "-c", "-std=c++17", "-arch=sm_80", "-DFACTOR=2", "program.cu", "-o", "program.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -101,7 +101,7 @@ def test_nvcc_takes_the_program(kernel: HipKernel, tmp_path: Path) -> None:
 
 def test_the_host_gets_a_stand_in_on_amd(kernel: HipKernel) -> None:
     """hipcc reads the file for the host, too, which must not see the builtins of an AMD GPU."""
-    text = program(kernel, flattened(kernel.path))
+    text = render_program(kernel, flatten_includes(kernel.path))
     host, _, device = text.partition("#else\n#line 1")
     assert 'extern "C" __global__ void scale() {}' in host
     assert "__builtin_amdgcn" not in host
@@ -120,6 +120,6 @@ def test_older_torch_includes_its_headers_itself(kernel: HipKernel, monkeypatch:
         return SimpleNamespace(launch=None)
 
     monkeypatch.setattr(torch.utils.cpp_extension, "load_inline", load_inline)
-    extension.build(kernel, "", "gfx942")
+    extension.build_extension(kernel, "", "gfx942")
     assert "no_implicit_headers" not in given
     assert "torch/extension.h" not in given["cpp"][0]

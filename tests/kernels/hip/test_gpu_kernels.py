@@ -19,7 +19,7 @@ from kernels.hip.launching import GpuKernel
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_manifest import PrebuiltObject, write_manifest
 from pytest_attnperf.errors import CodeObjectError, UsageError
-from pytest_attnperf.measure.ran_code import RanCode, recording
+from pytest_attnperf.measure.ran_code import RanCode, record_code
 
 pytestmark = pytest.mark.gpu
 
@@ -95,7 +95,7 @@ def test_a_launch_is_captured_and_its_code_known(written: Written) -> None:
     kernel, ran = on_gpu(written()), RanCode()
     left, right = torch.ones(COUNT, device="cuda"), torch.ones(COUNT, device="cuda")
     total = torch.zeros_like(left)
-    with recording(ran):
+    with record_code(ran):
         kernel((4, 1, 1), left, right, total, COUNT)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -106,10 +106,10 @@ def test_a_launch_is_captured_and_its_code_known(written: Written) -> None:
     torch.cuda.synchronize()
     assert total.eq(7).all()
     if torch.version.hip is None:
-        from pytest_attnperf.measure.graph_nodes import content
+        from pytest_attnperf.measure.graph_nodes import read_graph_content
 
-        held = content(graph)
-        (launch,) = ran.identified(held.launches, held.functions)
+        held = read_graph_content(graph)
+        (launch,) = ran.identify_launches(held.launches, held.functions)
         assert (launch.name, launch.grid, launch.block) == ("add", (4, 1, 1), (256, 1, 1))
         assert launch.object_id == hashlib.sha256(kernel.loaded.data).hexdigest()[:32]
 

@@ -10,7 +10,7 @@ from kernels.hip.kernel_source import Parameter
 from kernels.hip.launching import GpuKernel, LoadedObject, check_lds, check_threads
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure.ran_code import RanCode, recording
+from pytest_attnperf.measure.ran_code import RanCode, record_code
 from pytest_attnperf.records import Launch
 
 HERE = torch.device("cpu")
@@ -118,13 +118,13 @@ def test_without_known_parameters_places_are_named(started: Started) -> None:
 def test_a_watched_launch_tells_its_object(started: Started) -> None:
     """A case that is watched knows the code of what was launched, by the driver's handle and by shared memory."""
     ran = RanCode()
-    with recording(ran):
+    with record_code(ran):
         kernel_of(started)((1, 1, 1), HALF, 1)
     launch = Launch("scale", grid=(1, 1, 1), block=(64, 1, 1), shared_bytes=640)
-    by_size, by_handle, another = ran.identified([launch] * 3, [0, 77, 78])
+    by_size, by_handle, another = ran.identify_launches([launch] * 3, [0, 77, 78])
     assert by_size.object_id == by_handle.object_id != ""
     assert another.object_id == ""
-    assert list(ran.code([by_handle])) == [by_handle.object_id]
+    assert list(ran.encode_objects([by_handle])) == [by_handle.object_id]
 
 
 def test_a_kernel_of_another_device_is_launched_there(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Subject:
 def _pinned(file: str, **constants: int) -> Backend:
     """A step under a configuration in which a small problem has several workgroups and tiles."""
     recorded = {name: str(value) for name, value in constants.items()}
-    return STEPS[file].pinned({**recorded, "config_arch": "none", "config_source": "small"})
+    return STEPS[file].replay_config({**recorded, "config_arch": "none", "config_source": "small"})
 
 
 BEST = tuple(_pinned("07_best.hip", WAVES=2, ROW_TILES=1, BLOCK_N=32, Q_IN_REGISTERS=held) for held in (0, 1))

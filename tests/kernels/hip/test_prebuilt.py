@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kernels.hip import prebuilt
-from kernels.hip.prebuilt import OBJECTS, find
+from kernels.hip.prebuilt import OBJECTS, find_prebuilt
 from kernels.hip.sources import HipKernel
 from pytest_attnperf.codeobject.object_manifest import NAME, PrebuiltObject, write_manifest
 from pytest_attnperf.errors import CodeObjectError, UsageError
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def test_an_object_that_fits_is_found(kernel: HipKernel, folder: Folder, tmp_path: Path) -> None:
     """File, function, macros and architecture are equal and no source has changed: the object is read."""
-    found = find(kernel, "gfx942", folder())
+    found = find_prebuilt(kernel, "gfx942", folder())
     assert found is not None
     assert (found.data, found.path.name) == (DATA, "hip.scale-d64.co")
 
@@ -55,20 +55,20 @@ def test_another_kernels_object_is_left(
     kernel: HipKernel, folder: Folder, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     """An object of another function, file or with other macros is not taken, and is no error."""
-    assert find(kernel, "gfx942", folder(**changes)) is None
+    assert find_prebuilt(kernel, "gfx942", folder(**changes)) is None
 
 
 def test_nothing_is_asked_for_or_built(kernel: HipKernel, folder: Folder, tmp_path: Path) -> None:
     """Without the variable nothing is looked for; of an architecture that was not built nothing is found."""
     environ = folder()
-    assert find(kernel, "gfx942", {}) is None
-    assert find(kernel, "gfx950", environ) is None
+    assert find_prebuilt(kernel, "gfx942", {}) is None
+    assert find_prebuilt(kernel, "gfx950", environ) is None
 
 
 def test_a_folder_that_is_not_there(kernel: HipKernel, tmp_path: Path) -> None:
     """A folder that does not exist is an error that says how to make it."""
     with pytest.raises(UsageError, match=r"ATTNPERF_HIP_OBJECTS=.*/none is no folder; build the kernels first"):
-        find(kernel, "gfx942", {OBJECTS: str(tmp_path / "none")})
+        find_prebuilt(kernel, "gfx942", {OBJECTS: str(tmp_path / "none")})
 
 
 @pytest.mark.parametrize("sources", [{"k.hip": "0" * 64}, {}])
@@ -77,14 +77,14 @@ def test_a_stale_object_is_an_error(kernel: HipKernel, folder: Folder, tmp_path:
     with pytest.raises(
         CodeObjectError, match=r"scale-d64\.co was compiled from another k\.hip than is here now; build it"
     ):
-        find(kernel, "gfx942", folder(sources=sources))
+        find_prebuilt(kernel, "gfx942", folder(sources=sources))
 
 
 def test_a_missing_include_is_stale(kernel: HipKernel, folder: Folder, tmp_path: Path) -> None:
     """A source that is gone makes the object stale, too."""
     sources = {"k.hip": hashlib.sha256(SOURCE.encode()).hexdigest(), "gone.h": "0" * 64}
     with pytest.raises(CodeObjectError, match=r"another gone\.h"):
-        find(kernel, "gfx942", folder(sources=sources))
+        find_prebuilt(kernel, "gfx942", folder(sources=sources))
 
 
 def test_an_object_that_was_cut_off(kernel: HipKernel, folder: Folder, tmp_path: Path) -> None:
@@ -93,17 +93,17 @@ def test_an_object_that_was_cut_off(kernel: HipKernel, folder: Folder, tmp_path:
     path = tmp_path / "build" / "gfx942" / "hip.scale-d64.co"
     path.write_bytes(DATA[:5])
     with pytest.raises(CodeObjectError, match="is not the object that the manifest describes; build it again"):
-        find(kernel, "gfx942", environ)
+        find_prebuilt(kernel, "gfx942", environ)
     path.unlink()
     with pytest.raises(CodeObjectError, match=r"is in the manifest and cannot be read \(No such file"):
-        find(kernel, "gfx942", environ)
+        find_prebuilt(kernel, "gfx942", environ)
 
 
 def test_a_huge_object_is_not_read(kernel: HipKernel, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is larger than any kernel is refused by its size."""
     monkeypatch.setattr(prebuilt, "OBJECT_LIMIT_BYTES", 10)
     with pytest.raises(CodeObjectError, match=r"d64\.co has more than 10 bytes, which no kernel has; build it again"):
-        find(kernel, "gfx942", folder())
+        find_prebuilt(kernel, "gfx942", folder())
 
 
 def test_a_hostile_manifest_reads_nothing_elsewhere(kernel: HipKernel, folder: Folder, tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_a_hostile_manifest_reads_nothing_elsewhere(kernel: HipKernel, folder: F
     path = tmp_path / "build" / "gfx942" / NAME
     path.write_text(json.dumps(json.loads(path.read_text())).replace("hip.scale-d64.co", "../../k.hip"))
     with pytest.raises(CodeObjectError, match=r"whose file is '\.\./\.\./k\.hip', no plain name"):
-        find(kernel, "gfx942", environ)
+        find_prebuilt(kernel, "gfx942", environ)

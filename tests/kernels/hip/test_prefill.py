@@ -149,7 +149,7 @@ def test_what_is_recorded_can_be_replayed(emulate: Callable[[str], None]) -> Non
     assert prepared.config["file"] == "07_best.hip"
     assert prepared.config["config_arch"] == "sm_90"
     assert prepared.declares.kernels == ("attention_best",)
-    pinned = step.pinned({**prepared.config, "WAVES": "2", "BLOCK_N": "16"})
+    pinned = step.replay_config({**prepared.config, "WAVES": "2", "BLOCK_N": "16"})
     assert isinstance(pinned, HipStep)
     replayed = pinned.prepare(SMALL, SMALL.make_inputs(1, "cpu", planted=False)).config
     assert (replayed["WAVES"], replayed["BLOCK_N"]) == ("2", "16")

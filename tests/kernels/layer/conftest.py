@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.backends import Backend, Outputs, Tensors
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.block import Block
@@ -37,8 +37,10 @@ def judged_outputs() -> Callable[[Block, Tensors, Outputs], Problems]:
     """`judged_outputs(block, planted inputs of JUDGED_SEED, outputs)`: what is wrong with them."""
 
     def run(block: Block, inputs: Tensors, outputs: Outputs) -> Problems:
-        expected = REFERENCES.get(block, inputs, seed=JUDGED_SEED, planted=True)
+        expected = REFERENCES.compute_expected(block, inputs, seed=JUDGED_SEED, planted=True)
         truth, yardsticks = expected.reference, expected.yardsticks
-        return problems([compare("one", n, outputs[n], truth[n], yardsticks[n], Tolerance()) for n in truth])
+        return list_problems(
+            [compare_output("one", n, outputs[n], truth[n], yardsticks[n], Tolerance()) for n in truth]
+        )
 
     return run

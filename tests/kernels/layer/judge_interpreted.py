@@ -13,10 +13,10 @@ from kernels.triton.decode.backend import BACKENDS as DECODE
 from kernels.triton.prefill.backend import BACKENDS as PREFILL
 from kernels.triton.staged.backend import BACKENDS as STAGED
 from kernels.triton.trans_v.backend import BACKENDS as TRANS_V
-from pytest_attnperf.backends import Pipeline, pinned
-from pytest_attnperf.correctness.budget import problems
+from pytest_attnperf.backends import Pipeline, replay_choice
+from pytest_attnperf.correctness.budget import list_problems
 from pytest_attnperf.correctness.judge import Judge
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import Tolerance
 from pytest_attnperf.workloads.block import Block
@@ -41,7 +41,7 @@ def judged(name: str, block: Block) -> dict[str, Any]:
         "stages": [stage.name for stage in call.stages],
         "config": prepared.config,
         "stored": stored,
-        "replayed": pinned(layer, stored).prepare(block, inputs).config,
+        "replayed": replay_choice(layer, stored).prepare(block, inputs).config,
     }
 
 
@@ -53,12 +53,12 @@ def grown(block: Block) -> dict[str, Any]:
 
     inputs = block.make_inputs(SEED, "cpu", planted=True)
     outputs = decode_token_by_token(backend_for, block, inputs)
-    expected = REFERENCES.get(block, inputs, seed=SEED, planted=True)
+    expected = REFERENCES.compute_expected(block, inputs, seed=SEED, planted=True)
     figures = [
-        compare("grown", name, outputs[name], truth, expected.yardsticks[name], Tolerance())
+        compare_output("grown", name, outputs[name], truth, expected.yardsticks[name], Tolerance())
         for name, truth in expected.reference.items()
     ]
-    return {"problems": list(problems(figures))}
+    return {"problems": list(list_problems(figures))}
 
 
 def found(case: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def bound(layer: Layer, text: str) -> tuple[Prepared, Pipeline]:
 
 def left_behind(prepared: Prepared, call: Pipeline) -> set[str]:
     """Names of values that are held when all stages have run, without the inputs."""
-    values = call.named(prepared.tensors)
+    values = call.name_arguments(prepared.tensors)
     for stage in call.stages:
         values.update(stage.run(values))
         for freed in stage.frees:
@@ -58,9 +58,9 @@ def left_behind(prepared: Prepared, call: Pipeline) -> set[str]:
 def operators_of(name: str, text: str) -> dict[str, list[str]]:
     """Operators that each stage of a layer dispatches, without views and allocations, as often as it does."""
     prepared, call = bound(LAYERS[name], text)
-    values, found = call.named(prepared.tensors), {}
+    values, found = call.name_arguments(prepared.tensors), {}
     for stage in call.stages:
-        seen = trace.operators(partial(stage.run, dict(values)))
+        seen = trace.record_operators(partial(stage.run, dict(values)))
         values |= stage.run(dict(values))
         found[stage.name] = [launch.name for launch in seen.launches for _ in range(int(launch.calls))]
     return found
@@ -85,7 +85,7 @@ def test_the_stages_compute_what_the_call_computes(text: str) -> None:
         prepared, call = bound(LAYERS[name], text)
         expected = {key: value.clone() for key, value in prepared.outputs(prepared.run()).items()}
         prepared.load(block.make_inputs(1, "cpu", planted=False))
-        values = call.named(prepared.tensors)
+        values = call.name_arguments(prepared.tensors)
         assert [stage.name for stage in call.stages] == STAGES
         for stage in call.stages:
             stage.run(dict(values))

@@ -16,7 +16,7 @@ from kernels.native.prefill import BACKENDS as NATIVE_PREFILL
 from kernels.native.rows import BACKENDS as NATIVE_ROWS
 from kernels.triton.decode.backend import BACKENDS as TRITON_DECODE
 from kernels.triton.prefill.backend import BACKENDS as TRITON_PREFILL
-from pytest_attnperf.backends import Backend, Pinnable, Prepared, Registry, Tensors, pinned
+from pytest_attnperf.backends import Backend, Pinnable, Prepared, Registry, Tensors, replay_choice
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
 from pytest_attnperf.workloads.base import Workload
@@ -147,7 +147,7 @@ def test_stored_settings_go_to_the_part_they_were_stored_for() -> None:
     }
     assert own_settings(stored, "attention.") == {"BLOCK_N": "64", "autotuned.triton_tem_0": "BLOCK_M: 16"}
     flex = LAYERS["layer.native.flex"]
-    replayed = pinned(flex, stored)
+    replayed = replay_choice(flex, stored)
     assert isinstance(replayed, PinnableLayer)
     assert getattr(replayed.attention, "kernel_options", None) == (("BLOCK_M", 16),)
     assert replayed.name == flex.name
@@ -157,6 +157,6 @@ def test_only_layers_with_a_choice_are_pinnable() -> None:
     """One whose parts choose nothing stays as it is; one that lacks a stored choice says which."""
     assert not isinstance(LAYERS["layer.native.eager"], Pinnable)
     assert not isinstance(LAYERS["layer.plain"], Pinnable)
-    assert pinned(LAYERS["layer.native.eager"], {}) is LAYERS["layer.native.eager"]
+    assert replay_choice(LAYERS["layer.native.eager"], {}) is LAYERS["layer.native.eager"]
     with pytest.raises(UsageError, match="the stored configuration"):
-        pinned(LAYERS["layer.triton.flash"], {"rope.BLOCK_S": "4"})
+        replay_choice(LAYERS["layer.triton.flash"], {"rope.BLOCK_S": "4"})

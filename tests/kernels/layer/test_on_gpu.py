@@ -13,7 +13,7 @@ from kernels.layer.layers import PLAIN, layers_over
 from kernels.layouts import own_copies
 from pytest_attnperf.backends import Backend, Pipeline, Prepared, Registry, Tensors
 from pytest_attnperf.correctness import what_ran
-from pytest_attnperf.environment.device import describe_device
+from pytest_attnperf.environment.device import identify_device
 from pytest_attnperf.measure import trace
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.block import Block
@@ -71,12 +71,12 @@ def test_right_on_a_gpu(
     """Whatever a layer takes it gets right, and only what it declares runs, on one stream and on the device alone."""
     monkeypatch.setattr(trace, "_used", [])
     block, layer = Block.parse(text), LAYERS[name]
-    if reasons := layer.unsupported_reasons(block, describe_device("cuda")):
+    if reasons := layer.unsupported_reasons(block, identify_device("cuda")):
         pytest.skip("; ".join(reasons))
     assert judged(layer, block, "cuda") == ()
     prepared = layer.prepare(block, block.make_inputs(1, "cuda", planted=False))
     assert isinstance(prepared.call, Pipeline)
-    assert what_ran.problems(trace.gpu_work(prepared.run), prepared.declares, name) == []
+    assert what_ran.list_problems(trace.record_gpu_work(prepared.run), prepared.declares, name) == []
 
 
 @pytest.mark.gpu
@@ -88,7 +88,7 @@ def test_a_stage_that_goes_through_the_cpu_is_refused(
     block, falling = Block.parse(BLOCKS[0]), replace(PLAIN, name="layer.falling", rope=HostRope("host.rope"))
     assert judged(falling, block, "cuda") == ()
     prepared = falling.prepare(block, block.make_inputs(1, "cuda", planted=False))
-    (problem,) = what_ran.problems(trace.gpu_work(prepared.run), prepared.declares, falling.name)
+    (problem,) = what_ran.list_problems(trace.record_gpu_work(prepared.run), prepared.declares, falling.name)
     assert "between host and device" in problem
 
 

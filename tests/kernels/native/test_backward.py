@@ -10,8 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from kernels.native.backward import BACKENDS, hidden_keys
 from pytest_attnperf.backends import Backend, Registry, Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.backward import Backward
@@ -61,15 +61,15 @@ def wrong(
     """What is beyond the backend's budget in the gradients of inputs, planted for odd seeds."""
     planted = bool(seed % 2)
     inputs = workload.make_inputs(seed, device, planted=planted)
-    expected = references.get(workload, inputs, seed=seed, planted=planted)
+    expected = references.compute_expected(workload, inputs, seed=seed, planted=planted)
     prepared = backend.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
     assert outputs.keys() == {"dq", "dk", "dv"}
     return [
         problem
         for name, output in outputs.items()
-        for problem in problems(
-            [compare(name, name, output, expected.reference[name], expected.yardsticks[name], backend.tolerance)]
+        for problem in list_problems(
+            [compare_output(name, name, output, expected.reference[name], expected.yardsticks[name], backend.tolerance)]
         )
     ]
 
@@ -238,6 +238,6 @@ def test_eager_replays_in_a_graph(references: References) -> None:
         raw = prepared.run()
     prepared.load(second)
     graph.replay()
-    expected: Tensors = tuple(references.get(workload, second, seed=2, planted=True).reference.values())
+    expected: Tensors = tuple(references.compute_expected(workload, second, seed=2, planted=True).reference.values())
     for output, reference in zip(prepared.outputs(raw).values(), expected, strict=True):
         assert float((output.double() - reference).norm() / reference.norm()) < 0.02

@@ -5,8 +5,8 @@ import torch
 from torch.profiler import profile
 
 from kernels.native.bandwidth import BACKENDS
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.bandwidth import DTYPES, KINDS, Bandwidth
@@ -18,14 +18,14 @@ CPU = DeviceInfo(kind="cpu", arch="cpu-x86_64", product="cpu")
 def wrong(workload: Bandwidth, device: str) -> tuple[str, ...]:
     """What is wrong with what the backend gives for inputs of seed 1."""
     inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().get(workload, inputs, seed=1, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
     truth = expected.reference
     prepared = BACKEND.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
     assert outputs.keys() == truth.keys()
-    return problems(
+    return list_problems(
         [
-            compare(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
+            compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
             for name in truth
         ]
     )

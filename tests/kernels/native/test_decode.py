@@ -10,8 +10,8 @@ import pytest
 
 from kernels.native.decode import BACKENDS, eager_decode
 from pytest_attnperf.backends import Outputs, Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -37,11 +37,11 @@ REFERENCES = References()
 def judged(workload: Decode, outputs: Outputs, device: str = "cpu") -> tuple[str, ...]:
     """What is wrong with outputs for the planted inputs of seed 1."""
     inputs = workload.make_inputs(1, device, planted=True)
-    expected = REFERENCES.get(workload, inputs, seed=1, planted=True)
+    expected = REFERENCES.compute_expected(workload, inputs, seed=1, planted=True)
     truth = expected.reference
     assert outputs.keys() == truth.keys()
-    figures = [compare("one", n, outputs[n], truth[n], expected.yardsticks[n], Tolerance()) for n in truth]
-    return problems(figures)
+    figures = [compare_output("one", n, outputs[n], truth[n], expected.yardsticks[n], Tolerance()) for n in truth]
+    return list_problems(figures)
 
 
 def run(backend: Any, workload: Decode, device: str) -> Outputs:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernels.native.gemm import BACKENDS, fp8_formats
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.gemm import Gemm
@@ -43,11 +43,11 @@ def wrong(text: str, device: str) -> tuple[str, ...]:
     """What is beyond the budget in the result for planted inputs of seed 1."""
     workload = Gemm.parse(text)
     inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().get(workload, inputs, seed=1, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
     prepared = MATMUL.prepare(workload, inputs)
     out = prepared.outputs(prepared.run())["out"]
-    return problems(
-        [compare(text, "out", out, expected.reference["out"], expected.yardsticks["out"], MATMUL.tolerance)]
+    return list_problems(
+        [compare_output(text, "out", out, expected.reference["out"], expected.yardsticks["out"], MATMUL.tolerance)]
     )
 
 

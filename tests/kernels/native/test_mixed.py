@@ -5,8 +5,8 @@ import re
 import pytest
 
 from kernels.native.mixed import BACKENDS
-from pytest_attnperf.correctness.budget import problems as problems_of
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems as problems_of
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo, Tolerance
@@ -37,10 +37,12 @@ def found(name: str, text: str, device: str) -> tuple[str, ...]:
     (backend,) = [backend for backend in BACKENDS if backend.name == name]
     workload = Mixed.parse(text)
     inputs = workload.make_inputs(SEED, device, planted=True)
-    expected = References().get(workload, inputs, seed=SEED, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=SEED, planted=True)
     prepared = backend.prepare(workload, inputs)
     out = prepared.outputs(prepared.run())["out"]
-    return problems_of([compare(name, "out", out, expected.reference["out"], expected.yardsticks["out"], Tolerance())])
+    return problems_of(
+        [compare_output(name, "out", out, expected.reference["out"], expected.yardsticks["out"], Tolerance())]
+    )
 
 
 @pytest.mark.parametrize(("name", "text"), [(backend.name, text) for backend, text in CASES])

@@ -9,8 +9,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from kernels.native.mla import BACKENDS, hidden_keys
 from pytest_attnperf.backends import Backend, Registry
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.mla import Mla
@@ -49,15 +49,16 @@ def wrong(references: References, backend: Backend, text: str, *, device: str = 
     """What is beyond the backend's budget on inputs that are planted for odd seeds."""
     workload, planted = Mla.parse(text), bool(seed % 2)
     inputs = workload.make_inputs(seed, device, planted=planted)
-    expected = references.get(workload, inputs, seed=seed, planted=planted)
+    expected = references.compute_expected(workload, inputs, seed=seed, planted=planted)
     prepared = backend.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
     truth = expected.reference
     assert outputs.keys() == truth.keys()
     figures = [
-        compare(name, name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance) for name in truth
+        compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
+        for name in truth
     ]
-    return list(problems(figures))
+    return list(list_problems(figures))
 
 
 @pytest.mark.parametrize("text", PROBLEMS)

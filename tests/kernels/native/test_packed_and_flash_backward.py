@@ -6,8 +6,8 @@ import torch
 from kernels.native.backward_flash import BACKENDS as FLASH
 from kernels.native.varlen_backward import BACKENDS as PACKED
 from pytest_attnperf.backends import Backend
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -34,14 +34,14 @@ def wrong(backend: Backend, text: str, device: str) -> list[str]:
     """What is beyond the backend's budget on planted inputs."""
     workload = parse_workload(text)
     inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().get(workload, inputs, seed=1, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
     prepared = backend.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
     return [
         problem
         for name, truth in expected.reference.items()
-        for problem in problems(
-            [compare(name, name, outputs[name], truth, expected.yardsticks[name], backend.tolerance)]
+        for problem in list_problems(
+            [compare_output(name, name, outputs[name], truth, expected.yardsticks[name], backend.tolerance)]
         )
     ]
 

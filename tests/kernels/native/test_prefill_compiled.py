@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kernels.native.prefill_compiled import DECISIVE, Compiled, Flex, compile_settings, compiled
+from kernels.native.prefill_compiled import DECISIVE, CompiledPrefill, Flex, compile_for_shapes, compile_settings
 from pytest_attnperf.backends import Outputs, Pinnable, Tensors
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.measure.autotuners import parsed, recording
-from pytest_attnperf.measure.pinned_backend import pin
+from pytest_attnperf.measure.autotuners import parse_config, record_choices
+from pytest_attnperf.measure.pinned_backend import pin_backend
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
 
@@ -27,8 +27,8 @@ ON_GPU = (
 )
 
 
-@pytest.mark.parametrize("backend", [Flex("native.flex"), Compiled("native.compiled")], ids=lambda b: b.name)
-def test_neither_is_offered_on_a_cpu(backend: Flex | Compiled) -> None:
+@pytest.mark.parametrize("backend", [Flex("native.flex"), CompiledPrefill("native.compiled")], ids=lambda b: b.name)
+def test_neither_is_offered_on_a_cpu(backend: Flex | CompiledPrefill) -> None:
     """On a CPU both say that Inductor would need a C++ compiler."""
     (reason,) = backend.unsupported_reasons(Prefill.parse("prefill-b1-s8-h2-d64-f16"), CPU)
     assert reason.startswith(f"{backend.name} is compiled by Inductor and offered on GPUs only")
@@ -40,12 +40,12 @@ def test_flex_says_that_it_gives_no_lse() -> None:
     assert Flex("native.flex").unsupported_reasons(workload, CUDA) == [
         "native.flex gives no log-sum-exp: FlexAttention's argument for it differs between releases"
     ]
-    assert Compiled("native.compiled").unsupported_reasons(workload, CUDA) == []
+    assert CompiledPrefill("native.compiled").unsupported_reasons(workload, CUDA) == []
 
 
-@pytest.mark.parametrize("backend", [Flex("native.flex"), Compiled("native.compiled")], ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", [Flex("native.flex"), CompiledPrefill("native.compiled")], ids=lambda b: b.name)
 @pytest.mark.parametrize("dtype", ["f8e4m3", "i8"])
-def test_8_bits_are_refused(backend: Flex | Compiled, dtype: str) -> None:
+def test_8_bits_are_refused(backend: Flex | CompiledPrefill, dtype: str) -> None:
     """Neither computes an 8-bit workload, and the reason names the dtype; windows and rows without keys they take."""
     taken = "prefill-b1-s8-kv5-h2-d64-w3-tf32-causal"
     assert backend.unsupported_reasons(Prefill.parse(taken), CUDA) == []
@@ -79,7 +79,7 @@ def test_what_is_compiled_is_right(
     monkeypatch.setattr(torch, "compile", compile_nothing)
     workload = Prefill.parse(f"prefill-b1-{text}")
     inputs = workload.make_inputs(1, "cpu", planted=True)
-    prepared = Compiled("native.compiled").prepare(workload, inputs)
+    prepared = CompiledPrefill("native.compiled").prepare(workload, inputs)
     assert_right(workload, inputs, prepared.outputs(prepared.run()))
     assert prepared.declares.kernels == ("triton_",)
     assert prepared.declares.never == ("scaled_dot_product",)
@@ -126,7 +126,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_inductor_finds_no_attention_to_replace(text: str, graphs: list[list[str]]) -> None:
     """After Inductor's own passes the graph is still two products, not scaled_dot_product_attention."""
     workload = Prefill.parse(f"prefill-b1-{text}")
-    Compiled("native.compiled").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
+    CompiledPrefill("native.compiled").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
     (operators,) = graphs
     assert operators.count("aten.bmm.default") == 2
     assert not any("scaled_dot_product" in operator for operator in operators)
@@ -139,7 +139,7 @@ def test_inductor_replaces_attention_where_the_scale_is_a_number(graphs: list[li
     def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.softmax(torch.matmul(q, k.transpose(-1, -2)) * 0.25, dim=-1) @ v
 
-    compiled(plain)(*(torch.randn(1, 2, 16, 16) for _ in range(3)))
+    compile_for_shapes(plain)(*(torch.randn(1, 2, 16, 16) for _ in range(3)))
     (operators,) = graphs
     assert any("scaled_dot_product" in operator for operator in operators)
 
@@ -157,16 +157,16 @@ def test_every_workload_has_a_code_object_of_its_own(monkeypatch: pytest.MonkeyP
         return 2 * x
 
     monkeypatch.setattr(torch, "compile", compile_nothing)
-    assert [compiled(double)(3.0), compiled(double)(4.0)] == [6.0, 8.0]
+    assert [compile_for_shapes(double)(3.0), compile_for_shapes(double)(4.0)] == [6.0, 8.0]
     assert seen[0][0] is not seen[1][0]
     assert seen[0][1] == {"dynamic": False, "fullgraph": True}
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backend", [Flex("native.flex"), Compiled("native.compiled")], ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", [Flex("native.flex"), CompiledPrefill("native.compiled")], ids=lambda b: b.name)
 @pytest.mark.parametrize("text", ON_GPU)
 def test_right_on_a_gpu_and_compiled_once(
-    backend: Flex | Compiled, text: str, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+    backend: Flex | CompiledPrefill, text: str, assert_right: Callable[[Prefill, Tensors, Outputs], None]
 ) -> None:
     """The compiled call is right, and neither a repetition nor inference mode compiles it again."""
     import torch
@@ -194,7 +194,7 @@ def test_flex_replays_its_template() -> None:
     """The template's block sizes, warps and stages are handed to FlexAttention; nothing else of it is."""
     backend = Flex("native.flex")
     options = (("BLOCK_M", 128), ("BLOCK_N", 64), ("num_warps", 8), ("num_stages", 3))
-    assert backend.pinned(STORED).kernel_options == options
+    assert backend.replay_config(STORED).kernel_options == options
     assert isinstance(backend, Pinnable)
 
 
@@ -202,7 +202,7 @@ def test_flex_says_what_is_not_stored() -> None:
     """A baseline from before the template was recorded cannot be replayed: the error says what there is."""
     text = r"has no entry autotuned\.triton_tem_\* .*; it has block_mask, compiled; record the baseline again"
     with pytest.raises(UsageError, match=text):
-        Flex("native.flex").pinned({"compiled": "yes", "block_mask": "True"})
+        Flex("native.flex").replay_config({"compiled": "yes", "block_mask": "True"})
 
 
 def test_flex_takes_the_options_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_flex_takes_the_options_it_is_given(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch, "compile", compile_nothing)
     monkeypatch.setattr(flex, "flex_attention", note)
     workload = Prefill.parse("prefill-b1-s16-h2-d16-f32")
-    for backend in (Flex("native.flex"), Flex("native.flex").pinned(STORED)):
+    for backend in (Flex("native.flex"), Flex("native.flex").replay_config(STORED)):
         backend.prepare(workload, workload.make_inputs(1, "cpu", planted=True))
     assert given == [None, {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3}]
 
@@ -253,33 +253,35 @@ def test_the_graph_is_traced_in_every_process(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(torch, "compile", compile_noting)
     workload = Prefill.parse("prefill-b1-s16-h2-d16-f32")
-    Compiled("native.compiled").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
+    CompiledPrefill("native.compiled").prepare(workload, workload.make_inputs(1, "cpu", planted=True))
     assert (seen, settings.enable_autograd_cache) == ([False], before)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backend", [Flex("native.flex"), Compiled("native.compiled")], ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", [Flex("native.flex"), CompiledPrefill("native.compiled")], ids=lambda b: b.name)
 @pytest.mark.parametrize("text", ["prefill-b1-s257-h2-d64-f16-causal", "prefill-b1-s2049-h4-d64-f16-causal"])
 def test_choices_are_recorded_and_replayed_on_a_gpu(
-    backend: Flex | Compiled, text: str, assert_right: Callable[[Prefill, Tensors, Outputs], None]
+    backend: Flex | CompiledPrefill, text: str, assert_right: Callable[[Prefill, Tensors, Outputs], None]
 ) -> None:
     """Every kernel's choice is recorded; other choices for all of them are compiled, run, recorded, and right."""
     workload = Prefill.parse(text)
     inputs = workload.make_inputs(1, "cuda", planted=True)
-    with recording() as chosen:
+    with record_choices() as chosen:
         backend.prepare(workload, inputs)
-    own = chosen.config()
+    own = chosen.build_config_entries()
     assert own
     other = {name: _otherwise(text) for name, text in own.items() if not name.startswith("autotuned.pad_mm")}
-    with recording() as chosen:
-        prepared = pin(backend, other).prepare(workload, inputs)
+    with record_choices() as chosen:
+        prepared = pin_backend(backend, other).prepare(workload, inputs)
     assert prepared.config["pinned"] == "as stored"
-    now = chosen.config()
-    assert {name: parsed(now[name]) for name in other} == {name: parsed(text) for name, text in other.items()}
+    now = chosen.build_config_entries()
+    assert {name: parse_config(now[name]) for name in other} == {
+        name: parse_config(text) for name, text in other.items()
+    }
     assert_right(workload, inputs, prepared.outputs(prepared.run()))
 
 
 def _otherwise(choice: str) -> str:
     """Half as many warps, where there is more than one."""
-    warps = int(parsed(choice)["num_warps"])
+    warps = int(parse_config(choice)["num_warps"])
     return choice.replace(f"num_warps: {warps}", f"num_warps: {max(1, warps // 2)}")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernels.native.rope import BACKENDS
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.rope import Rope
@@ -27,13 +27,13 @@ def figures(text: str, device: str) -> tuple[Any, ...]:
     """What is wrong with what the backend gives for inputs of seed 1."""
     workload = Rope.parse(text)
     inputs = workload.make_inputs(1, device, planted=True)
-    expected = References().get(workload, inputs, seed=1, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=1, planted=True)
     truth = expected.reference
     prepared = BACKEND.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
-    return problems(
+    return list_problems(
         [
-            compare(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
+            compare_output(name, name, outputs[name], truth[name], expected.yardsticks[name], BACKEND.tolerance)
             for name in truth
         ]
     )

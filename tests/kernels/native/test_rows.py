@@ -7,8 +7,8 @@ import torch
 from torch.profiler import profile
 
 from kernels.native.rows import BACKENDS
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -34,7 +34,7 @@ def wrong(text: str, *, device: str = "cpu", seed: int = 1) -> list[str]:
     workload = parse_workload(text)
     backend, planted = BY_FAMILY[workload.family], bool(seed % 2)
     inputs = workload.make_inputs(seed, device, planted=planted)
-    expected = References().get(workload, inputs, seed=seed, planted=planted)
+    expected = References().compute_expected(workload, inputs, seed=seed, planted=planted)
     prepared = backend.prepare(workload, inputs)
     before = [tensor.clone() for tensor in prepared.tensors]
     outputs = prepared.outputs(prepared.run())
@@ -42,10 +42,10 @@ def wrong(text: str, *, device: str = "cpu", seed: int = 1) -> list[str]:
     assert outputs.keys() == truth.keys()
     assert all(map(torch.equal, before, prepared.tensors))
     figures = [
-        compare(name, name, output, truth[name], expected.yardsticks[name], backend.tolerance)
+        compare_output(name, name, output, truth[name], expected.yardsticks[name], backend.tolerance)
         for name, output in outputs.items()
     ]
-    return list(problems(figures))
+    return list(list_problems(figures))
 
 
 @pytest.mark.parametrize("text", CASES)

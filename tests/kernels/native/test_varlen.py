@@ -7,8 +7,8 @@ import pytest
 
 from kernels.native.varlen import BACKENDS, EagerVarlen, FlashVarlen
 from pytest_attnperf.backends import Tensors
-from pytest_attnperf.correctness.budget import problems
-from pytest_attnperf.correctness.metrics import compare
+from pytest_attnperf.correctness.budget import list_problems
+from pytest_attnperf.correctness.metrics import compare_output
 from pytest_attnperf.correctness.references import References
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.varlen import Varlen
@@ -31,12 +31,12 @@ CASES = (
 
 def found_wrong(workload: Varlen, inputs: Tensors, outputs: dict[str, Any], seed: int) -> tuple[str, ...]:
     """What the judge's arithmetic finds wrong."""
-    expected = References().get(workload, inputs, seed=seed, planted=True)
+    expected = References().compute_expected(workload, inputs, seed=seed, planted=True)
     assert outputs.keys() == expected.reference.keys()
     tolerance = EAGER.tolerance
-    return problems(
+    return list_problems(
         [
-            compare(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
+            compare_output(workload.id, name, outputs[name], truth, expected.yardsticks[name], tolerance)
             for name, truth in expected.reference.items()
         ]
     )

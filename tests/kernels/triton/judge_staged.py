@@ -46,7 +46,7 @@ def judged(text: str, device: str = "cpu") -> dict[str, Any]:
         "problems": [problem for report in reports for problem in report.problems],
         "outputs": sorted({figures.output for report in reports for figures in report.figures}),
         "config": prepared.config,
-        "pinned": sorted(backend.pinned(prepared.config).pinned_choices),
+        "pinned": sorted(backend.replay_config(prepared.config).pinned_choices),
         "stages": [stage.name for stage in call.stages] if isinstance(call, Pipeline) else [],
     }
 

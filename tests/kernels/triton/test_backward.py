@@ -106,13 +106,13 @@ def test_the_launcher_names_a_bad_argument(change: dict[str, tuple[int, ...]], m
     """Shapes that do not fit are refused with what was given and what is wanted, before anything is launched."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from kernels.triton.backward.launch import checked
+    from kernels.triton.backward.launch import make_geometry
     from pytest_attnperf.errors import UsageError
 
     rows, keys = (1, 5, 4, 16), (1, 5, 2, 16)
     shapes = {"q": rows, "k": keys, "v": keys, "dout": rows, "out": rows, "lse": (1, 4, 5)} | change
     with pytest.raises(UsageError, match=re.escape(f"flash_backward: {message}")):
-        checked(**{name: torch.zeros(shape) for name, shape in shapes.items()})
+        make_geometry(**{name: torch.zeros(shape) for name, shape in shapes.items()})
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

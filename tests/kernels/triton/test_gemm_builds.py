@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernels.triton.gemm.builds import KERNELS, MODULES, GemmKernel
-from kernels.triton.gemm.space import properties
+from kernels.triton.gemm.space import problem_of
 from pytest_attnperf.kernel_builds import ALL_ARCHS, KernelBuild, TritonSource
 from pytest_attnperf.workloads.gemm import Gemm
 
@@ -39,9 +39,9 @@ def test_every_rule_is_built(kernel: GemmKernel, arch: str) -> None:
 
     The fix-up, which has the rules of stream-K and only adds, stands for less.
     """
-    rules = kernel.space.rules(arch)
-    problems = [properties(Gemm.parse(text)) for text in kernel.problems]
-    taken = [next(index for index, rule in enumerate(rules) if rule.takes(problem)) for problem in problems]
+    rules = kernel.space.load_rules(arch)
+    problems = [problem_of(Gemm.parse(text)) for text in kernel.problems]
+    taken = [next(index for index, rule in enumerate(rules) if rule.is_for(problem)) for problem in problems]
     assert set(taken) == set(range(len(rules)))
 
 

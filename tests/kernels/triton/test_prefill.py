@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kernels.configs import Choice, Rule
+from kernels.configs import ConfigChoice, ConfigRule
 from kernels.triton.prefill.backend import BACKENDS, TritonFlash
-from kernels.triton.prefill.launch import head_dims, parts
+from kernels.triton.prefill.launch import head_dims, split_head_dim
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.families import parse_workload
@@ -123,7 +123,7 @@ def test_says_that_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_head_dimensions_are_cut_where_that_saves_a_quarter(head_dim: int, expected: tuple[int, int]) -> None:
     """Powers of two that cover the head dimension, two where one would be a quarter larger at least."""
-    assert parts(head_dim) == expected
+    assert split_head_dim(head_dim) == expected
 
 
 def test_8_bit_products_sum_over_at_least_32_elements() -> None:
@@ -220,7 +220,7 @@ def test_right_with_a_stored_configuration_on_a_gpu(name: str, judge: Any) -> No
     inputs = parse_workload(text).make_inputs(1, "cuda", planted=True)
     backend = BY_NAME[name]
     stored = backend.prepare(parse_workload(text), inputs).config | {"BLOCK_M": "32", "BLOCK_N": "16", "num_warps": "2"}
-    prepared = backend.pinned(stored).prepare(parse_workload(text), inputs)
+    prepared = backend.replay_config(stored).prepare(parse_workload(text), inputs)
     assert prepared.config["BLOCK_M"] == "32"
     assert judge(text, prepared.outputs(prepared.run()), device="cuda") == ()
 
@@ -244,7 +244,7 @@ def test_positions_past_32_bits_are_right() -> None:
 
 def test_another_configuration_can_be_given() -> None:
     """A sweep replaces the configuration of the one kernel; another kernel's name is refused."""
-    choice = Choice("swept", Rule({}, CONFIG | TILES, "a test"))
+    choice = ConfigChoice("swept", ConfigRule({}, CONFIG | TILES, "a test"))
     assert BACKEND.with_choice("prefill_forward", choice).pinned_choices == {"prefill_forward": choice}
     with pytest.raises(UsageError, match="has no kernel 'decode'; it has prefill_forward"):
         BACKEND.with_choice("decode", choice)

@@ -54,7 +54,7 @@ def test_every_plain_rule_is_built(arch: str) -> None:
     builds = KERNEL.builds(arch)
     assert len({build.id for build in builds}) == len(builds)
     built = {(source(build).constants["HEAD_DIM"], source(build).signature["q_ptr"]) for build in builds}
-    for rule in SPACE.rules(arch):
+    for rule in SPACE.load_rules(arch):
         if rule.when["element_bits"] != 8 and rule.when.get("plain", True):
             for element in ("*fp16", "*bf16") if rule.when["element_bits"] == 16 else ("*fp32",):
                 assert (rule.when["head_dim_max"], element) in built
@@ -71,7 +71,7 @@ def test_every_feature_is_built_under_the_rule_that_its_launch_takes(arch: str) 
         assert builds[variant.config].options == rule.options
     fp8 = {name for name in builds if "f8" in name}
     assert len(fp8) == (arch in ("gfx942", "gfx950", "gfx1201", "sm_90"))
-    assert all("PROGRAMS_PER_SM" in rule.constants for rule in PERSISTENT.rules(arch))
+    assert all("PROGRAMS_PER_SM" in rule.constants for rule in PERSISTENT.load_rules(arch))
 
 
 def source(build: KernelBuild) -> TritonSource:

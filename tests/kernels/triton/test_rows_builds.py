@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.configs import FOLDER, Rule
+from kernels.configs import FOLDER, ConfigRule
 from kernels.triton.bandwidth.backend import SPACE as BANDWIDTH
 from kernels.triton.bandwidth.builds import KERNELS as BANDWIDTH_KERNELS
 from kernels.triton.rope.backend import SPACE as ROPE
@@ -47,7 +47,7 @@ def test_every_problem_has_a_configuration(arch: str) -> None:
 def test_sizes_are_powers_of_two_that_a_launch_can_use(arch: str) -> None:
     """Triton's ranges are powers of two; a block of words is whole stretches, and one of elements whole patterns."""
     for space in SPACES:
-        for rule in space.rules(arch):
+        for rule in space.load_rules(arch):
             sizes = [value for name, value in rule.constants.items() if name not in ("STREAM", "PROGRAMS", "STAGES")]
             assert all(value & (value - 1) == 0 < value for value in sizes)
             assert rule.constants.get("PROGRAMS", 0) >= 0 < rule.constants.get("STAGES", 1)
@@ -60,7 +60,7 @@ def test_few_builds_under_distinct_ids(arch: str) -> None:
     """Every kernel has at most 12 builds, every rule at least one, and all say which file they come from."""
     registry = KernelRegistry()
     registry.add(*KERNELS)
-    builds = registry.builds([arch])
+    builds = registry.list_builds([arch])
     for kernel in KERNELS:
         own = [build for build in builds if build.kernel == kernel.name]
         assert 0 < len(own) <= BUILDS_MAX
@@ -87,10 +87,10 @@ def test_the_first_rule_that_takes_a_problem_is_the_one_built(monkeypatch: pytes
     (kernel,) = ROPE_KERNELS
     base = {"BLOCK_S": 1, "BLOCK_H": 8, "num_warps": 4, "num_stages": 1}
     rules = (
-        Rule({"head_dim_max": 128, "interleaved": True}, {**base, "BLOCK_H": 16}, "x"),
-        Rule({"head_dim_max": 128}, base, "x"),
+        ConfigRule({"head_dim_max": 128, "interleaved": True}, {**base, "BLOCK_H": 16}, "x"),
+        ConfigRule({"head_dim_max": 128}, base, "x"),
     )
-    monkeypatch.setattr(type(kernel.space), "rules", lambda self, arch: rules)
+    monkeypatch.setattr(type(kernel.space), "load_rules", lambda self, arch: rules)
     held = {build.config: build.settings["BLOCK_H"] for build in kernel.builds("gfx942")}
     assert held == {
         "d128-bf16-halves": "8",
@@ -112,7 +112,7 @@ def test_rows_that_a_tile_does_not_hold_are_built_with_two_walks(monkeypatch: py
     """What the launcher would decide of the longest rows of a rule is what is compiled."""
     kernel: Any = ROWS_KERNELS[0]
     tile = {"BLOCK_R": 1, "BLOCK_C": 8192, "PROGRAMS": 0, "STAGES": 1, "num_warps": 8, "num_stages": 1}
-    rules = tuple(Rule(when, tile, "x") for when in ({"columns_max": 8192}, {"columns_max": 16384}, {}))
+    rules = tuple(ConfigRule(when, tile, "x") for when in ({"columns_max": 8192}, {"columns_max": 16384}, {}))
     monkeypatch.setattr(type(kernel.space), "rules", lambda self, arch: rules)
     held = {build.config: build.source.constants["ONE_PASS"] for build in kernel.builds("gfx942")}
     assert {name: one_pass for name, one_pass in held.items() if name.endswith("-f16")} == {

@@ -8,7 +8,7 @@ import pytest
 
 from kernels.configs import KernelConfigError
 from kernels.staged_backend import StageProblem
-from kernels.triton.staged.backend import BACKENDS, SPACE_OF, _explained, chosen_by
+from kernels.triton.staged.backend import BACKENDS, SPACE_OF, _name_config_errors, chosen_by
 from kernels.triton.staged.checks import KEYS_MAX
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.workloads.prefill import Prefill
@@ -160,4 +160,4 @@ def test_too_large_a_configuration_names_its_file() -> None:
     with pytest.raises(
         KernelConfigError, match=r"staged_weighted_values.sm_90\.json: .* needs 300000 of shared memory"
     ):
-        _explained(launch, space, choice)(fake)
+        _name_config_errors(launch, space, choice)(fake)

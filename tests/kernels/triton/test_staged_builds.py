@@ -47,7 +47,7 @@ def test_tiles_are_powers_of_two(arch: str) -> None:
     """Triton's ranges are; those of a product are at least the 16 of a matrix instruction and at most the head
     dimension that is built, so that a build is what a launch compiles."""
     for stage, space in SPACE_OF.items():
-        for rule in space.rules(arch):
+        for rule in space.load_rules(arch):
             assert all(size & (size - 1) == 0 < size for size in rule.constants.values())
             if stage in PRODUCTS:
                 assert min(rule.constants.values()) >= 16
@@ -60,10 +60,10 @@ def test_few_builds_under_distinct_ids(arch: str) -> None:
     """Every rule of an architecture is built, two at most of a kernel, and says which file it comes from."""
     registry = KernelRegistry()
     registry.add(*KERNELS)
-    builds = registry.builds([arch])
+    builds = registry.list_builds([arch])
     for kernel in KERNELS:
         own = [build for build in builds if build.kernel == kernel.name]
-        assert 0 < len(own) == len(kernel.space.rules(arch)) <= BUILDS_MAX
+        assert 0 < len(own) == len(kernel.space.load_rules(arch)) <= BUILDS_MAX
         assert {build.where for build in own} == {f"kernels/triton/configs/{kernel.space.kernel}/{arch}.json"}
 
 
@@ -71,7 +71,7 @@ def test_large_and_small_problems_are_built_apart() -> None:
     """Where the rules of one type differ by size, so do the ids of their builds."""
     registry = KernelRegistry()
     registry.add(*KERNELS)
-    ids = {build.id for build in registry.builds(["sm_90"])}
+    ids = {build.id for build in registry.list_builds(["sm_90"])}
     assert {"triton.staged_qk_scores-d128-bf16-pairs4194304-sm_90", "triton.staged_qk_scores-d128-bf16-sm_90"} < ids
     assert {"triton.staged_row_softmax-c2048-sm_90", "triton.staged_row_softmax-long-sm_90"} < ids
     assert "triton.staged_causal_mask-any-sm_90" in ids

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernels.configs import Choice, KernelConfigError, Rule, Space
+from kernels.configs import ConfigChoice, ConfigRule, KernelConfigError, Space
 from kernels.configured import Configured
 from kernels.triton.triton_backend import arch_of, compile_ahead, missing_triton
 from pytest_attnperf.errors import UsageError
@@ -18,8 +18,8 @@ from pytest_attnperf.records import DeviceInfo
 SPLIT = Space("split", {"BLOCK": int}, (), Path("configs"))
 REDUCE = Space("reduce", {"WIDTH": int}, (), Path("configs"))
 OPTIONS = {"num_warps": 4, "num_stages": 1}
-SPLIT_CHOICE = Choice("sm_90", Rule({}, {"BLOCK": 8, **OPTIONS}, "a test"))
-REDUCE_CHOICE = Choice("default", Rule({}, {"WIDTH": 2, **OPTIONS}, "another"))
+SPLIT_CHOICE = ConfigChoice("sm_90", ConfigRule({}, {"BLOCK": 8, **OPTIONS}, "a test"))
+REDUCE_CHOICE = ConfigChoice("default", ConfigRule({}, {"WIDTH": 2, **OPTIONS}, "another"))
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class OnGpu:
 
 def test_two_kernels_are_recorded_and_pinned() -> None:
     """What was recorded under each kernel's name comes back as its choice, and is used in place of the files'."""
-    recorded = Two().recorded({"split": SPLIT_CHOICE, "reduce": REDUCE_CHOICE})
+    recorded = Two().config_entries({"split": SPLIT_CHOICE, "reduce": REDUCE_CHOICE})
     assert recorded["split.BLOCK"] == "8"
     assert recorded["reduce.config_source"] == "another"
-    pinned = Two().pinned(recorded)
+    pinned = Two().replay_config(recorded)
     assert pinned.choose(SPLIT, "gfx942", {}).config == SPLIT_CHOICE.config
     assert pinned.choose(REDUCE, "gfx942", {}).rule.source == "pinned: another"
 
 
 def test_one_kernel_of_two_is_pinned() -> None:
     """A case that ran one kernel only is replayed with that one."""
-    pinned = Two().pinned(Two().recorded({"reduce": REDUCE_CHOICE}))
+    pinned = Two().replay_config(Two().config_entries({"reduce": REDUCE_CHOICE}))
     assert pinned.pinned_choices.keys() == {"reduce"}
 
 
@@ -58,7 +58,7 @@ def test_what_holds_no_kernel_is_refused() -> None:
     """The error names the kernels, what is stored, and what to do."""
     text = "holds none of the kernels split, reduce; it has BLOCK; record the baseline again"
     with pytest.raises(UsageError, match=text):
-        Two().pinned({"BLOCK": "8"})
+        Two().replay_config({"BLOCK": "8"})
 
 
 def test_a_choice_of_one_kernel_keeps_the_other_s() -> None:

@@ -6,8 +6,14 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timers
-from pytest_attnperf.measure.timers import TIMERS, choose, timer_names
-from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK, Given, Parts, TimerKind, calls_per_block
+from pytest_attnperf.measure.timers import TIMERS, choose_timer, timer_names
+from pytest_attnperf.measure.timers.base import (
+    MAX_CALLS_PER_BLOCK,
+    CallParts,
+    TimerKind,
+    TimerMaterial,
+    count_calls_per_block,
+)
 from pytest_attnperf.measure.timers.host import HostTimer
 
 
@@ -25,7 +31,7 @@ from pytest_attnperf.measure.timers.host import HostTimer
 )
 def test_calls_per_block(block_us: float, call_us: float, calls: int) -> None:
     """A block holds the fewest calls that fill it, at least one and at most the bound."""
-    assert calls_per_block(block_us, call_us) == calls
+    assert count_calls_per_block(block_us, call_us) == calls
 
 
 def test_timer_names() -> None:
@@ -50,8 +56,8 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("wall")
 def test_a_new_timer_is_one_class_and_one_line() -> None:
     """It is used where it is asked for by name and offered among the names; the rule goes on to choose the usual."""
-    assert isinstance(choose("cpu", lambda: 1, 10.0, asked="wall"), WallTimer)
-    assert choose("cpu", lambda: 1, 10.0).name == "host"
+    assert isinstance(choose_timer("cpu", lambda: 1, 10.0, asked="wall"), WallTimer)
+    assert choose_timer("cpu", lambda: 1, 10.0).name == "host"
     assert timer_names()[-1] == "wall"
 
 
@@ -63,7 +69,7 @@ def test_a_new_timer_is_one_class_and_one_line() -> None:
 def test_a_new_timer_is_refused_by_what_its_class_says(torch_device: str, cache_state: str, message: str) -> None:
     """On another device than its own, and with another cache."""
     with pytest.raises(CaseFailedError, match=message):
-        choose(torch_device, lambda: 1, 10.0, cache_state, "wall")
+        choose_timer(torch_device, lambda: 1, 10.0, cache_state, "wall")
 
 
 @pytest.mark.parametrize("name", ["sundial", ""])
@@ -71,7 +77,7 @@ def test_a_name_in_no_table_is_refused(name: str) -> None:
     """With the names that there are, whatever the device: no timer takes its place."""
     for torch_device in ("cpu", "cuda"):
         with pytest.raises(CaseFailedError, match=f"unknown timer '{name}'; there are: {', '.join(timer_names())}"):
-            choose(torch_device, lambda: 1, 10.0, asked=name)
+            choose_timer(torch_device, lambda: 1, 10.0, asked=name)
 
 
 @pytest.mark.parametrize("kind", TIMERS)
@@ -79,9 +85,9 @@ def test_every_timer_of_the_table_says_what_it_needs(kind: type[TimerKind]) -> N
     """Its class makes it of what there is, its substitute is a timer, and the page of timers describes it."""
     if kind.cache_state == "cold":
         with pytest.raises(CaseFailedError, match="a cold time needs copies"):
-            kind.make(Given(lambda: None))
+            kind.make(TimerMaterial(lambda: None))
     else:
-        made = kind.make(Given(lambda: None, parts=Parts(tuple, int) if kind.in_parts else None))
+        made = kind.make(TimerMaterial(lambda: None, parts=CallParts(tuple, int) if kind.in_parts else None))
         assert (type(made), made.name, made.cache_state) == (kind, kind.name, kind.cache_state)
     assert kind.substitute in {"", *timer_names()}
     page = Path(__file__).parents[3].joinpath("docs/how-a-number-is-made.md").read_text()

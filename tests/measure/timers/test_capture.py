@@ -5,7 +5,7 @@ import torch
 
 from pytest_attnperf.measure.timers.capture import (
     CaptureFailedError,
-    capture,
+    capture_graph,
     first_line,
     warm_up_for_capture,
 )
@@ -38,11 +38,11 @@ def test_a_failed_capture_leaves_the_process_in_order() -> None:
     value = torch.ones(4, device="cuda")
     stream_before = torch.cuda.current_stream()
     with pytest.raises(CaptureFailedError, match="capturing"):
-        capture(lambda: (value * 2).sum().item(), 1, side_stream())
+        capture_graph(lambda: (value * 2).sum().item(), 1, side_stream())
     assert torch.cuda.current_stream() == stream_before
     assert torch.rand(4, device="cuda").shape == (4,)
     torch.cuda.empty_cache()
-    graph, result = capture(lambda: value * 3, 2, side_stream())
+    graph, result = capture_graph(lambda: value * 3, 2, side_stream())
     value.fill_(2.0)
     graph.replay()
     torch.cuda.synchronize()
@@ -61,8 +61,8 @@ def test_a_call_that_raises_while_captured(error: Exception) -> None:
         return value * 2
 
     with pytest.raises(CaptureFailedError if isinstance(error, RuntimeError) else KeyError, match="not here"):
-        capture(call, 1, side_stream())
-    graph, result = capture(lambda: value + 1, 1, side_stream())
+        capture_graph(call, 1, side_stream())
+    graph, result = capture_graph(lambda: value + 1, 1, side_stream())
     graph.replay()
     torch.cuda.synchronize()
     assert result.tolist() == [2.0] * 4
@@ -73,8 +73,8 @@ def test_out_of_memory_is_not_a_failed_capture() -> None:
     """Running out of memory while capturing stays what it is, and the next capture works."""
     value = torch.ones(4, device="cuda")
     with pytest.raises(torch.OutOfMemoryError):
-        capture(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"), 1, side_stream())
-    graph, result = capture(lambda: value + 1, 1, side_stream())
+        capture_graph(lambda: torch.empty(2**50, dtype=torch.uint8, device="cuda"), 1, side_stream())
+    graph, result = capture_graph(lambda: value + 1, 1, side_stream())
     graph.replay()
     torch.cuda.synchronize()
     assert result.tolist() == [2.0] * 4

@@ -10,7 +10,7 @@ from pytest_attnperf.backends import Prepared
 from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import timers
 from pytest_attnperf.measure.copies import Copies
-from pytest_attnperf.measure.timers import choose, timer_names
+from pytest_attnperf.measure.timers import choose_timer, timer_names
 from pytest_attnperf.measure.timers.base import CopiesMaker
 from pytest_attnperf.measure.timers.capture import CaptureFailedError
 
@@ -41,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_cpu_gets_the_hosts_clock() -> None:
     """On a CPU the timer is the host's clock, prepared and without a note."""
     calls: list[int] = []
-    timer = choose("cpu", lambda: calls.append(1), 100.0)
+    timer = choose_timer("cpu", lambda: calls.append(1), 100.0)
     assert (timer.name, timer.note, timer.replays) == ("host", "", False)
     assert timer.calls_per_block > 1
     assert calls
@@ -65,7 +65,7 @@ def test_cpu_gets_the_hosts_clock() -> None:
 )
 def test_the_rule_and_what_was_asked_for(torch_device: str, cache_state: str, asked: str, name: str) -> None:
     """Device and cache state choose; a name that fits both is used. The cache state is the one wanted."""
-    timer = choose(torch_device, lambda: None, 50.0, cache_state, asked, one_copy)
+    timer = choose_timer(torch_device, lambda: None, 50.0, cache_state, asked, one_copy)
     assert (timer.name, timer.cache_state) == (name, cache_state)
     if cache_state == "cold":
         assert timer.note == "a note"
@@ -73,19 +73,19 @@ def test_the_rule_and_what_was_asked_for(torch_device: str, cache_state: str, as
 
 def test_events_that_were_asked_for_say_so(gpu: Callable[[str], None]) -> None:
     """The note of an event timer always says why it is not a graph."""
-    assert choose("cuda", lambda: None, 50.0, asked="event").note == "asked for by name"
+    assert choose_timer("cuda", lambda: None, 50.0, asked="event").note == "asked for by name"
 
 
 def test_an_unknown_cache_state_is_refused() -> None:
     """A state that no timer provides is named with those that exist."""
     with pytest.raises(CaseFailedError, match=r"with a 'lukewarm' cache; there are timers for: cold, hot"):
-        choose("cpu", lambda: None, 100.0, "lukewarm")
+        choose_timer("cpu", lambda: None, 100.0, "lukewarm")
 
 
 def test_a_cold_time_needs_copies() -> None:
     """A plain call, whose inputs nobody can copy, is not timed cold, and not hot instead."""
     with pytest.raises(CaseFailedError, match=r"cold time needs copies of a call's inputs, .* or time it hot"):
-        choose("cpu", lambda: None, 100.0, "cold")
+        choose_timer("cpu", lambda: None, 100.0, "cold")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_timer_that_cannot_be_used_is_not_replaced(
 ) -> None:
     """Whatever was asked for is used, or refused with the reason."""
     with pytest.raises(CaseFailedError) as caught:
-        choose(torch_device, lambda: None, 50.0, cache_state, asked, one_copy)
+        choose_timer(torch_device, lambda: None, 50.0, cache_state, asked, one_copy)
     assert message in str(caught.value)
 
 
@@ -126,10 +126,10 @@ def test_a_failed_capture_falls_to_events_only_by_the_rule(
 ) -> None:
     """A hot call of no named timer gets events and the reason; every other is refused with it."""
     gpu("it synchronises")
-    timer = choose("cuda", lambda: None, 50.0)
+    timer = choose_timer("cuda", lambda: None, 50.0)
     assert (timer.name, timer.note) == ("event", "graph capture failed: it synchronises")
     with pytest.raises(CaseFailedError) as caught:
-        choose("cuda", lambda: None, 50.0, cache_state, asked, copies)
+        choose_timer("cuda", lambda: None, 50.0, cache_state, asked, copies)
     assert message in str(caught.value)
 
 
@@ -137,7 +137,7 @@ def test_a_failed_capture_falls_to_events_only_by_the_rule(
 def test_a_gpu_gets_a_graph() -> None:
     """On a GPU the timer is a graph where the call can be captured, and it knows the clock of every pair."""
     value = torch.ones(64, device="cuda")
-    timer = choose("cuda", lambda: value + 1, 200.0)
+    timer = choose_timer("cuda", lambda: value + 1, 200.0)
     assert (timer.name, timer.note, timer.replays) == ("graph", "", True)
     timer.measure(3)
     if timers.stamps_of("cuda") is not None:
@@ -152,7 +152,7 @@ def test_a_gpu_times_with_what_was_asked_for(asked: str, monkeypatch: pytest.Mon
     """Each gives a time of the same product, within a factor of two of the others'."""
     monkeypatch.setattr("pytest_attnperf.measure.trace._used", [])
     matrix = torch.randn(2048, 2048, device="cuda", dtype=torch.float16)
-    timer = choose("cuda", lambda: matrix @ matrix, 600.0, asked=asked)
+    timer = choose_timer("cuda", lambda: matrix @ matrix, 600.0, asked=asked)
     assert timer.name == asked
     per_call_us = sorted(timer.measure(3))[1]
     timer.close()
@@ -163,9 +163,9 @@ def test_a_gpu_times_with_what_was_asked_for(asked: str, monkeypatch: pytest.Mon
 def test_a_call_that_cannot_be_captured_gets_events_and_the_reason() -> None:
     """A synchronising call falls to events, and the note says why; asked for a graph, it is not timed."""
     value = torch.ones(64, device="cuda")
-    timer = choose("cuda", lambda: value.sum().item(), 200.0)
+    timer = choose_timer("cuda", lambda: value.sum().item(), 200.0)
     assert timer.name == "event"
     assert timer.note.startswith("graph capture failed: the call synchronises with the host")
     timer.close()
     with pytest.raises(CaseFailedError, match=r"synchronises with the host.*no other takes its place"):
-        choose("cuda", lambda: value.sum().item(), 200.0, asked="graph")
+        choose_timer("cuda", lambda: value.sum().item(), 200.0, asked="graph")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pytest_attnperf.errors import CaseFailedError
-from pytest_attnperf.measure.timers import choose
-from pytest_attnperf.measure.timers.base import Parts
+from pytest_attnperf.measure.timers import choose_timer
+from pytest_attnperf.measure.timers.base import CallParts
 from pytest_attnperf.measure.timers.event_fresh import EventFreshTimer
 from pytest_attnperf.measure.timers.graph_fresh import GraphFreshTimer
 from pytest_attnperf.measure.timers.host_fresh import FRESH_MOST, HostFreshTimer
@@ -59,13 +59,13 @@ def test_no_more_inputs_are_ready_at_once_than_memory_is_meant_for() -> None:
     assert fresh_timer(Clock(), setup_us=1.0, call_us=1.0).calls_per_block == FRESH_MOST
 
 
-@pytest.mark.parametrize(("parts", "usual"), [(Parts(tuple, int), "host_fresh"), (None, "host")])
-def test_the_rule_chooses_by_whether_calls_get_their_own(parts: Parts | None, usual: str) -> None:
+@pytest.mark.parametrize(("parts", "usual"), [(CallParts(tuple, int), "host_fresh"), (None, "host")])
+def test_the_rule_chooses_by_whether_calls_get_their_own(parts: CallParts | None, usual: str) -> None:
     """On a CPU; and a timer of the other kind is refused by name."""
-    assert choose("cpu", lambda: 1, 100.0, parts=parts).name == usual
+    assert choose_timer("cpu", lambda: 1, 100.0, parts=parts).name == usual
     other = "host" if parts else "host_fresh"
     with pytest.raises(CaseFailedError, match=f"the timer '{other}' was asked for, but this case .*or {usual}"):
-        choose("cpu", lambda: 1, 100.0, asked=other, parts=parts)
+        choose_timer("cpu", lambda: 1, 100.0, asked=other, parts=parts)
 
 
 class Graph:
@@ -100,7 +100,7 @@ def test_a_graph_of_calls_that_overwrite_their_inputs() -> None:
     def work(own: torch.Tensor) -> torch.Tensor:
         return own.add_(1)
 
-    timer, alone = GraphFreshTimer(setup, work), choose("cuda", lambda: x.add(1), 200.0)
+    timer, alone = GraphFreshTimer(setup, work), choose_timer("cuda", lambda: x.add(1), 200.0)
     timer.prepare(lambda: work(*setup()), 200.0)
     for _ in range(3):
         assert torch.equal(timer.run_once(), torch.full_like(x, 2.0))
@@ -141,7 +141,9 @@ def test_a_graph_of_backward_passes() -> None:
 def test_calls_that_wait_for_the_device_are_timed_by_the_host() -> None:
     """`host_sync` sees launches and waiting; nothing else is asked for it."""
     x = torch.ones(2**20, device="cuda")
-    timer = choose("cuda", lambda: x.sum().item(), 200.0, parts=Parts(lambda: (x,), lambda x: x.sum().item(), True))
+    timer = choose_timer(
+        "cuda", lambda: x.sum().item(), 200.0, parts=CallParts(lambda: (x,), lambda x: x.sum().item(), True)
+    )
     assert timer.name == "host_sync"
     assert "waits for the device" in timer.note
     assert min(timer.measure(3)) > 1.0

@@ -5,14 +5,14 @@ import torch
 
 from pytest_attnperf.measure.timers.base import MAX_CALLS_PER_BLOCK
 from pytest_attnperf.measure.timers.graph import GraphTimer
-from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer, Rounds, rounds_per_block
+from pytest_attnperf.measure.timers.graph_cold import CallRounds, GraphColdTimer, count_rounds_per_block
 
 MIB = 2**20
 
 
 def test_calls_take_turns_and_the_first_result_is_kept() -> None:
     """Round and round in their order, the case's own call at the end of each round."""
-    calls = Rounds([lambda: "first copy", lambda: "second copy", lambda: "own"])
+    calls = CallRounds([lambda: "first copy", lambda: "second copy", lambda: "own"])
     made = [calls() for _ in range(6)]
     assert made == ["first copy", "second copy", "own"] * 2
     assert calls.first == "first copy"
@@ -32,7 +32,7 @@ def test_calls_take_turns_and_the_first_result_is_kept() -> None:
 )
 def test_a_block_is_whole_rounds(block_us: float, call_us: float, copies: int, rounds: int) -> None:
     """As many as fill the block, at least one however long it is, and no more calls than a graph may hold."""
-    assert rounds_per_block(block_us, call_us, copies) == rounds
+    assert count_rounds_per_block(block_us, call_us, copies) == rounds
 
 
 @pytest.mark.gpu

@@ -18,7 +18,7 @@ class FakeStamps:
         """Remember it."""
         self.done.append("take")
 
-    def mhz(self) -> list[float]:
+    def read_clocks_mhz(self) -> list[float]:
         """What was scripted."""
         return self.told
 
@@ -34,7 +34,7 @@ def test_a_clock_for_every_pair() -> None:
     clocks.begin()
     for _ in range(4):
         clocks.stamp()
-    assert clocks.read(2) == (1900.0, 1800.0)
+    assert clocks.read_clocks(2) == (1900.0, 1800.0)
     assert stamps.done == ["discard", "take", "take", "take", "take"]
     assert clocks.host_us > 0
 
@@ -44,7 +44,7 @@ def test_a_clock_for_every_pair() -> None:
 )
 def test_clocks_that_are_not_known_of_every_pair_are_not_known(told: tuple[float, ...]) -> None:
     """Too few, too many and no numbers: nothing says which pair they belong to."""
-    assert PairClocks(FakeStamps(*told)).read(2) == ()
+    assert PairClocks(FakeStamps(*told)).read_clocks(2) == ()
 
 
 def test_without_stamps_nothing_is_known() -> None:
@@ -52,5 +52,5 @@ def test_without_stamps_nothing_is_known() -> None:
     clocks = PairClocks(None)
     clocks.begin()
     clocks.stamp()
-    assert clocks.read(1) == ()
+    assert clocks.read_clocks(1) == ()
     assert clocks.host_us == 0

@@ -12,7 +12,7 @@ from pytest_attnperf.errors import CaseFailedError
 from pytest_attnperf.measure import trace
 from pytest_attnperf.measure.timers import profiler
 from pytest_attnperf.measure.timers.graph import GraphTimer
-from pytest_attnperf.measure.timers.profiler import ProfilerTimer, measured_us
+from pytest_attnperf.measure.timers.profiler import ProfilerTimer, sum_measured_us
 
 
 def event(ts: float, dur: float, name: str = "flash", cat: str = "kernel") -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_only_what_runs_behind_the_second_hold_counts() -> None:
         event(910, 1000.0, "aten::mm", "cpu_op"),
         event(905, 1000.0, "some range", "gpu_user_annotation"),
     ]
-    assert measured_us(events) == 1.5 + 2.25 + 7.0
+    assert sum_measured_us(events) == 1.5 + 2.25 + 7.0
 
 
 @pytest.mark.parametrize("holds", [0, 1, 3])
@@ -45,13 +45,13 @@ def test_a_profile_that_lost_its_marks_is_refused(holds: int) -> None:
     """Without both holds nobody knows where the measured block begins."""
     events = [*(hold(10.0 * number) for number in range(holds)), event(1000, 1.0)]
     with pytest.raises(CaseFailedError, match=rf"saw {holds} of the 2 kernels named 'spin_kernel'.*use another timer"):
-        measured_us(events)
+        sum_measured_us(events)
 
 
 def test_a_block_without_work_is_refused() -> None:
     """A time of zero is no time."""
     with pytest.raises(CaseFailedError, match="saw no kernel, copy or memory set in a whole block of calls"):
-        measured_us([hold(0), event(5, 1.0), hold(10)])
+        sum_measured_us([hold(0), event(5, 1.0), hold(10)])
 
 
 def test_a_block_is_as_long_as_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_a_block_is_as_long_as_its_kernels(monkeypatch: pytest.MonkeyPatch) -> N
         return [hold(1000.0 * at) if what == "hold" else event(1000.0 * at, 20.0) for at, what in times]
 
     monkeypatch.setattr(profiler, "hold_stream", lambda launch_us: done.append("hold"))
-    monkeypatch.setattr(trace, "profiled", profiled)
+    monkeypatch.setattr(trace, "profile_events", profiled)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     timer = ProfilerTimer()
     timer.prepare(lambda: done.append("call"), 150.0)
@@ -93,11 +93,11 @@ def test_kernel_time_is_not_more_than_a_graphs(monkeypatch: pytest.MonkeyPatch) 
     graph.prepare(call, 600.0)
     graph_us = sorted(graph.measure(9))[4]
     graph.close()
-    assert not trace.spent()
+    assert not trace.was_profiler_used()
     kernels.prepare(call, 600.0)
     assert kernels.calls_per_block > 5
     kernels_us = sorted(kernels.measure(3))[1]
-    assert trace.spent()
+    assert trace.was_profiler_used()
     assert 0.2 * graph_us < kernels_us < 1.1 * graph_us
     assert bool((kernels.run_once() > 1).all())
     kernels.close()

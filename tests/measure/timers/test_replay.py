@@ -10,7 +10,7 @@ import torch
 from pytest_attnperf.measure.timers import replay
 from pytest_attnperf.measure.timers.graph import GraphTimer
 from pytest_attnperf.measure.timers.graph_cold import GraphColdTimer
-from pytest_attnperf.measure.timers.replay import ReplayTimer, long_enough
+from pytest_attnperf.measure.timers.replay import ReplayTimer, is_long_enough
 
 
 class Stream:
@@ -41,7 +41,7 @@ class Stream:
         """As stamps."""
         self.queued.append("stamp")
 
-    def mhz(self) -> list[float]:
+    def read_clocks_mhz(self) -> list[float]:
         """As stamps: 1000, 1001, ... MHz between those taken."""
         return [1000.0 + number for number in range(self.queued.count("stamp") - 1)]
 
@@ -147,4 +147,4 @@ def test_close_frees_the_graph_and_the_results(stream: Stream) -> None:
 )
 def test_a_block_within_a_quarter_is_long_enough(wanted: int, calls: int, enough: bool) -> None:
     """Between 0.8 and 1.25 times the calls that it holds."""
-    assert long_enough(wanted, calls) is enough
+    assert is_long_enough(wanted, calls) is enough

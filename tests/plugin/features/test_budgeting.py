@@ -11,7 +11,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.controller_session import ControllerSession
 from pytest_attnperf.plugin.features.budgeting import budget_seconds
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.testing.project import FakeProject
 
 
@@ -24,17 +24,17 @@ def asked(typed: str | None = "10m", stored: str = "", **values: Any) -> RunConf
 def test_seconds() -> None:
     """Typed or of the ini file, in a gating run; an ini file's says nothing of other runs, an empty one is none."""
     for settings, mode, seconds in (
-        (asked(), Mode.GATE, 600.0),
-        (asked(None, "90s"), Mode.GATE, 90.0),
-        (asked(None, "90s"), Mode.CHECK, None),
-        (asked("", "90s"), Mode.GATE, None),
-        (asked(None), Mode.GATE, None),
+        (asked(), RunMode.GATE, 600.0),
+        (asked(None, "90s"), RunMode.GATE, 90.0),
+        (asked(None, "90s"), RunMode.CHECK, None),
+        (asked("", "90s"), RunMode.GATE, None),
+        (asked(None), RunMode.GATE, None),
     ):
         assert budget_seconds(settings, mode, distributed=False) == seconds
 
 
-@pytest.mark.parametrize("mode", [Mode.CHECK, Mode.UPDATE, Mode.CALIBRATE, Mode.WARM])
-def test_other_runs_have_no_budget(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [RunMode.CHECK, RunMode.UPDATE, RunMode.CALIBRATE, RunMode.WARM])
+def test_other_runs_have_no_budget(mode: RunMode) -> None:
     """What is typed and would not be heeded is refused, with what it is for."""
     with pytest.raises(UsageError, match="--attnperf-budget=10m is for runs that gate"):
         budget_seconds(asked(), mode, distributed=False)
@@ -54,7 +54,7 @@ def test_what_has_no_place_beside_a_budget(values: dict[str, Any], said: str) ->
     """Each is refused with its reason."""
     with pytest.raises(UsageError, match=said):
         distributed = values.pop("distributed", False)
-        budget_seconds(asked(**values), Mode.GATE, distributed=distributed)
+        budget_seconds(asked(**values), RunMode.GATE, distributed=distributed)
 
 
 @pytest.mark.parametrize(

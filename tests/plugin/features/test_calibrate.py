@@ -86,6 +86,6 @@ def test_a_count_that_is_none_is_refused(attnperf_project: FakeProject, text: st
 def test_a_policy_comes_back_from_its_record() -> None:
     """What a result stores of its policy is that policy again; what no policy can have is named."""
     policy = Policy(threshold_percent=3, creep_percent=7)
-    assert policy_of(policy.record()) == policy
+    assert policy_of(policy.to_record()) == policy
     with pytest.raises(UsageError, match=r"policy record \{'speed': 1\}: .*'speed'"):
         policy_of({"speed": 1})

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import partial
 
 from pytest_attnperf.gate.calibration import CaseCalibration
-from pytest_attnperf.plugin.features.calibrating import calibration_table, tighter_lines
+from pytest_attnperf.plugin.features.calibrating import render_calibration_table, tighter_lines
 
 ROW = partial(CaseCalibration, processes=8, relative_sd=0.00312, sd_interval95=(0.0021, 0.0063))
 """A case with too few processes for decisions."""
@@ -13,7 +13,7 @@ DEALT = CaseCalibration("prefill/triton.flash/w", 22, 0.0055, (0.004, 0.008), 0.
 
 def test_every_figure_has_its_column() -> None:
     """Spread with its interval, both noise thresholds, what unchanged code fires, and the least threshold."""
-    lines = calibration_table([DEALT, ROW("prefill/ck/w")]).splitlines()
+    lines = render_calibration_table([DEALT, ROW("prefill/ck/w")]).splitlines()
     assert [heading.strip() for heading in lines[0].split("  ") if heading.strip()] == [
         "case", "sd", "95 %", "noise 1st", "noise 2nd", "suspect", "SLOWER", "least threshold",
     ]  # fmt: skip
@@ -24,7 +24,7 @@ def test_every_figure_has_its_column() -> None:
 
 def test_names_are_made_safe() -> None:
     """A name with control characters stays in its line, and a long one is cut."""
-    table = calibration_table([ROW("a\nb\x1b[2J" + "x" * 200)])
+    table = render_calibration_table([ROW("a\nb\x1b[2J" + "x" * 200)])
     assert len(table.splitlines()) == 3
     assert "\x1b" not in table
     assert "..." in table

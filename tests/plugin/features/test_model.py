@@ -125,7 +125,7 @@ def cases_of(pytester: pytest.Pytester) -> Cases:
     (pytester.path / "small.json").write_text(json.dumps(SMALL))
 
     def asked(*words: str) -> ModelCases | None:
-        return ModelCases.of(RunConfig.of(pytester.parseconfig("-p", "no:randomly", *words)))
+        return ModelCases.from_options(RunConfig.from_pytest(pytester.parseconfig("-p", "no:randomly", *words)))
 
     return asked
 
@@ -141,7 +141,7 @@ def test_what_is_measured_unless_said(cases_of: Cases) -> None:
     cases = cases_of("--attnperf-model=small.json", "--attnperf-model-ignore=mood, sliding_window")
     assert cases is not None
     assert (cases.tp, cases.batches, cases.lengths) == (1, (1, 16), (512, 4096))
-    assert [workload.id for workload in cases.workloads("decode")][-1] == "decode-b16-kv4096-h4-hk2-d16-f16"
+    assert [workload.id for workload in cases.list_workloads("decode")][-1] == "decode-b16-kv4096-h4-hk2-d16-f16"
     assert cases.model.notes == ("ignored, as asked for: mood, sliding_window",)
 
 
@@ -172,7 +172,7 @@ def test_the_ini_file_names_a_model_from_rootdir(pytester: pytest.Pytester) -> N
     pytester.mkdir("elsewhere")
     (pytester.path / "elsewhere" / "test_it.py").touch()
     config = pytester.parseconfig("-p", "no:randomly", str(pytester.path / "elsewhere"))
-    asked = RunConfig.of(config)
+    asked = RunConfig.from_pytest(config)
     told = {name: asked.text(name) for name in options.PASSED_TO_WORKERS if asked.text(name)}
     assert told == {"model": str(pytester.path / "models" / "small.json"), "tp": "2"}
     assert asked.replaced_by == "--attnperf-model"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.plugin.features import on
-from pytest_attnperf.plugin.features.on import to_be_timed
+from pytest_attnperf.plugin.features.on import find_timed_keys
 from pytest_attnperf.plugin.keys import PLANNED
 from pytest_attnperf.plugin.run import Run
 from pytest_attnperf.records import CaseKey
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.testing.project import FakeProject
 
 LOADED = """
@@ -54,9 +54,9 @@ def test_a_run_holds_few_things() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "mode", "timed"),
-    [("cpu", Mode.GATE, "native"), ("gpu", Mode.GATE, "native triton"), ("gpu", Mode.CHECK, "")],
+    [("cpu", RunMode.GATE, "native"), ("gpu", RunMode.GATE, "native triton"), ("gpu", RunMode.CHECK, "")],
 )
-def test_what_may_be_timed(monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mode, timed: str) -> None:
+def test_what_may_be_timed(monkeypatch: pytest.MonkeyPatch, kind: str, mode: RunMode, timed: str) -> None:
     """All but what the test or, without a GPU, the backend says is not; nothing in a run that only checks."""
     absent: Any = None
     backends = {"native": True, "triton": False, "proven": True}
@@ -69,4 +69,4 @@ def test_what_may_be_timed(monkeypatch: pytest.MonkeyPatch, kind: str, mode: Mod
     ]
     monkeypatch.setattr(on, "device_kind", lambda config: (kind, ""))
     monkeypatch.setattr(on, "pair_of", lambda item: item.pair)
-    assert to_be_timed(absent, cases, mode) == {CaseKey("suite", name, "w") for name in timed.split()}
+    assert find_timed_keys(absent, cases, mode) == {CaseKey("suite", name, "w") for name in timed.split()}

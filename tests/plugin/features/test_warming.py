@@ -14,9 +14,9 @@ from pytest_attnperf.plugin.features.warming import (
     Contents,
     backend_lines,
     cache_folders,
-    contents,
     growth_lines,
     lost_lines,
+    read_contents,
     refuse_warm,
     slowest_table,
     total_line,
@@ -107,11 +107,11 @@ def test_variables_say_where(tmp_path: Path) -> None:
 def test_contents_and_growth(tmp_path: Path) -> None:
     """Files and bytes at any depth are counted; only what changed is said, and that nothing did where that is so."""
     folder, idle = CacheFolder("Triton", tmp_path / "new"), CacheFolder("Inductor", tmp_path / "absent")
-    before = {one: contents(one.path) for one in (folder, idle)}
+    before = {one: read_contents(one.path) for one in (folder, idle)}
     assert before[folder] == Contents(0, 0)
     (tmp_path / "new" / "deep").mkdir(parents=True)
     (tmp_path / "new" / "deep" / "kernel.cubin").write_bytes(b"x" * 1_500_000)
     (tmp_path / "new" / "kernel.json").write_bytes(b"{}")
-    after = {one: contents(one.path) for one in (folder, idle)}
+    after = {one: read_contents(one.path) for one in (folder, idle)}
     assert growth_lines(before, after) == [f"cache of Triton: +2 files, +1.5 MB in {tmp_path / 'new'}"]
     assert growth_lines(after, after) == ["no cache grew: Triton, Inductor had everything, or none was written to"]

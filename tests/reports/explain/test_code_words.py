@@ -8,8 +8,8 @@ import pytest
 
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode, Occupancy
-from pytest_attnperf.reports.explain.code_words import code_words
-from pytest_attnperf.reports.explain.page import code_explanation, code_values
+from pytest_attnperf.reports.explain.code_words import explain_code
+from pytest_attnperf.reports.explain.page import build_code_values, render_code_explanation
 from tests import recorded_cases as recorded
 
 CODE = KernelCode(
@@ -31,7 +31,7 @@ WORSE = CodeResult(
 @pytest.mark.parametrize("verdict", [v for v in Verdict if v not in (Verdict.SLOWER, Verdict.FASTER)])
 def test_every_verdict_of_a_kernel_has_words(verdict: Verdict) -> None:
     """Sentences, its summary among them, and the command that compiles it again."""
-    words = code_words(replace(WORSE, verdict=verdict))
+    words = explain_code(replace(WORSE, verdict=verdict))
     assert 3 <= len(words.sentences) <= 6
     assert words.sentences[1] == "What was found: occupancy: 4 -> 3 waves per SIMD."
     assert words.steps[0].command == "pytest 'kernels.py::k[bm128]'"
@@ -39,7 +39,7 @@ def test_every_verdict_of_a_kernel_has_words(verdict: Verdict) -> None:
 
 def test_a_kernel_that_became_worse_is_shown_beside_the_stored_one() -> None:
     """Registers, waves and machine code of both sides; what fails stands before what only warns."""
-    text = code_explanation(WORSE, recorded.run_of(), "r.json", width=80)
+    text = render_code_explanation(WORSE, recorded.run_of(), "r.json", width=80)
     rows = {line.strip().partition("  ")[0]: line.split(maxsplit=1)[1] for line in text.splitlines() if " -> " in line}
     assert rows["VGPRs"].endswith("96 -> 130")
     assert rows["waves per SIMD"].endswith("4 of 8 -> 3 of 8")
@@ -47,4 +47,4 @@ def test_a_kernel_that_became_worse_is_shown_beside_the_stored_one() -> None:
     assert text.index("fails: occupancy") < text.index("warning: 96 -> 130 VGPRs")
     assert "attnperf occupancy --arch gfx942 --vgprs 130 --agprs 0 --sgprs 40 --lds 8192 --threads 256" in text
     assert "It is not a measured slowdown" in " ".join(text.split())
-    assert code_values(WORSE)["verdict"] == "WORSE"
+    assert build_code_values(WORSE)["verdict"] == "WORSE"

@@ -11,8 +11,14 @@ import pytest
 from pytest_attnperf.records import CaseKey, CheckReport, DeviceState, ErrorFigures, Launch, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import Note, NoteKind
-from pytest_attnperf.reports.explain.facts import Facts, Option, Stored, Told
-from pytest_attnperf.reports.explain.page import BY_VERDICT, as_values, code_explanation, explanation, words_of
+from pytest_attnperf.reports.explain.facts import DecisionOption, Facts, Stored, Told
+from pytest_attnperf.reports.explain.page import (
+    BY_VERDICT,
+    build_case_values,
+    explain_case,
+    render_code_explanation,
+    render_explanation,
+)
 from pytest_attnperf.reports.text.colour import Ink
 from pytest_attnperf.results import CaseResult, Fault
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -27,7 +33,7 @@ FACTS = Facts(
 
 def shown(case: CaseResult, facts: Facts = FACTS, width: int = 80) -> str:
     """The text of a case in a run of its own."""
-    return explanation(Told(case, recorded.run_of(case), facts), width=width)
+    return render_explanation(Told(case, recorded.run_of(case), facts), width=width)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +80,7 @@ def test_pairs_are_shown_one_by_one() -> None:
 
 def test_what_would_decide_is_shown_where_nothing_is_decided() -> None:
     """Each way with its seconds and its commands; one whose seconds are not known says so; and only for UNDECIDED."""
-    options = (Option("9 processes", 20.4, ("cmd 1", "cmd 2")), Option("8 pairs", None, ("cmd 3",)))
+    options = (DecisionOption("9 processes", 20.4, ("cmd 1", "cmd 2")), DecisionOption("8 pairs", None, ("cmd 3",)))
     facts = replace(FACTS, options=options, undecidable="No number would.", counted="Counted so.")
     text = shown(recorded.undecided(), facts)
     part = text.partition("What would decide it\n")[2].partition("\n\n")[0].splitlines()
@@ -105,19 +111,19 @@ def test_nothing_of_a_file_reaches_the_terminal() -> None:
     state = DeviceState({bad: bad, "power": "1"}, {bad: "2", "power": bad}, {bad: 1.0}, (bad,), (bad,))
     run = replace(recorded.run_of(case), device_state=state, command=bad, commit=bad, started=bad, mode=bad)
     facts = replace(FACTS, contradicted=(bad,), stored=Stored(bad, bad, (bad,), (bad,), (bad,), bad, bad))
-    texts = [explanation(Told(replace(case, verdict=verdict), run, facts), width=80) for verdict in Verdict]
+    texts = [render_explanation(Told(replace(case, verdict=verdict), run, facts), width=80) for verdict in Verdict]
     code = CodeResult(CaseKey(bad, bad, bad), bad, Verdict.ERROR, bad, notes=(bad,), log=bad, compiler=bad)
-    texts.append(code_explanation(code, run, bad, width=80))
+    texts.append(render_code_explanation(code, run, bad, width=80))
     for text in texts:
         assert not any(character in text for character in "\x1b\x07\u202e")
-    painted = explanation(Told(case, run, facts), width=80, ink=Ink.ansi())
+    painted = render_explanation(Told(case, run, facts), width=80, ink=Ink.ansi())
     assert painted.startswith("\x1b[1;31mSLOWER\x1b[0m")
 
 
 def test_values_are_plain_and_complete() -> None:
     """JSON of a case: the figures as numbers, every process of both looks."""
     case = recorded.slower()
-    values = json.loads(json.dumps(as_values(Told(case, recorded.run_of(case), FACTS)), allow_nan=False))
+    values = json.loads(json.dumps(build_case_values(Told(case, recorded.run_of(case), FACTS)), allow_nan=False))
     assert (values["verdict"], values["fails"], values["case"]) == ("SLOWER", True, str(case.key))
     assert values["figures"]["second_us"] == [process.median_us for process in case.second]
     assert values["figures"]["ratio"] == case.ratio
@@ -128,7 +134,7 @@ def test_cases_of_any_file_are_explained() -> None:
     """Two hundred drawn cases of every mixture of fields, in every width that matters."""
     run = sample_run(200)
     for case in run.cases:
-        text = explanation(Told(case, run, Facts()), width=80)
+        text = render_explanation(Told(case, run, Facts()), width=80)
         assert text.startswith(case.verdict.value)
         assert "None" not in text
 
@@ -150,7 +156,7 @@ def note(kind: NoteKind, about: str = "") -> Note:
 def said(verdict: Verdict, facts: Facts | None = None, **fields: Any) -> str:
     """All sentences and commands of a case."""
     case = replace(BASE, verdict=verdict, **fields)
-    words = words_of(Told(case, recorded.run_of(case), facts or Facts(share=0.0001)))
+    words = explain_case(Told(case, recorded.run_of(case), facts or Facts(share=0.0001)))
     return " ".join([*words.sentences, *(f"{step.why} {step.command}" for step in words.steps)])
 
 
@@ -158,7 +164,7 @@ def said(verdict: Verdict, facts: Facts | None = None, **fields: Any) -> str:
 def test_every_verdict_has_words_even_of_an_empty_case(verdict: Verdict) -> None:
     """Three sentences at least and a command, whatever the file lacks."""
     case = replace(BASE, verdict=verdict)
-    words = words_of(Told(case, recorded.run_of(case), Facts()))
+    words = explain_case(Told(case, recorded.run_of(case), Facts()))
     assert set(BY_VERDICT) == set(Verdict)
     assert 3 <= len(words.sentences) <= 8
     assert any(step.command for step in words.steps)
@@ -169,7 +175,7 @@ def test_slower_names_its_figures_and_its_commands() -> None:
     """Both times, the interval, the limit, the chance, and what to type, with the commits of file and baseline."""
     case = recorded.slower()
     facts = Facts(source="r.json", share=0.01 / 120, tolerated=1.02)
-    words = words_of(Told(case, recorded.run_of(case), facts))
+    words = explain_case(Told(case, recorded.run_of(case), facts))
     text, commands = " ".join(words.sentences), [step.command for step in words.steps]
     for figure in ("5.3 % longer", "20.02 us now, 19.02 us then", "+3.4 % and +7.1 %", "+4.4 %", "0.0083 %"):
         assert figure in text, text
@@ -183,7 +189,7 @@ def test_slower_names_its_figures_and_its_commands() -> None:
 def test_slower_by_enough_pairs_is_accepted_as_it_is() -> None:
     """Eight pairs are enough: no further look is asked for, nor pairs, which there are."""
     case = recorded.slower_by_pairs()
-    words = words_of(Told(case, recorded.run_of(case), Facts()))
+    words = explain_case(Told(case, recorded.run_of(case), Facts()))
     commands = [step.command for step in words.steps]
     assert "in 8 pairs" in " ".join(words.sentences)
     assert not any("second-look" in command or "--attnperf-against" in command for command in commands)

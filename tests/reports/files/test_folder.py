@@ -8,14 +8,14 @@ import pytest
 
 from pytest_attnperf.cli.program import main
 from pytest_attnperf.reports.files import folder, forms, json_results
-from pytest_attnperf.reports.run.joined import join, of_one
+from pytest_attnperf.reports.run.joined import join_runs, join_single
 from pytest_attnperf.testing.sample_runs import sample_run
 
 
 def test_every_form_is_written(tmp_path: Path) -> None:
     """A page, Markdown, JUnit and the results themselves, in a folder that is made; the terminal is told where."""
     run = sample_run(12)
-    (said,) = folder.write(tmp_path / "a" / "b", of_one(run))
+    (said,) = folder.write_reports(tmp_path / "a" / "b", join_single(run))
     made = tmp_path / "a" / "b"
     assert said == f"report: {made}: report.html, results.json, report.md, junit.xml"
     assert {path.name for path in made.iterdir()} == {"report.html", "results.json", "report.md", "junit.xml"}
@@ -29,7 +29,7 @@ def test_results_of_several_runs_stay_apart(tmp_path: Path) -> None:
     """Each run leaves its own file, in the order of their start."""
     early = sample_run(3, product="one", started="2026-01-01T00:00:00+00:00")
     late = sample_run(3, product="two", started="2026-01-02T00:00:00+00:00")
-    folder.write(tmp_path, join([("b", late), ("a", early)]))
+    folder.write_reports(tmp_path, join_runs([("b", late), ("a", early)]))
     products = []
     for name in ("results-1.json", "results-2.json"):
         device = json_results.decode((tmp_path / name).read_bytes(), name).device
@@ -41,7 +41,7 @@ def test_without_the_extra_all_else_is_written(tmp_path: Path, monkeypatch: pyte
     """A missing library costs the page only, and its name and extra are said."""
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    written, said = folder.write(tmp_path, of_one(sample_run(3)))
+    written, said = folder.write_reports(tmp_path, join_single(sample_run(3)))
     assert "report.html" not in written
     assert said.startswith("report: report.html was not written: ")
     assert "pip install 'pytest-attnperf[html]'" in said
@@ -52,7 +52,7 @@ def test_text_that_utf8_cannot_hold(tmp_path: Path) -> None:
     """Half a surrogate in a name, as a file system may give it, does not lose the report."""
     run = sample_run(1)
     object.__setattr__(run.cases[0], "summary", "half \ud800 a character")
-    folder.write_html(tmp_path / "report.html", of_one(run))
+    folder.write_html(tmp_path / "report.html", join_single(run))
     assert (tmp_path / "report.html").stat().st_size > 1000
 
 
@@ -62,7 +62,7 @@ def test_a_new_form_is_one_line_of_the_list(
     """It is in every folder, has an option of its own that the help lists, and is printed as -."""
     listed = forms.Form("csv", "report.csv", "a table of cases", lambda joined: f"cases,{len(joined.cases)}\n")
     monkeypatch.setattr(forms, "FORMS", (*forms.FORMS, listed))
-    (said,) = folder.write(tmp_path, of_one(sample_run(3)))
+    (said,) = folder.write_reports(tmp_path, join_single(sample_run(3)))
     assert said.endswith("junit.xml, report.csv")
     assert (tmp_path / "report.csv").read_text() == "cases,3\n"
     results = str(tmp_path / "results.json")

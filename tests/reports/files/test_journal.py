@@ -12,9 +12,9 @@ from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.files.journal import (
     JOURNAL_SCHEMA,
+    JournalEntry,
     JournalError,
     JournalHeader,
-    Kept,
     case_line,
     code_line,
     header_line,
@@ -38,14 +38,16 @@ def written(path: Path, *lines: bytes) -> Path:
 
 def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Cases and kernels come back, the latest of each key; what was carried over is known, and no result of the run."""
-    lines = [case_line(Kept(case, BESIDE), carried=True) for case in (SECOND, THIRD)]
+    lines = [case_line(JournalEntry(case, BESIDE), carried=True) for case in (SECOND, THIRD)]
     latest = replace(FIRST, notes=("judged twice",))
-    lines += [case_line(kept) for kept in (Kept(FIRST, {}), Kept(SECOND, BESIDE), Kept(latest, {}))]
+    lines += [
+        case_line(kept) for kept in (JournalEntry(FIRST, {}), JournalEntry(SECOND, BESIDE), JournalEntry(latest, {}))
+    ]
     path = written(tmp_path / "a.jsonl", *lines, code_line(KERNEL))
     content = read_content(path)
     assert content.header == HEADER
     assert list(content.cases) == [SECOND.key, FIRST.key]
-    assert content.known[THIRD.key] == Kept(THIRD, BESIDE)
+    assert content.reusable_results[THIRD.key] == JournalEntry(THIRD, BESIDE)
     run = read_journal(path)
     assert (run.cases, run.code) == ((SECOND, latest), (KERNEL,))
     assert (run.complete, run.gated, run.selected, run.mode) == (False, 3, 8, "gate")
@@ -55,7 +57,7 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_errors_that_are_no_number_survive(tmp_path: Path) -> None:
     """NaN and infinity of a wrong output, which JSON does not have."""
-    (case,) = read_journal(written(tmp_path / "a.jsonl", case_line(Kept(WRONG, {})))).cases
+    (case,) = read_journal(written(tmp_path / "a.jsonl", case_line(JournalEntry(WRONG, {})))).cases
     assert math.isnan(case.checks[0].figures[0].max_error)
     assert case.checks[0].figures[0].rms_error == math.inf
 
@@ -63,7 +65,9 @@ def test_errors_that_are_no_number_survive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept_bytes", [1, 40, -1])
 def test_a_torn_last_line_is_dropped(tmp_path: Path, kept_bytes: int) -> None:
     """A kill within the last write loses that line alone."""
-    path = written(tmp_path / "a.jsonl", case_line(Kept(FIRST, {})), case_line(Kept(SECOND, {}))[:kept_bytes])
+    path = written(
+        tmp_path / "a.jsonl", case_line(JournalEntry(FIRST, {})), case_line(JournalEntry(SECOND, {}))[:kept_bytes]
+    )
     assert list(read_content(path).cases) == [FIRST.key]
 
 
@@ -79,7 +83,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, kept_bytes: int) -> None:
 )
 def test_a_damaged_line_is_named(tmp_path: Path, damage: bytes, said: str) -> None:
     """Any line but the last was whole when it was written: one that is not is an error with its number."""
-    path = written(tmp_path / "a.jsonl", damage, case_line(Kept(FIRST, {})))
+    path = written(tmp_path / "a.jsonl", damage, case_line(JournalEntry(FIRST, {})))
     with pytest.raises(JournalError, match=said):
         read_content(path)
 

@@ -17,13 +17,13 @@ from pytest_attnperf.records import CheckReport, ErrorFigures, Launch
 from pytest_attnperf.reports.files.json_results import (
     FLOAT_FIELDS,
     ResultsFileError,
+    build_schema,
     decode,
     encode,
-    schema,
     schema_text,
     write,
 )
-from pytest_attnperf.reports.run.joined import join
+from pytest_attnperf.reports.run.joined import join_runs
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -87,12 +87,12 @@ def test_encoded_runs_are_valid(case: CaseFactory, run: RunFactory) -> None:
     """Runs with every kind of field, NaN errors included, fit the published schema, and others do not."""
     check = CheckReport((NOT_FINITE,), ("2 NaN",))
     data = encode(run(case(), case("wrong", checks=(check,)), case("bare", figures=None, fingerprint=None)))
-    jsonschema.Draft202012Validator.check_schema(schema())
-    jsonschema.validate(json.loads(data), schema())
+    jsonschema.Draft202012Validator.check_schema(build_schema())
+    jsonschema.validate(json.loads(data), build_schema())
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(json.loads(changed(data, "cases", 0, "median_us", to="fast")), schema())
+        jsonschema.validate(json.loads(changed(data, "cases", 0, "median_us", to="fast")), build_schema())
     with pytest.raises(jsonschema.ValidationError, match="4 was expected"):
-        jsonschema.validate(json.loads(changed(data, "schema", to=5)), schema())
+        jsonschema.validate(json.loads(changed(data, "schema", to=5)), build_schema())
 
 
 def test_errors_of_a_wrong_output_may_be_nan(case: CaseFactory, run: RunFactory) -> None:
@@ -201,7 +201,7 @@ def test_a_case_twice_is_read(case: CaseFactory, run: RunFactory) -> None:
     """A file may hold a case twice, as one that was put together may; both are there, and `join` says it."""
     read = decode(encode(run(case(), case(ratio=1.2))), "r.json")
     assert [one.ratio for one in read.cases] == [1.061, 1.2]
-    assert "is there twice" in join([("r.json", read)]).notes[0]
+    assert "is there twice" in join_runs([("r.json", read)]).notes[0]
 
 
 def test_a_deeply_nested_value(case: CaseFactory, run: RunFactory) -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.reports.files.junit_xml import NAME_LIMIT, TEXT_LIMIT, junit, properties, xml_text
-from pytest_attnperf.reports.run.joined import join, of_one
+from pytest_attnperf.reports.files.junit_xml import NAME_LIMIT, TEXT_LIMIT, list_properties, render_junit, xml_text
+from pytest_attnperf.reports.run.joined import join_runs, join_single
 from pytest_attnperf.reports.run.terminal import failure_text
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
@@ -42,7 +42,7 @@ def test_stored_baselines_have_not_passed(case: CaseFactory, run: RunFactory) ->
     """Nothing was measured for them: they are skipped; what an update has recorded passes, and the mode says it."""
     recorded = case(verdict=Verdict.RECORDED, fails=False, summary="stored on 2026-01-01")
     for mode, skipped in (("baselines", 1), ("update", 0)):
-        root = ElementTree.fromstring(junit(of_one(run(recorded, mode=mode))))
+        root = ElementTree.fromstring(render_junit(join_single(run(recorded, mode=mode))))
         assert counts(root) == (1, 0, 0, skipped)
         assert found(root[0])["attnperf.mode"] == mode
 
@@ -52,7 +52,7 @@ def test_a_regression_is_a_failure(case: CaseFactory, run: RunFactory) -> None:
     slower = case(seconds=2.0)
     unsupported = case("b", verdict=Verdict.UNSUPPORTED, fails=False, reasons=("no such", "kernel"), seconds=0.25)
     undecided = case("c", verdict=Verdict.UNDECIDED, fails=False, seconds=1.0)
-    root = ElementTree.fromstring(junit(of_one(run(slower, unsupported, undecided))))
+    root = ElementTree.fromstring(render_junit(join_single(run(slower, unsupported, undecided))))
     (suite,) = root
     first, second, third = suite.iterfind("testcase")
     assert counts(root) == counts(suite) == (3, 1, 0, 1)
@@ -69,16 +69,16 @@ def test_a_regression_is_a_failure(case: CaseFactory, run: RunFactory) -> None:
 
 def test_an_unsupported_case_that_fails_is_no_skip(case: CaseFactory, run: RunFactory) -> None:
     """What was supported once, and fails for being so no more, is a failure."""
-    root = ElementTree.fromstring(junit(of_one(run(case(verdict=Verdict.UNSUPPORTED, fails=True)))))
+    root = ElementTree.fromstring(render_junit(join_single(run(case(verdict=Verdict.UNSUPPORTED, fails=True)))))
     assert counts(root) == (1, 1, 0, 0)
 
 
 def test_properties_are_those_of_pytests_file(case: CaseFactory, run: RunFactory) -> None:
     """Every figure is there, unrounded; the suite says where the run came from."""
     made = run(case(median_us=26.123456789), against="main", started="2026-01-01T00:00:00Z")
-    (suite,) = ElementTree.fromstring(junit(of_one(made)))
+    (suite,) = ElementTree.fromstring(render_junit(join_single(made)))
     (test,) = suite.iterfind("testcase")
-    assert found(test) == {name: str(value) for name, value in properties(made.cases[0])}
+    assert found(test) == {name: str(value) for name, value in list_properties(made.cases[0])}
     assert found(suite) == {
         "attnperf.version": "0.1.0",
         "attnperf.mode": "gate",
@@ -101,7 +101,7 @@ def test_properties_are_those_of_pytests_file(case: CaseFactory, run: RunFactory
 )
 def test_names_are_pytests(case: CaseFactory, run: RunFactory, nodeid: str, classname: str, name: str) -> None:
     """A case has the class and name that pytest's own file gives it; without a node id its key stands for both."""
-    root = ElementTree.fromstring(junit(of_one(run(case(nodeid=nodeid, workload="w")))))
+    root = ElementTree.fromstring(render_junit(join_single(run(case(nodeid=nodeid, workload="w")))))
     (test,) = root.iter("testcase")
     assert (test.get("classname"), test.get("name")) == (classname, name)
 
@@ -112,7 +112,9 @@ def test_a_suite_per_device_and_suite(case: CaseFactory, run: RunFactory) -> Non
     kernel = CodeResult(CaseKey("code_objects", "k", "c", "gfx942"), "t.py::t", Verdict.WORSE, "worse", fails=True)
     skipped = replace(kernel, key=replace(kernel.key, backend="l"), verdict=Verdict.UNSUPPORTED, fails=False)
     on_amd = run(case(), device=DeviceInfo("rocm", "gfx942", "mi300x"), code=(kernel, skipped))
-    root = ElementTree.fromstring(junit(join([("a", run(case(), other)), ("b", on_amd), ("c", run(device=None))])))
+    root = ElementTree.fromstring(
+        render_junit(join_runs([("a", run(case(), other)), ("b", on_amd), ("c", run(device=None))]))
+    )
     assert [(suite.get("name"), counts(suite)) for suite in root] == [
         ("prefill on sm_90/h200", (1, 1, 0, 0)),
         ("decode on sm_90/h200", (1, 0, 0, 0)),
@@ -125,7 +127,7 @@ def test_a_suite_per_device_and_suite(case: CaseFactory, run: RunFactory) -> Non
 
 def test_no_runs() -> None:
     """A file without tests is whole."""
-    assert counts(ElementTree.fromstring(junit(join([])))) == (0, 0, 0, 0)
+    assert counts(ElementTree.fromstring(render_junit(join_runs([])))) == (0, 0, 0, 0)
 
 
 @settings(max_examples=300, deadline=None)
@@ -151,7 +153,9 @@ def test_foreign_text(case: CaseFactory, run: RunFactory, text: str) -> None:
     )
     skipped = replace(made, verdict=Verdict.UNSUPPORTED, fails=False, key=CaseKey("s", "b", "w"))
     device = DeviceInfo("cuda", text, text)
-    data = junit(of_one(run(made, skipped, device=device, commit=text, command=text, started=text, against=text)))
+    data = render_junit(
+        join_single(run(made, skipped, device=device, commit=text, command=text, started=text, against=text))
+    )
     root = ElementTree.fromstring(data)
     assert counts(root) == (2, 1, 0, 1)
     assert not NOT_XML.search(data.decode())
@@ -162,11 +166,11 @@ def test_foreign_text(case: CaseFactory, run: RunFactory, text: str) -> None:
 
 def test_the_same_bytes_and_quickly() -> None:
     """The same runs give the same file, in a time that suits ten thousand cases."""
-    joined = of_one(sample_run(500))
+    joined = join_single(sample_run(500))
     started = time.process_time()
-    data = junit(joined)
+    data = render_junit(joined)
     assert time.process_time() - started < 1
-    assert data == junit(joined)
+    assert data == render_junit(joined)
     assert data.startswith(b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites ')
 
 
@@ -174,20 +178,20 @@ def test_quarantined_and_unchanged_tests_pass_and_are_counted(case: CaseFactory,
     """JUnit has no word for either: they pass, say so in a property, and the testsuite says how many there are."""
     held = [case(name, fails=False, quarantined="#7 until 2026-02-10") for name in "ab"]
     right = case("c", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
-    root = ElementTree.fromstring(junit(of_one(run(*held, right))))
+    root = ElementTree.fromstring(render_junit(join_single(run(*held, right))))
     (suite,) = root.findall("testsuite")
     assert counts(suite) == (3, 0, 0, 0)
     assert (found(suite)["attnperf.quarantined"], found(suite)["attnperf.unchanged"]) == ("2", "1")
     cases = [found(element) for element in suite.findall("testcase")]
     assert [one.get("attnperf.quarantined") for one in cases] == ["#7 until 2026-02-10"] * 2 + [None]
     assert [one.get("attnperf.unchanged") for one in cases] == [None, None, "yes"]
-    (plain,) = ElementTree.fromstring(junit(of_one(run(case())))).findall("testsuite")
+    (plain,) = ElementTree.fromstring(render_junit(join_single(run(case())))).findall("testsuite")
     assert "attnperf.quarantined" not in found(plain)
 
 
 def test_figures_are_unrounded_builtins(case: CaseFactory) -> None:
     """Properties hold the verdict and every known figure as plain builtins."""
-    found = dict(properties(case(median_us=26.123456789)))
+    found = dict(list_properties(case(median_us=26.123456789)))
     assert found["attnperf.verdict"] == "SLOWER"
     assert type(found["attnperf.verdict"]) is str
     assert found["attnperf.median_us"] == 26.123456789
@@ -200,9 +204,9 @@ def test_figures_are_unrounded_builtins(case: CaseFactory) -> None:
 def test_pairs_and_what_they_were_against(case: CaseFactory) -> None:
     """A case settled by pairs says how many and against what; another has neither property."""
     pairs = (PairSummary(1.061, 24.6, 26.1, 8, "graph"),) * 8
-    found = dict(properties(case(pairs=pairs, against="main (4f2c1ab)")))
+    found = dict(list_properties(case(pairs=pairs, against="main (4f2c1ab)")))
     assert (found["attnperf.pairs"], found["attnperf.against"]) == (8, "main (4f2c1ab)")
-    assert {"attnperf.pairs", "attnperf.against"}.isdisjoint(dict(properties(case())))
+    assert {"attnperf.pairs", "attnperf.against"}.isdisjoint(dict(list_properties(case())))
 
 
 def test_unknown_figures_are_left_out(case: CaseFactory) -> None:
@@ -210,7 +214,7 @@ def test_unknown_figures_are_left_out(case: CaseFactory) -> None:
     unknown = case(
         median_us=None, interval=None, figures=None, first=(), second=(), floor_us=None, reproduce="", label=""
     )
-    names = {name for name, _ in properties(unknown)}
+    names = {name for name, _ in list_properties(unknown)}
     assert names.isdisjoint(
         f"attnperf.{name}" for name in ("median_us", "ratio_low", "flops", "processes", "floor_us", "reproduce")
     )

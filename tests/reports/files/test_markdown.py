@@ -13,8 +13,14 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, DeviceInfo, DeviceState, Fingerprint, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult
-from pytest_attnperf.reports.files.markdown import LEAST_BYTES, LIMIT_BYTES, comment, marker, summary
-from pytest_attnperf.reports.run.joined import Joined, join, of_one
+from pytest_attnperf.reports.files.markdown import (
+    LEAST_BYTES,
+    LIMIT_BYTES,
+    format_marker,
+    render_comment,
+    render_summary,
+)
+from pytest_attnperf.reports.run.joined import Joined, join_runs, join_single
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import MIX, sample_run
 
@@ -105,7 +111,7 @@ def evil_run(text: str) -> RunResult:
 def test_the_first_line_says_it_all(case: CaseFactory, run: RunFactory) -> None:
     """Verdict, counts, device and base are in the first line; the slowest case with its interval comes next."""
     same = case("hip.flash", verdict=Verdict.SAME, fails=False, ratio=1.001)
-    first, _, second, *_ = summary(of_one(run(case(), same, against="main"))).splitlines()
+    first, _, second, *_ = render_summary(join_single(run(case(), same, against="main"))).splitlines()
     assert first == "### attnperf: FAILED: 1 slower, 1 same on `sm_90/h200` against `main`"
     assert second.startswith("Slowest: `prefill/triton.flash/prefill-b4-s512-h8-d256-f16-causal` +6.1 % (95 %: +5.2 %")
 
@@ -113,20 +119,20 @@ def test_the_first_line_says_it_all(case: CaseFactory, run: RunFactory) -> None:
 def test_findings_are_counted(case: CaseFactory, run: RunFactory) -> None:
     """In the plural where there are several."""
     for findings, title in ((("one",), "1 finding"), (("one", "two"), "2 findings")):
-        assert f"<summary>{title}</summary>" in summary(of_one(run(case(), findings=findings)))
+        assert f"<summary>{title}</summary>" in render_summary(join_single(run(case(), findings=findings)))
 
 
 def test_what_compared_nothing_has_not_passed(case: CaseFactory, run: RunFactory) -> None:
     """The first line says what a run is that judged nothing."""
     recorded = case(verdict=Verdict.RECORDED, fails=False)
     for mode, word in (("update", "RECORDED"), ("baselines", "STORED BASELINES"), ("gate", "NOT COMPARED")):
-        assert summary(of_one(run(recorded, mode=mode))).startswith(f"### attnperf: {word}: 1 recorded")
+        assert render_summary(join_single(run(recorded, mode=mode))).startswith(f"### attnperf: {word}: 1 recorded")
 
 
 def test_runs_without_cases(run: RunFactory) -> None:
     """No run and no case are said, and are no pass."""
-    assert summary(join([])).startswith("### attnperf: NO CASES: no cases\n")
-    text = summary(of_one(run()))
+    assert render_summary(join_runs([])).startswith("### attnperf: NO CASES: no cases\n")
+    text = render_summary(join_single(run()))
     assert text.startswith("### attnperf: NO CASES: no cases on `sm_90/h200`\n")
     assert "Nothing was compared with a baseline." in text
     check_form(text)
@@ -141,7 +147,7 @@ def test_what_is_wrong_is_a_table_worst_first(case: CaseFactory, run: RunFactory
         case("d", ratio=1.5),
         case("e", verdict=Verdict.INCORRECT, median_us=None, ratio=None, summary="'out' is wrong"),
     ]
-    text = summary(of_one(run(*cases)))
+    text = render_summary(join_single(run(*cases)))
     table = text.partition("\n<details>")[0].partition("| verdict")[2].splitlines()
     assert [re.findall(r"prefill/(\w)/", line) for line in table[2:]] == [["e"], ["d"], ["b"], ["c"]]
     assert table[4] == (
@@ -154,7 +160,7 @@ def test_what_is_wrong_is_a_table_worst_first(case: CaseFactory, run: RunFactory
 
 def test_a_slower_case_that_does_not_fail_is_shown(case: CaseFactory, run: RunFactory) -> None:
     """Where the policy only warns, what it warns of is still first."""
-    text = summary(of_one(run(case(fails=False))))
+    text = render_summary(join_single(run(case(fails=False))))
     assert text.startswith("### attnperf: PASSED: 1 slower")
     assert "| SLOWER | `prefill/triton.flash/" in text.partition("<details>")[0]
 
@@ -170,7 +176,7 @@ def test_details_hold_everything(case: CaseFactory, run: RunFactory) -> None:
         provenance={"branch": "main"},
         notes=("a note",),
     )
-    text = summary(of_one(made))
+    text = render_summary(join_single(made))
     titles = re.findall("<summary>(.*)</summary>", text)
     assert titles == [
         "<code>prefill</code> on <code>sm_90/h200</code>: 1 slower, 1 same",
@@ -187,7 +193,7 @@ def test_details_hold_everything(case: CaseFactory, run: RunFactory) -> None:
 def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
     """Each device has a line and a table, cases say theirs, and a case told twice is a finding."""
     other = run(case(verdict=Verdict.SAME, fails=False), device=DeviceInfo("rocm", "gfx942", "mi300x"))
-    text = summary(join([("a.json", run(case())), ("b.json", other), ("c.json", run(case()))]))
+    text = render_summary(join_runs([("a.json", run(case())), ("b.json", other), ("c.json", run(case()))]))
     assert text.startswith("### attnperf: FAILED: 1 slower, 1 same on `sm_90/h200`, `gfx942/mi300x`")
     assert "\n- `sm_90/h200`: 1 slower\n- `gfx942/mi300x`: 1 same\n" in text
     assert "| verdict | case | device | ms now |" in text
@@ -200,8 +206,8 @@ def test_compiled_kernels(run: RunFactory) -> None:
     key = CaseKey("code_objects", "triton.flash", "BLOCK_M=128", "gfx942")
     finding = CodeFinding("spills", True, "0", "4", "4 VGPRs are spilled, 0 before")
     worse = CodeResult(key, "n", Verdict.WORSE, "worse", fails=True, findings=(finding,), reproduce="pytest -k x")
-    text = summary(
-        of_one(run(code=(worse, replace(worse, key=replace(key, backend="b"), verdict=Verdict.SAME, fails=False))))
+    text = render_summary(
+        join_single(run(code=(worse, replace(worse, key=replace(key, backend="b"), verdict=Verdict.SAME, fails=False))))
     )
     assert text.startswith("### attnperf: FAILED: code objects: 1 worse, 1 same on gfx942\n")
     assert (
@@ -216,8 +222,8 @@ def test_compiled_kernels(run: RunFactory) -> None:
 @pytest.mark.parametrize("link", ["", "https://ci.example/run/7?x=1&y=2"])
 def test_what_does_not_fit_is_counted(limit: int, link: str) -> None:
     """Whole rows are left out, the worst are kept, the verdict always, and the number of the others is right."""
-    joined = of_one(sample(250))
-    text = summary(joined, limit_bytes=limit, link=link)
+    joined = join_single(sample(250))
+    text = render_summary(joined, limit_bytes=limit, link=link)
     assert len(text) <= len(text.encode()) <= limit
     assert text.startswith("### attnperf: FAILED: ")
     check_form(text)
@@ -236,7 +242,9 @@ def test_what_does_not_fit_is_counted(limit: int, link: str) -> None:
 @pytest.mark.parametrize("text", [EVIL, EVIL * 500, "`" * 100_000, "@" * 300, "|", "\\", "", "\ud800"])
 def test_foreign_text_is_only_shown(text: str, limit: int) -> None:
     """Nothing in any field ends a cell or a tag, is an image or a link, names anybody, or gets beyond the limit."""
-    made = comment(join([(text, evil_run(text)), (text, evil_run(text))]), "gpu", limit_bytes=limit, title=text)
+    made = render_comment(
+        join_runs([(text, evil_run(text)), (text, evil_run(text))]), "gpu", limit_bytes=limit, title=text
+    )
     assert len(made.encode()) <= limit
     assert made.startswith("<!-- pytest-attnperf: gpu -->\n### ")
     assert ": FAILED: 1 incorrect, 1 slower" in made.splitlines()[1]
@@ -252,7 +260,7 @@ def test_foreign_text_is_only_shown(text: str, limit: int) -> None:
 def test_odd_commands_are_not_shown(case: CaseFactory, run: RunFactory) -> None:
     """Half a command, or one that looks unlike what it is, is not offered for copying; others are."""
     cases = (case("a", reproduce="pytest\nrm -rf /"), case("b", reproduce="x" * 9_000), case("c", reproduce="pytest c"))
-    text = summary(of_one(run(*cases)))
+    text = render_summary(join_single(run(*cases)))
     assert "```sh\npytest c\n```" in text
     assert "rm -rf" not in text
     assert "how to reproduce the worst 1 of 3" in text
@@ -260,36 +268,36 @@ def test_odd_commands_are_not_shown(case: CaseFactory, run: RunFactory) -> None:
 
 def test_the_marker() -> None:
     """A name finds its comment again; one that could end the marker, or hold a second one, is refused."""
-    assert marker("sm_90/h200 nightly-2") == "<!-- pytest-attnperf: sm_90/h200 nightly-2 -->"
+    assert format_marker("sm_90/h200 nightly-2") == "<!-- pytest-attnperf: sm_90/h200 nightly-2 -->"
     for name in ("", "a--b", "a -->", "a\nb", "-", " a", "a ", "x" * 200, "<b>"):
         with pytest.raises(UsageError, match="a comment's name is "):
-            marker(name)
-    assert comment(of_one(sample()), "x").startswith("<!-- pytest-attnperf: x -->\n### attnperf: ")
+            format_marker(name)
+    assert render_comment(join_single(sample()), "x").startswith("<!-- pytest-attnperf: x -->\n### attnperf: ")
 
 
 def test_refused_arguments() -> None:
     """A limit that the verdict may not fit, and a link that is none, are refused by value."""
     with pytest.raises(UsageError, match="limit_bytes is 10; the verdict alone may take 3000"):
-        summary(join([]), limit_bytes=10)
+        render_summary(join_runs([]), limit_bytes=10)
     for link in ("javascript:alert(1)", "https://a.b/)x", "https://a b"):
         with pytest.raises(UsageError, match="must be an http"):
-            summary(join([]), link=link)
-    assert "The whole [report](report.html)." in summary(join([]), link="report.html")
+            render_summary(join_runs([]), link=link)
+    assert "The whole [report](report.html)." in render_summary(join_runs([]), link="report.html")
 
 
 def test_the_same_runs_give_the_same_text() -> None:
     """No time, no order of a set, gets into the page."""
-    joined: Joined = of_one(sample(250))
-    assert summary(joined) == summary(joined)
+    joined: Joined = join_single(sample(250))
+    assert render_summary(joined) == render_summary(joined)
 
 
 def test_thousands_of_cases_are_quick() -> None:
     """Only rows that are shown are made."""
     run = sample(250)
     cases = tuple(replace(case, key=replace(case.key, label=str(n))) for n in range(12) for case in run.cases)
-    joined = of_one(replace(run, cases=cases))
+    joined = join_single(replace(run, cases=cases))
     started = time.process_time()
-    text = summary(joined)
+    text = render_summary(joined)
     assert time.process_time() - started < 2
     assert len(text.encode()) <= LIMIT_BYTES
 
@@ -298,11 +306,11 @@ def test_quarantined_cases_have_a_part_of_their_own(case: CaseFactory, run: RunF
     """They are counted and listed with issue and date, not among what is open, and no text of theirs is a link; a test
     that fails because its quarantine is over says so beside its figures."""
     held = case("a", fails=False, quarantined=f"{EVIL} until 2026-02-10")
-    text = summary(of_one(run(held, case("b", verdict=Verdict.SAME, fails=False))))
+    text = render_summary(join_single(run(held, case("b", verdict=Verdict.SAME, fails=False))))
     check_form(text)
     assert text.startswith("### attnperf: PASSED: 1 quarantined, 1 same on ")
     assert "<summary>1 quarantined case</summary>" in text
     assert text.index("quarantined case") > text.index("prefill")
     assert not text.partition("<details>")[0].count("SLOWER")
     over = case("c", summary="quarantine expired on 2026-02-10: x", policy={"quarantine": "x"})
-    assert "quarantine expired on 2026-02-10: x" in summary(of_one(run(over)))
+    assert "quarantine expired on 2026-02-10: x" in render_summary(join_single(run(over)))

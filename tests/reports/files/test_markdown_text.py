@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_attnperf.reports.files.markdown_text import LINE_LIMIT, cell, code, fenced, html_code, row, visible
+from pytest_attnperf.reports.files.markdown_text import (
+    LINE_LIMIT,
+    escape_cell,
+    format_code,
+    format_code_block,
+    format_html_code,
+    format_table_row,
+    make_visible,
+)
 
 ZERO_WIDTH = "\u200b"
 ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -38,8 +46,8 @@ def unescaped(markdown: str, characters: str) -> list[str]:
 @given(TEXTS)
 def test_prose_is_shown_and_does_nothing(text: str) -> None:
     """Everything visible is shown, and nothing is markup, a link, a notification, or the start of a block."""
-    made = cell(text)
-    assert shown(made).replace(ZERO_WIDTH, "") == visible(text)
+    made = escape_cell(text)
+    assert shown(made).replace(ZERO_WIDTH, "") == make_visible(text)
     assert not unescaped(made, "|`*[~\\")
     assert not re.search(r"(?<!\\)\|", made)
     assert set(re.findall(r"<[^>]*>?", made)) <= {"<span>", "</span>"}
@@ -54,24 +62,24 @@ def test_prose_is_shown_and_does_nothing(text: str) -> None:
 @given(TEXTS)
 def test_a_name_is_code_and_nothing_else(text: str) -> None:
     """A name stands between two backticks without any inside, or between tags with everything escaped."""
-    made = code(text)
+    made = format_code(text)
     if made.startswith("<code>"):
         inside = made.removeprefix("<code>").removesuffix("</code>")
-        assert shown(inside).replace(ZERO_WIDTH, "") == visible(text)
+        assert shown(inside).replace(ZERO_WIDTH, "") == make_visible(text)
         assert not unescaped(inside, "|`*[\\")
         assert set(re.findall(r"<[^>]*>?", inside)) <= {"<span>", "</span>"}
     elif made:
-        assert made == f"`{visible(text)}`"
+        assert made == f"`{make_visible(text)}`"
         assert not re.search(r"[`|\\<&]", made[1:-1])
     else:
-        assert not visible(text)
+        assert not make_visible(text)
 
 
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_a_row_has_its_cells(text: str) -> None:
     """Hostile text in every cell makes neither a cell more nor one less, by cmark's reading and by a simpler one."""
-    made = row([cell(text), code(text), "1"])
+    made = format_table_row([escape_cell(text), format_code(text), "1"])
     assert unescaped(made, "|") == ["|"] * 4
     assert len(re.findall(r"(?<!\\)\|", made)) == 4
 
@@ -80,7 +88,7 @@ def test_a_row_has_its_cells(text: str) -> None:
 @given(st.lists(st.one_of(TEXTS, st.text("`", max_size=9)), max_size=4))
 def test_nothing_closes_a_fence(lines: list[str]) -> None:
     """No line inside of a block of code is a fence of its length."""
-    first, *inside, last = fenced(lines, "sh").split("\n")
+    first, *inside, last = format_code_block(lines, "sh").split("\n")
     assert first == f"{last}sh"
     assert len(inside) == len(lines)
     assert not any(last in line for line in inside)
@@ -91,8 +99,8 @@ def test_nothing_closes_a_fence(lines: list[str]) -> None:
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     """The source of the page stays readable."""
-    assert cell(text) == text
-    assert code(text) == f"`{text}`"
+    assert escape_cell(text) == text
+    assert format_code(text) == f"`{text}`"
 
 
 @pytest.mark.parametrize(
@@ -111,19 +119,19 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 )
 def test_what_is_written(text: str, expected: str) -> None:
     """Each kind of markup in its escaped form."""
-    assert cell(text) == expected
+    assert escape_cell(text) == expected
 
 
 def test_text_of_any_length_is_cut() -> None:
     """100 kB are cut to the limit, which counts characters that are seen, and say so."""
     long = "@<|" * 40_000
-    assert shown(cell(long, 50)).replace(ZERO_WIDTH, "") == visible(long, 50)
-    assert len(visible(long, 50)) == 50
-    assert visible(long, 50).endswith("...")
-    assert visible("\u200b" * 100_000 + "x", 50) == "..."
-    assert len(fenced(["x" * 100_000])) < LINE_LIMIT + 20
+    assert shown(escape_cell(long, 50)).replace(ZERO_WIDTH, "") == make_visible(long, 50)
+    assert len(make_visible(long, 50)) == 50
+    assert make_visible(long, 50).endswith("...")
+    assert make_visible("\u200b" * 100_000 + "x", 50) == "..."
+    assert len(format_code_block(["x" * 100_000])) < LINE_LIMIT + 20
 
 
 def test_a_title_is_html() -> None:
     """Between tags, where Markdown is not read, a name is escaped as HTML."""
-    assert html_code("<b>&'\"|*") == "<code>&lt;b&gt;&amp;&#x27;&quot;|*</code>"
+    assert format_html_code("<b>&'\"|*") == "<code>&lt;b&gt;&amp;&#x27;&quot;|*</code>"

@@ -11,7 +11,14 @@ from pytest_attnperf.records.gpus import GpuRecord
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.reports.files.json_results import ResultsFileError
-from pytest_attnperf.reports.files.merged import RUN_IDS, Merged, decode_merged, encode_merged, merge, why_failed
+from pytest_attnperf.reports.files.merged import (
+    RUN_IDS,
+    MergedRuns,
+    decode_merged,
+    encode_merged,
+    list_failure_reasons,
+    merge_runs,
+)
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -28,7 +35,7 @@ def shard(number: int, begin: int, end: int, **fields: object) -> tuple[str, Run
     return f"{number}.json", replace(WHOLE, **{**told, **fields})  # type: ignore[arg-type]
 
 
-def one(merged: Merged) -> RunResult:
+def one(merged: MergedRuns) -> RunResult:
     """The only run."""
     [(_, run)] = merged.runs
     return run
@@ -36,7 +43,7 @@ def one(merged: Merged) -> RunResult:
 
 def test_shards_of_one_device_are_one_run() -> None:
     """Cases joined, counts added, the longest time, cards each once, where it all came from."""
-    merged = merge([shard(2, 4, 7), shard(1, 0, 4), shard(3, 7, 10)])
+    merged = merge_runs([shard(2, 4, 7), shard(1, 0, 4), shard(3, 7, 10)])
     run = one(merged)
     assert run.cases == WHOLE.cases
     assert (run.gated, run.selected, run.complete, run.seconds) == (10, 10, True, 30.0)
@@ -44,44 +51,44 @@ def test_shards_of_one_device_are_one_run() -> None:
     assert run.provenance == {"branch": "main", RUN_IDS: "id1, id2, id3"}
     assert [(gpu.device_id, gpu.cases) for gpu in run.gpus] == [("GPU-1", 7), ("GPU-0", 3)]
     assert (merged.shards, merged.mixed, merged.notes) == ((3,), (), ())
-    assert run.run_id == one(merge([shard(1, 0, 4), shard(3, 7, 10), shard(2, 4, 7)])).run_id
+    assert run.run_id == one(merge_runs([shard(1, 0, 4), shard(3, 7, 10), shard(2, 4, 7)])).run_id
 
 
 def test_a_case_that_two_shards_have() -> None:
     """Is shown by its worse verdict and counted once, and both are said."""
     worse = replace(WHOLE.cases[3], verdict=Verdict.SLOWER, fails=True)
     name, second = shard(2, 3, 10)
-    run = one(merge([shard(1, 0, 4), (name, replace(second, cases=(worse, *second.cases[1:])))]))
+    run = one(merge_runs([shard(1, 0, 4), (name, replace(second, cases=(worse, *second.cases[1:])))]))
     assert (len(run.cases), run.gated, run.selected) == (10, 10, 10)
     assert run.cases[3].verdict is Verdict.SLOWER
     assert "is there twice, SAME in 1.json and SLOWER in 2.json" in run.notes[1]
-    assert why_failed(run, strict=False) == ["failed: 1 slower"]
+    assert list_failure_reasons(run, strict=False) == ["failed: 1 slower"]
 
 
 def test_the_same_run_twice_counts_once() -> None:
     """By its id and content; runs without one are all there, and so is a failure behind the id of another run."""
-    merged = merge([shard(1, 0, 4), shard(1, 0, 4)])
+    merged = merge_runs([shard(1, 0, 4), shard(1, 0, 4)])
     assert (merged.shards, len(one(merged).cases)) == ((1,), 4)
     assert merged.notes == ("1.json is the run of 1.json: it counts once",)
-    assert merge([shard(1, 0, 4, run_id=""), shard(2, 4, 8, run_id="")]).shards == (2,)
-    failed = merge([shard(1, 0, 4), shard(1, 0, 4, cases=(replace(WHOLE.cases[0], fails=True),))])
+    assert merge_runs([shard(1, 0, 4, run_id=""), shard(2, 4, 8, run_id="")]).shards == (2,)
+    failed = merge_runs([shard(1, 0, 4), shard(1, 0, 4, cases=(replace(WHOLE.cases[0], fails=True),))])
     assert failed.shards == (2,)
-    assert why_failed(one(failed), strict=False)[0].startswith("failed: 1 ")
+    assert list_failure_reasons(one(failed), strict=False)[0].startswith("failed: 1 ")
 
 
 def test_other_devices_and_fingerprints_stand_apart() -> None:
     """Another product; and the same one under another power cap, which is said."""
     other = ("other.json", sample_run(3, product="other", commit=WHOLE.commit))
     capped = Fingerprint({**WHOLE.fingerprint.must_match, "power_cap": "500"}, {}) if WHOLE.fingerprint else None
-    assert len(merge([shard(1, 0, 4), other]).runs) == 2
-    merged = merge([shard(1, 0, 4), shard(2, 4, 8, fingerprint=capped)])
+    assert len(merge_runs([shard(1, 0, 4), other]).runs) == 2
+    merged = merge_runs([shard(1, 0, 4), shard(2, 4, 8, fingerprint=capped)])
     assert len(merged.runs) == 2
     assert merged.notes == ("2 runs of sm_90/sample (gate) stand apart: their fingerprints differ",)
 
 
 def test_shards_of_different_code_are_named() -> None:
     """Commits and versions of the harness; the run is then of no commit."""
-    merged = merge([shard(1, 0, 4), shard(2, 4, 8, commit="0123456789abcdef", version="9")])
+    merged = merge_runs([shard(1, 0, 4), shard(2, 4, 8, commit="0123456789abcdef", version="9")])
     assert merged.mixed == (
         "shards of different commits: 4f2c1ab90d11 in 1.json, 0123456789ab in 2.json",
         f"shards of different versions of pytest-attnperf: {WHOLE.version} in 1.json, 9 in 2.json",
@@ -92,7 +99,7 @@ def test_shards_of_different_code_are_named() -> None:
 def test_left_to_nightly_by_every_shard_only() -> None:
     """A case that one shard left out and another measured was measured."""
     left = tuple(case.key for case in WHOLE.cases[:5])
-    run = one(merge([shard(1, 0, 4, left_to_nightly=left), shard(2, 5, 8, left_to_nightly=left)]))
+    run = one(merge_runs([shard(1, 0, 4, left_to_nightly=left), shard(2, 5, 8, left_to_nightly=left)]))
     assert run.left_to_nightly == left[4:]
 
 
@@ -136,7 +143,7 @@ def test_why_a_run_fails(fields: dict[str, object], plain: list[str], strict: li
     """As it would have by itself, strict or not; and by what no run writes, so that no strange file passes."""
     _, run = shard(1, 0, 4, **fields)
     for expected, asked in ((plain, False), (strict, True)):
-        found = why_failed(run, strict=asked)
+        found = list_failure_reasons(run, strict=asked)
         assert len(found) == len(expected)
         assert all(text.startswith(begins) for text, begins in zip(found, expected, strict=True))
 

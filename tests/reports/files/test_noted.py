@@ -13,7 +13,7 @@ from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import Note, NoteKind, kind_of
 from pytest_attnperf.reports.files.json_results import ResultsFileError, decode, encode
-from pytest_attnperf.reports.files.noted import classify, from_values, to_values
+from pytest_attnperf.reports.files.noted import classify_notes, from_values, to_values
 from pytest_attnperf.results import CaseResult, RunResult
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]
@@ -183,7 +183,7 @@ CASES: tuple[tuple[str, dict[str, Any], list[NoteKind]], ...] = (
 def test_a_note_is_told_by_how_it_begins(text: str, kind: NoteKind) -> None:
     """Each of them as a note of a case and of a run, and as a finding."""
     values: dict[str, Any] = {"cases": [{"summary": "", "notes": [text]}], "findings": [text], "notes": [text]}
-    classify(values)
+    classify_notes(values)
     for note in (*values["cases"][0]["notes"], *values["findings"], *values["notes"]):
         assert (note, kind_of(note)) == (text, kind)
 
@@ -192,7 +192,7 @@ def test_a_note_is_told_by_how_it_begins(text: str, kind: NoteKind) -> None:
 def test_a_cause_is_told_by_summary_and_reasons(verdict: str, fields: dict[str, Any], kinds: list[NoteKind]) -> None:
     """What only the summary says becomes the kind of a reason, as it is written now."""
     case = {"verdict": verdict, **fields}
-    classify({"cases": [case]})
+    classify_notes({"cases": [case]})
     assert [kind_of(reason) for reason in case["reasons"]] == kinds
 
 
@@ -201,7 +201,7 @@ def test_what_a_note_is_about() -> None:
     reasons = {"verdict": "ENVIRONMENT", "summary": MOVED, "reasons": [ONE_TOOLCHAIN]}
     gone = {"verdict": "UNSUPPORTED", "summary": GONE, "reasons": [GONE, ON_PATH]}
     stages = {"summary": "", "notes": ["a; stages were not timed: b", "toolchain, base side -> here: rocm: 6 -> 7"]}
-    classify({"cases": [reasons, gone, stages]})
+    classify_notes({"cases": [reasons, gone, stages]})
     abouts = [note.about for note in (*reasons["reasons"], *gone["reasons"], *stages["notes"])]  # type: ignore[union-attr]
     assert abouts == [
         "driver: 1 here, 2 stored", "no", "path: ck here, asm stored", "stages were not timed: b", "rocm: 6 -> 7"
@@ -225,5 +225,5 @@ def test_an_old_file_is_read_with_kinds(case: CaseFactory, run: RunFactory) -> N
 def test_what_is_malformed_is_left(odd: Any) -> None:
     """For the reader of the whole file, which names it."""
     before = json.dumps(odd)
-    classify(odd)
+    classify_notes(odd)
     assert json.dumps(odd) == before

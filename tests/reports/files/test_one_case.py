@@ -11,7 +11,7 @@ from pytest_attnperf.records import CaseKey, CheckReport, ErrorFigures, Verdict
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.reports.files.json_results import ResultsFileError, decode, encode
-from pytest_attnperf.reports.files.one_case import ResultsIndex, held_alone, nearest, read_index
+from pytest_attnperf.reports.files.one_case import ResultsIndex, find_nearest_names, find_single_result, read_index
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -41,19 +41,19 @@ def test_every_case_is_read_as_the_whole_file_is(run: RunResult, index: ResultsI
         for name in (case.nodeid, str(case.key), case.key.entry):
             alone = index.run_with(index.find(name))
             assert repr(alone) == repr(replace(whole, cases=(case,), code=()))
-            assert repr(held_alone(alone)) == repr(case)
+            assert repr(find_single_result(alone)) == repr(case)
 
 
 def test_a_compiled_kernel_is_found_by_a_part_of_its_key(run: RunResult, index: ResultsIndex) -> None:
     """And held alone."""
     alone = index.run_with(index.find("bm128"))
     assert (alone.cases, alone.code) == ((), (KERNEL,))
-    assert held_alone(alone) == KERNEL
+    assert find_single_result(alone) == KERNEL
 
 
 def test_cases_that_are_only_proven_share_no_false_alarms(index: ResultsIndex) -> None:
     """Sixty cases, one of them not timed, and a kernel."""
-    assert (len(index.entries), index.timed) == (61, 59)
+    assert (len(index.entries), index.timed_count) == (61, 59)
 
 
 def test_a_part_of_several_lists_them(index: ResultsIndex) -> None:
@@ -94,18 +94,18 @@ def test_what_no_case_is_called_names_the_nearest(index: ResultsIndex, typed: st
 def test_the_nearest_of_many_names_comes_first() -> None:
     """Among more names than are compared letter by letter."""
     names = [f"prefill/backend{number}/prefill-s{number}" for number in range(1000)]
-    assert nearest("prefil/backend777/prefill-s777", names)[0] == names[777]
+    assert find_nearest_names("prefil/backend777/prefill-s777", names)[0] == names[777]
 
 
 def test_the_worst_is_what_failed_and_is_slowest(run: RunResult, index: ResultsIndex) -> None:
     """A failing INCORRECT before a failing SLOWER; without cases there is nothing to explain."""
-    worst = index.worst()
+    worst = index.choose_worst()
     assert (worst.verdict, worst.fails) == (Verdict.INCORRECT, True)
     slow: list[CaseResult] = [case for case in run.cases if case.verdict is Verdict.SLOWER]
     only = read_index(encode(replace(run, cases=tuple(slow), code=())), "r.json")
-    assert only.worst().ratio == max(case.ratio or 0.0 for case in slow)
+    assert only.choose_worst().ratio == max(case.ratio or 0.0 for case in slow)
     with pytest.raises(UsageError, match="holds no case"):
-        read_index(encode(replace(run, cases=(), code=())), "r.json").worst()
+        read_index(encode(replace(run, cases=(), code=())), "r.json").choose_worst()
 
 
 @pytest.mark.parametrize(

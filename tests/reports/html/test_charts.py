@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, case_charts, config, page_charts
+from pytest_attnperf.reports.html.charts import COLOURS, SHAPES, build_config, case_charts, page_charts
 
 COLUMNS = ("verdict", "backend", "ms", "change", "finds", "tflops", "speedup")
 POINTS = [
@@ -72,7 +72,7 @@ def test_page_chart_is_drawn(name: str) -> None:
     """Vega-Lite compiles and draws the chart with a mark per case, and foreign text in it stays text."""
     vl_convert = pytest.importorskip("vl_convert", reason="drawing needs vl_convert")
     spec = {**page_charts(COLUMNS, "native")[name]["spec"], "datasets": DATA, "width": 500}
-    svg = vl_convert.vegalite_to_svg(spec, config=config())
+    svg = vl_convert.vegalite_to_svg(spec, config=build_config())
     assert svg.count('aria-roledescription="point"') == len(POINTS)
     assert "<script" not in svg
     assert "&lt;/svg&gt;" in svg
@@ -84,7 +84,7 @@ def test_case_chart_is_drawn(name: str) -> None:
     """Every chart of a case compiles and draws what it is given."""
     vl_convert = pytest.importorskip("vl_convert", reason="drawing needs vl_convert")
     spec = {**case_charts()[name]["spec"], "datasets": CASE_DATA, "width": 500}
-    svg = vl_convert.vegalite_to_svg(spec, config=config())
+    svg = vl_convert.vegalite_to_svg(spec, config=build_config())
     least = {"history": 3}.get(name, 2)
     assert svg.count('aria-roledescription="point"') >= least
     assert (">limit +2.0 %<" in svg) is (name == "strip")

@@ -7,9 +7,17 @@ import pytest
 from pytest_attnperf.records import CaseKey, DeviceState, Verdict
 from pytest_attnperf.records.code import CodeFinding, CodeResult, KernelCode
 from pytest_attnperf.records.histories import CaseHistory
-from pytest_attnperf.reports.html.heading import MOST_CARDS, cards, changes, kernels, link, run_heads, verdict_counts
-from pytest_attnperf.reports.html.rows import table_of
-from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.html.heading import (
+    MOST_CARDS,
+    build_kernel_table,
+    list_changes,
+    make_cards,
+    run_heads,
+    sanitize_link,
+    verdict_counts,
+)
+from pytest_attnperf.reports.html.rows import build_table
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.results import CaseResult, RunResult
 
 Case = Callable[..., CaseResult]
@@ -33,7 +41,7 @@ CODE = KernelCode("k", "gfx942", 96, 0, 96, 40, 2, 0, 16, 1024, 0, 64, 256, 256,
 )
 def test_only_addresses_of_the_web_are_links(address: str, safe: bool) -> None:
     """Anything that a click could run, or that is no line, is no link."""
-    assert link(address) == (address.strip() if safe else "")
+    assert sanitize_link(address) == (address.strip() if safe else "")
 
 
 def test_run_head_says_where_and_against_what(case: Case, run: Run) -> None:
@@ -43,7 +51,7 @@ def test_run_head_says_where_and_against_what(case: Case, run: Run) -> None:
         seconds=125.0,
         device_state=DeviceState(throttled_s={"power cap": 1.5}, notes=("exclusive mode",)),
     )
-    (head,) = run_heads(of_one(made, "results.json"))
+    (head,) = run_heads(join_single(made, "results.json"))
     facts = {name: text for name, text, _ in head["facts"]}  # type: ignore[attr-defined]
     assert head["line"].startswith("1 slower on sm_90/h200 against c0ffee; slowest: ")  # type: ignore[attr-defined]
     assert facts["device"] == "sm_90/h200"
@@ -60,19 +68,19 @@ def test_cards_are_of_cases_that_need_somebody(case: Case, run: Run) -> None:
     passing = case("a", verdict=Verdict.SAME, fails=False)
     undecided = case("b", verdict=Verdict.UNDECIDED, fails=False)
     many = [case(f"c{index}") for index in range(MOST_CARDS + 5)]
-    found, more = cards(table_of(of_one(run(passing, undecided, case("c")))))
+    found, more = make_cards(build_table(join_single(run(passing, undecided, case("c")))))
     assert [(card.verdict, card.fails) for card in found] == [("SLOWER", True), ("UNDECIDED", False)]
     assert found[0].figures == "+6.1 %, 95 %: +5.2 % .. +7.0 %, 24.60 us -> 26.10 us"
     assert found[0].reproduce.startswith("pytest --attnperf")
     assert more == 0
-    found, more = cards(table_of(of_one(run(*many))))
+    found, more = make_cards(build_table(join_single(run(*many))))
     assert (len(found), more) == (MOST_CARDS, 5)
 
 
 def test_counts_are_worst_first(case: Case, run: Run) -> None:
     """Each verdict that is there, with the word that stands behind its count."""
     same = [case(name, verdict=Verdict.SAME, fails=False) for name in "ab"]
-    found = verdict_counts(table_of(of_one(run(*same, case("c")))))
+    found = verdict_counts(build_table(join_single(run(*same, case("c")))))
     assert [(count["count"], count["word"], count["fails"]) for count in found] == [
         (1, "slower", True),
         (2, "same", False),
@@ -85,18 +93,18 @@ def test_kernels_are_a_table_worst_first() -> None:
     worse = CodeResult(CaseKey("code", "b", "w"), "n", Verdict.WORSE, "worse", True, (finding,), code=CODE)
     same = CodeResult(CaseKey("code", "a", "w"), "n", Verdict.SAME, "same", code=CODE)
     failed = CodeResult(CaseKey("code", "c", "w"), "n", Verdict.ERROR, "it does not compile")
-    found = kernels([same, failed, worse])
+    found = build_kernel_table([same, failed, worse])
     rows = found["rows"]
     assert [row["name"] for row in rows] == ["code/b/w", "code/c/w", "code/a/w"]  # type: ignore[attr-defined]
     assert rows[0]["findings"] == ["2 VGPRs are spilled"]  # type: ignore[index]
     assert "occupancy" not in found["head"]  # type: ignore[operator]
     assert set(rows[1]["cells"]) == {""}  # type: ignore[index]
-    assert kernels([])["rows"] == []
+    assert build_kernel_table([])["rows"] == []
 
 
 def test_changes_name_their_case(history: Callable[..., CaseHistory]) -> None:
     """A change has its case's row where the report has it; one of another device has none."""
-    found = changes([history("p/a/w"), history("p/a/w", "gfx942", "mi300x")], {("sm_90/sample", "p/a/w"): 3})
+    found = list_changes([history("p/a/w"), history("p/a/w", "gfx942", "mi300x")], {("sm_90/sample", "p/a/w"): 3})
     assert [(entry["case"], entry["index"]) for entry in found] == [
         ("gfx942/mi300x p/a/w", None),
         ("sm_90/sample p/a/w", 3),
@@ -107,9 +115,9 @@ def test_quarantined_cases_are_listed_apart(case: Case, run: Run) -> None:
     """They need nobody before their date: no card, a count of their own, and a list with issue and date."""
     held = case("a", fails=False, quarantined="https://a.b/7 until 2026-02-10")
     right = case("b", verdict=Verdict.RIGHT, fails=False, median_us=None, unchanged=True)
-    joined = of_one(run(held, right))
-    table = table_of(joined)
-    assert cards(table) == ([], 0)
+    joined = join_single(run(held, right))
+    table = build_table(joined)
+    assert make_cards(table) == ([], 0)
     assert [(one["verdict"], one["count"], one["fails"]) for one in verdict_counts(table)] == [
         ("QUARANTINED", 1, False), ("UNCHANGED", 1, False)
     ]  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.rooflines import Ceiling
-from pytest_attnperf.reports.html.page import page
-from pytest_attnperf.reports.run.joined import of_one
+from pytest_attnperf.reports.html.page import render_page
+from pytest_attnperf.reports.run.joined import join_single
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -38,7 +38,7 @@ def run() -> RunResult:
 @pytest.fixture(scope="module")
 def html(run: RunResult) -> str:
     """Its page, with the history of its first case."""
-    return page(of_one(run), ceilings=CEILINGS)
+    return render_page(join_single(run), ceilings=CEILINGS)
 
 
 def _text(browser: Any, selector: str) -> list[str]:
@@ -217,7 +217,7 @@ def test_dark_is_dark_and_both_can_be_read(browser: Any, open_page: Open, html: 
 
 def test_hostile_text_is_text(browser: Any, open_page: Open, hostile: RunResult, wait: Wait) -> None:
     """Nothing in a workload, backend, device, commit, note or command runs; it is shown as it is written."""
-    html = page(of_one(hostile, "</title><script>window.pwned=1</script>"))
+    html = render_page(join_single(hostile, "</title><script>window.pwned=1</script>"))
     open_page(html)
     for opener in ("#table tbody button", ".cards button"):
         browser.execute_script("document.querySelector(arguments[0]).click()", opener)

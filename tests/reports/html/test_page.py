@@ -14,8 +14,8 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.reports.html import page as page_module
 from pytest_attnperf.reports.html.embedding import csp_hash
-from pytest_attnperf.reports.html.page import BUDGET_BYTES, HtmlReportError, page
-from pytest_attnperf.reports.run.joined import Joined, join, of_one
+from pytest_attnperf.reports.html.page import BUDGET_BYTES, HtmlReportError, render_page
+from pytest_attnperf.reports.run.joined import Joined, join_runs, join_single
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -37,7 +37,7 @@ def run() -> RunResult:
 @pytest.fixture(scope="module")
 def html(run: RunResult) -> str:
     """Its page."""
-    return page(of_one(run, "results.json"))
+    return render_page(join_single(run, "results.json"))
 
 
 def test_page_is_well_made(html: str, read_page: Read) -> None:
@@ -90,7 +90,7 @@ def test_page_says_the_verdict_first(run: RunResult, html: str, read_page: Read)
 )
 def test_what_compared_nothing_has_not_passed(fields: dict[str, object], word: str, kind: str) -> None:
     """The page and its title say what the run is."""
-    html = page(of_one(replace(sample_run(3, verdicts=[Verdict.RECORDED]), **fields)))  # type: ignore[arg-type]
+    html = render_page(join_single(replace(sample_run(3, verdicts=[Verdict.RECORDED]), **fields)))  # type: ignore[arg-type]
     assert f'<span class="outcome {kind}">{word}</span>' in html
     assert f"<title>{word.lower()}: 3 recorded" in html
     assert "Passed" not in html
@@ -98,14 +98,16 @@ def test_what_compared_nothing_has_not_passed(fields: dict[str, object], word: s
 
 def test_page_of_a_run_that_passed() -> None:
     """Only what was compared has."""
-    assert '<span class="outcome passes">Passed</span>' in page(of_one(sample_run(3, verdicts=[Verdict.SAME])))
+    assert '<span class="outcome passes">Passed</span>' in render_page(
+        join_single(sample_run(3, verdicts=[Verdict.SAME]))
+    )
 
 
 def test_facts_of_many_runs_are_folded(run: RunResult) -> None:
     """Their lines stand together, and the worst cases right below them; findings stay in sight."""
     runs = [(f"{number}.json", replace(run, findings=("crept",), cases=run.cases[:3])) for number in range(3)]
-    assert page(join(runs[:2])).count("Notes and facts") == 0
-    html = page(join(runs))
+    assert render_page(join_runs(runs[:2])).count("Notes and facts") == 0
+    html = render_page(join_runs(runs))
     assert html.count("<details><summary>Notes and facts</summary>") == html.count("<li>crept</li>") == 3
 
 
@@ -128,14 +130,14 @@ def test_data_holds_every_case(run: RunResult, html: str, read_page: Read) -> No
 
 def test_same_input_is_the_same_page(run: RunResult, html: str) -> None:
     """No clock and no order of a set gets into it."""
-    assert page(of_one(run, "results.json")) == html
+    assert render_page(join_single(run, "results.json")) == html
 
 
 def test_page_keeps_its_budget(read_page: Read) -> None:
     """What does not fit is left out, the cases that need somebody last, and that is said with figures."""
     run = sample_run(300, seed=5)
-    full = len(page(of_one(run)).encode())
-    html = page(of_one(run), budget_bytes=full - 40_000)
+    full = len(render_page(join_single(run)).encode())
+    html = render_page(join_single(run), budget_bytes=full - 40_000)
     assert len(html.encode()) <= full - 40_000
     details = read_page(html).data("details")
     words = sum(kind == "t" for _, kind, _ in details)
@@ -148,9 +150,9 @@ def test_page_keeps_its_budget(read_page: Read) -> None:
 
 def test_hostile_text_is_data_only(hostile: RunResult, read_page: Read) -> None:
     """No text of a run becomes a tag, an attribute, a script, a template expression or a link."""
-    joined = of_one(hostile, "</title><script>window.pwned=1</script>")
-    parsed = read_page(page(joined))
-    clean = read_page(page(of_one(sample_run(28))))
+    joined = join_single(hostile, "</title><script>window.pwned=1</script>")
+    parsed = read_page(render_page(joined))
+    clean = read_page(render_page(join_single(sample_run(28))))
     assert parsed.tags["script"] == clean.tags["script"]
     assert parsed.tags["img"] + parsed.tags["svg"] == 0
     assert parsed.handlers == []
@@ -164,7 +166,7 @@ def test_long_text_is_cut(run: RunResult) -> None:
     """A megabyte of text in every place makes no page over its limit."""
     long = "<&" * 500_000
     case = replace(run.cases[0], summary=long, reasons=(long,) * 9, log=long, reproduce=long, config={long: long})
-    html = page(of_one(replace(run, cases=(case,), command=long, commit=long, findings=(long,) * 99)))
+    html = render_page(join_single(replace(run, cases=(case,), command=long, commit=long, findings=(long,) * 99)))
     assert len(html.encode()) < LIMIT
 
 
@@ -172,7 +174,7 @@ def test_page_of_several_runs(run: RunResult, read_page: Read, history: Callable
     """Each run has its line; what had to be decided to join them, and changes in history, are shown."""
     later = replace(run, started="2026-02-01T00:00:00+00:00", run_id="2", complete=False)
     histories = [history(str(run.cases[0].key))]
-    html = page(join([("first.json", run), ("second.json", later)]), histories=histories)
+    html = render_page(join_runs([("first.json", run), ("second.json", later)]), histories=histories)
     text = " ".join(read_page(html).text.split())
     assert "first.json" in text
     assert "second.json" in text
@@ -183,10 +185,10 @@ def test_page_of_several_runs(run: RunResult, read_page: Read, history: Callable
     assert "torch: 2.10.0 -> 2.11.0" in text
 
 
-@pytest.mark.parametrize("joined", [join([]), of_one(replace(sample_run(0), device=None, fingerprint=None))])
+@pytest.mark.parametrize("joined", [join_runs([]), join_single(replace(sample_run(0), device=None, fingerprint=None))])
 def test_page_of_nothing(joined: Joined, read_page: Read) -> None:
     """Without a run, and without a case, there is still a page, which passed nothing and says so."""
-    parsed = read_page(page(joined))
+    parsed = read_page(render_page(joined))
     assert "0 cases" in parsed.text
     assert parsed.data("details") == []
 
@@ -194,7 +196,7 @@ def test_page_of_nothing(joined: Joined, read_page: Read) -> None:
 def test_link_to_ci_is_one_of_the_web(run: RunResult, read_page: Read) -> None:
     """An address of the web is a link; any other is text."""
     for address, links in (("https://ci.example/1?a=b&c", 1), ("javascript:alert(1)", 0), (" data:text/html,x", 0)):
-        parsed = read_page(page(of_one(replace(run, cases=(), provenance={"ci_url": address}))))
+        parsed = read_page(render_page(join_single(replace(run, cases=(), provenance={"ci_url": address}))))
         found = [link[2] for link in parsed.links if not link[2].startswith("#")]
         assert found == [address] * links
         assert address.strip() in parsed.text
@@ -204,17 +206,17 @@ def test_link_to_ci_is_one_of_the_web(run: RunResult, read_page: Read) -> None:
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, run: RunResult, module: str) -> None:
     """Without one of the two libraries the error names it and the extra that brings it."""
     monkeypatch.setitem(sys.modules, module, None)
-    page_module._bundle.cache_clear()
+    page_module._load_bundle.cache_clear()
     with pytest.raises(HtmlReportError, match=rf"needs {module} .*pip install 'pytest-attnperf\[html\]'"):
-        page(of_one(run))
+        render_page(join_single(run))
 
 
 @pytest.mark.soak
 def test_ten_thousand_cases() -> None:
     """A page of 10,000 cases is under 3 MB, made in under 20 s and with under 2 GB."""
-    joined = of_one(sample_run(10_000))
+    joined = join_single(sample_run(10_000))
     start = time.process_time()
-    size = len(page(joined).encode())
+    size = len(render_page(joined).encode())
     assert time.process_time() - start < 20
     assert size <= BUDGET_BYTES < LIMIT
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20

@@ -9,8 +9,8 @@ from pytest_attnperf.records import CheckReport, ErrorFigures, Launch, Tolerance
 from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.reports.html.panel import MOST_ROWS, TEXT_LIMIT, blocks, code_cells, code_head
-from pytest_attnperf.reports.html.rows import Row
+from pytest_attnperf.reports.html.panel import MOST_ROWS, TEXT_LIMIT, build_blocks, code_cells, code_head
+from pytest_attnperf.reports.html.rows import CaseRow
 from pytest_attnperf.reports.run.joined import Shown
 from pytest_attnperf.results import CaseResult, RunResult
 
@@ -26,8 +26,8 @@ def said(case: Callable[..., CaseResult], run: Callable[..., RunResult]) -> Make
 
     def make(*, ceilings: tuple[Ceiling, ...] = (), occupancies: Any = None, **fields: object) -> dict[str, Any]:
         made = case(**fields)
-        row = Row(Shown(run(made), made, "sm_90/h200"), speedup=2.0)
-        found = blocks(row, reference="native", ceilings=ceilings, occupancies=occupancies)
+        row = CaseRow(Shown(run(made), made, "sm_90/h200"), speedup=2.0)
+        found = build_blocks(row, reference="native", ceilings=ceilings, occupancies=occupancies)
         return {block["heading"]: block for block in found}
 
     return make

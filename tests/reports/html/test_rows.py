@@ -6,9 +6,16 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.records import DeviceInfo, Verdict
-from pytest_attnperf.reports.html.embedding import packed
-from pytest_attnperf.reports.html.rows import Table, cells, columnar, key_of, length_of, table_of
-from pytest_attnperf.reports.run.joined import join, of_one
+from pytest_attnperf.reports.html.embedding import pack_json
+from pytest_attnperf.reports.html.rows import (
+    CaseTable,
+    build_table,
+    format_key,
+    list_cells,
+    parse_length,
+    to_columnar_json,
+)
+from pytest_attnperf.reports.run.joined import join_runs, join_single
 from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.testing.sample_runs import sample_run
 
@@ -16,7 +23,7 @@ Case = Callable[..., CaseResult]
 Run = Callable[..., RunResult]
 
 
-def _texts(table: Table, name: str) -> list[str]:
+def _texts(table: CaseTable, name: str) -> list[str]:
     column = next(column for column in table.columns if column.name == name)
     return [column.text(row) for row in table.rows]
 
@@ -35,13 +42,13 @@ def _texts(table: Table, name: str) -> list[str]:
 )
 def test_length_of_a_workload(workload: str, expected: tuple[str, int] | None) -> None:
     """The sequence length is the keys' own where they have one; a workload without has none."""
-    assert length_of(workload) == expected
+    assert parse_length(workload) == expected
 
 
 def test_rows_are_worst_first(case: Case, run: Run) -> None:
     """Failing cases stand first, and a row's cells are the reports' formatted figures."""
     same = case("b", verdict=Verdict.SAME, fails=False, ratio=1.0, interval=None)
-    table = table_of(of_one(run(same, case("a"))))
+    table = build_table(join_single(run(same, case("a"))))
     assert _texts(table, "verdict") == ["SLOWER", "SAME"]
     assert _texts(table, "ms") == ["0.02610", "0.02610"]
     assert _texts(table, "change") == ["+6.1 %", "0.0 %"]
@@ -51,19 +58,19 @@ def test_rows_are_worst_first(case: Case, run: Run) -> None:
 
 def test_columns_without_a_figure_are_left_out(case: Case, run: Run) -> None:
     """A column that says nothing of any case is not there; device and suite are hidden where all rows agree."""
-    table = table_of(of_one(run(case("a", peak_memory_bytes=None, detection_limit=None))))
+    table = build_table(join_single(run(case("a", peak_memory_bytes=None, detection_limit=None))))
     names = [column.name for column in table.columns]
     assert not {"peak", "finds", "speedup"} & set(names)
     assert {"device", "suite"} == table.hidden
-    assert not {"device", "suite"} & {column.name for column in table.shown}
-    assert len(cells(table, table.rows)[0]) == len(table.shown)
+    assert not {"device", "suite"} & {column.name for column in table.shown_columns}
+    assert len(list_cells(table, table.rows)[0]) == len(table.shown_columns)
 
 
 def test_one_case_on_two_devices_is_two_rows(case: Case, run: Run) -> None:
     """The same object on two devices keeps both, and the device is shown."""
     one = run(case("a"))
     other = replace(one, device=DeviceInfo("rocm", "gfx942", "mi300x"))
-    table = table_of(join([("a", one), ("b", other)]))
+    table = build_table(join_runs([("a", one), ("b", other)]))
     assert sorted(_texts(table, "device")) == ["gfx942/mi300x", "sm_90/h200"]
     assert "device" not in table.hidden
     assert len(set(table.keys)) == 2
@@ -80,7 +87,7 @@ def test_one_case_on_two_devices_is_two_rows(case: Case, run: Run) -> None:
 def test_speedup_is_over_one_named_backend(case: Case, run: Run, backends: tuple[str, ...], reference: str) -> None:
     """It is over the float32 reference, else over a torch backend; without any there is no such column."""
     cases = [case(backend, median_us=10.0 * (index + 1)) for index, backend in enumerate(backends)]
-    table = table_of(of_one(run(*cases)))
+    table = build_table(join_single(run(*cases)))
     assert table.reference == reference
     found = dict(zip([row.shown.case.key.backend for row in table.rows], table.rows, strict=True))
     expected = 1 / len(backends) if reference else None
@@ -91,7 +98,7 @@ def test_speedup_is_over_one_named_backend(case: Case, run: Run, backends: tuple
 def test_columnar_holds_every_text_once(case: Case, run: Run) -> None:
     """Texts are words and codes, figures have a number to sort by, and groups are of workloads of several lengths."""
     workloads = ("p-s512-d64", "p-s1024-d64", "q-s64-d64")
-    data = columnar(table_of(of_one(run(*(case("a", workload=workload) for workload in workloads)))))
+    data = to_columnar_json(build_table(join_single(run(*(case("a", workload=workload) for workload in workloads)))))
     columns = {column["name"]: column for column in data["columns"]}
     assert columns["verdict"]["words"] == ["SLOWER"]
     assert columns["verdict"]["codes"] == [0, 0, 0]
@@ -104,20 +111,20 @@ def test_columnar_holds_every_text_once(case: Case, run: Run) -> None:
 
 def test_foreign_names_are_cut(case: Case, run: Run) -> None:
     """A name of 100 kB is one short line wherever it stands."""
-    table = table_of(of_one(run(case("x" * 100_000, workload="\x1b[31m\n" * 9_000, label="l" * 9_000))))
-    texts = [*cells(table, table.rows)[0], key_of(table.rows[0].shown)]
+    table = build_table(join_single(run(case("x" * 100_000, workload="\x1b[31m\n" * 9_000, label="l" * 9_000))))
+    texts = [*list_cells(table, table.rows)[0], format_key(table.rows[0].shown)]
     assert max(map(len, texts)) <= 400
     assert not any("\n" in text or "\x1b" in text for text in texts)
 
 
 def test_no_cases_are_a_table_without_rows(run: Run) -> None:
     """An empty run has a table, too."""
-    data = columnar(table_of(of_one(run())))
+    data = to_columnar_json(build_table(join_single(run())))
     assert (data["keys"], data["columns"]) == ([], [])
 
 
 def test_a_row_takes_little_room() -> None:
     """Every case is in the table's data, in fewer than 100 bytes: ten thousand take a third of the page."""
-    data = columnar(table_of(of_one(sample_run(800))))
+    data = to_columnar_json(build_table(join_single(sample_run(800))))
     assert len(data["keys"]) == 800
-    assert len(packed(data)) < 80_000
+    assert len(pack_json(data)) < 80_000

@@ -8,7 +8,7 @@ import pytest
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.records.histories import CaseHistory
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.reports.html.samples import MOST_POINTS, histories_by_case, samples_of
+from pytest_attnperf.reports.html.samples import MOST_POINTS, collect_samples, histories_by_case
 from pytest_attnperf.results import CaseResult
 
 Case = Callable[..., CaseResult]
@@ -23,7 +23,7 @@ def _process(us: float, blocks: int = 3, clocks: bool = True) -> ProcessSummary:
 
 def test_looks_are_dots_against_the_baseline(case: Case) -> None:
     """Stored processes and both looks stand on one axis of percent, the limit and the interval as marks."""
-    found = samples_of(case(stored_us=(24.6, 24.846), first=(_process(26.076),), second=(_process(25.092),)))
+    found = collect_samples(case(stored_us=(24.6, 24.846), first=(_process(26.076),), second=(_process(25.092),)))
     assert [(dot["row"], dot["at"]) for dot in found["dots"]] == [
         ("stored", 0.0),
         ("stored", pytest.approx(1.0)),
@@ -40,21 +40,21 @@ def test_looks_are_dots_against_the_baseline(case: Case) -> None:
 def test_pairs_are_dots_by_their_own_ratio(case: Case) -> None:
     """A pair is held against its own base side, not against what is stored."""
     pair = PairSummary(1.03, 20.0, 20.6, 40, "graph")
-    dot = samples_of(case(pairs=(pair,), first=(), second=()))["dots"][0]
+    dot = collect_samples(case(pairs=(pair,), first=(), second=()))["dots"][0]
     assert (dot["row"], dot["at"]) == ("pairs", pytest.approx(3.0))
     assert dot["text"] == "+3.0 %, 20.00 us -> 20.60 us"
 
 
 def test_without_a_baseline_dots_are_times(case: Case) -> None:
     """What has no baseline is drawn in microseconds, without marks."""
-    found = samples_of(case(baseline_us=None, ratio=None, interval=None, threshold=None, second=()))
+    found = collect_samples(case(baseline_us=None, ratio=None, interval=None, threshold=None, second=()))
     assert [dot["at"] for dot in found["dots"]] == [26.0, 26.2, 26.1]
     assert "marks" not in found
 
 
 def test_blocks_keep_their_order_and_clocks(case: Case) -> None:
     """Each process brings its blocks in measured order, with the clock of each where it is known."""
-    found = samples_of(case(first=(_process(26.0),), second=(_process(27.0, clocks=False),)))
+    found = collect_samples(case(first=(_process(26.0),), second=(_process(27.0, clocks=False),)))
     first, second = found["blocks"]
     assert (first["name"], first["us"], first["mhz"]) == ("first look, pid 7", [26.0, 26.1, 26.2], [1800, 1801, 1802])
     assert (second["look"], second["mhz"]) == ("second look", [])
@@ -62,20 +62,20 @@ def test_blocks_keep_their_order_and_clocks(case: Case) -> None:
 
 def test_blocks_are_capped(case: Case) -> None:
     """A case of very many blocks is drawn by its first ones."""
-    found = samples_of(case(first=(_process(26.0, 250), _process(26.0, 250)), second=(_process(26.0),)))
+    found = collect_samples(case(first=(_process(26.0, 250), _process(26.0, 250)), second=(_process(26.0),)))
     assert sum(len(process["us"]) for process in found["blocks"]) == MOST_POINTS
 
 
 def test_a_case_that_was_not_measured_has_no_samples(case: Case) -> None:
     """Nothing is drawn of a case without a time, even where it has a threshold."""
-    assert samples_of(case(first=(), second=(), stored_us=())) == {}
+    assert collect_samples(case(first=(), second=(), stored_us=())) == {}
 
 
 def test_history_names_commits(case: Case, history: History) -> None:
     """Points have their commit and time, changes the commits around them; a time nobody can read is left out."""
     past = history("prefill/a/w")
     odd = replace(past.points[0], started="yesterday")
-    found = samples_of(case(first=(), second=()), replace(past, points=(*past.points, odd)))
+    found = collect_samples(case(first=(), second=()), replace(past, points=(*past.points, odd)))
     assert len(found["points"]) == 6
     assert found["points"][3]["at"] == 1767484800000.0
     assert (found["points"][3]["commit"], found["points"][3]["text"]) == ("c0ffee4", "10.50 us")
@@ -91,7 +91,7 @@ def test_histories_are_found_by_device_and_case(history: History) -> None:
 
 def test_what_was_recorded_is_no_look(case: Case) -> None:
     """Processes of a case that was to be recorded are called so: nobody looked for a change."""
-    found = samples_of(case(verdict=Verdict.RECORDED, baseline_us=None, ratio=None, threshold=None, second=()))
+    found = collect_samples(case(verdict=Verdict.RECORDED, baseline_us=None, ratio=None, threshold=None, second=()))
     assert {dot["row"] for dot in found["dots"]} == {block["look"] for block in found["blocks"]} == {"recorded"}
 
 

@@ -16,9 +16,9 @@ from pytest_attnperf.reports.run.code_objects import (
     TEXT_LIMIT,
     code_failure_text,
     code_line,
-    code_properties,
     code_table,
     code_warning_lines,
+    list_code_properties,
     waves_text,
 )
 
@@ -326,7 +326,7 @@ def test_many_warnings_are_cut(count: int) -> None:
 
 def test_junit_properties_are_what_is_known() -> None:
     """Every figure under a name with its unit, as plain numbers; 0 is known, None is not."""
-    assert dict(code_properties(worse())) == {
+    assert dict(list_code_properties(worse())) == {
         "attnperf.verdict": "WORSE",
         "attnperf.summary": "spills: 0 registers -> 140 VGPRs; warned of LDS: 32,768 B -> 65,536 B",
         "attnperf.kernel": "triton.flash",
@@ -346,10 +346,10 @@ def test_junit_properties_are_what_is_known() -> None:
         "attnperf.reproduce": COMMAND,
     }
     broken = result(verdict=Verdict.ERROR, summary="died", code=None, occupancy=None, compiler="")
-    assert [name for name, _ in code_properties(broken)] == [
+    assert [name for name, _ in list_code_properties(broken)] == [
         f"attnperf.{name}" for name in ("verdict", "summary", "kernel", "config", "arch")
     ]
-    assert all(type(value) in (str, int, float) for _, value in code_properties(worse()))
+    assert all(type(value) in (str, int, float) for _, value in list_code_properties(worse()))
 
 
 def test_columns_have_names_of_their_own() -> None:

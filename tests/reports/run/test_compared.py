@@ -11,8 +11,8 @@ from pytest_attnperf.reports.run.compared import (
     card_table,
     case_table,
     group_table,
-    listed,
-    reasons,
+    list_case_lines,
+    list_reason_lines,
 )
 from pytest_attnperf.reports.text.colour import Ink
 
@@ -39,10 +39,12 @@ def test_groups() -> None:
 def test_lists() -> None:
     """Names of one side, the first few; reasons with how many cases each has, the most frequent first."""
     keys = [CaseKey("s", "b", f"w{n}") for n in range(7)]
-    assert listed("only in the first", keys, 80)[0] == "only in the first: 7 cases"
-    assert listed("only in the first", keys, 80)[-1] == "  and 2 more"
-    assert listed("only in the first", [], 80) == []
-    told = reasons([(keys[0], "timer: graph and event"), *((key, "product: a and b\x1b[2J") for key in keys[1:])], 200)
+    assert list_case_lines("only in the first", keys, 80)[0] == "only in the first: 7 cases"
+    assert list_case_lines("only in the first", keys, 80)[-1] == "  and 2 more"
+    assert list_case_lines("only in the first", [], 80) == []
+    told = list_reason_lines(
+        [(keys[0], "timer: graph and event"), *((key, "product: a and b\x1b[2J") for key in keys[1:])], 200
+    )
     assert told == [
         "cannot be compared: 6 cases, product: a and b [2J (s/b/w1, ...)",
         "cannot be compared: 1 case, timer: graph and event (s/b/w0)",

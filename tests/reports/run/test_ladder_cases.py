@@ -7,7 +7,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
-from pytest_attnperf.reports.run.ladder_cases import Selection, is_timed, ladders_of, refuse_unknown_backends
+from pytest_attnperf.reports.run.ladder_cases import Selection, build_ladders, is_timed, refuse_unknown_backends
 from pytest_attnperf.results import CaseResult, RunResult
 
 CaseFactory: TypeAlias = Callable[..., CaseResult]
@@ -30,7 +30,7 @@ def test_every_workload_that_has_the_base(case: CaseFactory, run: RunFactory) ->
         case("hip.flash", median_us=20.0),
         case("hip.flash", workload=OTHER),
     )
-    (ladder,) = ladders_of(run(*cases), CHOSEN, "r.json")
+    (ladder,) = build_ladders(run(*cases), CHOSEN, "r.json")
     assert (ladder.title, ladder.cases) == (cases[0].key.workload, cases[:3])
     assert (ladder.base_us, ladder.against_name, ladder.against_us) == (100.0, "native.sdpa_flash", 10.0)
 
@@ -38,7 +38,7 @@ def test_every_workload_that_has_the_base(case: CaseFactory, run: RunFactory) ->
 def test_chosen_backends_are_shown_and_the_base_is_still_known(case: CaseFactory, run: RunFactory) -> None:
     """`backends` hides others, in canonical order, without changing what speeds are relative to."""
     cases = (case("hip.naive", median_us=100.0), case("hip.flash"), case("triton.flash"))
-    (ladder,) = ladders_of(run(*cases), selected(backends=("triton.flash", "hip.flash")), "r.json")
+    (ladder,) = build_ladders(run(*cases), selected(backends=("triton.flash", "hip.flash")), "r.json")
     assert [shown.key.backend for shown in ladder.cases] == ["hip.flash", "triton.flash"]
     assert (ladder.base_us, ladder.against_us) == (100.0, None)
 
@@ -47,7 +47,7 @@ def test_labels_and_suites_are_apart(case: CaseFactory, run: RunFactory) -> None
     """One workload under a label, or in another suite, is a ladder of its own."""
     elsewhere = case("hip.naive", key=CaseKey("other", "hip.naive", OTHER))
     cases = (case("hip.naive", workload=OTHER), case("hip.naive", workload=OTHER, label="hot"), elsewhere)
-    found = ladders_of(run(*cases), CHOSEN, "r.json")
+    found = build_ladders(run(*cases), CHOSEN, "r.json")
     assert [(ladder.title, len(ladder.cases)) for ladder in found] == [(OTHER, 1), (f"{OTHER}/hot", 1), (OTHER, 1)]
 
 
@@ -62,7 +62,7 @@ def test_a_verdict_decides_whether_a_time_counts(case: CaseFactory, verdict: Ver
 def test_a_base_without_a_time_is_no_error(case: CaseFactory, run: RunFactory) -> None:
     """The others have theirs."""
     cases = (case("hip.naive", verdict=Verdict.ERROR), case("hip.flash"))
-    (ladder,) = ladders_of(run(*cases), CHOSEN, "r.json")
+    (ladder,) = build_ladders(run(*cases), CHOSEN, "r.json")
     assert ladder.base_us is None
 
 
@@ -83,17 +83,17 @@ def test_what_is_not_there_is_named(case: CaseFactory, run: RunFactory, changed:
     """An unknown backend or workload, and a workload without the base, are errors that list what exists."""
     cases = (case("hip.naive"), case("hip.flash"), case("hip.flash", workload=OTHER))
     with pytest.raises(UsageError) as caught:
-        ladders_of(run(*cases), selected(**changed), "r.json")
+        build_ladders(run(*cases), selected(**changed), "r.json")
     assert message in str(caught.value)
 
 
 def test_results_without_cases_or_times(case: CaseFactory, run: RunFactory) -> None:
     """A run that compiled or only proved gives no ladder, and says which run would."""
     with pytest.raises(UsageError, match=r"r\.json holds no case; a ladder is made of a run of the suites"):
-        ladders_of(run(), CHOSEN, "r.json")
+        build_ladders(run(), CHOSEN, "r.json")
     proved = run(case("hip.naive", verdict=Verdict.RIGHT, median_us=None), mode="check")
     with pytest.raises(UsageError, match=r"r\.json holds no time of these backends \(mode 'check'\): a ladder needs"):
-        ladders_of(proved, CHOSEN, "r.json")
+        build_ladders(proved, CHOSEN, "r.json")
 
 
 def test_two_machines_are_no_ladder(case: CaseFactory, run: RunFactory) -> None:
@@ -102,8 +102,8 @@ def test_two_machines_are_no_ladder(case: CaseFactory, run: RunFactory) -> None:
     here = Fingerprint({"arch": "sm_90", "product": "h200"}, {})
     cases = (case("hip.naive", fingerprint=here), case("hip.flash", fingerprint=there), case("ck", fingerprint=None))
     with pytest.raises(UsageError, match=r"r\.json holds cases of sm_90/h200 and gfx942/mi300x; a ladder compares"):
-        ladders_of(run(*cases), CHOSEN, "r.json")
-    assert len(ladders_of(run(cases[0], cases[2]), CHOSEN, "r.json")) == 1
+        build_ladders(run(*cases), CHOSEN, "r.json")
+    assert len(build_ladders(run(cases[0], cases[2]), CHOSEN, "r.json")) == 1
 
 
 def test_names_are_checked_by_themselves(case: CaseFactory, run: RunFactory) -> None:

@@ -6,7 +6,7 @@ from pytest_attnperf.records import CaseKey, DeviceInfo, Verdict
 from pytest_attnperf.records.profiles import CaseProfile, KernelShape, LiveKernel
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict, KernelBound, RooflinePoint
 from pytest_attnperf.reports.run.profile_cases import case_lines, detail_lines, kernel_bound_lines, kernel_bound_table
-from pytest_attnperf.reports.text.wide_tables import terminal
+from pytest_attnperf.reports.text.wide_tables import render_terminal_tables
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
 
 POINT = RooflinePoint(100.0, 5e7, 2e6, 5e11, 2e10, 25.0, 40.0, "DRAM", 0.4)
@@ -77,7 +77,7 @@ def test_works_that_a_user_named() -> None:
     """Kernels of a trace have their class and evidence as cases do, and how calls were counted."""
     assert PROFILE.bound is not None
     bounds = (KernelBound("flash as decode-b1", 100.0, PROFILE.bound, "counted per call of flash"),)
-    table = terminal((), [kernel_bound_table(bounds)], 160)
+    table = render_terminal_tables((), [kernel_bound_table(bounds)], 160)
     assert (
         " ".join(table.splitlines()[-1].split()) == "flash as decode-b1 not decidable 40.0 % DRAM 100.0 0.500 20.0 25.0"
     )

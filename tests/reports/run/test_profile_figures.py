@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from pytest_attnperf.records.code import Occupancy
 from pytest_attnperf.records.profiles import Size3
 from pytest_attnperf.reports.run.profile_figures import (
-    count,
-    middle_cut,
+    cut_middle,
+    format_count,
+    format_percent,
+    format_signed_percent,
+    format_size,
+    format_waves,
     ns_as_ms,
     ns_as_us,
-    percent,
     short_name,
-    signed_percent,
-    size3,
-    waves,
 )
 
 MUL = "at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"
@@ -32,7 +32,7 @@ MUL = "at::native::AUnaryFunctor<float, float, float, at::native::binary_interna
 )  # fmt: skip
 def test_a_small_share_keeps_its_digits(share: float | None, expected: str) -> None:
     """Two gains of 0.03 % and 0.06 % do not both print as 0.0 %."""
-    assert percent(share) == expected
+    assert format_percent(share) == expected
 
 
 def test_nanoseconds_have_their_unit_in_the_column() -> None:
@@ -45,13 +45,13 @@ def test_nanoseconds_have_their_unit_in_the_column() -> None:
 )
 def test_changes_are_signed(ratio: float | None, expected: str) -> None:
     """A change says its direction; one from nothing says none."""
-    assert signed_percent(ratio) == expected
+    assert format_signed_percent(ratio) == expected
 
 
 @pytest.mark.parametrize(("number", "expected"), [(None, "-"), (1953, "1,953"), (60.8, "60.8"), (0.25, "0.25")])
 def test_counts(number: float | None, expected: str) -> None:
     """Counts have separators; calls per pass may be a fraction."""
-    assert count(number) == expected
+    assert format_count(number) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_counts(number: float | None, expected: str) -> None:
 )
 def test_sizes_without_trailing_ones(size: Size3 | None, expected: str) -> None:
     """A workgroup prints as it is written in launches."""
-    assert size3(size) == expected
+    assert format_size(size) == expected
 
 
 def test_waves_name_their_limiter() -> None:
     """Waves per SIMD stand beside the most there can be and what keeps more out."""
     found = Occupancy(5, 4.5, 8, 9, 2, {"vgprs": 5}, ("vgprs",))
-    assert waves(found) == "4.5/8 vgprs"
-    assert waves(None) == "-"
-    assert waves(Occupancy(0, 0, 8, 0, 2, {}, ("lds",), fits=False)) == "does not fit"
+    assert format_waves(found) == "4.5/8 vgprs"
+    assert format_waves(None) == "-"
+    assert format_waves(Occupancy(0, 0, 8, 0, 2, {}, ("lds",), fits=False)) == "does not fit"
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_an_escape_sequence_does_not_reach_the_terminal() -> None:
 def test_no_name_is_wider_than_its_column(name: str, width: int) -> None:
     """Whatever a file says, the column keeps its width."""
     assert len(short_name(name, width)) <= width
-    assert len(middle_cut(name, width)) <= width
+    assert len(cut_middle(name, width)) <= width

@@ -7,7 +7,13 @@ import pytest
 
 from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.records.stages import Breakdown, StageTime
-from pytest_attnperf.reports.run.stages import groups_of, in_full, over_cpu, overview, stage_text
+from pytest_attnperf.reports.run.stages import (
+    group_by_workload,
+    make_cpu_speedup_table,
+    make_overview_table,
+    make_stage_table,
+    stage_text,
+)
 from pytest_attnperf.results import CaseResult
 
 Make = Callable[..., CaseResult]
@@ -37,14 +43,14 @@ def cases(case: Make) -> list[CaseResult]:
 def test_cases_with_stages_stand_together(cases: list[CaseResult], case: Make) -> None:
     """A group per workload and label; what has no breakdown is in none."""
     labelled = case("layer.plain", workload=WORKLOAD, label="cold", breakdown=FUSED)
-    groups = groups_of([*cases, labelled])
+    groups = group_by_workload([*cases, labelled])
     assert {title: len(members) for title, members in groups.items()} == {WORKLOAD: 2, f"{WORKLOAD}/cold": 1}
     assert stage_text(cases[2:]) == ""
 
 
 def test_attention_is_one_column(cases: list[CaseResult]) -> None:
     """Its stages are summed and counted; what launches nothing anywhere is named below instead of being a column."""
-    table = overview(WORKLOAD, cases)
+    table = make_overview_table(WORKLOAD, cases)
     headers = [column.header for column in table.columns]
     assert headers == [
         "call us", "first ms", "build ms", "launches", "allocs", "sum/call", "qkv_projection", "attention",
@@ -72,7 +78,7 @@ def test_a_wide_table_has_its_stages_apart(cases: list[CaseResult]) -> None:
 
 def test_every_stage_in_full(cases: list[CaseResult]) -> None:
     """Time, share of the call, launches, allocations, memory, cache and what runs; sum and whole below them."""
-    table = in_full(WORKLOAD, cases[0])
+    table = make_stage_table(WORKLOAD, cases[0])
     assert table.rows == (
         ("qkv_projection", "42.00", "42 %", "1", "1", "1", "cold", "gemm"),
         ("split", "0", "0 %", "0", "0", "0", "hot", "nothing"),
@@ -87,17 +93,17 @@ def test_every_stage_in_full(cases: list[CaseResult]) -> None:
 def test_what_nobody_knows_is_not_summed(cases: list[CaseResult]) -> None:
     """One stage whose launches and allocations are unknown leaves the sums of these unknown."""
     unknown = replace(STAGED, stages=(*STAGES, StageTime("rope", 4.0)))
-    rows = in_full(WORKLOAD, replace(cases[0], breakdown=unknown)).rows
+    rows = make_stage_table(WORKLOAD, replace(cases[0], breakdown=unknown)).rows
     assert rows[-3] == ("rope", "4.000", "4 %", "-", "-", "-", "hot", "-")
     assert rows[-2] == ("sum of stages", "102.0", "102 %", "-", "-", "-", "", "")
 
 
 def test_over_a_cpu(cases: list[CaseResult]) -> None:
     """Each backend's time under the CPU's; without one, the reason."""
-    table = over_cpu(WORKLOAD, cases[:2], 10100.0, "layer.plain")
+    table = make_cpu_speedup_table(WORKLOAD, cases[:2], 10100.0, "layer.plain")
     assert table.rows[0] == ("layer.plain on the CPU", "10100", "1.00x")
     assert table.rows[1] == ("layer.hip.staged", "101.0", "100.0x")
-    missing = over_cpu(WORKLOAD, cases[:2], None, "layer.plain")
+    missing = make_cpu_speedup_table(WORKLOAD, cases[:2], None, "layer.plain")
     assert [row[2] for row in missing.rows] == ["-", "-"]
     assert missing.notes == ("the CPU's results hold no time of layer.plain on this workload",)
 
@@ -107,11 +113,11 @@ def test_foreign_names_cannot_repaint_a_terminal(case: Make) -> None:
     evil = "\x1b[2Jx" * 30
     found = replace(STAGED, stages=(StageTime(evil, 1.0, (Launch(evil),)),))
     made = case(f"{evil}.a", workload=WORKLOAD, breakdown=found)
-    text = "".join([stage_text([made]), *(cell for row in in_full(WORKLOAD, made).rows for cell in row)])
+    text = "".join([stage_text([made]), *(cell for row in make_stage_table(WORKLOAD, made).rows for cell in row)])
     assert "\x1b" not in text
 
 
 def test_times_of_a_wrong_result_are_not_shown(cases: list[CaseResult]) -> None:
     """A case that was found wrong after its stages were timed is no row of any table."""
     wrong = replace(cases[0], verdict=Verdict.INCORRECT)
-    assert [case.key.backend for case in groups_of([wrong, cases[1]])[WORKLOAD]] == ["layer.native.compiled"]
+    assert [case.key.backend for case in group_by_workload([wrong, cases[1]])[WORKLOAD]] == ["layer.native.compiled"]

@@ -9,11 +9,11 @@ from pytest_attnperf.records import Verdict, WorkloadFigures
 from pytest_attnperf.records.gpus import Together, TogetherGpu
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.reports.run.tables import (
-    gb_s,
+    compute_gb_s,
+    compute_tflops,
     published_table,
     share_of_floor,
     suite_table,
-    tflops,
     together_table,
 )
 from pytest_attnperf.reports.text.colour import Ink
@@ -239,7 +239,11 @@ def test_a_time_of_nothing_has_no_rate(case: CaseFactory) -> None:
     table = suite_table([case("native.eager_fp32"), case(median_us=0.0)], width=200)
     cells = table.splitlines()[-1].split()
     assert cells[2] == "0"
-    assert (tflops(case(median_us=0.0)), gb_s(case(median_us=0.0)), share_of_floor(case(median_us=0.0))) == (None,) * 3
+    assert (
+        compute_tflops(case(median_us=0.0)),
+        compute_gb_s(case(median_us=0.0)),
+        share_of_floor(case(median_us=0.0)),
+    ) == (None,) * 3
 
 
 def test_published_table() -> None:

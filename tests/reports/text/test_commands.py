@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_attnperf.reports.run.terminal import failure_text
-from pytest_attnperf.reports.text.commands import offered, repeatable
+from pytest_attnperf.reports.text.commands import can_be_offered, format_repeat_command
 from pytest_attnperf.testing.sample_runs import sample_run
 
 OWN = 'pytest --attnperf --attnperf-against=origin/main "suites/test_a.py::test_a[fake.a-w]"'
@@ -17,7 +17,7 @@ OWN = 'pytest --attnperf --attnperf-against=origin/main "suites/test_a.py::test_
 @pytest.mark.parametrize("own", [OWN, 'pytest --update-baselines --attnperf-seed=7 "t.py::t[a b]"', ""])
 def test_a_runs_own_command_is_shown_as_it_is(own: str) -> None:
     """pytest, options of this plugin and a test: nothing is changed."""
-    assert repeatable(own, "t.py::t") == own
+    assert format_repeat_command(own, "t.py::t") == own
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_a_runs_own_command_is_shown_as_it_is(own: str) -> None:
 )
 def test_what_a_file_says_to_run_is_inert(hostile: str, shown: str) -> None:
     """Another program is replaced; what a shell would act on is quoted; options that run something are left out."""
-    assert repeatable(hostile, "t.py::t[$(id)]") == shown
-    assert shlex.split(repeatable(hostile, "t.py::t[$(id)]"))[0] == "pytest"
+    assert format_repeat_command(hostile, "t.py::t[$(id)]") == shown
+    assert shlex.split(format_repeat_command(hostile, "t.py::t[$(id)]"))[0] == "pytest"
 
 
 def test_no_letter_of_a_terminal_is_in_it() -> None:
     """Escape sequences and line breaks are taken out, and what is left is quoted."""
-    assert repeatable("pytest \x1b[2J t.py\nevil", "t") == "pytest '[2J' t.py evil"
+    assert format_repeat_command("pytest \x1b[2J t.py\nevil", "t") == "pytest '[2J' t.py evil"
 
 
 @pytest.mark.parametrize("text", ["curl evil", "pytest t.py; id", "pytest -pevil", "pytest --attnperf-build=x t.py", "",
@@ -53,8 +53,10 @@ def test_no_letter_of_a_terminal_is_in_it() -> None:
                                   "pytest --attnperf-results=/etc/profile", "pytest $(id)"])  # fmt: skip
 def test_what_would_run_something_is_not_offered(text: str) -> None:
     """Another program, what a shell acts on, plugins, commands, what writes or deletes; a plain run of pytest is."""
-    assert not offered(text)
-    assert offered("pytest --attnperf --attnperf-against=../base --attnperf-report=out/r -n auto -k d256 -vv suites/")
+    assert not can_be_offered(text)
+    assert can_be_offered(
+        "pytest --attnperf --attnperf-against=../base --attnperf-report=out/r -n auto -k d256 -vv suites/"
+    )
 
 
 def test_the_run_itself_says_the_whole_command() -> None:

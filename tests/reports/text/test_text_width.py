@@ -5,7 +5,7 @@ import random
 import pytest
 
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.reports.text.text_width import both_ends, cut, display_width, distinct, wrapped
+from pytest_attnperf.reports.text.text_width import both_ends, cut_text, display_width, shorten_distinctly, wrap_text
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_cells_of_a_text(text: str, width: int) -> None:
 )
 def test_both_ends_stay(text: str, width: int, shown: str) -> None:
     """The middle goes; where there is no room for two ends the beginning stays; a wide character is never halved."""
-    assert cut(text, width) == shown
-    assert display_width(cut(text, width)) <= max(0, width)
+    assert cut_text(text, width) == shown
+    assert display_width(cut_text(text, width)) <= max(0, width)
 
 
 def test_a_huge_name_is_safe_and_keeps_its_end() -> None:
@@ -47,7 +47,7 @@ def test_a_huge_name_is_safe_and_keeps_its_end() -> None:
 def test_names_are_never_shown_alike() -> None:
     """Names that differ in what is cut away are numbered, also where another is called like the outcome."""
     names = ["start-1-end of it", "start-2-end of it", "start-3-end of it", "st...it#1", "start-1-end of it"]
-    shown = distinct(names, 9)
+    shown = shorten_distinctly(names, 9)
     assert list(shown) != []
     assert set(shown) == set(names)
     assert len(set(shown.values())) == 4
@@ -58,23 +58,23 @@ def test_names_are_never_shown_alike() -> None:
 
 def test_control_characters_do_not_make_names_alike() -> None:
     """Two names that differ in what a terminal must not get are told apart."""
-    shown = distinct(["a\x1bb", "a\x07b"], 20)
+    shown = shorten_distinctly(["a\x1bb", "a\x07b"], 20)
     assert list(shown.values()) == ["a b#1", "a b#2"]
 
 
 def test_a_hundred_names_of_100_kb_are_told_apart() -> None:
     """Numbers go as far as there are names."""
     names = [f"{'x' * 50_000}{index}{'y' * 50_000}" for index in range(100)]
-    shown = distinct(names, 20)
+    shown = shorten_distinctly(names, 20)
     assert len(set(shown.values())) == 100
     assert shown[names[99]].endswith("yy#100")
 
 
 def test_text_is_wrapped_between_words() -> None:
     """Further lines are indented, and no word is lost."""
-    assert wrapped("errors up to 3 x are allowed", 12) == ["errors up to", "  3 x are", "  allowed"]
-    assert wrapped("short", 12) == ["short"]
-    assert wrapped("", 12) == [""]
+    assert wrap_text("errors up to 3 x are allowed", 12) == ["errors up to", "  3 x are", "  allowed"]
+    assert wrap_text("short", 12) == ["short"]
+    assert wrap_text("", 12) == [""]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -82,7 +82,7 @@ def test_no_line_is_wider(seed: int) -> None:
     """Words of any width, wide characters among them, are broken to fit, and all their characters stay in order."""
     draw = random.Random(seed)
     words = ["".join(draw.choices("ab注力", k=draw.randrange(1, 60))) for _ in range(20)]
-    lines = wrapped(" ".join(words), 25)
+    lines = wrap_text(" ".join(words), 25)
     assert max(map(display_width, lines)) <= 25
     assert "".join(lines).replace(" ", "") == "".join(words)
 
@@ -91,4 +91,4 @@ def test_no_line_is_wider(seed: int) -> None:
 def test_no_line_begins_with_a_command(length: int) -> None:
     """However long the word before it is, '::' begins no line."""
     word = one_line(f"{'a' * length}::stop-commands::x {'b' * length} ::stop-commands::y")
-    assert not any(line.lstrip().startswith("::") for width in range(6, 20) for line in wrapped(word, width))
+    assert not any(line.lstrip().startswith("::") for width in range(6, 20) for line in wrap_text(word, width))

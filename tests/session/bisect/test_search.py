@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.session.bisect.evidence import CannotMeasureError, Sample, Scatter
-from pytest_attnperf.session.bisect.result import BisectResult, MeasuredRevision, Outcome, SearchSettings, Side
+from pytest_attnperf.session.bisect.evidence import CannotMeasureError, RevisionSample, Scatter
+from pytest_attnperf.session.bisect.result import (
+    BisectOutcome,
+    BisectResult,
+    BisectSettings,
+    MeasuredRevision,
+    RevisionSide,
+)
 from pytest_attnperf.session.bisect.search import BisectError, Search
 
 Level = Callable[[int], float]
@@ -47,7 +53,7 @@ class Machine:
 
     def search(self, **settings: float) -> BisectResult:
         """Search all commits of this machine."""
-        return Search(self.names, self, SearchSettings(**settings)).run()  # type: ignore[arg-type]
+        return Search(self.names, self, BisectSettings(**settings)).run()  # type: ignore[arg-type]
 
 
 def _step(first_slow: int, ratio: float) -> Level:
@@ -65,10 +71,10 @@ def test_first_slow_commit(first_slow: int) -> None:
     """A 2 % step among 32 commits is found wherever it is, from BAD and five more revisions."""
     machine = Machine(32, _step(first_slow, 1.02))
     result = machine.search()
-    assert result.outcome is Outcome.CULPRIT
+    assert result.outcome is BisectOutcome.CULPRIT
     assert result.suspects == (f"c{first_slow}",)
     assert len(result.measured) == 6
-    assert result.pairs == sum(pairs for _, pairs in machine.asked)
+    assert result.pair_count == sum(pairs for _, pairs in machine.asked)
     assert result.culprit is not None
     low, high = result.culprit.interval
     assert 1.01 < low < 1.02 < high < 1.03
@@ -78,7 +84,7 @@ def test_first_slow_commit(first_slow: int) -> None:
 def test_a_single_commit_needs_no_halving() -> None:
     """With one commit between the ends, BAD being slower than noise is all that must be known."""
     result = Machine(1, _step(1, 1.01)).search()
-    assert (result.outcome, result.suspects, len(result.measured)) == (Outcome.CULPRIT, ("c1",), 1)
+    assert (result.outcome, result.suspects, len(result.measured)) == (BisectOutcome.CULPRIT, ("c1",), 1)
 
 
 def test_ratios_far_from_one() -> None:
@@ -90,8 +96,8 @@ def test_ratios_far_from_one() -> None:
 def test_no_slowdown() -> None:
     """Equal ends are told apart from a slowdown of the threshold, with the interval and what would have been seen."""
     result = Machine(32, lambda index: 1.0).search(threshold_percent=0.5)
-    assert (result.outcome, result.suspects, result.culprit) == (Outcome.NO_SLOWDOWN, (), None)
-    assert [record.side for record in result.measured] == [Side.FAST]
+    assert (result.outcome, result.suspects, result.culprit) == (BisectOutcome.NO_SLOWDOWN, (), None)
+    assert [record.side for record in result.measured] == [RevisionSide.FAST]
     assert result.end is not None
     assert result.end.interval[0] < 1 < result.end.interval[1] < 1.005
     assert result.detectable is not None
@@ -101,16 +107,16 @@ def test_no_slowdown() -> None:
 def test_faster_is_no_slowdown() -> None:
     """A BAD that is faster than GOOD ends the search at its first look."""
     machine = Machine(32, _step(9, 0.97))
-    assert machine.search().outcome is Outcome.NO_SLOWDOWN
+    assert machine.search().outcome is BisectOutcome.NO_SLOWDOWN
     assert machine.asked == [(32, 8)]
 
 
 def test_noise_that_hides_everything() -> None:
     """A slowdown that all pairs together cannot tell from noise is none that was seen."""
     result = Machine(32, _step(9, 1.001), sd=0.02).search(pairs_max=12)
-    assert result.outcome is Outcome.NO_SLOWDOWN
+    assert result.outcome is BisectOutcome.NO_SLOWDOWN
     assert result.end is not None
-    assert (result.end.side, result.end.pairs) == (Side.UNCLEAR, 12)
+    assert (result.end.side, result.end.pairs) == (RevisionSide.UNCLEAR, 12)
     assert result.detectable is not None
     assert result.detectable > 0.01
 
@@ -118,10 +124,10 @@ def test_noise_that_hides_everything() -> None:
 def test_slower_but_too_little_to_halve() -> None:
     """A slowdown beyond noise, but not twice as far, gives all commits as the range."""
     found = [Machine(8, _step(3, 1.006), sd=0.005, seed=seed).search(pairs_max=18) for seed in range(40)]
-    (result, *_) = [r for r in found if r.outcome is Outcome.RANGE and len(r.measured) == 1]
+    (result, *_) = [r for r in found if r.outcome is BisectOutcome.RANGE and len(r.measured) == 1]
     assert result.suspects == tuple(f"c{index}" for index in range(1, 9))
     assert result.end is not None
-    assert result.end.side is Side.UNCLEAR
+    assert result.end.side is RevisionSide.UNCLEAR
     assert result.end.interval[0] > 1
 
 
@@ -150,7 +156,7 @@ def test_error_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides of all looks at all revisions together may miss as often as 1 - confidence, and no more."""
     spent: list[float] = []
 
-    class Spending(Sample):
+    class Spending(RevisionSample):
         def __init__(self, sizes: Sequence[int], tail: float, pool: Scatter) -> None:
             super().__init__(sizes, tail, pool)
             spent.append(2 * tail * len(sizes))
@@ -189,10 +195,10 @@ def test_error_rate_with_noise_that_is_not_normal(kind: str) -> None:
 def test_pairs_are_spent_where_they_are_needed() -> None:
     """A step of ten standard deviations takes the first batches only; one of two and a half takes more."""
     large, small = Machine(32, _step(9, 1.02)), Machine(32, _step(9, 1.005))
-    assert large.search().pairs == 8 + 5 * 4
+    assert large.search().pair_count == 8 + 5 * 4
     result = small.search(confidence=0.9)
     assert result.suspects == ("c9",)
-    assert 28 < result.pairs < 6 * 32
+    assert 28 < result.pair_count < 6 * 32
 
 
 def test_pairs_max_gives_a_range() -> None:
@@ -200,10 +206,10 @@ def test_pairs_max_gives_a_range() -> None:
     ranges = []
     for seed in range(60):
         result = Machine(32, _step(20, 1.005), sd=0.0025, seed=seed).search(pairs_max=18)
-        if result.outcome is Outcome.RANGE and len(result.measured) > 1:
+        if result.outcome is BisectOutcome.RANGE and len(result.measured) > 1:
             ranges.append(result)
             assert "c20" in result.suspects
-            assert [r.side for r in result.measured].count(Side.UNCLEAR) == 1
+            assert [r.side for r in result.measured].count(RevisionSide.UNCLEAR) == 1
             assert result.measured[-1].pairs == 18
     assert ranges
 
@@ -220,7 +226,7 @@ def test_skipped_revisions_are_stepped_over() -> None:
 def test_culprit_beside_skipped_revisions_is_a_range() -> None:
     """Where the commits before the first slow one that was measured do not build, the range names them all."""
     result = Machine(32, _step(20, 1.02), broken=frozenset({18, 19})).search()
-    assert result.outcome is Outcome.RANGE
+    assert result.outcome is BisectOutcome.RANGE
     assert result.suspects == ("c18", "c19", "c20")
     assert {skip.revision for skip in result.skipped} == {"c18", "c19"}
 
@@ -236,7 +242,7 @@ def test_a_long_stretch_that_does_not_build() -> None:
 def test_nothing_between_the_ends_builds() -> None:
     """With every revision between the ends skipped, all commits are the range."""
     result = Machine(5, _step(3, 1.02), broken=frozenset({1, 2, 3, 4})).search()
-    assert result.outcome is Outcome.RANGE
+    assert result.outcome is BisectOutcome.RANGE
     assert len(result.suspects) == 5
     assert len(result.skipped) == 4
 
@@ -269,7 +275,7 @@ def test_halfway_level_is_the_first_of_two_changes() -> None:
     named = told = 0
     for seed in range(100):
         result = Machine(32, _steps(c9=1.01, c21=1.02), seed=seed).search()
-        assert not result.suspects or result.outcome is Outcome.RANGE or result.suspects == ("c9",)
+        assert not result.suspects or result.outcome is BisectOutcome.RANGE or result.suspects == ("c9",)
         named += result.suspects == ("c9",)
         told += result.suspects == ("c9",) and bool(result.part_way)
     assert named >= 90
@@ -355,8 +361,8 @@ def test_stopped_before_the_end() -> None:
     search = Search(machine.names, machine)
     with pytest.raises(KeyboardInterrupt):
         search.run()
-    known = search.known()
-    assert known.outcome is Outcome.RANGE
+    known = search.current_result()
+    assert known.outcome is BisectOutcome.RANGE
     assert known.suspects == tuple(f"c{index}" for index in range(9, 17))
     assert [record.revision for record in known.measured] == ["c32", "c16", "c8"]
 
@@ -372,12 +378,12 @@ def test_stopped_before_bad_is_known() -> None:
 
     machine = Stopped(4, _step(2, 1.003), sd=0.01)
     search = Search(machine.names, machine)
-    assert search.known().suspects == ("c1", "c2", "c3", "c4")
+    assert search.current_result().suspects == ("c1", "c2", "c3", "c4")
     with pytest.raises(KeyboardInterrupt):
         search.run()
-    known = search.known()
-    assert (known.outcome, len(known.suspects)) == (Outcome.RANGE, 4)
-    assert [record.side for record in known.measured] == [Side.UNCLEAR]
+    known = search.current_result()
+    assert (known.outcome, len(known.suspects)) == (BisectOutcome.RANGE, 4)
+    assert [record.side for record in known.measured] == [RevisionSide.UNCLEAR]
 
 
 @pytest.mark.parametrize("revisions", [[], ["a"], ["a", "b", "a"]])

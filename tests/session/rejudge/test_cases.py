@@ -14,7 +14,7 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, CheckReport, Fingerprint, Tolerance, Verdict
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge.cases import NO_SECOND_LOOK, RejudgeSettings, rejudge, rejudge_all
+from pytest_attnperf.session.rejudge.cases import NO_SECOND_LOOK, RejudgeSettings, rejudge_all, rejudge_run
 
 CONTRADICT = "figures contradict each other:"
 
@@ -32,7 +32,7 @@ SETTINGS = RejudgeSettings()
 @pytest.fixture
 def run_of(stored: Bench) -> Callable[..., RunResult]:
     """A whole run of given cases on the scripted device."""
-    device = stored.pool.ready(0).device
+    device = stored.pool.wait_until_ready(0).device
 
     def made(*cases: CaseResult) -> RunResult:
         return RunResult(
@@ -47,7 +47,7 @@ def judged(stored: Bench, run_of: Callable[..., RunResult]) -> Callable[..., Cas
     """One case of a results file, judged anew."""
 
     def again(case: CaseResult, settings: RejudgeSettings = SETTINGS) -> CaseResult:
-        return rejudge(run_of(case), _store(stored), settings).cases[0]
+        return rejudge_run(run_of(case), _store(stored), settings).cases[0]
 
     return again
 
@@ -168,18 +168,18 @@ def test_a_policy_loosened_in_the_file_does_not_count(
     stored: Bench, judged: Judged, run_of: Callable[..., RunResult]
 ) -> None:
     """The stored policy decides, and the file's own is a finding."""
-    loose = replace(_slow(stored), policy=Policy(threshold_percent=50.0, fail_on=()).record(), verdict=Verdict.SAME)
+    loose = replace(_slow(stored), policy=Policy(threshold_percent=50.0, fail_on=()).to_record(), verdict=Verdict.SAME)
     again = judged(loose)
     assert (again.verdict, again.fails) == (Verdict.SLOWER, True)
-    assert again.policy == Policy().record()
-    findings = rejudge(run_of(loose), _store(stored), SETTINGS).findings
+    assert again.policy == Policy().to_record()
+    findings = rejudge_run(run_of(loose), _store(stored), SETTINGS).findings
     assert any(LOOSENED in finding and "threshold_percent 2 -> 50" in finding for finding in findings)
 
 
 def test_a_policy_that_is_none_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
     """A threshold that is no number, in the file, changes nothing and is said."""
     odd = replace(_same(stored), policy={"threshold_percent": "much", "unknown": 1})
-    run = rejudge(run_of(odd), _store(stored), SETTINGS)
+    run = rejudge_run(run_of(odd), _store(stored), SETTINGS)
     assert run.cases[0].verdict is Verdict.SAME
     assert "that of the file is none" in run.findings[0]
 
@@ -253,7 +253,7 @@ def test_a_tolerance_above_the_stored_one_is_taken_back(stored: Bench, run_of: C
     loose = replace(check, tolerance=Tolerance(20.0, source="trust me"))
     at_half = replace(check.figures[0], max_error=0.5 * check.figures[0].max_budget)
     wrong, right = (
-        rejudge(run_of(replace(case, checks=(replace(loose, figures=(figures,)),))), _store(stored), SETTINGS)
+        rejudge_run(run_of(replace(case, checks=(replace(loose, figures=(figures,)),))), _store(stored), SETTINGS)
         for figures in (at_half, replace(at_half, max_error=1e-6, rms_error=1e-6, worst_got=at_half.worst_expected))
     )
     assert wrong.cases[0].verdict is Verdict.INCORRECT
@@ -299,7 +299,7 @@ def test_a_device_that_is_not_the_fingerprints_is_an_error(stored: Bench, run_of
     run = run_of(_same(stored))
     assert run.device is not None
     moved = replace(run, device=replace(run.device, product="fake2"))
-    (case,) = rejudge(moved, _store(stored), SETTINGS).cases
+    (case,) = rejudge_run(moved, _store(stored), SETTINGS).cases
     assert (case.verdict, case.fails) == (Verdict.ERROR, True)
     assert "product is fake1 in the case's fingerprint and fake2 in the run's device" in case.summary
 
@@ -315,7 +315,7 @@ def test_faster_than_the_device_can_be_is_suspicious(stored: Bench, run_of: Call
     )
     run = run_of(claimed)
     assert run.device is not None
-    (again,) = rejudge(
+    (again,) = rejudge_run(
         replace(run, device=replace(run.device, arch="sm_90", product="h200")), _store(stored), SETTINGS
     ).cases
     assert (again.verdict, again.fails) == (Verdict.SUSPICIOUS, True)
@@ -333,7 +333,7 @@ def test_another_path_is_never_same(stored: Bench, judged: Judged) -> None:
 def test_counts_and_findings_of_the_file_are_made_anew(stored: Bench, run_of: Callable[..., RunResult]) -> None:
     """Gated cases are counted, and what the file calls a finding is not repeated."""
     run = replace(run_of(_same(stored)), gated=99, findings=("all is well",), baseline_paths=("x",))
-    again = rejudge(run, _store(stored), SETTINGS)
+    again = rejudge_run(run, _store(stored), SETTINGS)
     assert (again.gated, again.selected, again.findings, again.baseline_paths) == (1, 1, (), ())
 
 
@@ -366,7 +366,7 @@ def test_a_suite_whose_name_is_a_path_is_an_error(stored: Bench, judged: Judged)
 def test_the_name_of_a_base_side_that_no_pair_has_is_dropped(stored: Bench, run_of: Callable[..., RunResult]) -> None:
     """What the cases were held against is said by the cases."""
     claimed = replace(run_of(_same(stored)), against="main (4f2c1ab)")
-    assert rejudge(claimed, _store(stored), SETTINGS).against == ""
+    assert rejudge_run(claimed, _store(stored), SETTINGS).against == ""
 
 
 def test_figures_that_break_a_message_are_an_error(stored: Bench, judged: Judged) -> None:

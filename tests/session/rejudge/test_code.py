@@ -15,8 +15,8 @@ from pytest_attnperf.gate.code.policy import CodePolicy
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
 from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge
-from pytest_attnperf.session.rejudge.code import missing_code, rejudged_code
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_run
+from pytest_attnperf.session.rejudge.code import find_missing_code, rejudge_code
 
 LOOSENED = "policy loosened since the baseline:"
 
@@ -26,7 +26,7 @@ CODE = KernelCode(
     {"matrix": 64, "global_load_16B": 8, "global_store_4B": 4}, {"matrix": 64},
 )  # fmt: skip
 SPILLING = replace(CODE, isa_hash="c3d4", vgpr_spills=140, scratch_bytes=500)
-POLICY = CodePolicy().record()
+POLICY = CodePolicy().to_record()
 HONEST = CodeResult(
     KEY, "suites/test_code.py::t", Verdict.SAME, "unchanged", code=CODE, compiler="triton 3.9.0", matrix=True,
     policy=POLICY, unchanged=True,
@@ -42,7 +42,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _judged(root: Path, **fields: object) -> CodeResult:
-    return rejudged_code(replace(HONEST, **fields), (root,))  # type: ignore[arg-type]
+    return rejudge_code(replace(HONEST, **fields), (root,))  # type: ignore[arg-type]
 
 
 def test_an_honest_kernel_is_judged_to_what_it_says(root: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_loosened_policy_and_missing_kernels_are_findings(root: Path) -> None:
     """The stored policy counts; a kernel without a result is named, and so is one that was not compiled."""
     loose = replace(HONEST, policy={"fail_on": [], "growth_percent": 50.0})
     run = RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "", None, None, (), selected=1, code=(loose,))
-    again = rejudge(run, BaselineStore(root), RejudgeSettings())
+    again = rejudge_run(run, BaselineStore(root), RejudgeSettings())
     assert again.code[0].policy == POLICY
     assert again.gated == 1
     assert [LOOSENED in finding for finding in again.findings] == [True, True, False]
@@ -101,7 +101,7 @@ def test_a_loosened_policy_and_missing_kernels_are_findings(root: Path) -> None:
         "triton.old/d64 has a code object stored for gfx942 and no result: it was removed or renamed"
     )
     lost = replace(run, code=(replace(HONEST, verdict=Verdict.UNSUPPORTED),))
-    assert missing_code([lost], CodeStore(root))[0] == "1 stored code objects for gfx942 were not compiled"
+    assert find_missing_code([lost], CodeStore(root))[0] == "1 stored code objects for gfx942 were not compiled"
 
 
 def test_an_architecture_that_was_left_out_is_a_finding(root: Path) -> None:
@@ -113,12 +113,12 @@ def test_an_architecture_that_was_left_out_is_a_finding(root: Path) -> None:
     left_out = "gfx950: 1 stored code objects and no result: the architecture was left out"
 
     def findings(*archs: str) -> tuple[str, ...]:
-        return rejudge(run, BaselineStore(root), RejudgeSettings(archs=archs)).findings
+        return rejudge_run(run, BaselineStore(root), RejudgeSettings(archs=archs)).findings
 
     assert findings() == findings("gfx942") == (gone,)
     assert findings("all") == findings("gfx942", "gfx950") == (gone, left_out)
     assert "no code object is stored for gfx1100, which must be there" in findings("gfx1100")
-    nothing = rejudge(replace(run, code=(), selected=0), BaselineStore(root), RejudgeSettings(archs=("all",)))
+    nothing = rejudge_run(replace(run, code=(), selected=0), BaselineStore(root), RejudgeSettings(archs=("all",)))
     assert nothing.findings[-1] == "no results file has a compiled kernel"
     with pytest.raises(UsageError, match="--arch asks for every stored kernel, and --filtered"):
         RejudgeSettings(archs=("all",), filtered=True)

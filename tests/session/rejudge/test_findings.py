@@ -14,8 +14,8 @@ from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import CaseKey, Fingerprint, Verdict
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.results import RESULTS_SCHEMA, CaseResult, RunResult
-from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge, rejudge_all
-from pytest_attnperf.session.rejudge.findings import left_out, other_base, other_commit, require_full
+from pytest_attnperf.session.rejudge.cases import RejudgeSettings, rejudge_all, rejudge_run
+from pytest_attnperf.session.rejudge.findings import can_be_left_out, find_other_base, find_other_commit, require_full
 
 if TYPE_CHECKING:
     from tests.session.conftest import Bench
@@ -27,7 +27,7 @@ UNCHANGED_US = 100.02
 @pytest.fixture
 def run_of(stored: Bench) -> Callable[..., RunResult]:
     """A whole run of given cases on the scripted device."""
-    device = stored.pool.ready(0).device
+    device = stored.pool.wait_until_ready(0).device
 
     def made(*cases: CaseResult) -> RunResult:
         return RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "c1", device, None, cases, selected=len(cases))
@@ -38,20 +38,22 @@ def run_of(stored: Bench) -> Callable[..., RunResult]:
 def test_a_dropped_case_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
     """A stored entry without a case is named; not of a run that was filtered on purpose."""
     kept = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("prefill", "fake.other", "w"))
-    run = rejudge(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings())
+    run = rejudge_run(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings())
     assert run.findings == (
         "prefill/fake.a/prefill-b1-s64-h1-d16-f16 has a baseline but no case: it was removed, renamed or deselected",
     )
-    assert rejudge(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings(filtered=True)).findings == ()
+    assert (
+        rejudge_run(run_of(kept), BaselineStore(stored.store.roots[0]), RejudgeSettings(filtered=True)).findings == ()
+    )
 
 
 def test_a_dropped_suite_is_a_finding(stored: Bench, run_of: Callable[..., RunResult]) -> None:
     """A suite without any case is named once, and one that was asked for and exists nowhere, too."""
     other = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("decode", "fake.a", "w"))
-    (finding,) = rejudge(run_of(other), BaselineStore(stored.store.roots[0]), RejudgeSettings()).findings
+    (finding,) = rejudge_run(run_of(other), BaselineStore(stored.store.roots[0]), RejudgeSettings()).findings
     assert finding == "prefill: 1 baselines for fake/fake1 and no case: the suite was removed or deselected"
     asked = RejudgeSettings(suites=("decode", "gemm", "code_objects"))
-    findings = rejudge(run_of(other), BaselineStore(stored.store.roots[0]), asked).findings
+    findings = rejudge_run(run_of(other), BaselineStore(stored.store.roots[0]), asked).findings
     assert findings == ("suite gemm: no results file has a case of it", "no results file has a compiled kernel")
 
 
@@ -74,7 +76,7 @@ def test_a_device_without_baselines_is_a_finding(stored: Bench, run_of: Callable
     renamed = Fingerprint({**case.fingerprint.must_match, "product": "fake9"}, {})
     run = run_of(replace(case, fingerprint=renamed))
     assert run.device is not None
-    again = rejudge(
+    again = rejudge_run(
         replace(run, device=replace(run.device, product="fake9")),
         BaselineStore(stored.store.roots[0]),
         RejudgeSettings(),
@@ -89,13 +91,15 @@ def test_devices_that_must_be_measured(stored: Bench, run_of: Callable[..., RunR
         run_of(stored.judge(time_us=UNCHANGED_US)),
         RejudgeSettings(devices=("gfx942/mi300x", "any"), filtered=True),
     )
-    (finding,) = rejudge(run, BaselineStore(stored.store.roots[0]), other).findings
+    (finding,) = rejudge_run(run, BaselineStore(stored.store.roots[0]), other).findings
     assert finding == "no case was measured on gfx942/mi300x; measured was fake/fake1"
     assert (
-        rejudge(run, BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("fake/fake1", "any"))).findings
+        rejudge_run(run, BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("fake/fake1", "any"))).findings
         == ()
     )
-    nothing = rejudge(run_of(), BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("any",), filtered=True))
+    nothing = rejudge_run(
+        run_of(), BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("any",), filtered=True)
+    )
     assert nothing.findings == ("no case was measured on any device; nothing was measured",)
 
 
@@ -105,7 +109,7 @@ def test_a_device_whose_name_is_none_is_a_finding(stored: Bench, run_of: Callabl
     assert run.device is not None
     for name in ("x" * 5000, "../h200"):
         odd = replace(run, device=replace(run.device, product=name))
-        again = rejudge(odd, BaselineStore(stored.store.roots[0]), RejudgeSettings())
+        again = rejudge_run(odd, BaselineStore(stored.store.roots[0]), RejudgeSettings())
         assert (again.cases[0].verdict, again.cases[0].fails) == (Verdict.ERROR, True)
         assert len(again.findings) == 1
 
@@ -119,10 +123,10 @@ def test_only_what_is_stored_as_nightly_may_be_left_to_nightly_runs(
     run = replace(run_of(other), tier="pr", left_to_nightly=(stored.case.key,))
     store, by_tier = BaselineStore(stored.store.roots[0]), RejudgeSettings(tier="pr")
     gone = "prefill/fake.a/prefill-b1-s64-h1-d16-f16 has a baseline but no case: it was removed, renamed or deselected"
-    assert rejudge(run, store, by_tier).findings == (gone,)
+    assert rejudge_run(run, store, by_tier).findings == (gone,)
     stored.record(replace(stored.case, policy=Policy(tier="nightly")))
-    assert rejudge(run, store, by_tier).findings == ()
-    assert rejudge(run, store, RejudgeSettings(tier="nightly")).findings == (gone,)
+    assert rejudge_run(run, store, by_tier).findings == ()
+    assert rejudge_run(run, store, RejudgeSettings(tier="nightly")).findings == (gone,)
     with pytest.raises(UsageError, match="--tier is 'weekly'; known tiers: pr, nightly"):
         RejudgeSettings(tier="weekly")
 
@@ -132,10 +136,10 @@ ARCHS = ("cpu-x86_64", "sm_90", "gfx942")
 
 def test_what_is_timed_on_a_cpu_may_lack_a_case_of_a_gpu_alone() -> None:
     """A policy of tier cpu lets runs of pull requests lack the case on a GPU; on a CPU they take it."""
-    seen = {(tier, arch): left_out({"tier": "cpu"}, tier, arch) for tier in ("pr", "nightly") for arch in ARCHS}
+    seen = {(tier, arch): can_be_left_out({"tier": "cpu"}, tier, arch) for tier in ("pr", "nightly") for arch in ARCHS}
     assert [key for key, left in seen.items() if left] == [("pr", "sm_90"), ("pr", "gfx942")]
-    assert left_out({"tier": "nightly"}, "pr", "cpu-x86_64")
-    assert not left_out({}, "pr", "sm_90")
+    assert can_be_left_out({"tier": "nightly"}, "pr", "cpu-x86_64")
+    assert not can_be_left_out({}, "pr", "sm_90")
 
 
 OTHER_COMMIT = "of another commit:"
@@ -148,7 +152,7 @@ PAIR = PairSummary(1.0, 1.0, 1.0, 8, "host")
 @pytest.mark.parametrize("commit", [HEAD, HEAD[:12], MERGE, MERGE[:20]])
 def test_the_commit_under_review_or_its_merge_is_accepted(commit: str) -> None:
     """In full, or as git abbreviates it."""
-    assert other_commit(replace(RUN, commit=commit), (HEAD, MERGE)) == []
+    assert find_other_commit(replace(RUN, commit=commit), (HEAD, MERGE)) == []
 
 
 @pytest.mark.parametrize(
@@ -156,10 +160,10 @@ def test_the_commit_under_review_or_its_merge_is_accepted(commit: str) -> None:
 )
 def test_another_commit_is_a_finding(commit: str) -> None:
     """So is one that nobody knows, that has changes, or that is too short to tell; without a demand nothing is."""
-    (finding,) = other_commit(replace(RUN, commit=commit), (HEAD, MERGE))
+    (finding,) = find_other_commit(replace(RUN, commit=commit), (HEAD, MERGE))
     assert finding.startswith(OTHER_COMMIT)
     assert finding.endswith(f"{commit!r}, to be judged is {HEAD[:12]} or {MERGE[:12]}")
-    assert other_commit(replace(RUN, commit=commit), ()) == []
+    assert find_other_commit(replace(RUN, commit=commit), ()) == []
 
 
 @pytest.mark.parametrize("commit", ["HEAD", "", HEAD[:12], HEAD.upper()])
@@ -177,7 +181,7 @@ def test_pairs_are_measured_against_the_base(label: str, found: int) -> None:
     """A side that is no commit of its history is a finding, said once; of cases without pairs nothing is asked."""
     case = CaseResult(CaseKey("s", "b", "w"), "n", Verdict.SAME, "", pairs=(PAIR,), against=label)
     run = replace(RUN, cases=(case, case))
-    assert len(other_base(run, lambda text: text == "4f2c1ab8")) == found
-    assert other_base(run, None) == []
+    assert len(find_other_base(run, lambda text: text == "4f2c1ab8")) == found
+    assert find_other_base(run, None) == []
     alone = replace(run, cases=(replace(case, pairs=()),))
-    assert other_base(alone, lambda text: False) == []
+    assert find_other_base(alone, lambda text: False) == []

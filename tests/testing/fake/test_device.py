@@ -11,11 +11,11 @@ import pytest
 
 from pytest_attnperf.backends import Backend, Pinnable
 from pytest_attnperf.errors import CaseFailedError, UsageError
-from pytest_attnperf.measure.pinned_backend import pin
+from pytest_attnperf.measure.pinned_backend import pin_backend
 from pytest_attnperf.measure.subject_protocol import Subject
 from pytest_attnperf.records import NotProvenRightError, Samples
 from pytest_attnperf.testing.fake.backends import FakeBackend
-from pytest_attnperf.testing.fake.device import FakeDevice, FakeSubject, TimedWrongError
+from pytest_attnperf.testing.fake.device import FakeDevice, FakeSubject, FakeTimedWrongError
 from pytest_attnperf.workloads.prefill import Prefill
 
 WORKLOAD = Prefill(batch=1, seq_q=64, heads=1, head_dim=16)
@@ -36,7 +36,7 @@ def subject(script: Path, worker: str = "worker0", top: dict[str, Any] | None = 
 def blocks(case: FakeSubject) -> Samples:
     """Checked and measured."""
     assert case.check().right
-    return case.blocks(30, 1000.0, 1e5)
+    return case.measure_blocks(30, 1000.0, 1e5)
 
 
 def test_the_fakes_satisfy_the_protocols(script: Path) -> None:
@@ -98,7 +98,7 @@ def test_wrong_results_are_reported_and_not_timed(script: Path, fault: str, text
     (problem,) = case.check().problems
     assert text in problem
     with pytest.raises(NotProvenRightError, match="before a passing check"):
-        case.blocks(3, 1000.0, 1e5)
+        case.measure_blocks(3, 1000.0, 1e5)
 
 
 def test_wrong_only_later(script: Path) -> None:
@@ -106,7 +106,7 @@ def test_wrong_only_later(script: Path) -> None:
     late = subject(script, fault="late")
     assert blocks(late).block_us
     assert not late.finish().check.right
-    with pytest.raises(TimedWrongError) as raised:
+    with pytest.raises(FakeTimedWrongError) as raised:
         blocks(subject(script, fault="replay"))
     assert not raised.value.report.right
 
@@ -139,20 +139,22 @@ def test_a_chatty_case_fills_the_log(script: Path, capsys: pytest.CaptureFixture
 def test_a_pinned_backend_reports_what_it_was_sent(script: Path) -> None:
     """`config` is what was chosen; a pin stands in its place and is named; what says 'refuse' cannot be replayed."""
     assert subject(script, config={"split": 8, "stages": 2}).finish().config == {"split": "8", "stages": "2"}
-    pinned = FakeDevice(script, "cpu", "w").subject(pin(FakeBackend("fake.a"), {"split": "4"}), WORKLOAD, (1, 2))
+    pinned = FakeDevice(script, "cpu", "w").subject(
+        pin_backend(FakeBackend("fake.a"), {"split": "4"}), WORKLOAD, (1, 2)
+    )
     assert pinned.finish().config == {"split": "4", "stages": "2", "pinned": "as stored"}
     with pytest.raises(UsageError, match=r"fake\.a cannot replay the stored configuration: gone"):
-        pin(FakeBackend("fake.a"), {"refuse": "gone"})
+        pin_backend(FakeBackend("fake.a"), {"refuse": "gone"})
 
 
 def test_turns_are_scripted(script: Path) -> None:
     """`places` says at how many places a turn can be taken; a turn lies near `time_us`, each a little elsewhere."""
     case = subject(script, time_us=100.0, places=3)
     with pytest.raises(NotProvenRightError, match="before a passing check"):
-        case.turns(2000.0)
+        case.prepare_turns(2000.0)
     assert case.check().right
-    assert (case.turns(2000.0).places, case.turns(2000.0).calls_per_block) == (3, 20)
-    taken = [case.turn(place).us for place in (0, 1, 2, 0)]
+    assert (case.prepare_turns(2000.0).places, case.prepare_turns(2000.0).calls_per_block) == (3, 20)
+    taken = [case.measure_turn(place).us for place in (0, 1, 2, 0)]
     assert taken == pytest.approx([100.0] * 4, rel=0.01)
     assert len(set(taken)) == 4
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from pytest_attnperf.cli.program import parser_of
+from pytest_attnperf.cli.program import build_parser
 from pytest_attnperf.plugin.options import add_options
 from pytest_attnperf.tools.ci import fetch_results
 
@@ -86,9 +86,9 @@ def parsed(command: str, arguments: list[str]) -> argparse.Namespace:
     """As the command reads them. Raises ValueError in place of ending the process."""
     if command == "pytest":
         return _parsed_pytest(arguments)
-    parser = fetch_results._parser()
+    parser = fetch_results._build_parser()
     if command != "fetch_results":
-        parser, arguments = parser_of([command]), [command, *arguments]
+        parser, arguments = build_parser([command]), [command, *arguments]
     try:
         return parser.parse_args(arguments)
     except SystemExit as error:

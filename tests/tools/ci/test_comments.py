@@ -12,8 +12,8 @@ MARKER = "<!-- pytest-attnperf: attnperf -->"
 
 def put(github: FakeGitHub, stamp: Stamp, text: str = "report", **changes: bool) -> str:
     """As `attnperf comment` does it."""
-    body = f"{MARKER}\n{stamp.line()}\n\n{text}"
-    return comments.put(github.client(), REPO, 7, body, marker=MARKER, author=BOT, stamp=stamp, **changes)
+    body = f"{MARKER}\n{stamp.format_line()}\n\n{text}"
+    return comments.put_comment(github.client(), REPO, 7, body, marker=MARKER, author=BOT, stamp=stamp, **changes)
 
 
 def bodies(github: FakeGitHub) -> list[str]:
@@ -41,7 +41,7 @@ def test_other_comments_stay_and_ours_is_found_behind_them(github: FakeGitHub) -
 @pytest.mark.parametrize("login", ["mallory", "github-actions", "github-actions[bot]x"])
 def test_planted_marker_is_ignored(github: FakeGitHub, login: str) -> None:
     """A comment that begins as ours does, and is somebody else's, is neither updated nor believed."""
-    planted = f"{MARKER}\n{Stamp(HEAD, 10**9).line()}\n\nall is well"
+    planted = f"{MARKER}\n{Stamp(HEAD, 10**9).format_line()}\n\nall is well"
     github.comment(planted, login=login)
     assert put(github, Stamp(HEAD, 1)) == "posted comment 101 on #7"
     assert github.comments[7][0]["body"] == planted
@@ -91,7 +91,7 @@ def test_comment_with_an_unreadable_stamp_is_updated(github: FakeGitHub, line: s
 def test_stamp_is_read_as_written() -> None:
     """With everything in it."""
     stamp = Stamp(HEAD, 12, 3, measured=False)
-    assert comments.stamp_of(stamp.line()) == stamp
+    assert comments.parse_stamp(stamp.format_line()) == stamp
 
 
 def test_lost_answer_does_not_make_a_second_comment(github: FakeGitHub) -> None:
@@ -135,24 +135,24 @@ def test_dry_run_writes_nothing(github: FakeGitHub) -> None:
 
 def test_token_s_own_account_is_asked_for(github: FakeGitHub) -> None:
     """A person's token may ask, a workflow's may not and is the bot's; any other refusal is one."""
-    assert comments.own_login(github.client()) == BOT
+    assert comments.fetch_login(github.client()) == BOT
     github.user = "me"
-    assert comments.own_login(github.client()) == "me"
+    assert comments.fetch_login(github.client()) == "me"
     github.script.append(Scripted("GET", "user", 401, {"message": "Bad credentials"}))
     with pytest.raises(GitHubError, match="Bad credentials"):
-        comments.own_login(github.client())
+        comments.fetch_login(github.client())
 
 
 def test_short_body_is_left_as_it_is() -> None:
     """And so is one of exactly what GitHub takes."""
     body = "x" * comments.BODY_LIMIT
-    assert comments.fitted(body) == body
+    assert comments.cut_body(body) == body
 
 
 @pytest.mark.parametrize("opened", ["<details><summary>s</summary>\n\n", "```\n", "<details>\n<details>\n```\n", ""])
 def test_long_body_is_cut_at_a_line_and_closed(opened: str) -> None:
     """What was open at the cut is closed, and the cut is said."""
-    body = comments.fitted(opened + "| a row |\n" * 20_000)
+    body = comments.cut_body(opened + "| a row |\n" * 20_000)
     assert len(body) <= comments.BODY_LIMIT
     assert body.count("<details") == body.count("</details>")
     assert body.count("```") % 2 == 0

@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.ci.github import GitHub, GitHubError, from_environment, full_sha, repository
+from pytest_attnperf.tools.ci.github import GitHub, GitHubError, make_client, parse_full_sha, parse_repository
 from tests.tools.ci.fake_github import REPO, TOKEN, FakeGitHub, Scripted
 
 COMMENTS = f"repos/{REPO}/issues/7/comments"
@@ -16,7 +16,7 @@ def test_every_page_of_a_listing_is_read(github: FakeGitHub) -> None:
     """Five items on three pages are five items, in order."""
     for number in range(5):
         github.comment(f"comment {number}")
-    assert [found["body"] for found in github.client().pages(COMMENTS)] == [f"comment {n}" for n in range(5)]
+    assert [found["body"] for found in github.client().list_items(COMMENTS)] == [f"comment {n}" for n in range(5)]
 
 
 def test_next_page_at_another_host_is_refused(github: FakeGitHub) -> None:
@@ -24,7 +24,7 @@ def test_next_page_at_another_host_is_refused(github: FakeGitHub) -> None:
     link = {"Link": '<https://evil.example/page>; rel="next"'}
     github.script.append(Scripted("GET", "comments", 200, [], link))
     with pytest.raises(GitHubError, match=r"another host: https://evil\.example"):
-        list(github.client().pages(COMMENTS))
+        list(github.client().list_items(COMMENTS))
 
 
 def test_token_is_in_the_header_of_every_request(github: FakeGitHub) -> None:
@@ -38,7 +38,7 @@ def test_token_is_in_the_header_of_every_request(github: FakeGitHub) -> None:
 def test_passing_failure_is_tried_again(github: FakeGitHub, status: int) -> None:
     """Two failures of the server's own are waited out, longer each time."""
     github.script.append(Scripted("GET", "comments", status, times=2))
-    assert list(github.client().pages(COMMENTS)) == []
+    assert list(github.client().list_items(COMMENTS)) == []
     assert github.slept == [2.0, 4.0]
 
 
@@ -46,7 +46,7 @@ def test_lasting_failure_is_given_up(github: FakeGitHub) -> None:
     """After four attempts, with the status and the request."""
     github.script.append(Scripted("GET", "comments", 503, {"message": "no server"}, times=9))
     with pytest.raises(GitHubError, match=f"answered 503 to GET .*{REPO}/issues/7/comments: no server"):
-        list(github.client().pages(COMMENTS))
+        list(github.client().list_items(COMMENTS))
     assert len(github.seen) == 4
 
 
@@ -72,7 +72,7 @@ def test_primary_limit_is_waited_for_until_its_reset(github: FakeGitHub) -> None
     """The reset is a time of day, in seconds."""
     headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(time.time()) + 30)}
     github.script.append(Scripted("GET", "comments", 403, {"message": "API rate limit exceeded"}, headers))
-    list(github.client().pages(COMMENTS))
+    list(github.client().list_items(COMMENTS))
     assert 25 < github.slept[0] <= 31
 
 
@@ -80,7 +80,7 @@ def test_long_limit_is_an_error_that_says_so(github: FakeGitHub) -> None:
     """A job does not sleep for an hour."""
     github.script.append(Scripted("GET", "comments", 403, {"message": "limit"}, {"Retry-After": "3600"}))
     with pytest.raises(GitHubError, match=r"403 .*limit; asked too often: run this again later"):
-        list(github.client().pages(COMMENTS))
+        list(github.client().list_items(COMMENTS))
     assert github.slept == []
 
 
@@ -112,7 +112,7 @@ def test_post_is_not_repeated_when_it_may_have_been_done(github: FakeGitHub) -> 
     github.script.append(Scripted("POST", "comments", 502, done_anyway=True))
     with pytest.raises(GitHubError, match="502") as caught:
         github.client().send("POST", COMMENTS, {"body": "x"}, again=False)
-    assert caught.value.uncertain
+    assert caught.value.is_uncertain
     assert len(github.comments[7]) == 1
 
 
@@ -194,24 +194,24 @@ def test_unusable_token_is_refused_without_being_shown(token: str) -> None:
 
 def test_environment_gives_token_and_address() -> None:
     """GITHUB_TOKEN before GH_TOKEN; the public API without an address; never without a token."""
-    client = from_environment({"GITHUB_TOKEN": "first", "GH_TOKEN": "second"})
+    client = make_client({"GITHUB_TOKEN": "first", "GH_TOKEN": "second"})
     assert (client.token, client.api_url) == ("first", "https://api.github.com")
-    client = from_environment({"GH_TOKEN": "second", "GITHUB_API_URL": "https://ghe.example/api/v3"})
+    client = make_client({"GH_TOKEN": "second", "GITHUB_API_URL": "https://ghe.example/api/v3"})
     assert (client.token, client.api_url) == ("second", "https://ghe.example/api/v3")
     with pytest.raises(UsageError, match="no token: set GITHUB_TOKEN"):
-        from_environment({})
+        make_client({})
 
 
 @pytest.mark.parametrize("text", ["", "kernels", "a/b/c", "../x", "a/..", "a b/c", "a/b?x=1", "a/b#", "-a/b"])
 def test_what_is_no_repository_never_reaches_a_path(text: str) -> None:
     """Only OWNER/NAME does."""
     with pytest.raises(UsageError, match="is no repository; expected OWNER/NAME"):
-        repository(text)
+        parse_repository(text)
 
 
 @pytest.mark.parametrize("text", ["", "main", "abc123", "A" * 40, "a" * 41, "a" * 40 + "\n"])
 def test_what_is_no_full_commit_id_is_refused(text: str) -> None:
     """A name or a short id may be another commit later."""
     with pytest.raises(UsageError, match=r"--head-sha .* is no full commit id"):
-        full_sha(text, "--head-sha")
-    assert full_sha("a" * 40, "--head-sha") == "a" * 40
+        parse_full_sha(text, "--head-sha")
+    assert parse_full_sha("a" * 40, "--head-sha") == "a" * 40

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pytest_attnperf.records import ProcessSummary
-from pytest_attnperf.tools.dispatch.points import Timed, points_of
-from pytest_attnperf.tools.dispatch.regions import DispatchTable, dispatch_table
+from pytest_attnperf.tools.dispatch.points import BackendTime, make_points
+from pytest_attnperf.tools.dispatch.regions import DispatchTable, make_dispatch_table
 
 CONDITIONS = {"timer": "graph", "cache_state": "hot"}
 
@@ -18,7 +18,7 @@ def make_process(us: float, timer: str = "graph") -> ProcessSummary:
     return ProcessSummary(us, us, us, (us,), 10, timer)
 
 
-def make_timed(backend: str, us: float, *, seq: int = 512, spread: float = 0.001, **fields: object) -> Timed:
+def make_timed(backend: str, us: float, *, seq: int = 512, spread: float = 0.001, **fields: object) -> BackendTime:
     """Five processes around a median, `spread` apart, of a causal prefill; of spread 0 a figure without samples."""
     medians = [us * (1 + step * spread) for step in (-2, -1, 0, 1, 2)] if spread else []
     given = {
@@ -29,17 +29,19 @@ def make_timed(backend: str, us: float, *, seq: int = 512, spread: float = 0.001
         "conditions": CONDITIONS if spread else {},
         **fields,
     }
-    return Timed(backend, median_us=us, **given)  # type: ignore[arg-type]
+    return BackendTime(backend, median_us=us, **given)  # type: ignore[arg-type]
 
 
-def make_table(times: Sequence[Timed], margin: float = 0.02, incumbent: str = "", family: str = "") -> DispatchTable:
+def make_table(
+    times: Sequence[BackendTime], margin: float = 0.02, incumbent: str = "", family: str = ""
+) -> DispatchTable:
     """What is decided from these."""
-    points, left_out = points_of(times)
-    return dispatch_table(points, left_out, margin=margin, incumbent=incumbent, family=family)
+    points, left_out = make_points(times)
+    return make_dispatch_table(points, left_out, margin=margin, incumbent=incumbent, family=family)
 
 
 @pytest.fixture
-def timed() -> Callable[..., Timed]:
+def timed() -> Callable[..., BackendTime]:
     """`make_timed`."""
     return make_timed
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_attnperf.errors import WorkloadError
-from pytest_attnperf.tools.dispatch.features import shape_of
+from pytest_attnperf.tools.dispatch.features import parse_shape
 
 
 @pytest.mark.parametrize(
@@ -22,21 +22,21 @@ from pytest_attnperf.tools.dispatch.features import shape_of
 )
 def test_each_family_has_its_size(workload: str, axis: str, size: int, label: str) -> None:
     """Regions run along the length, the keys of a cache, or the rows; packed sequences have no single size."""
-    shape, found = shape_of(workload, {})
+    shape, found = parse_shape(workload, {})
     assert (shape.axis, found, shape.label) == (axis, size, label)
 
 
 def test_sizes_of_one_shape_are_of_one_shape() -> None:
     """Two lengths differ in their size only; a feature, a head dimension or other keys make another shape."""
-    first, _ = shape_of("prefill-b4-s512-h8-d256-f16-causal", {})
-    assert first == shape_of("prefill-b4-s4096-h8-d256-f16-causal", {})[0]
+    first, _ = parse_shape("prefill-b4-s512-h8-d256-f16-causal", {})
+    assert first == parse_shape("prefill-b4-s4096-h8-d256-f16-causal", {})[0]
     for other in ("b4-s512-h8-d256-f16", "b4-s512-h8-d64-f16-causal", "b4-s512-kv1024-h8-d256-f16-causal"):
-        assert first != shape_of(f"prefill-{other}", {})[0]
+        assert first != parse_shape(f"prefill-{other}", {})[0]
 
 
 def test_what_repeats_or_is_required_has_no_default() -> None:
     """kv_heads that equal heads are no field; a dtype must be given although the class has one."""
-    shape, _ = shape_of("prefill-b4-s512-h8-d256-f16-causal", {})
+    shape, _ = parse_shape("prefill-b4-s512-h8-d256-f16-causal", {})
     assert {"kv_heads", "seq_kv", "head_dim_v"}.isdisjoint({name for name, _ in shape.fields + shape.defaults})
     assert "dtype" not in dict(shape.defaults)
     assert dict(shape.defaults)["causal"] is False
@@ -45,8 +45,8 @@ def test_what_repeats_or_is_required_has_no_default() -> None:
 def test_a_family_that_is_not_built_in_is_read_by_its_definition() -> None:
     """A project's own workloads come with their fields; a text that a caller leaves out is this workload's."""
     definition = {"family": "sparse", "batch": 2, "seq_q": 64, "blocks": [1, 2], "scale": "1/sqrt(d)", "dtype": "f16"}
-    shape, size = shape_of("sparse-b2-s64", definition)
-    assert (shape.family, shape.axis, size, shape.value("blocks")) == ("sparse", "seq_q", 64, (1, 2))
+    shape, size = parse_shape("sparse-b2-s64", definition)
+    assert (shape.family, shape.axis, size, shape.find_value("blocks")) == ("sparse", "seq_q", 64, (1, 2))
     assert dict(shape.defaults) == {"scale": "1/sqrt(d)"}
 
 
@@ -66,4 +66,4 @@ def test_a_family_that_is_not_built_in_is_read_by_its_definition() -> None:
 def test_what_no_table_can_hold_is_refused(workload: str, definition: dict[str, object], said: str) -> None:
     """A malformed id, an unknown family without fields, and fields that are no names or no plain values."""
     with pytest.raises(WorkloadError, match=said):
-        shape_of(workload, definition)
+        parse_shape(workload, definition)

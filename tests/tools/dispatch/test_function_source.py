@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.dispatch.function_source import module_source
-from pytest_attnperf.tools.dispatch.points import Timed, points_of
-from pytest_attnperf.tools.dispatch.regions import DispatchTable, dispatch_table
+from pytest_attnperf.tools.dispatch.function_source import render_module
+from pytest_attnperf.tools.dispatch.points import BackendTime, make_points
+from pytest_attnperf.tools.dispatch.regions import DispatchTable, make_dispatch_table
 from pytest_attnperf.workloads.families import parse_workload
 
-Make = Callable[..., Timed]
+Make = Callable[..., BackendTime]
 Decide = Callable[..., DispatchTable]
 
 HOSTILE = '"; import os; """ \\ {__import__("os")}\n# \x1b[2J \u202e é \ud800'
@@ -59,7 +59,7 @@ def seed_rule(timed: Make, table: Decide) -> str:
     times += [timed("ck", 1.0, seq=seq) for seq in (1024, 4096)] + [
         timed("triton", 2.0, seq=seq) for seq in (1024, 4096)
     ]
-    return module_source(table(times), ["MI300X"])
+    return render_module(table(times), ["MI300X"])
 
 
 def test_measured_sizes_and_what_lies_around_them(timed: Make, table: Decide) -> None:
@@ -107,7 +107,7 @@ def test_nothing_in_a_file_becomes_code(timed: Make, table: Decide) -> None:
     """A hostile backend, family, text and device come out as literals: no import, and no call of what is not ours."""
     definition = {"family": HOSTILE, "seq_q": 8, "mode": HOSTILE, "blocks": [1, 2]}
     times = [timed(HOSTILE, 1.0), timed("b", 2.0), timed(HOSTILE, 1.0, workload="x-1", definition=definition)]
-    source = module_source(table(times), [HOSTILE, 'ends in a quote"', "ends in a backslash\\"])
+    source = render_module(table(times), [HOSTILE, 'ends in a quote"', "ends in a backslash\\"])
     assert source.isascii()
     assert calls(source) == FUNCTIONS | METHODS
     names = loaded(source)
@@ -131,7 +131,7 @@ def test_shapes_that_differ_in_a_text_stay_apart(timed: Make, table: Decide) -> 
                 timed(name, 1.0 if name == best else 2.0, workload=workload, definition=definition) for name in "abc"
             ]
     found = table(times)
-    names = loaded(module_source(found, []))
+    names = loaded(render_module(found, []))
     for shape, best in zip(shapes, "abc", strict=True):
         for size in (64, 1000, 4096):
             assert names["choose_backend"]("sparse", seq_q=size, dtype="f16", **shape) == best
@@ -148,8 +148,8 @@ def test_shapes_that_differ_in_a_text_stay_apart(timed: Make, table: Decide) -> 
 def test_any_text_stays_text(text: str, told: str) -> None:
     """Whatever a backend and a source are called, the module holds them as strings and calls nothing else."""
     backend = text or "a"
-    points, _ = points_of([Timed(backend, "softmax-r8-c64-f16", 1.0)])
-    source = module_source(dispatch_table(points, margin=0.02), [told])
+    points, _ = make_points([BackendTime(backend, "softmax-r8-c64-f16", 1.0)])
+    source = render_module(make_dispatch_table(points, margin=0.02), [told])
     assert calls(source) == FUNCTIONS | METHODS
     assert loaded(source)["choose_backend"]("softmax", rows=8, columns=64, dtype="f16") == backend
 
@@ -158,7 +158,7 @@ def test_any_text_stays_text(text: str, told: str) -> None:
 def test_a_field_that_cannot_be_a_parameter_is_refused(timed: Make, table: Decide, name: str) -> None:
     """Of a family that is not built in, whose fields come from a file."""
     with pytest.raises(UsageError, match=f"has the field '{name}', which no function can have"):
-        module_source(table([timed("a", 1.0, workload="x-1", definition={name: 1})]), [])
+        render_module(table([timed("a", 1.0, workload="x-1", definition={name: 1})]), [])
 
 
 _SIZES = st.sampled_from([64, 128, 512, 1000, 1024, 4096])
@@ -171,10 +171,10 @@ _CASES = st.tuples(
 @given(cases=st.lists(_CASES, min_size=1, max_size=40))
 def test_the_function_says_what_the_regions_say(cases: list[tuple[str, int, int, int, int]]) -> None:
     """At every measured point its choice; in every gap and beyond the ends, unmeasured and the incumbent."""
-    timed = [Timed(name, f"prefill-b{b}-s{seq}-h8-d{d}-f16", float(us)) for name, seq, b, d, us in cases]
-    points, left_out = points_of(timed)
-    found = dispatch_table(points, left_out, margin=0.02)
-    names = loaded(module_source(found, []))
+    timed = [BackendTime(name, f"prefill-b{b}-s{seq}-h8-d{d}-f16", float(us)) for name, seq, b, d, us in cases]
+    points, left_out = make_points(timed)
+    found = make_dispatch_table(points, left_out, margin=0.02)
+    names = loaded(render_module(found, []))
     for group in found.groups:
         for region in group.regions:
             for choice in region.choices:
@@ -193,7 +193,7 @@ def test_it_runs_where_nothing_is_installed(timed: Make, table: Decide, tmp_path
     ids = ("prefill-b1-s128-kv512-h4-d64-f16-causal", "decode-b4-kv200-h4-hk2-d64-f16", "gemm-m16-n64-k64-i8-nt",
            "varlen-q5_63_130-h4-hk2-d64-f16-causal-lse", "mixed-64q1s4k-h32-hk8-d128-page16-bf16")  # fmt: skip
     times = [timed(f"best of {workload}", 1.0, workload=workload) for workload in ids]
-    (tmp_path / "choose.py").write_text(module_source(table(times), ["H200"]))
+    (tmp_path / "choose.py").write_text(render_module(table(times), ["H200"]))
     asks = [[workload.split("-")[0], asked(workload)] for workload in ids]
     script = (
         "import json, runpy, sys; names = runpy.run_path(sys.argv[1]); tuples = lambda fields: "

@@ -5,19 +5,19 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.dispatch.points import LeftOut, Timed, points_of
+from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut, make_points
 from pytest_attnperf.tools.dispatch.regions import (
     ALONE,
     CLEAR,
     TIE,
-    Choice,
+    BackendChoice,
     DispatchTable,
-    Judge,
-    dispatch_table,
-    never_combined,
+    PointJudge,
+    list_never_combined,
+    make_dispatch_table,
 )
 
-Make = Callable[..., Timed]
+Make = Callable[..., BackendTime]
 Decide = Callable[..., DispatchTable]
 
 
@@ -74,7 +74,7 @@ def test_combinations_that_were_never_measured_are_named(timed: Make, table: Dec
     """Those of dtypes, head dimensions and batches that occur, but not together."""
     ids = ("b4-s512-h8-d256-f16", "b1-s512-h8-d64-f16", "b1-s512-h4-d64-bf16")
     found = table([timed("a", 1.0, workload=f"prefill-{workload}") for workload in ids])
-    assert [tuple(fields.values()) for _, fields in never_combined(found.groups)] == [
+    assert [tuple(fields.values()) for _, fields in list_never_combined(found.groups)] == [
         ("bf16", 64, 4),
         ("bf16", 256, 1),
         ("bf16", 256, 4),
@@ -104,15 +104,15 @@ def test_an_unknown_family_is_refused(timed: Make, table: Decide) -> None:
 def test_nothing_measured_is_refused_with_the_first_reason() -> None:
     """Empty results say what to do; results without a right case say why."""
     with pytest.raises(UsageError, match=r"nothing can be chosen\. Measure some"):
-        dispatch_table([], margin=0.02)
+        make_dispatch_table([], margin=0.02)
     with pytest.raises(UsageError, match="Left out were 1; the first: a on 'w', INCORRECT"):
-        dispatch_table([], [LeftOut("a", "w", "INCORRECT")], margin=0.02)
+        make_dispatch_table([], [LeftOut("a", "w", "INCORRECT")], margin=0.02)
 
 
-def only(times: list[Timed], margin: float = 0.02, incumbent: str = "") -> Choice:
+def only(times: list[BackendTime], margin: float = 0.02, incumbent: str = "") -> BackendChoice:
     """The choice of the first point."""
-    points, _ = points_of(times)
-    return Judge(points, margin, incumbent).choice(points[0])
+    points, _ = make_points(times)
+    return PointJudge(points, margin, incumbent).decide_point(points[0])
 
 
 def test_a_clear_winner_beats_the_incumbent(timed: Make) -> None:
@@ -179,16 +179,16 @@ def test_the_incumbent_is_the_one_fastest_most_often(timed: Make) -> None:
     """Of each family, over its points with several backends: being alone at many sizes is no merit."""
     times = [timed("a", 1.0), timed("b", 2.0), *(timed("b", 1.0, seq=size) for size in (64, 128, 256))]
     times += [timed("c", 1.0, workload="softmax-r8-c64-f16")]
-    points, _ = points_of(times)
-    assert Judge(points).incumbents == {"prefill": "a", "softmax": "c"}
-    assert Judge(points, incumbent="b").incumbents == {"prefill": "b", "softmax": "c"}
+    points, _ = make_points(times)
+    assert PointJudge(points).incumbents == {"prefill": "a", "softmax": "c"}
+    assert PointJudge(points, incumbent="b").incumbents == {"prefill": "b", "softmax": "c"}
 
 
 def test_a_tie_without_the_incumbent_goes_to_the_one_fastest_most_often(timed: Make) -> None:
     """So that neighbouring sizes do not flip between two that cannot be told apart."""
     elsewhere = [timed("b", 1.0, seq=64), timed("c", 2.0, seq=64)]
-    points, _ = points_of([timed("c", 1.0), timed("b", 1.001), timed("old", 2.0), *elsewhere])
-    choice = Judge(points, incumbent="old").choice(points[1])
+    points, _ = make_points([timed("c", 1.0), timed("b", 1.001), timed("old", 2.0), *elsewhere])
+    choice = PointJudge(points, incumbent="old").decide_point(points[1])
     assert (choice.backend, choice.confidence) == ("b", TIE)
 
 

@@ -6,25 +6,27 @@ import pytest
 
 from pytest_attnperf.records import ProcessSummary
 from pytest_attnperf.tools.dispatch import text as dispatch
-from pytest_attnperf.tools.dispatch.points import Timed, points_of
-from pytest_attnperf.tools.dispatch.regions import DispatchTable, dispatch_table, never_combined
+from pytest_attnperf.tools.dispatch.points import BackendTime, make_points
+from pytest_attnperf.tools.dispatch.regions import DispatchTable, list_never_combined, make_dispatch_table
 
 
-def timed(backend: str, us: float, workload: str = "prefill-b4-s512-h8-d256-f16-causal", samples: bool = True) -> Timed:
+def timed(
+    backend: str, us: float, workload: str = "prefill-b4-s512-h8-d256-f16-causal", samples: bool = True
+) -> BackendTime:
     """A steady backend, or a published figure."""
     process = ProcessSummary(us, us, us, (us,), 10, "graph")
-    return Timed(backend, workload, us, "run.json", "2026-01-01", (process,) * 3 if samples else ())
+    return BackendTime(backend, workload, us, "run.json", "2026-01-01", (process,) * 3 if samples else ())
 
 
-def decided(*times: Timed) -> DispatchTable:
+def decided(*times: BackendTime) -> DispatchTable:
     """Of these, at a margin of 2 %."""
-    points, left_out = points_of(times)
-    return dispatch_table(points, left_out, margin=0.02)
+    points, left_out = make_points(times)
+    return make_dispatch_table(points, left_out, margin=0.02)
 
 
 def text(table: DispatchTable, width: int = 100, told: Sequence[str] = ("H200",)) -> str:
     """As a terminal of this width shows it."""
-    return dispatch.text(table, told, never_combined(table.groups), width)
+    return dispatch.render_table(table, told, list_never_combined(table.groups), width)
 
 
 def two_sizes(*, samples: bool = True, new: str = "new") -> DispatchTable:
@@ -116,7 +118,7 @@ def test_a_hostile_name_prints_no_escape_and_no_markup() -> None:
     table = decided(timed("\x1b[2Ja|b<i>", 1.0), timed("b", 2.0), timed("c", 1.0, "prefill-\x1b[2J"))
     told = ("H200\x1b[2J",)
     assert "\x1b" not in text(table, told=told)
-    page = dispatch.markdown_text(table, told, never_combined(table.groups))
+    page = dispatch.render_markdown(table, told, list_never_combined(table.groups))
     assert "\x1b" not in page
     assert "a\\|b&lt;i>" in page
 
@@ -124,7 +126,7 @@ def test_a_hostile_name_prints_no_escape_and_no_markup() -> None:
 def test_markdown_has_a_heading_per_list() -> None:
     """Tables, unmeasured regions, and what was left out."""
     table = decided(timed("a", 1.0), timed("b", 2.0), timed("c", 1.0, "prefill-x"))
-    page = dispatch.markdown_text(table, ("H200",), never_combined(table.groups))
+    page = dispatch.render_markdown(table, ("H200",), list_never_combined(table.groups))
     assert [line for line in page.splitlines() if line.startswith("### ")] == [
         "### prefill, by seq; incumbent a",
         "### Never measured, and so the incumbent's",
@@ -135,7 +137,7 @@ def test_markdown_has_a_heading_per_list() -> None:
 def test_json_holds_every_point() -> None:
     """Times, margins and intervals, nothing rounded or shortened."""
     table = two_sizes()
-    found = dispatch.plain(table, ["H200"], never_combined(table.groups))
+    found = dispatch.encode_table(table, ["H200"], list_never_combined(table.groups))
     group = found["groups"][1]
     assert group["fields"]["head_dim"] == 256
     assert group["unmeasured_between"] == [[513, 1023]]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import aiter_package
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def aiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
-def line(here: Any) -> Finding:
+def line(here: Any) -> DoctorFinding:
     """The one finding."""
     (finding,) = aiter_package.probe(here)
     return finding

@@ -13,9 +13,9 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.tools.doctor import bundle
-from pytest_attnperf.tools.doctor.bundle import private_here
-from pytest_attnperf.tools.doctor.engine import Examined, Report
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.bundle import collect_private
+from pytest_attnperf.tools.doctor.engine import DoctorReport, Examined
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 UUID = "5f2c1d3e-0a1b-4c2d-8e9f-001122334455"
 TOKEN = "ghp_" + "z" * 36
@@ -32,7 +32,7 @@ def planted(home: str, root: str) -> str:
     )
 
 
-def narrow(report: Report) -> str:
+def narrow(report: DoctorReport) -> str:
     """A report in lines of 9 characters."""
     return "\n".join(part for finding in report.findings for part in textwrap.wrap(finding.value, 9))
 
@@ -42,7 +42,7 @@ def here(make_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """A project of one user, every source of whose bundle has the line planted, in texts, names and keys."""
     home = str(tmp_path / "annika")
     account = SimpleNamespace(pw_name="annika", pw_gecos="Annika Lind,,,", pw_dir=home)
-    monkeypatch.setattr(bundle, "_account", lambda: account)
+    monkeypatch.setattr(bundle, "_find_account", lambda: account)
     monkeypatch.setattr(bundle.os, "uname", lambda: SimpleNamespace(nodename="gpu-node-17.zebra.example"))
     made = make_here()
     line = planted(home, str(made.root))
@@ -63,11 +63,11 @@ def here(make_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 def test_nothing_private_stands_in_any_member(here: Any, tmp_path: Path) -> None:
     """A name, a home, a host, a UUID, a token and a password planted in every source stand nowhere in the archive."""
     line = planted(here.environ["HOME"], str(here.root))
-    finding = Finding(f"name {line}", Status.OK, line, line, line, (line,))
-    report = Report((Examined("p", "T", (finding,), 0.0),), 0.0)
+    finding = DoctorFinding(f"name {line}", Status.OK, line, line, line, (line,))
+    report = DoctorReport((Examined("p", "T", (finding,), 0.0),), 0.0)
     path = tmp_path / "b.zip"
     # The project's own words that a reader needs, such as names of packages, stay: 'zebra' is no word of ours there.
-    private = private_here(here)
+    private = collect_private(here)
     private = replace(private, users=(*private.users, "zebra"))
     said = bundle.write_bundle(path, report, narrow, here, private)
     with zipfile.ZipFile(path) as archive:
@@ -97,7 +97,7 @@ def test_project_without_results_packs_the_rest(make_here: Any, tmp_path: Path, 
         if content is not None:
             (here.root / ".attnperf").mkdir(exist_ok=True)
             (here.root / ".attnperf/results.json").write_text(content)
-        bundle.write_bundle(tmp_path / "b.zip", Report((), 0.0), narrow, here)
+        bundle.write_bundle(tmp_path / "b.zip", DoctorReport((), 0.0), narrow, here)
         assert zipfile.ZipFile(tmp_path / "b.zip").namelist() == expected
 
 
@@ -107,7 +107,7 @@ def test_texts_that_are_no_unicode_are_packed(make_here: Any, tmp_path: Path, mo
     here = make_here(environ={"ATTNPERF_X": "a\udcffb"})
     (here.root / ".attnperf").mkdir()
     (here.root / ".attnperf/results.json").write_text('{"a": "\\ud800x"}')
-    bundle.write_bundle(tmp_path / "b.zip", Report((), 0.0), narrow, here)
+    bundle.write_bundle(tmp_path / "b.zip", DoctorReport((), 0.0), narrow, here)
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
         assert archive.read("environment.txt").decode() == "ATTNPERF_X=a\\udcffb\n"
         assert json.loads(archive.read("results.json")) == {"a": "\ud800x"}
@@ -120,7 +120,7 @@ def test_texts_that_are_no_unicode_are_packed(make_here: Any, tmp_path: Path, mo
 def test_bad_name_is_refused(tmp_path: Path, name: str, said: str) -> None:
     """Another kind of archive, and a folder that is not there, are refused with what to do."""
     with pytest.raises(UsageError, match=said):
-        bundle.refuse_bad_name(tmp_path / name)
+        bundle.check_bundle_name(tmp_path / name)
 
 
 def test_names_of_this_user_and_machine_are_known(make_here: Any, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_names_of_this_user_and_machine_are_known(make_here: Any, tmp_path: Path
     here = make_here()
     link.symlink_to(here.root)
     environ = {"USER": "annika", "HOME": "/" + "home/bo", "HOSTNAME": "n1.corp", "PWD": str(link), "X_TOKEN": "abc"}
-    private = private_here(replace(here, environ=environ))
+    private = collect_private(replace(here, environ=environ))
     assert {"annika", "bo"} <= set(private.users)
     assert {"n1.corp", "n1"} <= set(private.hosts)
     assert private.roots == (str(here.root), str(link))

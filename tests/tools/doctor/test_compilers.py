@@ -9,7 +9,7 @@ from pytest_attnperf.codeobject.hip_toolchain import Toolchain
 from pytest_attnperf.codeobject.tools import Tool
 from pytest_attnperf.errors import ToolMissingError
 from pytest_attnperf.tools.doctor import compilers
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 
 def refuse(*_: object) -> None:
@@ -22,21 +22,21 @@ def test_clang_and_objdump_are_asked_for_the_gpus_architecture(make_here: Any, m
     asked: list[str] = []
     toolchain = Toolchain(("/usr/bin/clang++-22",), (), "clang 22.1.8", "")
     monkeypatch.setattr(compilers, "find_toolchain", lambda arch, environ: asked.append(arch) or toolchain)
-    monkeypatch.setattr(compilers, "objdump", lambda arch: asked.append(arch) or Tool(Path("/x"), "22.1.8"))
-    monkeypatch.setattr(compilers.kfd, "architectures", lambda system: ["gfx950"])
+    monkeypatch.setattr(compilers, "find_objdump", lambda arch: asked.append(arch) or Tool(Path("/x"), "22.1.8"))
+    monkeypatch.setattr(compilers.kfd, "list_architectures", lambda system: ["gfx950"])
     (clang,), (objdump,) = compilers.clang_probe(make_here()), compilers.objdump_probe(make_here())
     assert (clang.value, objdump.value) == ("clang 22.1.8, compiles HIP for gfx950", "22.1.8, knows gfx950")
-    monkeypatch.setattr(compilers.kfd, "architectures", lambda system: [])
+    monkeypatch.setattr(compilers.kfd, "list_architectures", lambda system: [])
     compilers.clang_probe(make_here())
     assert asked == ["gfx950", "gfx950", "gfx942"]
     monkeypatch.setattr(compilers, "find_toolchain", refuse)
-    monkeypatch.setattr(compilers, "objdump", refuse)
+    monkeypatch.setattr(compilers, "find_objdump", refuse)
     (clang,), (objdump,) = compilers.clang_probe(make_here()), compilers.objdump_probe(make_here())
     assert (clang.status, objdump.status) == (Status.WARNING, Status.NOTE)
     assert "apt-get install clang" in clang.fix
 
 
-def gpu_lines(here: Any) -> dict[str, Finding]:
+def gpu_lines(here: Any) -> dict[str, DoctorFinding]:
     """By name."""
     return {finding.name: finding for finding in compilers.gpu_probe(here)}
 

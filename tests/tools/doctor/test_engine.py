@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.tools.doctor.engine import TEXT_LIMIT, Examined, Report, checked, run_probes
-from pytest_attnperf.tools.doctor.probes import PROBES, Finding, Probe, Status, Surroundings
+from pytest_attnperf.tools.doctor.engine import TEXT_LIMIT, DoctorReport, Examined, clean_answer, run_probes
+from pytest_attnperf.tools.doctor.probes import PROBES, DoctorFinding, Probe, Status, Surroundings
 
-GOOD = Finding("good", Status.OK, "fine")
+GOOD = DoctorFinding("good", Status.OK, "fine")
 
 
 class BadTextError(Exception):
@@ -21,17 +21,17 @@ class BadTextError(Exception):
         raise RuntimeError("no text")
 
 
-class BadList(list[Finding]):
+class BadList(list[DoctorFinding]):
     """A list that cannot be read."""
 
     def __iter__(self) -> Any:
         raise BadTextError
 
 
-def raising(error: BaseException) -> Callable[[Surroundings], Sequence[Finding]]:
+def raising(error: BaseException) -> Callable[[Surroundings], Sequence[DoctorFinding]]:
     """A probe that raises."""
 
-    def run(here: Surroundings) -> Sequence[Finding]:
+    def run(here: Surroundings) -> Sequence[DoctorFinding]:
         raise error
 
     return run
@@ -70,7 +70,7 @@ def test_probes_run_side_by_side_and_limits_count_from_their_start(make_here: An
     """Probes that wait for each other all end, because none waits for its turn."""
     barrier = threading.Barrier(4, timeout=5)
 
-    def meet(here: Surroundings) -> Sequence[Finding]:
+    def meet(here: Surroundings) -> Sequence[DoctorFinding]:
         barrier.wait()
         return [GOOD]
 
@@ -83,11 +83,11 @@ def test_what_times_runs_by_itself_on_a_gpu(make_here: Any, has_gpu: bool) -> No
     """On a GPU one probe ends before the others start, and what times starts after them; the report keeps the order."""
     order: list[str] = []
 
-    def run(name: str, seconds: float) -> Callable[[Surroundings], Sequence[Finding]]:
-        def probe(here: Surroundings) -> Sequence[Finding]:
+    def run(name: str, seconds: float) -> Callable[[Surroundings], Sequence[DoctorFinding]]:
+        def probe(here: Surroundings) -> Sequence[DoctorFinding]:
             time.sleep(seconds)
             order.append(name)
-            return [Finding(name, Status.OK, "")]
+            return [DoctorFinding(name, Status.OK, "")]
 
         return probe
 
@@ -110,23 +110,23 @@ def test_what_times_runs_by_itself_on_a_gpu(make_here: Any, has_gpu: bool) -> No
         "text",
         7,
         ["x"],
-        [Finding("", Status.OK, "no name")],
-        [Finding("x", "ok", "status is a text")],  # type: ignore[arg-type]
-        [Finding("x", Status.OK, None)],  # type: ignore[arg-type]
+        [DoctorFinding("", Status.OK, "no name")],
+        [DoctorFinding("x", "ok", "status is a text")],  # type: ignore[arg-type]
+        [DoctorFinding("x", Status.OK, None)],  # type: ignore[arg-type]
         {"name": GOOD},
     ],
 )
 def test_nonsense_is_told_from_findings(answer: object) -> None:
     """Whatever is no list of whole findings is refused."""
     with pytest.raises((TypeError, ValueError)):
-        checked(answer)
+        clean_answer(answer)
 
 
 def test_texts_of_findings_are_one_safe_line() -> None:
     """What a terminal would obey is taken out of a finding, line ends too; a text without end is cut between words."""
-    (found,) = checked([Finding("a\x1b[31mb", Status.OK, "x\ny", "m" * 5000, details=("p\tq",))])
-    assert found == Finding("a [31mb", Status.OK, "x y", "m" * (TEXT_LIMIT - 3) + "...", details=("p q",))
-    (words,) = checked([Finding("a", Status.OK, "w" * 300 + " " + "v" * 300)])
+    (found,) = clean_answer([DoctorFinding("a\x1b[31mb", Status.OK, "x\ny", "m" * 5000, details=("p\tq",))])
+    assert found == DoctorFinding("a [31mb", Status.OK, "x y", "m" * (TEXT_LIMIT - 3) + "...", details=("p q",))
+    (words,) = clean_answer([DoctorFinding("a", Status.OK, "w" * 300 + " " + "v" * 300)])
     assert words.value == "w" * 300 + "..."
 
 
@@ -148,5 +148,5 @@ def test_exception_that_cannot_be_printed_is_a_line(make_here: Any) -> None:
 )
 def test_timer_is_the_first_word_of_its_finding(value: str, status: Status, timer: str) -> None:
     """The report names the timer that the self-test found, and none where that failed."""
-    assert Report((Examined("p", "T", (Finding("timer", status, value),), 0.0),), 0.0).timer == timer
-    assert Report((), 0.0).timer == "not known"
+    assert DoctorReport((Examined("p", "T", (DoctorFinding("timer", status, value),), 0.0),), 0.0).timer == timer
+    assert DoctorReport((), 0.0).timer == "not known"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import folders
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 GIB = 2**30
 Disk = Callable[..., None]
@@ -28,19 +28,22 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return say
 
 
-def lines(here: Any) -> dict[str, Finding]:
+def lines(here: Any) -> dict[str, DoctorFinding]:
     """By name."""
     return {finding.name: finding for finding in folders.probe(here)}
 
 
 def test_places_are_those_that_the_environment_names(make_here: Any, tmp_path: Path, disk: Disk) -> None:
     """Caches lie where their variables say, else where their owners put them; aiter's only where aiter is."""
-    plain = {place.name: place.folder for place in folders.places(make_here(environ={"HOME": "/h", "TMPDIR": "/t"}))}
+    plain = {
+        place.name: place.folder
+        for place in folders.list_write_folders(make_here(environ={"HOME": "/h", "TMPDIR": "/t"}))
+    }
     assert plain["Triton cache"] == Path("/h/.triton/cache")
     assert plain["Inductor cache"].parent == Path("/t")
     assert "aiter's modules" not in plain
     named = {"TRITON_CACHE_DIR": "/c/t", "TORCHINDUCTOR_CACHE_DIR": "/c/i"}
-    moved = {place.name: place.folder for place in folders.places(make_here(environ=named))}
+    moved = {place.name: place.folder for place in folders.list_write_folders(make_here(environ=named))}
     assert (moved["Triton cache"], moved["Inductor cache"]) == (Path("/c/t"), Path("/c/i"))
 
 
@@ -50,7 +53,7 @@ def test_aiters_modules_are_looked_at(make_here: Any, tmp_path: Path, monkeypatc
     (tmp_path / "aiter/ops/mha.py").touch()
     (tmp_path / "aiter/jit").mkdir()
     monkeypatch.setattr(folders, "package_folder", lambda: tmp_path / "aiter")
-    found = {place.name: place.folder for place in folders.places(make_here())}
+    found = {place.name: place.folder for place in folders.list_write_folders(make_here())}
     assert found["aiter's modules"] == tmp_path / "aiter/jit"
 
 

@@ -8,11 +8,11 @@ import pytest
 from pytest_attnperf.environment.cards import lease_gpu
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor.gpu_processes import probe
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 from tests.tools.doctor.gpu_machines import Smi, h200, mi300x, no_command, surroundings, write
 
 
-def found(system: System, vendor: str, locks: Path | None = None, **environ: str) -> dict[str, Finding]:
+def found(system: System, vendor: str, locks: Path | None = None, **environ: str) -> dict[str, DoctorFinding]:
     """Findings by name; leases lie in a folder of the test."""
     folder = locks or system.root / "locks"
     return {line.name: line for line in probe(surroundings(system, vendor, system.root, **environ), folder)}

@@ -9,7 +9,13 @@ import pytest
 from pytest_attnperf.gate.policy import Policy
 from pytest_attnperf.records import Samples
 from pytest_attnperf.stats.comparison import slower_beyond, z_for
-from pytest_attnperf.tools.doctor.noise import CaseNoise, case_noise, findings, samples_of, smallest_found
+from pytest_attnperf.tools.doctor.noise import (
+    CaseNoise,
+    compute_case_noise,
+    list_findings,
+    parse_samples,
+    smallest_detectable,
+)
 from pytest_attnperf.tools.doctor.probes import Status
 
 
@@ -25,7 +31,7 @@ def processes(median_us: float, relative_sd: float, count: int = 9, clock_sd: fl
 
 def noise(relative_sd: float, count: int = 9, clock_sd: float = 0.0) -> CaseNoise:
     """The noise of such processes of a GEMM of 200 us."""
-    return case_noise("gemm", processes(200.0, relative_sd, count, clock_sd))
+    return compute_case_noise("gemm", processes(200.0, relative_sd, count, clock_sd))
 
 
 def test_figures_of_known_processes() -> None:
@@ -45,7 +51,7 @@ def test_equal_processes_are_not_noiseless() -> None:
 def test_what_is_found_is_found_in_both_looks() -> None:
     """Simulated with the noise known, a slowdown of the size stated passes both looks in 99 % of runs at least."""
     sd, generator = 0.004, random.Random(3)
-    slower = 1 + smallest_found(200.0, sd)
+    slower = 1 + smallest_detectable(200.0, sd)
     error = sd * math.sqrt(math.pi / (12 + math.pi) + math.pi / (4 + math.pi))
     limit_2 = slower_beyond(1.02, error, z_for(0.01, 100, 18), 18)
 
@@ -62,9 +68,9 @@ def test_what_is_found_is_found_in_both_looks() -> None:
 
 def test_a_floor_in_microseconds_holds_for_short_cases() -> None:
     """A case of 8 us is allowed 0.5 us, whatever its noise; without the floor a smaller slowdown is found."""
-    assert smallest_found(8.0, 1e-4) == pytest.approx(0.5 / 8, rel=0.01)
-    assert smallest_found(8.0, 1e-4, Policy(floor_us=0)) == pytest.approx(0.02, rel=0.05)
-    assert smallest_found(200.0, 0.9) > 10
+    assert smallest_detectable(8.0, 1e-4) == pytest.approx(0.5 / 8, rel=0.01)
+    assert smallest_detectable(8.0, 1e-4, Policy(floor_us=0)) == pytest.approx(0.02, rel=0.05)
+    assert smallest_detectable(200.0, 0.9) > 10
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_a_floor_in_microseconds_holds_for_short_cases() -> None:
 )
 def test_limits_of_the_finding(relative_sd: float, status: Status, text: str) -> None:
     """Above 1 % between processes is a warning, above 5 % a problem; what it means is said in the gate's terms."""
-    [line] = findings([noise(relative_sd)], [])
+    [line] = list_findings([noise(relative_sd)], [])
     assert line.status is status
     assert text in line.meaning
     assert line.value.startswith("200 us, sd ")
@@ -87,17 +93,17 @@ def test_limits_of_the_finding(relative_sd: float, status: Status, text: str) ->
 
 def test_the_fix_names_what_other_probes_found() -> None:
     """A cause that was seen comes first, then the clock, then what shows more."""
-    [named] = findings([noise(0.03, clock_sd=0.03)], ["GPU processes: 77 vllm on GPU 0"])
+    [named] = list_findings([noise(0.03, clock_sd=0.03)], ["GPU processes: 77 vllm on GPU 0"])
     assert named.fix == "settle this first: GPU processes: 77 vllm on GPU 0"
-    [clock] = findings([noise(0.03, clock_sd=0.03)], [])
+    [clock] = list_findings([noise(0.03, clock_sd=0.03)], [])
     assert clock.fix.startswith("the clock differs between processes by as much")
-    [nothing] = findings([noise(0.03)], [])
+    [nothing] = list_findings([noise(0.03)], [])
     assert "run it again when the machine is idle" in nothing.fix
 
 
 def test_few_processes_are_said() -> None:
     """Under five processes the spread is hardly known, and the line says so and why there are no more."""
-    [line] = findings([noise(0.001, count=3)], [], "did not answer in 9 s")
+    [line] = list_findings([noise(0.001, count=3)], [], "did not answer in 9 s")
     assert line.status is Status.NOTE
     assert line.meaning.endswith("3 processes say little about a spread")
     assert "no more processes: did not answer in 9 s" in line.details
@@ -115,11 +121,11 @@ def test_few_processes_are_said() -> None:
 def test_processes_that_say_nothing(samples: list[Samples], why: str) -> None:
     """Too few processes, two timers and times that are none are errors that say so."""
     with pytest.raises(ValueError, match=why):
-        case_noise("gemm", samples)
+        compute_case_noise("gemm", samples)
 
 
 @pytest.mark.parametrize("record", [{}, {"block_us": 3}, {"block_us": ["x"], "clock_mhz": []}])
 def test_records_that_are_no_samples(record: dict[str, object]) -> None:
     """What a process printed in place of samples is an error."""
     with pytest.raises(ValueError, match=r"no samples|could not convert"):
-        samples_of(record)
+        parse_samples(record)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import packages
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 GOOD = {"pytest": "9.2.0", "msgspec": "0.20", "filelock": "3.1", "pytest-attnperf": "0.1.0"}
 
@@ -23,7 +23,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return install
 
 
-def found(make_here: Any, **environ: str) -> dict[str, Finding]:
+def found(make_here: Any, **environ: str) -> dict[str, DoctorFinding]:
     """Findings by name."""
     return {finding.name: finding for finding in packages.probe(make_here(environ=environ))}
 

@@ -6,13 +6,13 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor.partitions import probe
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 from tests.tools.doctor.gpu_machines import Smi, address, h200, mi300x, no_command, surroundings
 
 CPX = {"current_compute_partition": "CPX", "current_memory_partition": "NPS4"}
 
 
-def found(system: System, vendor: str, **environ: str) -> dict[str, Finding]:
+def found(system: System, vendor: str, **environ: str) -> dict[str, DoctorFinding]:
     """Findings by name."""
     return {finding.name: finding for finding in probe(surroundings(system, vendor, system.root, **environ))}
 

@@ -6,14 +6,14 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor.power import probe
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 from tests.tools.doctor.gpu_machines import Smi, address, h200, mi300x, no_command, surroundings
 
 CAP = "hwmon/hwmon0/power1_cap"
 LEVEL = "power_dpm_force_performance_level"
 
 
-def found(system: System, vendor: str) -> dict[str, Finding]:
+def found(system: System, vendor: str) -> dict[str, DoctorFinding]:
     """Findings by name."""
     return {finding.name: finding for finding in probe(surroundings(system, vendor, system.root))}
 

@@ -7,10 +7,10 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import processor
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 
-def lines(here: Any, load: float, available_gib: float, monkeypatch: pytest.MonkeyPatch) -> dict[str, Finding]:
+def lines(here: Any, load: float, available_gib: float, monkeypatch: pytest.MonkeyPatch) -> dict[str, DoctorFinding]:
     """Findings by name of a machine with 8 cores, 4 of which this process may use."""
     monkeypatch.setattr(processor.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(processor.os, "cpu_count", lambda: 8)
@@ -50,7 +50,7 @@ def test_limit_of_a_container_is_read(tmp_path: Path, files: dict[str, str], quo
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert processor.cpu_quota(System(tmp_path)) == quota
+    assert processor.read_cpu_quota(System(tmp_path)) == quota
 
 
 @pytest.mark.parametrize(("quota", "status"), [("200000 100000", Status.WARNING), ("400000 100000", Status.OK)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_attnperf.tools.doctor.redaction import Private, is_secret_name, redacted, redacted_tree
+from pytest_attnperf.tools.doctor.redaction import Private, is_secret_name, redact_text, redact_tree
 
 HOME, ROOT = "/" + "home/annika", "/" + "home/annika/src/client-x"
 PRIVATE = Private(
@@ -81,17 +81,17 @@ UUID = "GPU-5f2c1d3e-0a1b-4c2d-8e9f-001122334455"
 )
 def test_what_is_private_goes(text: str, expected: str) -> None:
     """Each form of a name, a place, an address and a secret is replaced by what it is, and twice changes no more."""
-    assert redacted(text, PRIVATE) == expected
-    assert redacted(expected, PRIVATE) == expected
+    assert redact_text(text, PRIVATE) == expected
+    assert redact_text(expected, PRIVATE) == expected
 
 
 def test_devices_are_hashed_alike() -> None:
     """A device's UUID becomes a short hash: the same for the same device, another for another, in any case."""
-    first, again, other = (redacted(each, PRIVATE) for each in (UUID, UUID.lower(), UUID[:-1] + "6"))
+    first, again, other = (redact_text(each, PRIVATE) for each in (UUID, UUID.lower(), UUID[:-1] + "6"))
     assert first == again != other
     assert first.startswith("<id:")
     assert "5f2c1d3e" not in first
-    assert redacted("unique_id 0x1234567890abcdef GPU-1234567890abcdef", PRIVATE).count("<id:") == 2
+    assert redact_text("unique_id 0x1234567890abcdef GPU-1234567890abcdef", PRIVATE).count("<id:") == 2
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_devices_are_hashed_alike() -> None:
 )
 def test_what_a_bug_report_needs_stays(text: str) -> None:
     """Versions, device files, workloads, times and public addresses are left as they are."""
-    assert redacted(text, PRIVATE) == text
+    assert redact_text(text, PRIVATE) == text
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(before=st.text(max_size=12), after=st.text(max_size=12))
 def test_no_surroundings_hide_a_home(before: str, after: str) -> None:
     """Whatever stands around it, the user's home and what lies directly below it do not survive."""
-    said = redacted(f"{before}{HOME}/zebra-project{' ' + after if after else ''}", PRIVATE)
+    said = redact_text(f"{before}{HOME}/zebra-project{' ' + after if after else ''}", PRIVATE)
     assert "annika" not in said.lower().replace("xannika", "")
     assert "zebra-project" not in said
 
@@ -129,7 +129,7 @@ def test_trees_lose_secrets_by_name_and_keep_numbers() -> None:
         "inner": {"host": "gpu-node-17"},
         "command": ["run", "--db-password", "abc", "--top", "abc"],
     }
-    assert redacted_tree(tree, PRIVATE) == {
+    assert redact_tree(tree, PRIVATE) == {
         "<home>": ["<user>", 1.5, None, True],
         "auth_token": "<secret>",
         "serial": "<secret>",
@@ -143,13 +143,13 @@ def test_trees_lose_secrets_by_name_and_keep_numbers() -> None:
 def test_no_text_takes_long(unit: str) -> None:
     """A log of one endless word is searched in a time that grows with its length, whatever it is made of."""
     began_s = time.monotonic()
-    redacted(unit * (65536 // len(unit)), PRIVATE)
+    redact_text(unit * (65536 // len(unit)), PRIVATE)
     assert time.monotonic() - began_s < 5
 
 
 def test_common_names_stay() -> None:
     """An account named 'root' or 'runner' says nothing, and its name stands in ordinary words."""
-    assert redacted("root of torch", Private(users=("root", "torch"), hosts=("localhost",))) == "root of torch"
+    assert redact_text("root of torch", Private(users=("root", "torch"), hosts=("localhost",))) == "root of torch"
 
 
 @pytest.mark.parametrize(

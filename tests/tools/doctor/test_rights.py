@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.environment.system import System
-from pytest_attnperf.tools.doctor.probes import Finding, Status
-from pytest_attnperf.tools.doctor.rights import probe, read_and_write
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
+from pytest_attnperf.tools.doctor.rights import can_read_and_write, probe
 from tests.tools.doctor.gpu_machines import NODES, h200, mi300x, no_command, surroundings, write
 
 
 def found(
     system: System, *refused: str, group: str = "render", vendor: str = "amd", **environ: str
-) -> dict[str, Finding]:
+) -> dict[str, DoctorFinding]:
     """Findings by name, where these files may not be opened."""
     findings = probe(
         surroundings(system, vendor, system.root, **environ),
@@ -144,6 +144,6 @@ def test_no_gpu_at_all(tmp_path: Path) -> None:
 def test_permissions_and_groups_of_real_files(tmp_path: Path) -> None:
     """Without stand-ins, permissions are asked of the system and nothing is opened."""
     system = mi300x(tmp_path)
-    assert read_and_write(tmp_path / "dev/kfd")
-    assert not read_and_write(tmp_path / "dev/none")
+    assert can_read_and_write(tmp_path / "dev/kfd")
+    assert not can_read_and_write(tmp_path / "dev/none")
     assert {line.status for line in probe(surroundings(system, "amd", tmp_path))} == {Status.OK}

@@ -16,7 +16,7 @@ from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.measure.self_test import TimerTest
 from pytest_attnperf.records import Samples
 from pytest_attnperf.tools.doctor import self_test
-from pytest_attnperf.tools.doctor.probes import Finding, Status, Surroundings
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 from pytest_attnperf.tools.doctor.self_test import PROCESSES_MAX, graph_probe, noise_probe
 from tests.tools.doctor.gpu_machines import Smi, h200, surroundings
 
@@ -40,7 +40,7 @@ def answering(record: Mapping[str, object]) -> Callable[[str, float], Mapping[st
     return lambda _kind, _seconds: record
 
 
-def timer_lines(root: Path, test: TimerTest) -> dict[str, Finding]:
+def timer_lines(root: Path, test: TimerTest) -> dict[str, DoctorFinding]:
     """What becomes of such an answer."""
     return {line.name: line for line in graph_probe(here(root), answering(asdict(test)))}
 
@@ -54,7 +54,7 @@ def test_the_process_finds_this_package(tmp_path: Path, monkeypatch: pytest.Monk
         return {}
 
     monkeypatch.setattr(self_test, "answer_of", answered)
-    self_test._process(here(tmp_path), "0")("timer", 1.0)
+    self_test._make_ask(here(tmp_path), "0")("timer", 1.0)
     assert (Path(paths[0]) / "pytest_attnperf/__init__.py").is_file()
 
 
@@ -85,7 +85,7 @@ def test_other_answers(tmp_path: Path, changed: dict[str, object], name: str, st
 
 
 @pytest.mark.parametrize("probe", [graph_probe, noise_probe])
-def test_a_leased_gpu_is_left_alone(tmp_path: Path, probe: Callable[..., list[Finding]]) -> None:
+def test_a_leased_gpu_is_left_alone(tmp_path: Path, probe: Callable[..., list[DoctorFinding]]) -> None:
     """While another run measures, nothing is started and the line says what to wait for."""
     lease = lease_gpu(["0"])
     [line] = probe(here(tmp_path), answering({}))
@@ -137,7 +137,7 @@ class Processes:
         return {"gemm": {**asdict(Samples((block,) * 5, 5, "graph")), "block_us": [block] * 5, "clock_mhz": []}}
 
 
-def noise_lines(root: Path, processes: Processes, smi: Smi | None = None) -> tuple[Finding, ...]:
+def noise_lines(root: Path, processes: Processes, smi: Smi | None = None) -> tuple[DoctorFinding, ...]:
     """The probe with these processes, on their clock."""
     machine = replace(here(root, smi), clock=lambda: processes.now_s)
     return tuple(noise_probe(machine, processes, seconds=55.0))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.tools.doctor import self_test_process
-from pytest_attnperf.tools.doctor.self_test_process import NOISE, TIMER, answer, main
+from pytest_attnperf.tools.doctor.self_test_process import NOISE, TIMER, main, run_test
 
 ROOT = Path(__file__).parents[3]
 
@@ -27,7 +27,7 @@ def test_a_real_process_answers_in_one_line() -> None:
 def test_the_timer_of_a_cpu() -> None:
     """On a CPU the answer is the host's timer, right results, and the time of a tiny call."""
     pytest.importorskip("torch")
-    found = json.loads(answer(TIMER, "cpu"))
+    found = json.loads(run_test(TIMER, "cpu"))
     assert (found["timer"], found["right"], found["graph_us"]) == ("host", True, None)
     assert 0 < found["empty_us"] < 10_000
 
@@ -72,4 +72,4 @@ def test_an_error_is_the_answer(error: Exception, text: str) -> None:
     def broken(_device: str) -> dict[str, Any]:
         raise error
 
-    assert json.loads(answer(NOISE, "cuda", broken)) == {"error": text}
+    assert json.loads(run_test(NOISE, "cuda", broken)) == {"error": text}

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.tools.doctor import self_test, timer
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 from tests.tools.doctor.gpu_machines import h200, no_command, surroundings
 
 
@@ -20,6 +20,6 @@ def test_without_a_gpu_no_process_is_started(tmp_path: Path) -> None:
 
 def test_with_a_gpu_the_self_test_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with a GPU has the timer that the self-test found."""
-    found = [Finding("timer", Status.OK, "graph: right")]
+    found = [DoctorFinding("timer", Status.OK, "graph: right")]
     monkeypatch.setattr(self_test, "graph_probe", lambda here: found)
     assert timer.probe(surroundings(h200(tmp_path / "machine"), "nvidia", tmp_path)) == found

@@ -6,12 +6,12 @@ import pytest
 
 from pytest_attnperf.environment.system import ProbeError
 from pytest_attnperf.tools.doctor import torch_package
-from pytest_attnperf.tools.doctor.probes import Finding, Status
+from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 MI300X = ["AMD Instinct MI300X", "gfx942", 304, 192 * 2**30]
 
 
-def build(monkeypatch: pytest.MonkeyPatch, here: Any, version: str | None, kind: str) -> Finding:
+def build(monkeypatch: pytest.MonkeyPatch, here: Any, version: str | None, kind: str) -> DoctorFinding:
     """The line of an installed build."""
     monkeypatch.setattr(torch_package.gpus, "torch_build", lambda: version)
     monkeypatch.setattr(torch_package.gpus, "torch_build_kind", lambda: kind)
@@ -48,7 +48,7 @@ def test_build_is_held_against_the_gpu(
     assert fix in finding.fix
 
 
-def device(monkeypatch: pytest.MonkeyPatch, here: Any, answer: object) -> Finding:
+def device(monkeypatch: pytest.MonkeyPatch, here: Any, answer: object) -> DoctorFinding:
     """The line of what a process with torch answers, or fails with."""
 
     def ask(*_: object, **__: object) -> object:

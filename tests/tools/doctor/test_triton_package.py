@@ -45,7 +45,7 @@ def test_triton_is_held_against_torch_and_the_gpu(
         (tmp_path / "backends" / name).mkdir(parents=True)
         (tmp_path / "backends" / name / "compiler.py").touch()
     monkeypatch.setattr(triton_package, "version_of", lambda name: versions.get(name, ""))
-    monkeypatch.setattr(triton_package, "_folder", lambda: tmp_path if backends else None)
+    monkeypatch.setattr(triton_package, "_find_package_folder", lambda: tmp_path if backends else None)
     monkeypatch.setattr(triton_package, "required_by_torch", lambda: wanted)
     (finding,) = triton_package.probe(make_here(vendor))
     assert finding.status is status

@@ -9,7 +9,7 @@ from pytest_attnperf.tools.doctor.probes import Status
 
 
 @pytest.mark.parametrize("rule", variables.RULES, ids=lambda rule: rule.name)
-def test_each_variable_is_found_where_it_matters(make_here: Any, rule: variables.Rule) -> None:
+def test_each_variable_is_found_where_it_matters(make_here: Any, rule: variables.VariableRule) -> None:
     """Set so that it matters, each variable is a line with what it means and how to unset it; otherwise it is none."""
     value = "0" if rule.applies is variables.is_off else "1"
     (finding,) = variables.probe(make_here("amd", environ={rule.name: value}))
@@ -51,4 +51,4 @@ def test_hidden_gpus_are_a_problem(
 def test_only_names_on_the_list_are_shown() -> None:
     """Variables that cannot change what is measured stay out of the report and of the bundle."""
     environ = {"HIP_X": "1", "TORCH_Y": "2", "AWS_SECRET": "s", "HOME": "/h", "MAX_JOBS": "4", "SSH_AUTH_SOCK": "/x"}
-    assert variables.ours(environ) == {"HIP_X": "1", "MAX_JOBS": "4", "TORCH_Y": "2"}
+    assert variables.list_relevant_variables(environ) == {"HIP_X": "1", "MAX_JOBS": "4", "TORCH_Y": "2"}

@@ -15,10 +15,10 @@ from pytest_attnperf.tools.history.change_points import (
     NOISE_FLOOR,
     level_noise,
     one_sided_p,
+    replace_outliers,
     smallest_p,
     step_noise,
     with_changes,
-    without_lone,
 )
 from pytest_attnperf.tools.history.failures import HistoryError
 
@@ -190,7 +190,7 @@ def test_two_points_are_needed() -> None:
 
 def test_lone_points_are_put_to_their_neighbours_and_levels_stay() -> None:
     """One outlier or two beside each other go; three are a level, and a step keeps its place."""
-    assert without_lone([0, 0, 0, 1, 0, 0, 0], 0.01) == [0] * 7
-    assert without_lone([0, 0, 0, 1, 1, 0, 0, 0], 0.01) == [0] * 8
-    assert without_lone([0, 0, 0, 1, 1, 1, 0, 0, 0], 0.01) == [0, 0, 0, 1, 1, 1, 0, 0, 0]
-    assert without_lone([0, 0, 0, 0, 1, 1, 1, 1], 0.01) == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert replace_outliers([0, 0, 0, 1, 0, 0, 0], 0.01) == [0] * 7
+    assert replace_outliers([0, 0, 0, 1, 1, 0, 0, 0], 0.01) == [0] * 8
+    assert replace_outliers([0, 0, 0, 1, 1, 1, 0, 0, 0], 0.01) == [0, 0, 0, 1, 1, 1, 0, 0, 0]
+    assert replace_outliers([0, 0, 0, 0, 1, 1, 1, 1], 0.01) == [0, 0, 0, 0, 1, 1, 1, 1]

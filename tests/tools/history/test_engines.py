@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.tools.history import engines
-from pytest_attnperf.tools.history.engines import on_network
+from pytest_attnperf.tools.history.engines import is_on_network
 from pytest_attnperf.tools.history.store import open_store
 
 
@@ -14,10 +14,10 @@ def test_a_path_is_on_the_innermost_mount(tmp_path: Path) -> None:
     """Only that one's file system counts; without a list of mounts nothing is a network's."""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"a / ext4 rw 0 0\nhost:/x {tmp_path.parent} nfs4 rw 0 0\nnone {tmp_path}/in tmpfs rw 0 0\nodd\n")
-    assert on_network(tmp_path / "history.sqlite", mounts)
-    assert not on_network(tmp_path / "in" / "history.sqlite", mounts)
-    assert not on_network(Path("/somewhere/else"), mounts)
-    assert not on_network(tmp_path, tmp_path / "missing")
+    assert is_on_network(tmp_path / "history.sqlite", mounts)
+    assert not is_on_network(tmp_path / "in" / "history.sqlite", mounts)
+    assert not is_on_network(Path("/somewhere/else"), mounts)
+    assert not is_on_network(tmp_path, tmp_path / "missing")
 
 
 @pytest.mark.parametrize(("network", "mode"), [(False, "wal"), (True, "delete")])
@@ -25,7 +25,7 @@ def test_a_file_is_logged_ahead_except_on_a_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: bool, mode: str
 ) -> None:
     """Hosts share no memory, by which processes on one host agree on the log."""
-    monkeypatch.setattr(engines, "on_network", lambda path: network)
+    monkeypatch.setattr(engines, "is_on_network", lambda path: network)
     open_store(str(tmp_path / "a.sqlite")).close()
     connection = sqlite3.connect(tmp_path / "a.sqlite")
     assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
@@ -48,5 +48,5 @@ def test_a_failure_that_passes_is_tried_again(tmp_path: Path) -> None:
         return "done"
 
     with open_store(str(tmp_path / "a.sqlite")) as store:
-        assert store.transactions.writing(work) == "done"
+        assert store.transactions.write(work) == "done"
     assert len(attempts) == 3

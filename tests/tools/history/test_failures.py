@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.results import RunResult
-from pytest_attnperf.tools.history.engines import place_of
-from pytest_attnperf.tools.history.failures import HistoryError, without_passwords
+from pytest_attnperf.tools.history.engines import parse_location
+from pytest_attnperf.tools.history.failures import HistoryError, hide_passwords
 from pytest_attnperf.tools.history.store import HistoryStore, open_store
 
 MakeRun = Callable[..., RunResult]
@@ -54,7 +54,7 @@ def path(tmp_path: Path, make_run: MakeRun) -> Path:
 def test_an_address_that_is_off_is_said(url: str, said: str) -> None:
     """What is known is listed, and a password is never repeated."""
     with pytest.raises(HistoryError, match=said) as caught:
-        place_of(url)
+        parse_location(url)
     assert "secret" not in str(caught.value)
 
 
@@ -82,7 +82,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, miss
     """What to install is said as it is typed."""
     _without(monkeypatch, missing)
     with pytest.raises(HistoryError, match=rf"pip install 'pytest-attnperf\[{extra}\]'") as caught:
-        place_of(url)
+        parse_location(url)
     assert "secret" not in str(caught.value)
 
 
@@ -90,7 +90,7 @@ def test_an_old_sqlalchemy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLAlchemy 1 has another interface."""
     monkeypatch.setattr("sqlalchemy.__version__", "1.4.54")
     with pytest.raises(HistoryError, match=r"needs SQLAlchemy 2, found 1\.4\.54: pip install"):
-        place_of("a.sqlite")
+        parse_location("a.sqlite")
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
@@ -101,13 +101,13 @@ def test_a_server_that_is_not_there_is_said() -> None:
     ) as told:
         open_store("postgresql://u:sec%20ret@127.0.0.1:1/d")
     assert "sec" not in str(told.value).replace("second", "")
-    assert without_passwords("refused sec ret by host", ("", "sec ret")) == "refused *** by host"
+    assert hide_passwords("refused sec ret by host", ("", "sec ret")) == "refused *** by host"
 
 
 def test_a_password_is_in_nothing_that_shows_a_place() -> None:
     """pytest --showlocals prints what a frame holds; the address itself keeps the password for the driver."""
     pytest.importorskip("psycopg")
-    place = place_of("postgresql://u:secret%40@h/d?sslpassword=hidden&application_name=x")
+    place = parse_location("postgresql://u:secret%40@h/d?sslpassword=hidden&application_name=x")
     assert place.shown == "postgresql://u:***@h/d?application_name=x&sslpassword=***"
     assert place.passwords == ("secret@", "hidden")
     assert not any(word in repr(place) for word in ("secret", "hidden"))
@@ -119,12 +119,12 @@ def test_a_server_whose_writer_stands_still_is_said(postgres_url: str, make_run:
     """Somebody who was stopped in the middle of the same run keeps nobody waiting longer than was asked."""
     from sqlalchemy import insert
 
-    from pytest_attnperf.tools.history.rows import rows_of
-    from pytest_attnperf.tools.history.schema import tables
+    from pytest_attnperf.tools.history.rows import make_rows
+    from pytest_attnperf.tools.history.schema import define_tables
 
     with open_store(postgres_url, wait_s=0.1) as store:
         with store.transactions.engine.connect() as other, other.begin():
-            other.execute(insert(tables().runs).values(**rows_of(make_run(1), "").run))
+            other.execute(insert(define_tables().runs).values(**make_rows(make_run(1), "").run))
             with pytest.raises(HistoryError, match="others hold its tables locked; nothing was written"):
                 store.append(make_run(1))
             other.rollback()
@@ -133,14 +133,14 @@ def test_a_server_whose_writer_stands_still_is_said(postgres_url: str, make_run:
 
 def test_a_store_that_disappears_is_said(store_url: str, make_run: MakeRun, tmp_path: Path) -> None:
     """Its file was removed, or its tables dropped, while it was open; the next opening makes it anew."""
-    from pytest_attnperf.tools.history.schema import tables
+    from pytest_attnperf.tools.history.schema import define_tables
 
     with open_store(store_url) as store:
         if store.transactions.is_sqlite:
             for path in tmp_path.glob("history.sqlite*"):
                 path.unlink()
         else:
-            store.transactions.writing(tables().metadata.drop_all)
+            store.transactions.write(define_tables().metadata.drop_all)
         with pytest.raises(HistoryError, match="its tables are gone"):
             store.append(make_run(1))
     with open_store(store_url) as store:
@@ -167,7 +167,7 @@ def test_rows_that_nobody_writes_are_said(path: Path, change: str) -> None:
         open_store(str(path), read_only=True) as store,
         pytest.raises(HistoryError, match="it holds what no version writes"),
     ):
-        store.history("triton")
+        store.load_history("triton")
 
 
 def test_names_of_others_repaint_nothing(path: Path, make_run: MakeRun) -> None:
@@ -175,7 +175,7 @@ def test_names_of_others_repaint_nothing(path: Path, make_run: MakeRun) -> None:
     with open_store(str(path)) as store:
         store.append(make_run(2, backend="\x1b[2J\u202e"))
         with pytest.raises(HistoryError, match="known: prefill/ ") as told:
-            store.history("none of these")
+            store.load_history("none of these")
     assert str(told.value).isprintable()
 
 
@@ -186,7 +186,7 @@ def test_a_locked_file_is_said(path: Path, make_run: MakeRun) -> None:
     with open_store(str(path), wait_s=0.05) as store:
         with pytest.raises(HistoryError, match=r"another program holds it locked; nothing was written.*locked\)"):
             store.append(make_run(2))
-        assert len(store.history("triton")[0].points) == 1
+        assert len(store.load_history("triton")[0].points) == 1
         other.close()
         assert store.append(make_run(2)).rows == 1
 
@@ -206,7 +206,7 @@ def test_a_full_disk_is_said_and_nothing_half_is_kept(path: Path, make_run: Make
         with pytest.raises(HistoryError, match=r"the disk is full; nothing was written\. Free space, or shorten it"):
             store.append(make_run(2, nodeid="n" * 200_000))
     with open_store(str(path), read_only=True) as store:
-        assert [point.run_id for point in store.history("triton")[0].points] == ["run 1"]
+        assert [point.run_id for point in store.load_history("triton")[0].points] == ["run 1"]
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -231,7 +231,7 @@ def test_a_damaged_file_is_said(path: Path) -> None:
     data[4096:] = b"\xa5" * (len(data) - 4096)
     path.write_bytes(data)
     with pytest.raises(HistoryError, match=r"the database is damaged\. Restore a copy"):
-        open_store(str(path)).cases()
+        open_store(str(path)).list_cases()
 
 
 def test_a_store_that_is_not_there_is_not_made_by_reading(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_read_only_folder_can_be_read_and_says_that_it_cannot_be_written(
     """Somebody without write permission looks at a team's file, although SQLite cannot make its files beside it."""
     with _as_somebody_else():
         with open_store(str(read_only_path), read_only=True) as store:
-            assert len(store.history("triton")[0].points) == 1
+            assert len(store.load_history("triton")[0].points) == 1
         with pytest.raises(HistoryError, match="the file or its folder is read-only; nothing was written"):
             open_store(str(read_only_path)).append(make_run(2))
         with pytest.raises(HistoryError, match="cannot be opened or made"):

@@ -14,7 +14,7 @@ from pytest_attnperf.reports.files import json_results
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history import importing
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.importing import Imported, imported, run_from_benchmark_json
+from pytest_attnperf.tools.history.importing import Imported, import_benchmark_json, import_runs
 from pytest_attnperf.tools.history.store import open_store
 
 MakeRun = Callable[..., RunResult]
@@ -46,7 +46,7 @@ def written(path: Path, *entries: object, **fields: Any) -> Path:
 
 def test_a_benchmark_becomes_a_case(tmp_path: Path) -> None:
     """Seconds are microseconds, the group stands for the backend, and what must match is the machine and the timer."""
-    found = run_from_benchmark_json(written(tmp_path / "a.json", benchmark(), benchmark("b.py::test_b", group=None)))
+    found = import_benchmark_json(written(tmp_path / "a.json", benchmark(), benchmark("b.py::test_b", group=None)))
     run = found.run
     first, second = run.cases
     assert (str(first.key), first.nodeid) == ("benchmark/sort/tests/test_a.py::test_sort[10]", first.key.workload)
@@ -75,12 +75,12 @@ def test_what_pytest_benchmark_really_writes_is_read(
     pytester.makepyfile("def test_add(benchmark):\n    benchmark(lambda: 1 + 1)\n")
     switches = ["-p", "no:randomly", "--benchmark-min-rounds=3", "--benchmark-max-time=0.001"]
     pytester.runpytest_subprocess(*switches, "--benchmark-json=a.json", "--benchmark-autosave")
-    found = [one for folder in ("a.json", ".benchmarks") for one in imported(Path(folder), json_results.decode)]
+    found = [one for folder in ("a.json", ".benchmarks") for one in import_runs(Path(folder), json_results.decode)]
     assert all(isinstance(one, Imported) for one in found)
     assert len(found) == 2
     with open_store("history.sqlite") as store:
         assert [store.append(one.run, source=one.source).rows for one in found if isinstance(one, Imported)] == [1, 1]
-        (history,) = store.history("test_add")
+        (history,) = store.load_history("test_add")
     assert history.case.endswith("::test_add")
     assert len(history.points) == 2
     assert all(0 < point.median_us < 1000 for point in history.points)
@@ -89,7 +89,7 @@ def test_what_pytest_benchmark_really_writes_is_read(
 def test_only_the_single_times_are_enough(tmp_path: Path) -> None:
     """Their median is taken."""
     path = written(tmp_path / "a.json", benchmark(stats={"data": [3e-6, 1e-6, 2e-6]}))
-    assert run_from_benchmark_json(path).run.cases[0].median_us == pytest.approx(2.0)
+    assert import_benchmark_json(path).run.cases[0].median_us == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_only_the_single_times_are_enough(tmp_path: Path) -> None:
 )
 def test_what_is_skipped_is_said(tmp_path: Path, entry: object, said: str) -> None:
     """The other benchmarks of the file are kept."""
-    found = run_from_benchmark_json(written(tmp_path / "a.json", benchmark("good.py::test"), entry))
+    found = import_benchmark_json(written(tmp_path / "a.json", benchmark("good.py::test"), entry))
     assert [case.nodeid for case in found.run.cases] == ["good.py::test"]
     (line,) = found.skipped
     assert line.startswith("benchmark 1 of 2: ")
@@ -134,15 +134,15 @@ def test_a_file_that_holds_no_run_is_an_error(tmp_path: Path, data: bytes, said:
     path = tmp_path / "a.json"
     path.write_bytes(data)
     with pytest.raises(HistoryError, match=said):
-        list(imported(path, json_results.decode))
+        list(import_runs(path, json_results.decode))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """And so is a folder without any."""
     with pytest.raises(HistoryError, match="cannot be read"):
-        list(imported(tmp_path / "none.json", json_results.decode))
+        list(import_runs(tmp_path / "none.json", json_results.decode))
     with pytest.raises(HistoryError, match=r"holds no \.json file"):
-        list(imported(tmp_path, json_results.decode))
+        list(import_runs(tmp_path, json_results.decode))
 
 
 def test_a_folder_gives_its_runs_and_says_what_is_none(tmp_path: Path, make_run: MakeRun) -> None:
@@ -152,7 +152,7 @@ def test_a_folder_gives_its_runs_and_says_what_is_none(tmp_path: Path, make_run:
     (tmp_path / "c.json").write_text("{")
     newer = json.loads(json_results.encode(make_run(2))) | {"schema": 99}
     (tmp_path / "d.json").write_text(json.dumps(newer))
-    found = list(imported(tmp_path, json_results.decode))
+    found = list(import_runs(tmp_path, json_results.decode))
     assert [one.source for one in found if isinstance(one, Imported)] == ["results.json", "pytest-benchmark"]
     bad, new = (one for one in found if isinstance(one, str))
     assert "is not readable as JSON" in bad
@@ -165,7 +165,7 @@ def test_in_a_folder_only_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "b.json").symlink_to("/dev/zero")
     (tmp_path / "c.json").mkdir()
     written(tmp_path / "d.json", benchmark())
-    *skipped, found = imported(tmp_path, json_results.decode)
+    *skipped, found = import_runs(tmp_path, json_results.decode)
     assert skipped == [f"{tmp_path / name}.json is no file" for name in "abc"]
     assert isinstance(found, Imported)
 
@@ -174,7 +174,7 @@ def test_a_file_that_would_fill_the_memory_is_an_error(tmp_path: Path, monkeypat
     """It says what to do."""
     monkeypatch.setattr(importing, "BYTES_MAX", 100)
     with pytest.raises(HistoryError, match=r"bytes; at most 100 are read; store runs .* or split the file"):
-        run_from_benchmark_json(written(tmp_path / "a.json", benchmark()))
+        import_benchmark_json(written(tmp_path / "a.json", benchmark()))
 
 
 def test_names_that_no_terminal_shows_are_stored(tmp_path: Path, store_url: str) -> None:
@@ -183,8 +183,8 @@ def test_names_that_no_terminal_shows_are_stored(tmp_path: Path, store_url: str)
     entry = benchmark(odd, group=odd, name=odd, options={"timer": odd})
     path = written(tmp_path / "a.json", entry, machine_info={"machine": odd}, commit_info={"id": odd, "branch": odd})
     with open_store(store_url) as store:
-        assert store.append(run_from_benchmark_json(path).run).rows == 1
-        (history,) = store.history("x" * 1000)
+        assert store.append(import_benchmark_json(path).run).rows == 1
+        (history,) = store.load_history("x" * 1000)
     assert history.points[0].commit == odd.replace("\0", "\ufffd").replace("\ud800", "?")
 
 
@@ -194,5 +194,5 @@ def test_the_same_file_counts_once(tmp_path: Path, store_url: str, make_run: Mak
     written(tmp_path / "0001.json", benchmark())
     with open_store(store_url) as store:
         for already in (False, True):
-            found = [one for one in imported(tmp_path, json_results.decode) if isinstance(one, Imported)]
+            found = [one for one in import_runs(tmp_path, json_results.decode) if isinstance(one, Imported)]
             assert [store.append(one.run, source=one.source).already for one in found] == [already] * 2

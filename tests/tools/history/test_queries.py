@@ -10,16 +10,16 @@ import pytest
 from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.queries import Asked, Pruned, points_query
+from pytest_attnperf.tools.history.queries import PointFilter, Pruned, points_query
 from pytest_attnperf.tools.history.store import open_store
 
 MakeRun = Callable[..., RunResult]
 
 
-ASKED = [Asked(), Asked(since=1.0), Asked(limit=5)]
+ASKED = [PointFilter(), PointFilter(since=1.0), PointFilter(limit=5)]
 
 
-def _plan(url: str, asked: Asked, explain: str, *, before: str = "") -> str:
+def _plan(url: str, asked: PointFilter, explain: str, *, before: str = "") -> str:
     with open_store(url) as store, store.transactions.engine.connect() as connection:
         if before:
             connection.exec_driver_sql(before)
@@ -28,7 +28,7 @@ def _plan(url: str, asked: Asked, explain: str, *, before: str = "") -> str:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_on_sqlite_points_of_a_case_are_a_range_of_the_primary_key(tmp_path: Path, asked: Asked) -> None:
+def test_on_sqlite_points_of_a_case_are_a_range_of_the_primary_key(tmp_path: Path, asked: PointFilter) -> None:
     """It is searched by the case, and nothing is scanned or sorted."""
     plan = _plan(str(tmp_path / "a.sqlite"), asked, "EXPLAIN QUERY PLAN")
     assert "SEARCH attnperf_measurements USING PRIMARY KEY (case_id=?" in plan
@@ -37,7 +37,7 @@ def test_on_sqlite_points_of_a_case_are_a_range_of_the_primary_key(tmp_path: Pat
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_on_postgresql_points_of_a_case_are_a_range_of_the_primary_key(postgres_url: str, asked: Asked) -> None:
+def test_on_postgresql_points_of_a_case_are_a_range_of_the_primary_key(postgres_url: str, asked: PointFilter) -> None:
     """The planner takes it once a scan of the whole, which is cheaper in an empty table, is not allowed."""
     plan = _plan(postgres_url, asked, "EXPLAIN", before="SET enable_seqscan = off")
     assert "attnperf_measurements_pkey" in plan
@@ -48,9 +48,9 @@ def test_many_cases_are_counted_as_few_are(store_url: str, make_run: MakeRun, mo
     with open_store(store_url) as store:
         for number, backend in enumerate(("a", "b", "c"), 1):
             store.append(make_run(number, backend=backend))
-        few = store.cases()
+        few = store.list_cases()
         monkeypatch.setattr("pytest_attnperf.tools.history.queries.COUNTED_AT_ONCE", 1)
-        assert store.cases() == few
+        assert store.list_cases() == few
         assert [(one.points, one.wrong) for one in few] == [(1, 0)] * 3
 
 
@@ -59,8 +59,8 @@ def test_only_the_newest_wrong_runs_are_named(store_url: str, make_run: MakeRun)
     with open_store(store_url) as store:
         for day in range(1, 9):
             store.append(make_run(day, None, verdict=Verdict.ERROR if day % 2 else Verdict.INCORRECT))
-        (history,) = store.history("triton")
-        assert store.history("triton", since="2027-01-01") == []
+        (history,) = store.load_history("triton")
+        assert store.load_history("triton", since="2027-01-01") == []
     assert history.points == ()
     (note,) = history.notes
     assert note.startswith("wrong, without a time, in 8 runs: INCORRECT 2026-01-04")
@@ -96,9 +96,9 @@ def test_what_the_rule_keeps_stays(
     """By age, by number, and with both what either keeps; runs, cases and facts that nothing names go, too."""
     with open_store(aged_url) as store:
         assert store.prune(keep_days=keep_days, keep_runs=keep_runs, dry_run=True) == pruned
-        assert sum(one.points for one in store.cases()) == 6
+        assert sum(one.points for one in store.list_cases()) == 6
         assert store.prune(keep_days=keep_days, keep_runs=keep_runs) == pruned
-        (history,) = store.history("triton")
+        (history,) = store.load_history("triton")
     assert [point.run_id for point in history.points] == left
 
 
@@ -119,7 +119,7 @@ def test_a_file_gets_smaller(tmp_path: Path, make_run: MakeRun) -> None:
             store.append(make_run(day, backend="b" * 200_000 * day))
         store.prune(keep_days=0.001)
         assert store.compact() > 300_000
-        assert store.cases() == []
+        assert store.list_cases() == []
 
 
 def test_space_that_is_not_given_back_is_said(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pytest_attnperf.records import ProcessSummary, Verdict
 from pytest_attnperf.results import RunResult
 from pytest_attnperf.tools.history.failures import HistoryError
-from pytest_attnperf.tools.history.rows import rows_of, run_id_of, seconds_of
+from pytest_attnperf.tools.history.rows import make_rows, make_run_id, parse_seconds
 
 MakeRun = Callable[..., RunResult]
 
@@ -30,7 +30,7 @@ def _process(us: float) -> ProcessSummary:
 )
 def test_starts_are_put_on_one_clock(text: str, seconds: float) -> None:
     """Zones count; without one it is UTC."""
-    assert seconds_of(text) == seconds
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_starts_are_put_on_one_clock(text: str, seconds: float) -> None:
 def test_a_start_that_is_no_date_is_refused(text: str) -> None:
     """Points could not be ordered by it."""
     with pytest.raises(HistoryError, match="which is no date like 2026-01-31T12:00:00"):
-        seconds_of(text)
+        parse_seconds(text)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0])
@@ -47,21 +47,21 @@ def test_a_start_that_is_no_date_is_refused(text: str) -> None:
 def test_no_figure_is_stored_that_none_can_be(make_run: MakeRun, name: str, value: float) -> None:
     """Of the case, and of each of its processes."""
     with pytest.raises(HistoryError, match=rf"run 'run 1', case 'prefill/triton.*: {name} is {value}"):
-        rows_of(make_run(1, **({"us": value} if name == "median_us" else {name: value})), "attnperf")
+        make_rows(make_run(1, **({"us": value} if name == "median_us" else {name: value})), "attnperf")
     with pytest.raises(HistoryError, match="a process's median_us is"):
-        rows_of(make_run(1, first=(_process(value),)), "attnperf")
+        make_rows(make_run(1, first=(_process(value),)), "attnperf")
 
 
 def test_a_start_is_storable(make_run: MakeRun) -> None:
     """Python takes any character between date and time, also one that no database holds."""
     run = replace(make_run(1), started="2026-01-01\ud80012:00:00+00:00")
-    assert rows_of(run, "attnperf").run["started_text"] == "2026-01-01?12:00:00+00:00"
+    assert make_rows(run, "attnperf").run["started_text"] == "2026-01-01?12:00:00+00:00"
 
 
 def test_processes_are_those_of_the_deciding_look(make_run: MakeRun) -> None:
     """The second look's, where there was one."""
     run = make_run(1, first=(_process(1.0),), second=(_process(2.0), _process(3.0)))
-    assert rows_of(run, "attnperf").measurements[0]["process_us"] == [2.0, 3.0]
+    assert make_rows(run, "attnperf").measurements[0]["process_us"] == [2.0, 3.0]
 
 
 def test_of_a_case_that_is_there_twice_the_failing_one_is_kept(make_run: MakeRun) -> None:
@@ -70,7 +70,7 @@ def test_of_a_case_that_is_there_twice_the_failing_one_is_kept(make_run: MakeRun
     slow = replace(run.cases[0], verdict=Verdict.SLOWER, fails=True, median_us=200.0)
     later = replace(run.cases[0], median_us=101.0)
     for cases, kept in (((slow, later), 200.0), ((later, slow), 200.0), ((run.cases[0], later), 101.0)):
-        rows = rows_of(replace(run, cases=cases), "attnperf")
+        rows = make_rows(replace(run, cases=cases), "attnperf")
         assert [row["median_us"] for row in rows.measurements] == [kept]
 
 
@@ -81,17 +81,17 @@ def test_equal_machines_and_environments_are_one_row(make_run: MakeRun) -> None:
     assert fingerprint is not None
     turned = replace(fingerprint, must_match=dict(reversed(fingerprint.must_match.items())))
     other = replace(run.cases[0], key=replace(run.cases[0].key, backend="ck"), fingerprint=turned)
-    assert len(rows_of(replace(run, cases=(*run.cases, other)), "attnperf").facts) == 2
+    assert len(make_rows(replace(run, cases=(*run.cases, other)), "attnperf").facts) == 2
 
 
 def test_without_a_device_there_is_nothing_to_keep(make_run: MakeRun) -> None:
     """A run that measured nothing still counts as told."""
-    rows = rows_of(replace(make_run(1, None, verdict=Verdict.ERROR), device=None), "attnperf")
+    rows = make_rows(replace(make_run(1, None, verdict=Verdict.ERROR), device=None), "attnperf")
     assert (rows.measurements, rows.run["run_id"]) == ([], "run 1")
 
 
 def test_an_id_is_made_from_what_a_run_holds(make_run: MakeRun) -> None:
     """The same for the same content, another for another time."""
     first, same, other = (replace(make_run(1, us), run_id="") for us in (1.0, 1.0, 2.0))
-    assert run_id_of(first) == run_id_of(same) != run_id_of(other)
-    assert run_id_of(first).startswith("content-")
+    assert make_run_id(first) == make_run_id(same) != make_run_id(other)
+    assert make_run_id(first).startswith("content-")

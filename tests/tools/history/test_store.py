@@ -30,7 +30,7 @@ def test_a_run_comes_back_as_it_was(store_url: str, make_run: MakeRun) -> None:
     with open_store(store_url) as store:
         assert store.append(make_run(3, 100.5, baseline_us=99.0, ratio=1.0152)) == Appended(1, False, "run 3")
     with open_store(store_url, read_only=True) as store:
-        (history,) = store.history(CASE)
+        (history,) = store.load_history(CASE)
     (point,) = history.points
     assert (history.case, history.arch, history.product, history.notes) == (CASE, "sm_90", "h200", ())
     assert (point.started, point.commit, point.branch) == ("2026-01-03T12:00:00+00:00", "000000000003", "main")
@@ -48,7 +48,7 @@ def test_a_run_that_is_told_twice_counts_once(store_url: str, make_run: MakeRun)
         assert [store.append(run).already for run in (make_run(1), make_run(1))] == [False, True]
         assert [store.append(run).already for run in (nameless, nameless)] == [False, True]
         assert store.append(replace(nameless, commit="another")).already is False
-        assert [one.points for one in store.cases()] == [3]
+        assert [one.points for one in store.list_cases()] == [3]
 
 
 def test_points_are_in_order_whatever_order_they_came_in(store_url: str, make_run: MakeRun) -> None:
@@ -57,11 +57,11 @@ def test_points_are_in_order_whatever_order_they_came_in(store_url: str, make_ru
     with open_store(store_url) as store:
         for run in (make_run(5), late, make_run(1), make_run(3)):
             store.append(run)
-        (history,) = store.history(CASE)
+        (history,) = store.load_history(CASE)
         assert [point.run_id for point in history.points] == ["run 1", "run 3", "run 4", "run 5"]
-        (newest,) = store.history(CASE, limit=2)
+        (newest,) = store.load_history(CASE, limit=2)
         assert [point.run_id for point in newest.points] == ["run 4", "run 5"]
-        (since,) = store.history(CASE, since="2026-01-04")
+        (since,) = store.load_history(CASE, since="2026-01-04")
         assert [point.run_id for point in since.points] == ["run 4", "run 5"]
 
 
@@ -75,7 +75,7 @@ def test_foreign_text_is_stored_as_text(store_url: str, make_run: MakeRun) -> No
     with open_store(store_url) as store:
         assert store.append(hostile).rows == 1
         assert store.append(hostile).already
-        (history,) = store.history(str(key))
+        (history,) = store.load_history(str(key))
     assert history.case == str(CaseKey(expected, expected, expected, expected))
     assert (history.points[0].commit, history.points[0].branch) == (expected, expected)
 
@@ -87,16 +87,16 @@ def test_a_case_is_found_by_key_part_and_node_id(store_url: str, make_run: MakeR
         store.append(replace(make_run(1, backend="ck"), run_id="other"))
         node = "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d64-f16-causal]"
         for text in (CASE, "triton.flash/", node, "test_prefill[triton"):
-            assert [history.case for history in store.history(text)] == [CASE]
+            assert [history.case for history in store.load_history(text)] == [CASE]
         with pytest.raises(
             HistoryError, match=r"'b4-s512' is part of 2 cases: prefill/ck/.*, prefill/triton.*; say more"
         ):
-            store.history("b4-s512")
+            store.load_history("b4-s512")
         with pytest.raises(HistoryError, match=r"no case is or holds 'b5'; known: prefill/ck/"):
-            store.history("b5")
+            store.load_history("b5")
         with pytest.raises(HistoryError, match=r"no case on gfx942 is or holds .*; known: none"):
-            store.history(CASE, arch="gfx942")
-        assert [one.case for one in store.cases("ck/")] == [CASE.replace("triton.flash", "ck")]
+            store.load_history(CASE, arch="gfx942")
+        assert [one.case for one in store.list_cases("ck/")] == [CASE.replace("triton.flash", "ck")]
 
 
 def test_a_test_that_moved_is_found_by_its_newest_node_id(store_url: str, make_run: MakeRun) -> None:
@@ -104,7 +104,7 @@ def test_a_test_that_moved_is_found_by_its_newest_node_id(store_url: str, make_r
     with open_store(store_url) as store:
         store.append(make_run(1, nodeid="old.py::test"))
         store.append(make_run(2, nodeid="new.py::test"))
-        assert [len(history.points) for history in store.history("new.py::test")] == [2]
+        assert [len(history.points) for history in store.load_history("new.py::test")] == [2]
 
 
 def test_machines_that_do_not_compare_are_kept_apart(store_url: str, make_run: MakeRun) -> None:
@@ -114,8 +114,8 @@ def test_machines_that_do_not_compare_are_kept_apart(store_url: str, make_run: M
         store.append(make_run(1))
         store.append(make_run(2, machine=capped))
         store.append(make_run(3))
-        apart = store.history(CASE)
-        (asked,) = store.history(CASE, machine={"power_cap_w": "500"})
+        apart = store.load_history(CASE)
+        (asked,) = store.load_history(CASE, machine={"power_cap_w": "500"})
     assert [[point.run_id for point in history.points] for history in apart] == [["run 1", "run 3"], ["run 2"]]
     assert [history.notes[0].rpartition(": ")[2] for history in apart] == ["power_cap_w 700", "power_cap_w 500"]
     assert [point.run_id for point in asked.points] == ["run 2"]
@@ -127,8 +127,8 @@ def test_wrong_cases_without_a_time_are_remembered(store_url: str, make_run: Mak
         store.append(make_run(1))
         assert store.append(make_run(2, None, verdict=Verdict.INCORRECT, fails=True)).rows == 1
         assert store.append(make_run(3, None, verdict=Verdict.UNSUPPORTED)).rows == 0
-        (history,) = store.history(CASE)
-        (known,) = store.cases()
+        (history,) = store.load_history(CASE)
+        (known,) = store.list_cases()
     assert [point.run_id for point in history.points] == ["run 1"]
     assert history.notes == ("wrong, without a time, in 1 run: INCORRECT 2026-01-02 at 000000000002",)
     assert (known.points, known.wrong, known.last) == (1, 1, "2026-01-02T12:00:00+00:00")
@@ -141,7 +141,7 @@ def test_what_a_measurement_cannot_be_is_refused_whole(store_url: str, make_run:
     with open_store(store_url) as store:
         with pytest.raises(HistoryError, match=r"case 'prefill/ck/w': median_us is nan; a time must be finite"):
             store.append(replace(run, cases=(*run.cases, bad)))
-        assert store.cases() == []
+        assert store.list_cases() == []
         assert store.append(run).rows == 1
 
 
@@ -162,8 +162,8 @@ def test_ten_writers_at_once_lose_nothing(store_url: str, make_run: MakeRun) -> 
         writer.join()
     assert [writer.exitcode for writer in writers] == [0] * 10
     with open_store(store_url, read_only=True) as store:
-        assert [one.points for one in store.cases()] == [10, 10, 10]
-        found = {point.run_id for one in store.cases() for point in store.history(one.case)[0].points}
+        assert [one.points for one in store.list_cases()] == [10, 10, 10]
+        found = {point.run_id for one in store.list_cases() for point in store.load_history(one.case)[0].points}
     assert found == {f"{writer} {number}" for writer in range(10) for number in range(3)}
 
 
@@ -186,7 +186,7 @@ def test_a_new_file_is_made_with_its_folders(tmp_path: Path, make_run: MakeRun) 
             store.append(make_run(1))
         assert path.is_file()
         with open_store(str(path), read_only=True) as store:
-            assert len(store.cases()) == 1
+            assert len(store.list_cases()) == 1
 
 
 def test_the_same_run_from_several_processes_counts_once(store_url: str, make_run: MakeRun) -> None:
@@ -200,7 +200,7 @@ def test_the_same_run_from_several_processes_counts_once(store_url: str, make_ru
         writer.join()
     assert [writer.exitcode for writer in writers] == [0] * 4
     with open_store(store_url, read_only=True) as store:
-        assert [one.points for one in store.cases()] == [1]
+        assert [one.points for one in store.list_cases()] == [1]
 
 
 def _append(url: str, run: RunResult) -> None:
@@ -229,7 +229,7 @@ def test_of_a_writer_that_is_killed_nothing_stays(store_url: str, make_run: Make
     writer.join()
     assert writer.exitcode == -signal.SIGKILL
     with open_store(store_url) as store:
-        assert store.cases() == []
+        assert store.list_cases() == []
         assert store.append(make_run(1)) == Appended(1, False, "run 1")
 
 
@@ -276,7 +276,7 @@ def test_an_older_store_is_migrated_when_it_is_opened_for_writing(
     for _ in range(2):
         with open_store(filled_url) as store:
             assert "tag" in _columns(store)
-            assert [one.points for one in store.cases()] == [1]
+            assert [one.points for one in store.list_cases()] == [1]
     assert seen == [1]
 
 
@@ -297,7 +297,7 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(monkeypatch: pytest.Monkey
             open_store(filled_url)
     with open_store(filled_url) as store:
         assert "tag" not in _columns(store)
-        assert [one.points for one in store.cases()] == [1]
+        assert [one.points for one in store.list_cases()] == [1]
 
 
 @pytest.mark.parametrize("read_only", [True, False])
@@ -314,9 +314,9 @@ def test_a_store_without_its_version_is_refused(filled_url: str) -> None:
     """Somebody emptied the table."""
     from sqlalchemy import delete
 
-    from pytest_attnperf.tools.history.schema import tables
+    from pytest_attnperf.tools.history.schema import define_tables
 
     with open_store(filled_url) as store:
-        store.transactions.writing(lambda connection: connection.execute(delete(tables().schema)))
+        store.transactions.write(lambda connection: connection.execute(delete(define_tables().schema)))
     with pytest.raises(HistoryError, match="its schema version is None; known: 1 to 1"):
         open_store(filled_url)

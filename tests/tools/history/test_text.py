@@ -4,7 +4,15 @@ import json
 from dataclasses import replace
 
 from pytest_attnperf.records.histories import CaseHistory, ChangePoint, HistoryPoint
-from pytest_attnperf.tools.history.text import ListedCase, case_text, change_line, day_of, list_text, plain, suspect
+from pytest_attnperf.tools.history.text import (
+    ListedCase,
+    describe_change,
+    describe_suspect,
+    encode_histories,
+    format_day,
+    render_cases,
+    render_histories,
+)
 
 HOSTILE = "\x1b[31m<b>|\n" + "x" * 100_000
 POINTS = tuple(
@@ -17,7 +25,7 @@ HISTORY = CaseHistory("prefill/ck/w", "sm_90", "h200", POINTS, (CHANGE,), ("a no
 
 def test_a_series_says_where_it_changed_and_what_is_newest() -> None:
     """Changes first, then so many runs, and how many are not shown."""
-    text = case_text([HISTORY], 100, shown=3)
+    text = render_histories([HISTORY], 100, shown=3)
     assert text.startswith("prefill/ck/w on sm_90/h200\n20 runs, 2026-01-01 to 2026-01-20\nnewest 120.0 us\na note\n")
     assert "2026-01-11   +10.0 %     105.0    115.5  aaaaaaaaaaaa   bbbbbbbbbbbb" in text
     assert "2026-01-11: 12.3 sigmas; what changed with it: torch: 1 -> 2" in text
@@ -28,28 +36,29 @@ def test_a_series_says_where_it_changed_and_what_is_newest() -> None:
 
 def test_without_changes_or_points_it_is_said() -> None:
     """Nothing is left for the reader to guess."""
-    assert "no change found" in case_text([replace(HISTORY, changes=())], 100)
+    assert "no change found" in render_histories([replace(HISTORY, changes=())], 100)
     empty = replace(HISTORY, points=(), changes=(), notes=("wrong in 1 run",))
-    assert case_text([empty], 100) == "prefill/ck/w on sm_90/h200\nno run with a time\nwrong in 1 run"
+    assert render_histories([empty], 100) == "prefill/ck/w on sm_90/h200\nno run with a time\nwrong in 1 run"
 
 
 def test_a_change_is_named_by_who_may_have_caused_it() -> None:
     """The code, something beside it, or certainly not the code."""
     assert (
-        change_line(CHANGE, POINTS) == "+10.0 % (105.0 -> 115.5 us) between aaaaaaaaaaaa and bbbbbbbbbbbb, 2026-01-11"
+        describe_change(CHANGE, POINTS)
+        == "+10.0 % (105.0 -> 115.5 us) between aaaaaaaaaaaa and bbbbbbbbbbbb, 2026-01-11"
     )
-    assert suspect(CHANGE) == "torch: 1 -> 2"
-    assert suspect(replace(CHANGE, environment=())) == "the code, as far as is known"
+    assert describe_suspect(CHANGE) == "torch: 1 -> 2"
+    assert describe_suspect(replace(CHANGE, environment=())) == "the code, as far as is known"
     same = replace(CHANGE, first_after=CHANGE.last_before)
-    assert suspect(same) == "not the code: both sides are the same commit; torch: 1 -> 2"
+    assert describe_suspect(same) == "not the code: both sides are the same commit; torch: 1 -> 2"
     unknown = replace(CHANGE, last_before="unknown", first_after="unknown", environment=())
-    assert suspect(unknown) == "the code, as far as is known"
+    assert describe_suspect(unknown) == "the code, as far as is known"
 
 
 def test_the_list_has_a_row_per_case() -> None:
     """With what was wrong, and the newest change."""
     listed = ListedCase("prefill/ck/w", "sm_90/h200", 20, 3, "2026-01-20T00:00:00+00:00", CHANGE, "2026-01-11")
-    text = list_text([listed, ListedCase("b", "cpu/x", 1, 0, "2026-01-01")], ["2 cases"], 120)
+    text = render_cases([listed, ListedCase("b", "cpu/x", 1, 0, "2026-01-01")], ["2 cases"], 120)
     head, _, first, second = text.splitlines()[:4]
     assert head.split() == ["case", "device", "runs", "newest", "wrong", "last", "change"]
     change = ["+10.0", "%", "2026-01-11", "bbbbbbbbbbbb"]
@@ -62,13 +71,13 @@ def test_what_all_cases_share_is_said_once() -> None:
     """Names of 60 characters and their runs fit 80 columns, and a longer one costs the others nothing."""
     name = "prefill/native.sdpa_flash/prefill-b1-s128-h4-d64-f16-causal"
     listed = [ListedCase(one, "sm_90/h200", 20, 0, "2026-01-20") for one in (name, "x" * 5000)]
-    lines = list_text(listed, ["2 cases"], 80).splitlines()
+    lines = render_cases(listed, ["2 cases"], 80).splitlines()
     assert lines[0].split() == ["case", "runs", "newest"]
     assert lines[2].split() == [name, "20", "2026-01-20"]
     assert lines[-2:] == ["on sm_90/h200", "2 cases"]
     assert max(map(len, lines)) <= 80
     changed = replace(listed[0], change=CHANGE, change_at="2026-01-11")
-    narrow = list_text([changed, listed[1]], [], 80)
+    narrow = render_cases([changed, listed[1]], [], 80)
     assert narrow.split("\n\n")[1].splitlines()[2:] == [f"{name}  +10.0 % 2026-01-11 bbbbbbbbbbbb"]
 
 
@@ -76,11 +85,11 @@ def test_a_series_fits_80_columns() -> None:
     """With commits of dirty trees; a branch has a column where runs are of several."""
     dirty = replace(CHANGE, last_before="a" * 40 + "+dirty", first_after="b" * 40 + "+dirty")
     points = tuple(replace(point, branch="main") for point in POINTS)
-    text = case_text([replace(HISTORY, points=points, changes=(dirty,))], 80)
+    text = render_histories([replace(HISTORY, points=points, changes=(dirty,))], 80)
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("started UTC") == 1
     assert "all of branch main" in text
-    several = case_text([replace(HISTORY, points=(*points, replace(points[0], branch="topic")))], 120)
+    several = render_histories([replace(HISTORY, points=(*points, replace(points[0], branch="topic")))], 120)
     assert "topic" in several
     assert "all of branch" not in several
 
@@ -89,11 +98,11 @@ def test_days_are_those_of_utc() -> None:
     """Points of several zones are in the order of their time, so their times are shown on one clock."""
     zoned = ("2026-01-02T23:30:00-02:00", "2026-01-03T12:00:00+09:00", "2026-01-03T04:00:00Z", "2026-01-03T05:00:00")
     points = tuple(replace(POINTS[0], started=started) for started in zoned)
-    text = case_text([CaseHistory("a/b/c", "sm_90", "h200", points)], 100)
+    text = render_histories([CaseHistory("a/b/c", "sm_90", "h200", points)], 100)
     assert "4 runs, 2026-01-03 to 2026-01-03" in text
     shown = [line[:16] for line in text.splitlines() if line.startswith("2026-01-03 ")]
     assert shown == ["2026-01-03 01:30", "2026-01-03 03:00", "2026-01-03 04:00", "2026-01-03 05:00"]
-    assert day_of("0001-01-01T00:00:00+12:00") == "0001-01-01"
+    assert format_day("0001-01-01T00:00:00+12:00") == "0001-01-01"
 
 
 def test_foreign_text_repaints_nothing() -> None:
@@ -102,7 +111,7 @@ def test_foreign_text_repaints_nothing() -> None:
     change = ChangePoint(0, 1.0, 2.0, HOSTILE, HOSTILE, (HOSTILE,))
     history = CaseHistory(HOSTILE, HOSTILE, HOSTILE, (point,), (change,), (HOSTILE,))
     listed = ListedCase(HOSTILE, HOSTILE, 1, 0, HOSTILE, change, HOSTILE)
-    for text in (case_text([history], 100), list_text([listed], [HOSTILE], 100)):
+    for text in (render_histories([history], 100), render_cases([listed], [HOSTILE], 100)):
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) < 450
-    assert json.loads(json.dumps(plain([history])))[0]["case"] == HOSTILE
+    assert json.loads(json.dumps(encode_histories([history])))[0]["case"] == HOSTILE

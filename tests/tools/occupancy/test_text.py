@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from pytest_attnperf.codeobject.headroom import Saving, Stair, staircase
+from pytest_attnperf.codeobject.headroom import OccupancyStair, ResourceSaving, compute_staircase
 from pytest_attnperf.codeobject.occupancy import Resources
 from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.records.code import Occupancy
@@ -13,29 +13,29 @@ from pytest_attnperf.tools.occupancy import text as module
 from pytest_attnperf.tools.occupancy.text import (
     ASCII,
     UNICODE,
-    Ink,
     LimitRow,
+    PlotInk,
     UseRow,
-    answer,
-    counted,
-    ink_for,
-    limit_table,
+    choose_ink,
+    describe_occupancy,
+    format_count,
+    format_sizes,
     occupancy_json,
-    plot_lines,
-    savings_lines,
-    sizes_text,
-    use_table,
+    render_limit_table,
+    render_savings,
+    render_staircase,
+    render_use_table,
 )
 
 FIVE = Occupancy(5, 5.0, 8, 5, 4, {"vgprs": 5, "lds": 8}, ("vgprs",))
-STAIRS = (Stair(1, 64, 4, 4.0), Stair(65, 128, 3, 2.0), Stair(129, 256, 1, 1.0))
+STAIRS = (OccupancyStair(1, 64, 4, 4.0), OccupancyStair(65, 128, 3, 2.0), OccupancyStair(129, 256, 1, 1.0))
 
 ASKED = Resources(96, 0, 40, 8192, 256)
 
 
 def test_the_answer() -> None:
     """Waves of how many, what binds, and how many whole workgroups of how many waves in which block."""
-    assert answer("gfx942", FIVE) == (
+    assert describe_occupancy("gfx942", FIVE) == (
         "gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU"
     )
 
@@ -61,43 +61,45 @@ def test_the_answer() -> None:
 )
 def test_other_answers(changed: dict[str, object], expected: str) -> None:
     """Several limiters, none, a hardware that runs less than the compiler counts, and nothing that fits."""
-    assert expected in answer("a", replace(FIVE, **changed))  # type: ignore[arg-type]
+    assert expected in describe_occupancy("a", replace(FIVE, **changed))  # type: ignore[arg-type]
 
 
 def test_counted() -> None:
     """One of a thing is singular, and thousands are told apart."""
-    assert [counted(count, "wave") for count in (0, 1, 2, 8192)] == ["0 waves", "1 wave", "2 waves", "8,192 waves"]
+    assert [format_count(count, "wave") for count in (0, 1, 2, 8192)] == ["0 waves", "1 wave", "2 waves", "8,192 waves"]
 
 
 def test_tables() -> None:
     """What binds is marked, and where nothing does there is no column for it."""
     bound = LimitRow("VGPRs", "512 per SIMD lane", "96 per lane", "5 waves per SIMD", 5, True)
     free = LimitRow("LDS", "65,536 bytes", "none", "no limit", 8, False)
-    lines = limit_table([bound, free], "CU").splitlines()
+    lines = render_limit_table([bound, free], "CU").splitlines()
     assert lines[0].split() == ["a", "CU", "holds", "taken", "allows", "waves/SIMD"]
     assert lines[2].endswith("5  <- binds")
     assert lines[3].endswith("8")
-    assert limit_table([free], "WGP").splitlines()[1].count(" -") == 4
-    used = use_table([UseRow("LDS", "1 byte", "512 bytes (granule 512)"), UseRow("AGPRs", "0 per lane", "")])
+    assert render_limit_table([free], "WGP").splitlines()[1].count(" -") == 4
+    used = render_use_table([UseRow("LDS", "1 byte", "512 bytes (granule 512)"), UseRow("AGPRs", "0 per lane", "")])
     assert used.splitlines()[2:] == ["LDS            1 byte      512 bytes (granule 512)", "AGPRs          0 per lane"]
 
 
 def test_savings() -> None:
     """One way stands in the line; several get one each; savings that are needed together are joined."""
-    few, byte = Saving("vgprs", 1, 64), Saving("lds_bytes", 1, 65536)
-    assert savings_lines("more", [(Saving("vgprs", 8, 128),)]) == ["more: 8 VGPRs fewer (at most 128)"]
-    assert savings_lines("more", [(few, byte), (Saving("agprs", 4, 60), Saving("sgprs", 2, 80))]) == [
+    few, byte = ResourceSaving("vgprs", 1, 64), ResourceSaving("lds_bytes", 1, 65536)
+    assert render_savings("more", [(ResourceSaving("vgprs", 8, 128),)]) == ["more: 8 VGPRs fewer (at most 128)"]
+    assert render_savings("more", [(few, byte), (ResourceSaving("agprs", 4, 60), ResourceSaving("sgprs", 2, 80))]) == [
         "more:",
         "  1 VGPR fewer (at most 64) and 1 byte of LDS fewer (at most 65,536)",
         "  or 4 AGPRs fewer (at most 60) and 2 SGPRs fewer (at most 80)",
     ]
-    assert savings_lines("more", [(Saving("lds_bytes", 2048, 0),)]) == ["more: 2,048 bytes of LDS fewer (at most 0)"]
-    assert sizes_text((512, 1024)) == "workgroups of 512 or 1,024 threads"
+    assert render_savings("more", [(ResourceSaving("lds_bytes", 2048, 0),)]) == [
+        "more: 2,048 bytes of LDS fewer (at most 0)"
+    ]
+    assert format_sizes((512, 1024)) == "workgroups of 512 or 1,024 threads"
 
 
 def test_a_plot() -> None:
     """Each column shows the waves of its values, steps go down, dots are whole workgroups, and the kernel is marked."""
-    assert plot_lines("VGPRs", STAIRS, 100, 4, ASCII) == [
+    assert render_staircase("VGPRs", STAIRS, 100, 4, ASCII) == [
         "waves per SIMD by VGPRs, o this kernel (100), . in whole workgroups",
         "  4 |----------------+",
         "  3 |                +-------o-------+",
@@ -114,7 +116,7 @@ def test_a_plot() -> None:
 )
 def test_the_mark_is_where_the_kernel_is(at: int, row: int, column: int) -> None:
     """The mark stands in the row of the kernel's own waves and the column of its value."""
-    lines = plot_lines("VGPRs", STAIRS, at, 4, UNICODE)
+    lines = render_staircase("VGPRs", STAIRS, at, 4, UNICODE)
     assert [(number, line.index("●") - 5) for number, line in enumerate(lines) if "●" in line[5:] and number] == [
         (row, column)
     ]
@@ -122,7 +124,7 @@ def test_the_mark_is_where_the_kernel_is(at: int, row: int, column: int) -> None
 
 def test_no_note_without_dots() -> None:
     """Dots are explained only where there are any; a kernel without LDS is marked at the left edge."""
-    lines = plot_lines("bytes of LDS", (Stair(0, 65536, 2, 2.0),), 0, 2, UNICODE)
+    lines = render_staircase("bytes of LDS", (OccupancyStair(0, 65536, 2, 2.0),), 0, 2, UNICODE)
     assert lines[0] == "waves per SIMD by bytes of LDS, ● this kernel (0)"
     assert lines[1] == "  2 │●" + "─" * 63
     assert lines[-1] == "               16,384          32,768          49,152          65,536"
@@ -130,9 +132,9 @@ def test_no_note_without_dots() -> None:
 
 @pytest.mark.parametrize("top", [256, 65536, 163840, 163841, 7])
 @pytest.mark.parametrize("ink", [ASCII, UNICODE])
-def test_plots_are_narrow(top: int, ink: Ink) -> None:
+def test_plots_are_narrow(top: int, ink: PlotInk) -> None:
     """Whatever the range, no line of a plot is wider than 69 columns, and in ASCII it is ASCII."""
-    lines = plot_lines("VGPRs", (Stair(0, 3, 16, 15.5), Stair(4, top, 1, 1.0)), top, 16, ink)
+    lines = render_staircase("VGPRs", (OccupancyStair(0, 3, 16, 15.5), OccupancyStair(4, top, 1, 1.0)), top, 16, ink)
     assert max(map(len, lines)) == 69
     assert all(line.isascii() for line in lines) == (ink is ASCII)
 
@@ -141,9 +143,9 @@ def test_plots_are_narrow(top: int, ink: Ink) -> None:
     ("encoding", "expected"),
     [("utf-8", UNICODE), ("UTF-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("no-such", ASCII)],
 )
-def test_ink_follows_the_output(encoding: str | None, expected: Ink) -> None:
+def test_ink_follows_the_output(encoding: str | None, expected: PlotInk) -> None:
     """Lines are drawn only where the output can show them."""
-    assert ink_for(encoding) is expected
+    assert choose_ink(encoding) is expected
 
 
 def test_figures_of_a_kernel() -> None:
@@ -200,8 +202,8 @@ def test_what_a_block_holds() -> None:
 def test_stairs_are_those_of_the_plots() -> None:
     """Breakpoints over VGPRs and over LDS are written out."""
     assert occupancy_json("gfx942", ASKED)["staircases"] == {
-        "vgprs_per_lane": [asdict(stair) for stair in staircase("gfx942", ASKED, "vgprs")],
-        "lds_bytes_per_workgroup": [asdict(stair) for stair in staircase("gfx942", ASKED, "lds_bytes")],
+        "vgprs_per_lane": [asdict(stair) for stair in compute_staircase("gfx942", ASKED, "vgprs")],
+        "lds_bytes_per_workgroup": [asdict(stair) for stair in compute_staircase("gfx942", ASKED, "lds_bytes")],
     }
 
 

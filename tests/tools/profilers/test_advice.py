@@ -18,7 +18,7 @@ from pytest_attnperf.records.profiles import (
     ShapeTime,
     Spread,
 )
-from pytest_attnperf.tools.profilers.advice import advise
+from pytest_attnperf.tools.profilers.advice import collect_advice
 from pytest_attnperf.tools.profilers.amdahl import overall_gain
 from pytest_attnperf.tools.profilers.resources import shape_time
 
@@ -65,12 +65,12 @@ def kernel(name: str, family: str, calls: int, ms: float, total_ms: float, kind:
 
 def found(summary: ProfileSummary, words: str) -> list[Advice]:
     """Advice with these words."""
-    return [advice for advice in advise(summary) if words in advice.text]
+    return [advice for advice in collect_advice(summary) if words in advice.text]
 
 
 def test_published_profile_is_told_what_its_figures_say() -> None:
     """GEMMs first and measured first; attention is left alone at 1.52 %; nothing promises what was not measured."""
-    advice = advise(profile(*SEED))
+    advice = collect_advice(profile(*SEED))
     texts = [one.text for one in advice]
     assert texts[0] == "The time is in GEMM: work on it first"
     assert advice[0].evidence == "77.6 % of GPU time: 121.9 ms in 650 calls of 1 kernel"
@@ -89,10 +89,10 @@ def test_largest_names_its_largest_kernel() -> None:
     (only,) = found(summary, "The time is in GEMM")
     assert only.evidence.endswith("; most of it in big (70.0 %)")
     assert only.gain == math.inf
-    (unknown,) = advise(profile(("other", "other", 20, 100)))
+    (unknown,) = collect_advice(profile(("other", "other", 20, 100)))
     assert unknown.text.startswith("The time is in kernels of no known family: name them in a rules file")
-    assert advise(replace(summary, total_ns=0)) == ()
-    assert advise(replace(summary, families=(), kernels=())) == ()
+    assert collect_advice(replace(summary, total_ns=0)) == ()
+    assert collect_advice(replace(summary, families=(), kernels=())) == ()
 
 
 @pytest.mark.parametrize(("family", "ms", "said"), [("GEMM", 50, True), ("GEMM", 49, False), ("norm", 90, False)])
@@ -238,7 +238,7 @@ def summary(*launches: ShapeTime, steady: Spread | None = None) -> ProfileSummar
 
 def kernel_found(profile: ProfileSummary, words: str) -> list[Advice]:
     """Advice with these words."""
-    return [advice for advice in advise(profile) if words in advice.text]
+    return [advice for advice in collect_advice(profile) if words in advice.text]
 
 
 @pytest.mark.parametrize(
@@ -348,5 +348,5 @@ def test_copies_have_no_resources() -> None:
     """A copy is never told of scratch, occupancy or grids."""
     copy = launch(20, vgprs=256, scratch_bytes=64, grid_items=(256, 1, 1))
     profile = summary(replace(copy, shape=replace(copy.shape, kind="copy")))
-    assert [one.text for one in advise(profile)] == []
-    assert math.isfinite(max(one.gain or 0 for one in advise(summary(copy))))
+    assert [one.text for one in collect_advice(profile)] == []
+    assert math.isfinite(max(one.gain or 0 for one in collect_advice(summary(copy))))

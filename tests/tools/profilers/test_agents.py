@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.tools.profilers.agents import arch_of_version, joined, read_agents
+from pytest_attnperf.tools.profilers.agents import match_agents, parse_arch_version, read_agents
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 from pytest_attnperf.tools.profilers.reading import read_profile
 
@@ -34,7 +34,7 @@ ROWS = (
 )
 def test_architectures(version: int, arch: str) -> None:
     """Major is decimal, minor and step are one hexadecimal digit each."""
-    assert arch_of_version(version) == arch
+    assert parse_arch_version(version) == arch
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_names_of_every_version(tmp_path: Path, used: list[str], named: list[str
     path = tmp_path / "a.csv"
     path.write_text("\n".join([COLUMNS, *ROWS]))
     with CsvTable(path) as table:
-        agents, lost = joined(read_agents(table), used)
+        agents, lost = match_agents(read_agents(table), used)
     assert [agent.name for agent in agents] == named
     assert lost == unknown
     assert [agent.arch for agent in agents] == ["", "gfx942", "gfx1151"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_attnperf.records.profiles import FamilyTime, Gain, KernelTime, Spread
-from pytest_attnperf.tools.profilers.amdahl import gains, overall_gain, percent
+from pytest_attnperf.tools.profilers.amdahl import compute_gains, format_percent, overall_gain
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_gains_of_kernels_and_families() -> None:
     """Each has its own limit, and the gain of the whole for every partial gain."""
     kernel = KernelTime("flash", "attention", "kernel", Spread(75, 2_350_000), share=0.015)
     family = FamilyTime("GEMM", "compute", 3, 650, 121_890_000, share=1.0)
-    assert gains([kernel, family], (0.02, 0.04)) == (
+    assert compute_gains([kernel, family], (0.02, 0.04)) == (
         Gain(
             "flash",
             0.015,
@@ -68,7 +68,7 @@ def test_gains_of_kernels_and_families() -> None:
         ),
         Gain("GEMM", 1.0, math.inf, ((0.02, overall_gain(1.0, 0.02)), (0.04, overall_gain(1.0, 0.04)))),
     )
-    assert gains([]) == ()
+    assert compute_gains([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_gains_of_kernels_and_families() -> None:
 )
 def test_percent(fraction: float, text: str) -> None:
     """As many digits as are told apart, and words where there is no figure."""
-    assert percent(fraction) == text
+    assert format_percent(fraction) == text

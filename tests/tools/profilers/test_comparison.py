@@ -10,20 +10,20 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import (
     Agent,
     Change,
+    ForwardPasses,
     KernelTime,
-    Passes,
     PeakRatio,
     ProfileComparison,
     ProfileSummary,
     Spread,
 )
-from pytest_attnperf.reports.text.wide_tables import terminal
+from pytest_attnperf.reports.text.wide_tables import render_terminal_tables
 from pytest_attnperf.tools.profilers.comparison import (
     WITHIN,
-    compare,
+    compare_profiles,
     comparison_lines,
     comparison_tables,
-    within_spread,
+    is_within_spread,
 )
 from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
 
@@ -57,7 +57,7 @@ def summary(name: str, *kernels: KernelTime, passes: int | None = None, device: 
         calls=sum(one.spread.calls for one in kernels),
         kernels=kernels,
         families=(),
-        passes=Passes(passes, "as given"),
+        passes=ForwardPasses(passes, "as given"),
     )
 
 
@@ -70,7 +70,7 @@ def test_passes_of_different_number_are_compared_per_pass() -> None:
     """Five passes and ten: calls and times are of one pass, and the warm-up is in neither."""
     before = summary("old", kernel("a", 50, 1000, warm_ns=10**6), kernel("b", 5, 4000, family="norm"), passes=5)
     after = summary("new", kernel("a", 100, 700), kernel("b", 10, 4000, family="norm"), passes=10)
-    found = compare(before, after)
+    found = compare_profiles(before, after)
     assert (found.before, found.after, found.per) == ("old", "new", "pass")
     assert (found.before_ns, found.after_ns) == (14_000, 11_000)
     assert found.speedup == pytest.approx(14 / 11)
@@ -91,7 +91,7 @@ def test_passes_of_different_number_are_compared_per_pass() -> None:
 def test_without_passes_whole_profiles_are_compared(passes: tuple[int | None, int | None]) -> None:
     """Where one does not know its passes, the times are of the whole profiles, and their calls are said."""
     before, after = summary("a", kernel("f", 50, 1000), passes=passes[0]), summary("b", kernel("f", 60, 1000))
-    found = compare(before, replace(after, passes=Passes(passes[1], "")))
+    found = compare_profiles(before, replace(after, passes=ForwardPasses(passes[1], "")))
     assert (found.per, found.before_ns, found.after_ns) == ("profile", 50_000, 60_000)
     assert "whole profiles are compared, with 50 calls before and 60 after" in found.notes[0]
 
@@ -99,7 +99,7 @@ def test_without_passes_whole_profiles_are_compared(passes: tuple[int | None, in
 def test_statistics_alone_are_compared_with_their_warm_up() -> None:
     """A profile without order keeps its warm-up, and so does the other; nothing is called within the spread."""
     before = summary("a", unordered(kernel("f", 50, 1000, warm_ns=5000)))
-    found = compare(before, summary("b", kernel("f", 50, 1000, warm_ns=7000)))
+    found = compare_profiles(before, summary("b", kernel("f", 50, 1000, warm_ns=7000)))
     assert (found.before_ns, found.after_ns) == (55_000, 57_000)
     assert found.kernels[0].note == ""
     assert any("all calls are compared, warm-up included" in note for note in found.notes)
@@ -109,7 +109,7 @@ def test_statistics_alone_are_compared_with_their_warm_up() -> None:
 def test_warm_up_only_kernels_are_left_out() -> None:
     """A kernel that has no steady state takes no time, and is named with what it took."""
     before = summary("old", kernel("f", 50, 1000), kernel("fill", 1, 6_880_000, family="fill"))
-    found = compare(before, summary("new", kernel("f", 50, 1000)))
+    found = compare_profiles(before, summary("new", kernel("f", 50, 1000)))
     assert found.before_ns == found.after_ns == 50_000
     assert "old: only in the warm-up, and left out: fill (6.88 ms)" in found.notes
     assert [(one.name, one.before_ns, one.before_calls, one.note) for one in found.kernels] == [
@@ -124,7 +124,7 @@ def test_gone_new_and_renamed_kernels() -> None:
     tile = "Cijk_Alik_Bljk_HB_MT{}_SN"
     before = summary("old", kernel(tile.format("64x64x16"), 10, 9000), kernel("bias", 10, 500, family="bias"))
     after = summary("new", kernel(tile.format("128x64x32"), 10, 5000), kernel("fused", 10, 700, family="fused"))
-    found = compare(before, after)
+    found = compare_profiles(before, after)
     assert [(one.name, one.after_ns - one.before_ns, one.note) for one in found.kernels] == [
         (
             "Cijk_Alik_Bljk_HB",
@@ -142,7 +142,7 @@ def test_gone_new_and_renamed_kernels() -> None:
 def test_one_name_of_two_kinds_is_added_up() -> None:
     """A copy that has the name of a kernel does not hide it."""
     both = (kernel("f", 10, 1000), replace(kernel("f", 10, 200), kind="copy"))
-    assert compare(summary("a", *both), summary("b", *both)).before_ns == 12_000
+    assert compare_profiles(summary("a", *both), summary("b", *both)).before_ns == 12_000
 
 
 @pytest.mark.parametrize(
@@ -159,26 +159,26 @@ def test_one_name_of_two_kinds_is_added_up() -> None:
 )
 def test_rule_of_the_spread(after: Spread, expected: bool | None) -> None:
     """Quartiles 80 ns apart in 16 calls allow 31.4 ns on each side; few calls or no quartiles do not tell."""
-    assert within_spread(steady(16, 1000, 40), after) is expected
-    assert within_spread(after, steady(16, 1000, 40)) is expected
+    assert is_within_spread(steady(16, 1000, 40), after) is expected
+    assert is_within_spread(after, steady(16, 1000, 40)) is expected
 
 
 def test_a_difference_within_the_spread_is_no_change() -> None:
     """Kernels and families are called so where medians agree within their spread; a note states the rule."""
     before = summary("a", kernel("f", 17, 1000, half_width=40), kernel("g", 17, 1000, half_width=40, family="norm"))
     after = summary("b", kernel("f", 17, 1010, half_width=40), kernel("g", 17, 1100, half_width=40, family="norm"))
-    found = compare(before, after)
+    found = compare_profiles(before, after)
     assert {one.name: one.note for one in found.kernels} == {"f": WITHIN, "g": ""}
     assert {one.name: one.note for one in found.families} == {"GEMM": WITHIN, "norm": ""}
     assert any("1.57 x interquartile range / sqrt(calls)" in note and "no gate" in note for note in found.notes)
     assert not any("show no difference" in note for note in found.notes)
-    nothing = compare(before, before)
+    nothing = compare_profiles(before, before)
     assert "every kernel is within the spread: these profiles show no difference" in nothing.notes
 
 
 def test_other_number_of_calls_is_a_change() -> None:
     """A kernel that runs twice as often changed, whatever its medians say."""
-    found = compare(
+    found = compare_profiles(
         summary("a", kernel("f", 50, 1000, half_width=90), passes=5),
         summary("b", kernel("f", 100, 1000, half_width=90), passes=5),
     )
@@ -189,7 +189,9 @@ def test_two_devices_are_held_to_their_peaks() -> None:
     """The speed of a pass beside bandwidth and f16 rate of both, and which share of each advantage it is."""
     before = summary("a", kernel("f", 50, 2000), passes=5, device="Radeon 8060S")
     after = summary("b", kernel("f", 50, 1000), passes=5, device="MI300X")
-    found = compare(before, after, before_peaks=spec_peaks(spec("8060S")), after_peaks=spec_peaks(spec("MI300X")))
+    found = compare_profiles(
+        before, after, before_peaks=spec_peaks(spec("8060S")), after_peaks=spec_peaks(spec("MI300X"))
+    )
     assert [(one.what, one.own, one.other, one.unit, one.own_kind) for one in found.peaks] == [
         ("DRAM bandwidth", 256, 5300, "GB/s", "data sheet"),
         ("f16 matrix rate", 59.4, 1307.4, "TFLOP/s", "data sheet"),
@@ -204,27 +206,30 @@ def test_two_devices_are_held_to_their_peaks() -> None:
 def test_one_device_has_no_ratio_of_peaks() -> None:
     """Two runs of one device are not held to peaks; two devices with unknown peaks are said to be two."""
     one = summary("a", kernel("f", 50, 2000), device="MI300X")
-    same = compare(one, one, before_peaks=spec_peaks(spec("MI300X")), after_peaks=spec_peaks(spec("MI300X")))
+    same = compare_profiles(one, one, before_peaks=spec_peaks(spec("MI300X")), after_peaks=spec_peaks(spec("MI300X")))
     assert same.peaks == ()
     assert not any("device" in note for note in same.notes)
     other = summary("b", kernel("f", 50, 2000), device="Titan RTX")
-    unknown = compare(one, other, before_peaks=spec_peaks(spec("MI300X")))
+    unknown = compare_profiles(one, other, before_peaks=spec_peaks(spec("MI300X")))
     assert unknown.peaks == ()
     assert (
         "different devices (MI300X before, Titan RTX after), and the peaks of both are not known: no ratio of peaks"
         in (unknown.notes)
     )
     unsure = replace(spec("MI300X"), name="x", confidence="C")
-    assert compare(one, other, before_peaks=spec_peaks(spec("MI300X")), after_peaks=spec_peaks(unsure)).peaks == ()
+    assert (
+        compare_profiles(one, other, before_peaks=spec_peaks(spec("MI300X")), after_peaks=spec_peaks(unsure)).peaks
+        == ()
+    )
 
 
 def test_empty_profiles_compare() -> None:
     """Profiles without any kernel give a comparison without a speed."""
-    found = compare(summary("a"), summary("b", kernel("f", 50, 2000)))
+    found = compare_profiles(summary("a"), summary("b", kernel("f", 50, 2000)))
     assert found.before_ns == 0
     assert found.kernels[0].note == "new"
-    assert compare(summary("a"), summary("b")).speedup is None
-    no_passes = compare(
+    assert compare_profiles(summary("a"), summary("b")).speedup is None
+    no_passes = compare_profiles(
         replace(summary("a"), passes=None),
         summary("b"),
         before_peaks=spec_peaks(spec("MI210")),
@@ -237,11 +242,11 @@ def test_speeds_of_the_users_own_take_the_place_of_times() -> None:
     """Nodes per second of two machines are compared with their bandwidths, and one side alone is refused."""
     own = Peaks({"mem_gb_s": 212.0, "f16_tflops": 36.9, "speed": 2333.0}, "measured")
     titan = Peaks({"mem_gb_s": 672.0, "f16_tflops": 130.5, "speed": 4000.0})
-    found = compare(summary("a"), summary("b"), before_peaks=own, after_peaks=titan)
+    found = compare_profiles(summary("a"), summary("b"), before_peaks=own, after_peaks=titan)
     assert [round(ratio.ratio, 2) for ratio in found.peaks] == [3.17, 3.54, 1.71]
     assert any("1.71 x as fast with 3.17 x the DRAM bandwidth" in note for note in found.notes)
     with pytest.raises(UsageError, match="speed is given of one profile only"):
-        compare(summary("a"), summary("b"), before_peaks=own, after_peaks=Peaks({"mem_gb_s": 672.0}))
+        compare_profiles(summary("a"), summary("b"), before_peaks=own, after_peaks=Peaks({"mem_gb_s": 672.0}))
 
 
 FOUND = ProfileComparison(
@@ -263,7 +268,9 @@ FOUND = ProfileComparison(
 
 def rows(shown: int = 15) -> list[list[str]]:
     """Words of each line of the tables."""
-    return [line.split() for line in terminal((), comparison_tables(FOUND, shown=shown), 110).splitlines()]
+    return [
+        line.split() for line in render_terminal_tables((), comparison_tables(FOUND, shown=shown), 110).splitlines()
+    ]
 
 
 def test_the_whole_is_said_with_its_unit() -> None:

@@ -4,22 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_attnperf.codeobject.occupancy import occupancy
+from pytest_attnperf.codeobject.occupancy import compute_occupancy
 from pytest_attnperf.environment.device_specs import DeviceSpec, all_specs
 from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import (
     Agent,
     FamilyTime,
-    Finding,
+    ForwardPasses,
     KernelShape,
     KernelTime,
-    Passes,
+    ProfileFinding,
     ProfileSummary,
     ShapeTime,
     Spread,
     StatsRow,
 )
-from pytest_attnperf.tools.profilers.contradictions import contradictions
+from pytest_attnperf.tools.profilers.contradictions import find_contradictions
 
 SPEC = next(spec for spec in all_specs() if spec.arch == "gfx1151")
 SOUND = Spread(calls=4, total_ns=100, median_ns=25, q1_ns=22, q3_ns=27, min_ns=20, max_ns=30, stddev_ns=4.0)
@@ -46,9 +46,11 @@ def profile(*kernels: KernelTime, arch: str = "gfx1151") -> ProfileSummary:
     )
 
 
-def found_in(summary: ProfileSummary, spec: DeviceSpec | None = SPEC, *, stats: tuple[StatsRow, ...] = ()) -> Finding:
+def found_in(
+    summary: ProfileSummary, spec: DeviceSpec | None = SPEC, *, stats: tuple[StatsRow, ...] = ()
+) -> ProfileFinding:
     """The one finding of a profile."""
-    findings = contradictions(summary, spec, stats=stats)
+    findings = find_contradictions(summary, spec, stats=stats)
     assert len(findings) == 1, [found.text for found in findings]
     return findings[0]
 
@@ -62,7 +64,7 @@ def test_sound_profile_contradicts_nothing() -> None:
     """A kernel with ordinary registers and times, and its statistics, give no finding."""
     shape = KernelShape("attn_fwd", workgroup=(256, 1, 1), lds_bytes=16384, vgprs=96, sgprs=64)
     row = StatsRow("kernel", "attn_fwd", SOUND, 100.0)
-    assert contradictions(profile(kernel(shape, family="attention")), SPEC, stats=(row,)) == ()
+    assert find_contradictions(profile(kernel(shape, family="attention")), SPEC, stats=(row,)) == ()
 
 
 def test_copy_above_the_memory_that_no_cache_holds_is_a_contradiction() -> None:
@@ -91,7 +93,7 @@ def test_copy_above_the_memory_may_be_in_a_cache() -> None:
 )
 def test_copy_within_what_is_known_is_no_finding(summary: ProfileSummary, spec: DeviceSpec | None) -> None:
     """Copies below the peak, or against none that is known, are not questioned; from the host, bytes count once."""
-    assert contradictions(summary, spec) == ()
+    assert find_contradictions(summary, spec) == ()
 
 
 def test_one_granule_of_registers_in_attention_is_open() -> None:
@@ -118,14 +120,14 @@ def test_one_granule_of_registers_in_attention_is_open() -> None:
 )
 def test_ordinary_registers_are_no_finding(shape: KernelShape, family: str, arch: str) -> None:
     """Only large kernels of matrix products with nothing but one granule are questioned."""
-    assert contradictions(profile(kernel(shape, family=family), arch=arch), SPEC) == ()
+    assert find_contradictions(profile(kernel(shape, family=family), arch=arch), SPEC) == ()
 
 
 def test_constant_sgprs_are_named() -> None:
     """128 SGPRs of every kernel on gfx1151 are a constant; on gfx942 they are a figure."""
     summary = profile(kernel(KernelShape("a", sgprs=128)))
     assert found_in(summary).text.startswith("every kernel has 128 SGPRs: on gfx1151 a constant of what is reported")
-    assert contradictions(profile(kernel(KernelShape("a", sgprs=128)), arch="gfx942"), SPEC) == ()
+    assert find_contradictions(profile(kernel(KernelShape("a", sgprs=128)), arch="gfx942"), SPEC) == ()
 
 
 def test_launch_that_no_device_takes_is_a_contradiction() -> None:
@@ -138,7 +140,7 @@ def test_launch_that_no_device_takes_is_a_contradiction() -> None:
 def test_kernel_that_could_not_have_run_is_a_contradiction() -> None:
     """More LDS than a workgroup can have, in a kernel that ran, is a wrong figure."""
     shape = KernelShape("a", workgroup=(256, 1, 1), lds_bytes=65_540, vgprs=64)
-    none = occupancy("gfx942", vgprs=64, sgprs=32, lds_bytes=65_540, threads=256)
+    none = compute_occupancy("gfx942", vgprs=64, sgprs=32, lds_bytes=65_540, threads=256)
     time = KernelTime("a", "other", "kernel", SOUND, 1.0, shapes=(ShapeTime(shape, SOUND, none),))
     found = found_in(profile(time))
     assert found.holds is False
@@ -150,16 +152,18 @@ def test_calls_that_do_not_divide_by_the_passes_are_open() -> None:
     summary = replace(
         profile(kernel(KernelShape("a"))),
         families=(FamilyTime("attention", "compute", 1, 76, 100, 1.0),),
-        passes=Passes(5, "most kernels have 5 calls", layers=15, odd=("a: 113 calls do not divide by 5 passes",) * 6),
+        passes=ForwardPasses(
+            5, "most kernels have 5 calls", layers=15, odd=("a: 113 calls do not divide by 5 passes",) * 6
+        ),
     )
-    odd, layers = contradictions(summary, SPEC)
+    odd, layers = find_contradictions(summary, SPEC)
     assert odd.text.startswith("5 passes, but a: 113 calls do not divide by 5 passes")
     assert odd.text.endswith("; and 2 more")
     assert layers.text == "76 calls of attention do not divide by 5 passes x 15 layers = 75"
     assert {odd.holds, layers.holds} == {None}
     of_runtime = (Note(NoteKind.COPIES, "copy: 3 calls do not divide"),)
-    copies = replace(summary.passes or Passes(5, ""), odd=of_runtime)
-    assert contradictions(replace(summary, passes=copies), SPEC) == (layers,)
+    copies = replace(summary.passes or ForwardPasses(5, ""), odd=of_runtime)
+    assert find_contradictions(replace(summary, passes=copies), SPEC) == (layers,)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_times_of_the_whole_are_compared(
 def test_devices_may_work_at_the_same_time() -> None:
     """Dispatches that overlap on two devices are no finding."""
     kernels = (kernel(KernelShape("a", agent="Agent 4")), kernel(KernelShape("b", agent="Agent 5")))
-    assert contradictions(replace(profile(*kernels), busy_ns=100), SPEC) == ()
+    assert find_contradictions(replace(profile(*kernels), busy_ns=100), SPEC) == ()
 
 
 def test_many_statistics_of_another_run_are_one_finding() -> None:
@@ -198,7 +202,7 @@ def test_many_statistics_of_another_run_are_one_finding() -> None:
 def test_a_trace_of_overlap_is_no_finding() -> None:
     """Dispatches that overlap for less than a hundredth change no share."""
     long = kernel(KernelShape("a"), Spread(1, 1000))
-    assert contradictions(replace(profile(long), busy_ns=991), SPEC) == ()
+    assert find_contradictions(replace(profile(long), busy_ns=991), SPEC) == ()
 
 
 @pytest.mark.parametrize(
@@ -214,9 +218,9 @@ def test_a_trace_of_overlap_is_no_finding() -> None:
 )
 def test_spread_that_cannot_be_is_a_contradiction(spread: Spread, text: str) -> None:
     """Minimum, quartiles, maximum, mean and total must be in order, of a trace and of a stats file alike."""
-    assert text in contradictions(replace(profile(), host=(StatsRow("api", "hipMalloc", spread),)), SPEC)[0].should
+    assert text in find_contradictions(replace(profile(), host=(StatsRow("api", "hipMalloc", spread),)), SPEC)[0].should
     summary = replace(profile(kernel(KernelShape("a"), spread)), span_ns=None, busy_ns=None)
-    assert text in contradictions(summary, SPEC)[0].should
+    assert text in find_contradictions(summary, SPEC)[0].should
 
 
 def row(name: str, total_ns: int, percentage: float, domain: str = "kernel") -> StatsRow:
@@ -235,7 +239,7 @@ def row(name: str, total_ns: int, percentage: float, domain: str = "kernel") -> 
 )
 def test_percentages_that_do_not_fit_are_a_contradiction(rows: tuple[StatsRow, ...], text: str) -> None:
     """Percentages of a stats file must be those of its totals, to the decimals that are printed."""
-    found = contradictions(replace(profile(), span_ns=None, busy_ns=None), SPEC, stats=rows)
+    found = find_contradictions(replace(profile(), span_ns=None, busy_ns=None), SPEC, stats=rows)
     assert found
     assert found[0].holds is False
     assert text in found[0].text
@@ -253,7 +257,7 @@ def test_percentages_that_do_not_fit_are_a_contradiction(rows: tuple[StatsRow, .
 )
 def test_percentages_within_rounding_are_no_finding(rows: tuple[StatsRow, ...]) -> None:
     """Two decimals from 1 on, four above 0.01 and three digits below need not add up to 100.00."""
-    assert contradictions(replace(profile(), span_ns=None, busy_ns=None), SPEC, stats=rows) == ()
+    assert find_contradictions(replace(profile(), span_ns=None, busy_ns=None), SPEC, stats=rows) == ()
 
 
 def test_statistics_of_another_run_are_found() -> None:
@@ -266,4 +270,4 @@ def test_statistics_of_another_run_are_found() -> None:
         "ns. Are both of one run, and whole?"
     )
     untraced = replace(summary, span_ns=None, busy_ns=None)
-    assert contradictions(untraced, SPEC, stats=(StatsRow("kernel", "a", replace(SOUND, calls=5)),)) == ()
+    assert find_contradictions(untraced, SPEC, stats=(StatsRow("kernel", "a", replace(SOUND, calls=5)),)) == ()

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import Launch
-from pytest_attnperf.records.counters import KernelCounter, of_launches, plain_name, work_items
+from pytest_attnperf.records.counters import KernelCounter, count_work_items, filter_by_launches, plain_name
 from pytest_attnperf.tools.profilers.counters import read_counters
 
 OLD = (
@@ -124,13 +124,13 @@ def test_names_are_bare(name: str, plain: str) -> None:
 def test_counters_belong_to_launches_of_their_name_and_grid(launch: Launch, items: int | None, matches: bool) -> None:
     """Where either side does not say its grid, the name decides."""
     counter = KernelCounter("flash", items, "SQ_WAVES", 1.0, 1)
-    assert of_launches([counter], [launch]) == ([counter] if matches else [])
+    assert filter_by_launches([counter], [launch]) == ([counter] if matches else [])
 
 
 def test_work_items_of_a_launch() -> None:
     """Threads of all blocks; unknown without grid or block."""
-    assert work_items(FLASH) == 2048
-    assert work_items(Launch("flash", grid=(8, 1, 1))) is None
+    assert count_work_items(FLASH) == 2048
+    assert count_work_items(Launch("flash", grid=(8, 1, 1))) is None
 
 
 def test_a_row_that_is_no_csv(tmp_path: Path) -> None:

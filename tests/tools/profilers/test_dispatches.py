@@ -15,7 +15,7 @@ def test_any_order_becomes_that_of_time(rows: list[tuple[int, int, int]]) -> Non
     builder = DispatchesBuilder()
     for shape, start, length in rows:
         builder.add(builder.number_of(SHAPES[shape]), start, start + length)
-    dispatches = builder.dispatches()
+    dispatches = builder.build()
     found = [(shape.name, start, end) for shape, start, end in dispatches]
     assert sorted(found) == sorted((SHAPES[shape].name, start, start + length) for shape, start, length in rows)
     times = [(start, end) for _, start, end in found]
@@ -27,7 +27,7 @@ def test_what_was_built_does_not_change() -> None:
     """Adding to the builder later leaves it alone."""
     builder = DispatchesBuilder()
     builder.add(builder.number_of(SHAPES[0]), 1, 2)
-    dispatches = builder.dispatches()
+    dispatches = builder.build()
     builder.add(builder.number_of(SHAPES[1]), 3, 4)
     assert (len(dispatches), dispatches.shapes) == (1, (SHAPES[0],))
     assert len(Dispatches()) == Dispatches().total_ns == 0

@@ -9,14 +9,14 @@ from pytest_attnperf.tools.profilers.first_calls import (
     First,
     Traced,
     WarmUp,
-    first_calls_of,
-    host_category,
-    host_times,
-    warm_up_given,
-    warm_up_of,
+    find_host_category,
+    infer_warm_up,
+    sum_first_calls,
+    sum_host_times,
+    use_given_warm_up,
 )
-from pytest_attnperf.tools.profilers.kernel_families import Rules
-from pytest_attnperf.tools.profilers.spreads import spread_of
+from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
+from pytest_attnperf.tools.profilers.spreads import compute_spread
 
 SMALL = KernelShape("attn_fwd", agent="Agent 4", grid_items=(64, 1, 1))
 LARGE = KernelShape("attn_fwd", agent="Agent 4", grid_items=(640, 1, 1))
@@ -27,14 +27,14 @@ ELSEWHERE = KernelShape("attn_fwd", agent="Agent 5")
 
 
 def _first(kernel: str, duration: int, *others: int) -> First:
-    return First(kernel, duration, spread_of(others))
+    return First(kernel, duration, compute_spread(others))
 
 
 def test_excess_is_over_the_median_of_the_others() -> None:
     """500 against a median of 110 is 390 too much; a fast first dispatch and a single one exceed by nothing."""
     firsts = [_first("slow", 500, 100, 110, 120), _first("fast", 90, 100, 110), _first("alone", 700)]
     assert [first.excess_ns for first in firsts] == [390, 0, 0]
-    assert first_calls_of(firsts, {"launch": 3}) == FirstCalls(390, 1, {"launch": 3})
+    assert sum_first_calls(firsts, {"launch": 3}) == FirstCalls(390, 1, {"launch": 3})
 
 
 @pytest.mark.parametrize(
@@ -55,42 +55,42 @@ def test_outlier_needs_others_and_distance(first: First, outlier: bool) -> None:
 
 def test_given_warm_up_counts_passes_where_they_are_known() -> None:
     """Two passes end where the third begins; without passes the number counts dispatches, as many as there are."""
-    assert warm_up_given(2, (3, 13, 23), 33).before == 23
-    assert warm_up_given(2, (3, 13, 23), 33).text == "2 of 3 passes, as given (23 dispatches)"
-    assert warm_up_given(9, (3, 13, 23), 33).before == 33
-    assert warm_up_given(2, (), 33).text == "the first 2 of 33 dispatches, as given"
-    assert warm_up_given(99, (), 33).before == 33
-    assert warm_up_given(0, (3, 13), 23) == WarmUp("none, as given")
+    assert use_given_warm_up(2, (3, 13, 23), 33).before == 23
+    assert use_given_warm_up(2, (3, 13, 23), 33).text == "2 of 3 passes, as given (23 dispatches)"
+    assert use_given_warm_up(9, (3, 13, 23), 33).before == 33
+    assert use_given_warm_up(2, (), 33).text == "the first 2 of 33 dispatches, as given"
+    assert use_given_warm_up(99, (), 33).before == 33
+    assert use_given_warm_up(0, (3, 13), 23) == WarmUp("none, as given")
 
 
 def test_slow_first_passes_are_warm_up() -> None:
     """Passes of 200, 120, 100, 100, 105 ns: two are more than 10 % above the median, and the later ones stay."""
     durations = [7, 150, 50, 60, 60, 50, 50, 50, 50, 50, 55]
-    found = warm_up_of([], (1, 3, 5, 7, 9), durations)
+    found = infer_warm_up([], (1, 3, 5, 7, 9), durations)
     assert found.before == 5
     assert found.text == "the first 2 of 5 passes, against the median pass: +90%, +14% (5 dispatches)"
 
 
 def test_a_slow_pass_in_the_middle_is_no_warm_up() -> None:
     """Only passes at the beginning count, and two passes have no median that the first does not decide."""
-    found = warm_up_of([], (0, 1, 2, 3), [100, 300, 100, 100])
+    found = infer_warm_up([], (0, 1, 2, 3), [100, 300, 100, 100])
     assert found == WarmUp("none; no first pass is slower than the median of 4 by 10%")
-    assert warm_up_of([], (0, 1), [900, 100]).before == 0
-    assert warm_up_of([], (0, 1, 2), [109, 100, 100]).before == 0
+    assert infer_warm_up([], (0, 1), [900, 100]).before == 0
+    assert infer_warm_up([], (0, 1, 2), [109, 100, 100]).before == 0
 
 
 def test_first_dispatches_are_warm_up_where_no_pass_is() -> None:
     """Without a slow first pass, kernels whose first dispatch is an outlier lose that dispatch, and no other."""
     firsts = [_first("slow", 500, 100, 110, 120, 105), _first("fine", 100, 100, 100, 100, 100)]
-    found = warm_up_of(firsts, (), [])
+    found = infer_warm_up(firsts, (), [])
     assert (found.before, found.first_of) == (0, frozenset({"slow"}))
     assert found.text.startswith("the first dispatch of 1 of 2 kernels, longer than 1.5 medians")
-    assert warm_up_of(firsts[1:], (), []) == WarmUp("none")
+    assert infer_warm_up(firsts[1:], (), []) == WarmUp("none")
 
 
 def test_what_precedes_the_first_pass_is_warm_up() -> None:
     """Loading a model is no steady state, even where every pass is as fast as the others."""
-    found = warm_up_of([], (2, 3, 4), [900, 900, 100, 100, 100])
+    found = infer_warm_up([], (2, 3, 4), [900, 900, 100, 100, 100])
     assert found.before == 2
     assert found.text.startswith("2 dispatches before the first pass; no first dispatch of a kernel is far from its")
 
@@ -112,7 +112,7 @@ def test_what_precedes_the_first_pass_is_warm_up() -> None:
 )
 def test_host_functions_by_what_they_spend_time_on(category: str, names: str) -> None:
     """Functions of HIP, CUDA and HSA are told apart by their names."""
-    assert {name: host_category(name) for name in names.split()} == dict.fromkeys(names.split(), category)
+    assert {name: find_host_category(name) for name in names.split()} == dict.fromkeys(names.split(), category)
 
 
 def _row(name: str, total_ns: int, domain: str = "api") -> StatsRow:
@@ -123,14 +123,14 @@ def test_host_time_is_summed_by_category() -> None:
     """The docs' sample of rocprofv3 adds up by category; rows of other domains and torch's operators stay out."""
     rows = [_row("hipHostMalloc", 6), _row("hipFree", 2), _row("hipStreamSynchronize", 9), _row("k", 99, "kernel")]
     rows += [_row("torch operator: aten::mm", 50), _row("Runtime Triggered Module Loading", 1)]
-    assert host_times(rows) == {"synchronisation": 9, "allocation": 8, "loading and compiling": 1}
+    assert sum_host_times(rows) == {"synchronisation": 9, "allocation": 8, "loading and compiling": 1}
 
 
 def test_hsa_beneath_hip_is_not_counted_twice() -> None:
     """HSA functions run within HIP's: beside those they are left out, alone they count."""
     hsa = _row("hsa_amd_memory_pool_allocate", 5)
-    assert host_times([hsa, _row("hipMalloc", 6)]) == {"allocation": 6}
-    assert host_times([hsa]) == {"allocation": 5}
+    assert sum_host_times([hsa, _row("hipMalloc", 6)]) == {"allocation": 6}
+    assert sum_host_times([hsa]) == {"allocation": 5}
 
 
 def _traced(*rows: tuple[KernelShape, int]) -> Traced:
@@ -139,7 +139,7 @@ def _traced(*rows: tuple[KernelShape, int]) -> Traced:
     for shape, duration in rows:
         builder.add(builder.number_of(shape), now, now + duration)
         now += duration
-    return Traced.of(builder.dispatches(), Rules.default())
+    return Traced.from_dispatches(builder.build(), FamilyRules.load_default())
 
 
 def test_sizes_of_one_name_are_one_kernel() -> None:
@@ -154,7 +154,7 @@ def test_sizes_of_one_name_are_one_kernel() -> None:
 def test_calls_leave_copies_fills_and_other_devices_out() -> None:
     """Passes are looked for on the busiest device, with the places of everything else in the order marked."""
     traced = _traced((COPY, 1), (SMALL, 1), (BLIT, 1), (ELSEWHERE, 1), (LARGE, 1), (BLIT_ELSEWHERE, 1))
-    calls = traced.calls()
+    calls = traced.count_calls()
     assert calls.counts == {"attn_fwd": 2}
     assert calls.apart == {"HOST_TO_DEVICE": 1, "__amd_rocclr_copyBuffer": 2}
     assert list(calls.order or ()) == [APART, 0, APART, APART, 0, APART]
@@ -164,10 +164,10 @@ def test_calls_leave_copies_fills_and_other_devices_out() -> None:
 def test_what_a_trace_holds() -> None:
     """A trace of copies alone holds no kernels, and one of kernels no copies."""
     copies, kernels = _traced((COPY, 1)), _traced((SMALL, 1), (BLIT, 2))
-    assert (copies.holds_kernels, copies.holds_copies, copies.kernel_calls) == (False, True, 0)
-    assert (kernels.holds_kernels, kernels.holds_copies, kernels.kernel_calls) == (True, False, 2)
+    assert (copies.has_kernels, copies.has_copies, copies.kernel_calls) == (False, True, 0)
+    assert (kernels.has_kernels, kernels.has_copies, kernels.kernel_calls) == (True, False, 2)
 
 
 def test_shapes_without_a_dispatch_are_no_kernels() -> None:
     """A size that a reader numbered, but of which every row was unusable, does not appear."""
-    assert Traced.of(Dispatches(shapes=(SMALL,)), Rules.default()).kernels == ()
+    assert Traced.from_dispatches(Dispatches(shapes=(SMALL,)), FamilyRules.load_default()).kernels == ()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.tools.profilers.forms import FORMS, form_of, prefix_of, wanted
+from pytest_attnperf.tools.profilers.forms import FORMS, describe_wanted_files, find_form, split_stem
 from pytest_attnperf.tools.profilers.reading import read_profile
 
 HEADERS = json.loads((Path(__file__).parents[2] / "data" / "profiles" / "headers.json").read_text())
@@ -51,7 +51,7 @@ VALUES = {
 @pytest.mark.parametrize(("entry", "version", "columns"), ENTRIES, ids=[entry[0] for entry in ENTRIES])
 def test_every_header(tmp_path: Path, entry: str, version: str, columns: list[str], order: str) -> None:
     """Each list of columns is told by itself, in any order, and one row of it reads."""
-    form = form_of(columns)
+    form = find_form(columns)
     assert form is not None
     assert form.name == next(name for begin, name in FORM_NAMES.items() if entry.startswith(begin))
     if form.name.endswith("agent_info"):
@@ -90,19 +90,19 @@ def test_every_header(tmp_path: Path, entry: str, version: str, columns: list[st
 )
 def test_prefixes(stem: str, prefix: str, ending: str) -> None:
     """What stands before a known ending is the run's."""
-    assert prefix_of(stem) == (prefix, ending)
+    assert split_stem(stem) == (prefix, ending)
 
 
 def test_a_name_tells_where_columns_do_not() -> None:
     """A kernel trace without kernel names is still named as one, so that the missing column can be said."""
-    form = form_of(["Start_Timestamp"], "run_kernel_trace")
+    form = find_form(["Start_Timestamp"], "run_kernel_trace")
     assert form is not None
     assert form.name == "rocprofv3 kernel_trace"
-    assert form_of(["Start_Timestamp"], "run") is None
+    assert find_form(["Start_Timestamp"], "run") is None
 
 
 def test_what_is_looked_for() -> None:
     """Every known ending is in the text."""
     for form in FORMS:
         for ending in form.endings:
-            assert f"{ending}.csv" in wanted()
+            assert f"{ending}.csv" in describe_wanted_files()

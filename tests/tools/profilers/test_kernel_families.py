@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.profilers.kernel_families import MATCHED_CHARACTERS, NATURES, OTHER, Family, Rules
+from pytest_attnperf.tools.profilers.kernel_families import (
+    MATCHED_CHARACTERS,
+    NATURES,
+    OTHER,
+    FamilyRules,
+    KernelFamily,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "profiling.md").read_text(encoding="utf-8")
 
@@ -213,7 +219,7 @@ NAMES = {
 @pytest.mark.parametrize(("family", "name"), [(family, name) for family, names in NAMES.items() for name in names])
 def test_family_of_a_real_name(family: str, name: str) -> None:
     """Names that rocprofv3, rocprof and torch's profiler wrote are put where the kernel's work belongs."""
-    assert Rules.default().family(name).name == family
+    assert FamilyRules.load_default().find_family(name).name == family
 
 
 @pytest.mark.parametrize(
@@ -230,14 +236,14 @@ def test_family_of_a_real_name(family: str, name: str) -> None:
 )
 def test_nature_tells_memory_work_from_computing(name: str, nature: str) -> None:
     """A kernel that converts types is no copy, whatever its name begins with."""
-    assert Rules.default().family(name).nature == nature
+    assert FamilyRules.load_default().find_family(name).nature == nature
 
 
 def test_kind_decides_where_the_name_says_nothing() -> None:
     """An unknown name of a copy or a memory set is one, and that of a kernel stays unknown."""
-    rules = Rules.default()
-    found = [rules.family("SDMA Transfer", kind) for kind in ("copy", "set", "kernel")]
-    assert found == [Family("memory copy", "copy"), Family("fill", "fill"), OTHER]
+    rules = FamilyRules.load_default()
+    found = [rules.find_family("SDMA Transfer", kind) for kind in ("copy", "set", "kernel")]
+    assert found == [KernelFamily("memory copy", "copy"), KernelFamily("fill", "fill"), OTHER]
 
 
 def test_every_default_rule_is_needed() -> None:
@@ -247,10 +253,16 @@ def test_every_default_rule_is_needed() -> None:
     names = [name.removesuffix(" [clone .kd]").removesuffix(".kd") for each in NAMES.values() for name in each] + extra
     deciding = set()
     for name in names:
-        deciding |= {next((rule.pattern for rule in Rules.default().rules if rule.pattern.search(name)), None)}
-    idle = [rule.pattern.pattern for rule in Rules.default().rules if not rule.kind and rule.pattern not in deciding]
+        deciding |= {
+            next((rule.pattern for rule in FamilyRules.load_default().rules if rule.pattern.search(name)), None)
+        }
+    idle = [
+        rule.pattern.pattern
+        for rule in FamilyRules.load_default().rules
+        if not rule.kind and rule.pattern not in deciding
+    ]
     assert idle == []
-    assert all(rule.why for rule in Rules.default().rules)
+    assert all(rule.why for rule in FamilyRules.load_default().rules)
 
 
 def _file(path: Path, *rules: Any, **changed: Any) -> Path:
@@ -266,8 +278,10 @@ def test_page_lists_every_family() -> None:
     """docs/profiling.md names each family of the default rules with its nature, and no other."""
     table = PAGE.partition("<!-- families: begin -->\n")[2].partition("<!-- families: end -->")[0]
     rows = [line.split("|")[1:3] for line in table.splitlines()[2:]]
-    documented = [Family(family.strip(), nature.strip()) for nature, families in rows for family in families.split(",")]
-    assert set(documented) == {rule.family for rule in Rules.default().rules} | {OTHER}
+    documented = [
+        KernelFamily(family.strip(), nature.strip()) for nature, families in rows for family in families.split(",")
+    ]
+    assert set(documented) == {rule.family for rule in FamilyRules.load_default().rules} | {OTHER}
     assert len(set(documented)) == len(documented)
 
 
@@ -277,25 +291,29 @@ def test_example_of_the_page_is_a_rules_file(tmp_path: Path) -> None:
     path.write_text(
         PAGE.partition("\n## Kernel families")[2].partition("```json\n")[2].partition("```")[0], encoding="utf-8"
     )
-    rules = Rules.read(path)
-    assert rules.family("my_attention_v2") == Family("attention", "compute")
-    assert rules.family("JacobiIterationKernel(int, double)") == Family("stencil", "compute")
+    rules = FamilyRules.load(path)
+    assert rules.find_family("my_attention_v2") == KernelFamily("attention", "compute")
+    assert rules.find_family("JacobiIterationKernel(int, double)") == KernelFamily("stencil", "compute")
 
 
 def test_own_rules_come_first(tmp_path: Path) -> None:
     """A user's rule beats the default ones, which still know all other names."""
-    rules = Rules.read(_file(tmp_path / "own.json", _rule(pattern="^Cijk_", family="my GEMM"), _rule(family="mine")))
-    assert rules.family("Cijk_Ailk_Bljk").name == "my GEMM"
-    assert rules.family("mine_copyBuffer") == Family("mine", "compute")
-    assert rules.family("attn_fwd").name == "attention"
+    rules = FamilyRules.load(
+        _file(tmp_path / "own.json", _rule(pattern="^Cijk_", family="my GEMM"), _rule(family="mine"))
+    )
+    assert rules.find_family("Cijk_Ailk_Bljk").name == "my GEMM"
+    assert rules.find_family("mine_copyBuffer") == KernelFamily("mine", "compute")
+    assert rules.find_family("attn_fwd").name == "attention"
 
 
 def test_rule_of_one_kind_leaves_others_alone(tmp_path: Path) -> None:
     """A rule with a kind takes nothing of another kind."""
-    rules = Rules.read(_file(tmp_path / "own.json", _rule(pattern="", kind="copy", family="all copies", nature="copy")))
-    assert rules.family("HOST_TO_DEVICE", "copy").name == "all copies"
+    rules = FamilyRules.load(
+        _file(tmp_path / "own.json", _rule(pattern="", kind="copy", family="all copies", nature="copy"))
+    )
+    assert rules.find_family("HOST_TO_DEVICE", "copy").name == "all copies"
     assert rules.is_memory_work("HOST_TO_DEVICE", "copy")
-    assert rules.family("HOST_TO_DEVICE", "kernel").name == "memory copy"
+    assert rules.find_family("HOST_TO_DEVICE", "kernel").name == "memory copy"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +342,7 @@ def test_bad_rule_is_named(tmp_path: Path, rule: Any, expected: str) -> None:
     """The message holds file, number of the rule, field, the value seen, and what is allowed."""
     path = _file(tmp_path / "own.json", _rule(), rule)
     with pytest.raises(UsageError) as caught:
-        Rules.read(path)
+        FamilyRules.load(path)
     assert f"{path}: {expected}" in str(caught.value)
 
 
@@ -342,20 +360,20 @@ def test_bad_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "own.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=expected) as caught:
-        Rules.read(path)
+        FamilyRules.load(path)
     assert str(path) in str(caught.value)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     """A file that is not there is an error of use."""
     with pytest.raises(UsageError, match=r"cannot read the rules of kernel families .*none\.json: .*No such file"):
-        Rules.read(tmp_path / "none.json")
+        FamilyRules.load(tmp_path / "none.json")
 
 
 def test_only_the_beginning_of_a_name_is_matched() -> None:
     """What stands behind the first 1000 characters decides nothing, so a name of any length takes bounded time."""
-    assert Rules.default().family("x" * MATCHED_CHARACTERS + "_attn_fwd") == OTHER
-    assert Rules.default().family("x" * (MATCHED_CHARACTERS - 9) + "_attn_fwd").name == "attention"
+    assert FamilyRules.load_default().find_family("x" * MATCHED_CHARACTERS + "_attn_fwd") == OTHER
+    assert FamilyRules.load_default().find_family("x" * (MATCHED_CHARACTERS - 9) + "_attn_fwd").name == "attention"
 
 
 def test_long_names_take_little_time() -> None:
@@ -364,7 +382,7 @@ def test_long_names_take_little_time() -> None:
         part * (9000 // len(part)) for part in ("direct_copy_kernel<", "LoadWithCast ", "mean_", "gpu_kernel_impl<")
     ]
     began = time.process_time()
-    rules = Rules(Rules.default().rules)
+    rules = FamilyRules(FamilyRules.load_default().rules)
     for name in names * 100:
-        rules.family(name)
+        rules.find_family(name)
     assert time.process_time() - began < 0.5

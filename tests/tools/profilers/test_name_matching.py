@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_attnperf.tools.profilers.name_matching import Match, matches, normalised, short_name
+from pytest_attnperf.tools.profilers.name_matching import Match, match_names, normalise_name, shorten_name
 
 MUL_MAT = "void mul_mat_q<(ggml_type)2, 128, false>(char const*, int const*, float*, int) [clone .kd]"
 ADD = (
@@ -30,7 +30,7 @@ ADD = (
 )
 def test_normalised(name: str, expected: str) -> None:
     """Numbers of templates, tile sizes and arguments are left out; types, casts and digits of names stay."""
-    assert normalised(name) == expected
+    assert normalise_name(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,29 +45,29 @@ def test_normalised(name: str, expected: str) -> None:
 )
 def test_short_name(name: str, expected: str) -> None:
     """A name in a sentence has no arguments, and at most 60 characters."""
-    assert short_name(name) == expected
+    assert shorten_name(name) == expected
 
 
 def test_exact_names_come_first() -> None:
     """A kernel that both have keeps to itself, though another's normalised name is the same."""
-    found = matches(["f<1>(int)", "f<2>(int)"], ["f<2>(int)", "f<3>(int)"])
+    found = match_names(["f<1>(int)", "f<2>(int)"], ["f<2>(int)", "f<3>(int)"])
     assert found == (
         Match("f<2>(int)", ("f<2>(int)",), ("f<2>(int)",)),
         Match("f<#>", ("f<1>(int)",), ("f<3>(int)",)),
     )
-    assert [match.exact for match in found] == [True, False]
+    assert [match.is_exact for match in found] == [True, False]
 
 
 def test_tiles_are_matched_as_a_group() -> None:
     """Tensile kernels that differ by tile only are one work, however many there are on each side."""
-    (found,) = matches(["Cijk_A_HB_MT64x64x16_X", "Cijk_A_HB_MT32x32x16_X"], ["Cijk_A_HB_MT128x64x32_Y"])
+    (found,) = match_names(["Cijk_A_HB_MT64x64x16_X", "Cijk_A_HB_MT32x32x16_X"], ["Cijk_A_HB_MT128x64x32_Y"])
     assert (found.name, len(found.before), len(found.after)) == ("Cijk_A_HB", 2, 1)
 
 
 def test_other_types_are_no_match() -> None:
     """An addition that is gone and a multiplication that is new are not the same work."""
     multiply = ADD.replace("add", "mul")
-    assert matches([ADD], [multiply]) == (Match(ADD, (ADD,), ()), Match(multiply, (), (multiply,)))
+    assert match_names([ADD], [multiply]) == (Match(ADD, (ADD,), ()), Match(multiply, (), (multiply,)))
 
 
 @given(
@@ -75,11 +75,11 @@ def test_other_types_are_no_match() -> None:
 )
 def test_every_name_is_in_one_match(before: set[str], after: set[str]) -> None:
     """Whatever brackets names have, each is matched once on its side."""
-    found = matches(sorted(before), sorted(after))
+    found = match_names(sorted(before), sorted(after))
     assert sorted(name for match in found for name in match.before) == sorted(before)
     assert sorted(name for match in found for name in match.after) == sorted(after)
 
 
 def test_long_names_take_no_time() -> None:
     """A name of 200,000 open brackets is read in one pass."""
-    assert normalised("f" + "<" * 200_000) == "f" + "<" * 200_000
+    assert normalise_name("f" + "<" * 200_000) == "f" + "<" * 200_000

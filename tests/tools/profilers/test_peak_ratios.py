@@ -10,9 +10,9 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import PeakRatio
 from pytest_attnperf.tools.profilers.peak_ratios import (
     Peaks,
-    advantage,
     check_peaks,
-    mixed_kinds,
+    describe_advantage,
+    describe_mixed_kinds,
     peak_ratios,
     spec_peaks,
 )
@@ -34,7 +34,7 @@ def test_ratios_of_a_published_comparison() -> None:
         ("f16 matrix rate", 3.54, "TFLOP/s"),
         ("speed", 1.71, "nps"),
     ]
-    assert advantage(ratios) == (
+    assert describe_advantage(ratios) == (
         "1.71 x as fast with 3.17 x the DRAM bandwidth and 3.54 x the f16 matrix rate: 54% of the ratio in DRAM "
         "bandwidth and 48% of the ratio in f16 matrix rate"
     )
@@ -43,27 +43,27 @@ def test_ratios_of_a_published_comparison() -> None:
 def test_mixed_kinds_are_said() -> None:
     """A measured figure beside one of a data sheet is said for each, but not of the speed, which both measured."""
     ratios = peak_ratios(RADEON, TITAN, own_kind="measured")
-    assert mixed_kinds(ratios) == (
+    assert describe_mixed_kinds(ratios) == (
         "DRAM bandwidth: 212 GB/s is measured and 672 GB/s from a data sheet: the ratio 3.17 is not of like with like",
         "f16 matrix rate: 36.9 TFLOP/s is measured and 130.5 TFLOP/s from a data sheet: the ratio 3.54 is not of like "
         "with like",
     )
-    assert mixed_kinds(peak_ratios(RADEON, TITAN)) == ()
+    assert describe_mixed_kinds(peak_ratios(RADEON, TITAN)) == ()
 
 
 def test_figures_of_one_side_only_give_no_ratio() -> None:
     """A ratio needs both; without a speed or without a peak no advantage is told."""
     (only,) = peak_ratios({"mem_gb_s": 256}, {"mem_gb_s": 512, "f16_tflops": 100})
     assert only == PeakRatio("DRAM bandwidth", 256, 512, "GB/s", "data sheet", "data sheet")
-    assert advantage((only,)) == ""
-    assert advantage(peak_ratios({"speed": 1}, {"speed": 2})) == ""
+    assert describe_advantage((only,)) == ""
+    assert describe_advantage(peak_ratios({"speed": 1}, {"speed": 2})) == ""
     assert peak_ratios({}, TITAN) == ()
 
 
 def test_equal_ratios_are_told_once() -> None:
     """Twice the device in everything, and 1.5 x as fast: three quarters of each."""
     twice = {"mem_gb_s": 424.0, "f16_tflops": 73.8, "speed": 2333.0 * 1.5}
-    assert advantage(peak_ratios(RADEON, twice)).endswith(": 75% of each of these ratios")
+    assert describe_advantage(peak_ratios(RADEON, twice)).endswith(": 75% of each of these ratios")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_attnperf.errors import ProfileError
-from pytest_attnperf.tools.profilers.reading import files_below, read_profile, runs_of
+from pytest_attnperf.tools.profilers.reading import find_files, group_runs, read_profile
 
 HEADERS = "Kind,Agent_Id,Dispatch_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Workgroup_Size_Y"
 HEADERS += ",Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z"
@@ -347,8 +347,8 @@ def test_what_is_ignored(tmp_path: Path) -> None:
     )
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("hello")
-    found = files_below(tmp_path)
-    assert [run.name for run in runs_of(found.files)] == ["run"]
+    found = find_files(tmp_path)
+    assert [run.name for run in group_runs(found.files)] == ["run"]
     assert (found.ignored, found.broken) == (5, ())
     assert read_profile(tmp_path).stats == ()
 

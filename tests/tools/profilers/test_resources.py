@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_attnperf.codeobject.occupancy import occupancy
+from pytest_attnperf.codeobject.occupancy import compute_occupancy
 from pytest_attnperf.records.profiles import Agent, KernelShape, ShapeTime, Spread
 from pytest_attnperf.tools.profilers.resources import CALCULATED, GridFill, grid_fill, shape_time
 
@@ -190,7 +190,7 @@ def test_wave_size_is_said_on_rdna(wave_size: int | None, used: int, why: str) -
     """The occupancy names the wave size that it is for: the device's, or the architecture's default."""
     found = shape_time(shape(128), SPREAD, agent("gfx1100", wave_size=wave_size))
     assert f"for wave{used} ({why}" in caveat(found, "WGP mode")
-    expected = occupancy("gfx1100", vgprs=128, sgprs=32, lds_bytes=1000, threads=256, wave_size=used)
+    expected = compute_occupancy("gfx1100", vgprs=128, sgprs=32, lds_bytes=1000, threads=256, wave_size=used)
     assert found.occupancy == expected
     assert not any("WGP mode" in text for text in shape_time(shape(), SPREAD, agent("gfx942")).caveats)
 
@@ -227,7 +227,7 @@ def test_workgroups_of_a_wgp_run_on_two_compute_units() -> None:
     fill = grid_fill(one, shape_time(one, SPREAD, device).occupancy, device)
     assert fill == GridFill(workgroups=6144 // 1, units=40, capacity=160)
     assert fill.rounds == pytest.approx(38.4)
-    assert fill.used == pytest.approx(38.4 / 39)
+    assert fill.used_share == pytest.approx(38.4 / 39)
     assert fill.idle_units == 0
 
 
@@ -237,4 +237,4 @@ def test_grid_fill_needs_launch_and_device() -> None:
     assert grid_fill(shape(), None, agent("gfx942")) is None
     assert grid_fill(shape(), None, None) is None
     assert grid_fill(shape(), None, agent("gfx942", 304)) == GridFill(64, 304, None)
-    assert GridFill(64, 304, None).rounds is GridFill(64, 304, None).used is None
+    assert GridFill(64, 304, None).rounds is GridFill(64, 304, None).used_share is None

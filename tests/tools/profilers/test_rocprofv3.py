@@ -8,7 +8,7 @@ import pytest
 from pytest_attnperf.records.counters import KernelCounter
 from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.reading import read_profile
-from pytest_attnperf.tools.profilers.rocprofv3 import direction, domain_of
+from pytest_attnperf.tools.profilers.rocprofv3 import find_domain, normalise_direction
 
 API = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp"
 COPIES = "Kind,Direction,Source_Agent_Id,Destination_Agent_Id,Correlation_Id,Start_Timestamp,End_Timestamp"
@@ -220,13 +220,13 @@ def test_statistics_beside(tmp_path: Path) -> None:
 )
 def test_domains(names: list[str], file: str, domain: str) -> None:
     """What rows are about, by their names, and where these do not decide by the file's."""
-    assert domain_of(names, Path(file)) == domain
+    assert find_domain(names, Path(file)) == domain
 
 
 @pytest.mark.parametrize("name", ["MEMORY_COPY_HOST_TO_DEVICE", "HOST_TO_DEVICE", "CopyHostToDevice"])
 def test_directions(name: str) -> None:
     """One name for one direction."""
-    assert direction(name) == "HOST_TO_DEVICE"
+    assert normalise_direction(name) == "HOST_TO_DEVICE"
 
 
 def test_numbers_as_rocprofv3_writes_them(tmp_path: Path) -> None:

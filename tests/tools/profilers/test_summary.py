@@ -19,17 +19,17 @@ from pytest_attnperf.records.profiles import (
     KernelShape,
     KernelTime,
     Problem,
+    ProfileSource,
     ProfileSummary,
-    Source,
     Spread,
     StatsRow,
 )
 from pytest_attnperf.tools.profilers.dispatches import Dispatches, DispatchesBuilder
-from pytest_attnperf.tools.profilers.kernel_families import Rules
+from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.summary import STATS_WARM_UP, summarise, timeline_of
+from pytest_attnperf.tools.profilers.summary import STATS_WARM_UP, compute_timeline, summarise_profile
 
-TRACE = (Source("run_kernel_trace.csv", "rocprofv3 kernel_trace", "ROCm 7.0 or later", 1953),)
+TRACE = (ProfileSource("run_kernel_trace.csv", "rocprofv3 kernel_trace", "ROCm 7.0 or later", 1953),)
 GEMM = "Cijk_Alik_Bljk_HHS_BH_MT64x64x32_MI16x16x1_SN_LDSB0"
 NORM = "void layer_norm_kernel<__half>(int, int, __half*, __half const*)"
 BIAS = "void addBiasBatched_kernel<__half>(__half*, __half const*)"
@@ -58,7 +58,7 @@ def _profile(rows: Iterator[tuple[KernelShape, int]] | list[tuple[KernelShape, i
     for shape, duration in rows:
         builder.add(builder.number_of(shape), now, now + duration)
         now += duration + gap
-    return Profile("run", TRACE, builder.dispatches())
+    return Profile("run", TRACE, builder.build())
 
 
 def _network(first_pass: float = 1.0) -> list[tuple[KernelShape, int]]:
@@ -79,7 +79,7 @@ def _network(first_pass: float = 1.0) -> list[tuple[KernelShape, int]]:
 @pytest.fixture(scope="module")
 def network() -> ProfileSummary:
     """The network's profile, summed up."""
-    return summarise(_profile(_network(), gap=500))
+    return summarise_profile(_profile(_network(), gap=500))
 
 
 def test_total_and_families_of_the_network(network: ProfileSummary) -> None:
@@ -135,7 +135,7 @@ def test_timeline_of_the_network(network: ProfileSummary) -> None:
 
 def test_a_slow_first_pass_is_warm_up() -> None:
     """With a first pass of 1.5 times the usual time, steady state is the other four, of every kernel in them."""
-    summary = summarise(_profile(_network(first_pass=1.5)))
+    summary = summarise_profile(_profile(_network(first_pass=1.5)))
     assert summary.warm_up.startswith("the first 1 of 5 passes, against the median pass: +50%")
     steady = {kernel.name: kernel.steady for kernel in summary.kernels}
     assert steady[FILL] is None
@@ -156,8 +156,8 @@ def test_a_slow_first_pass_is_warm_up() -> None:
 def test_warm_up_passes_and_layers_may_be_given() -> None:
     """Given numbers are used: 2 passes of warm-up, 3 passes claimed, and what does not fit is said."""
     profile = _profile(_network())
-    assert summarise(profile, warm_up=2).warm_up == "2 of 5 passes, as given (786 dispatches)"
-    claimed = summarise(profile, passes=3, layers=16).passes
+    assert summarise_profile(profile, warm_up=2).warm_up == "2 of 5 passes, as given (786 dispatches)"
+    claimed = summarise_profile(profile, passes=3, layers=16).passes
     assert claimed is not None
     assert (claimed.count, claimed.layers) == (3, 16)
     assert f"{GEMM}: 650 calls do not divide by 3 passes" in claimed.odd
@@ -169,7 +169,7 @@ def test_impossible_numbers_are_refused(name: str, value: int, least: int) -> No
     """The message holds the number and the least that is allowed."""
     given = {name.replace("-", "_"): value}
     with pytest.raises(UsageError, match=f"{name} is {value}, must be at least {least}"):
-        summarise(Profile("run", TRACE), **given)  # type: ignore[arg-type]
+        summarise_profile(Profile("run", TRACE), **given)  # type: ignore[arg-type]
 
 
 rows_of_traces = st.lists(
@@ -185,8 +185,8 @@ def test_summary_is_what_brute_force_finds(rows: list[tuple[int, int, int, int]]
     for number, size, start, duration in rows:
         shape = KernelShape(f"kernel_{number}", grid_items=(size, 1, 1))
         builder.add(builder.number_of(shape), start, start + duration)
-    dispatches = builder.dispatches()
-    summary = summarise(Profile("run", TRACE, dispatches), warm_up=warm_up, passes=10**6)
+    dispatches = builder.build()
+    summary = summarise_profile(Profile("run", TRACE, dispatches), warm_up=warm_up, passes=10**6)
     every, steady = defaultdict(list), defaultdict(list)
     for place, (shape, start, end) in enumerate(dispatches):
         every[shape.name].append(end - start)
@@ -222,7 +222,7 @@ def test_statistics_alone() -> None:
         )
     )
     host = (StatsRow("api", "hipMalloc", Spread(7, 336)), StatsRow("api", "hipLaunchKernel", Spread(9, 999)))
-    summary = summarise(Profile("run", TRACE, stats=(*rows, *host), notes=("from the reader",)))
+    summary = summarise_profile(Profile("run", TRACE, stats=(*rows, *host), notes=("from the reader",)))
     assert _kernels(summary)[GEMM].spread == rows[0].spread
     assert (summary.span_ns, summary.busy_ns, summary.warm_up) == (None, None, STATS_WARM_UP)
     assert all(kernel.steady is None and kernel.first_ns is None for kernel in summary.kernels)
@@ -240,7 +240,7 @@ def test_statistics_alone() -> None:
 def test_kernels_without_calls_are_no_sign_of_passes() -> None:
     """A row of statistics that counts no call is no second kernel."""
     stats = (StatsRow("kernel", "a", Spread(5, 9)), StatsRow("kernel", "b", Spread(0, 0)))
-    passes = summarise(Profile("run", TRACE, stats=stats)).passes
+    passes = summarise_profile(Profile("run", TRACE, stats=stats)).passes
     assert passes is not None
     assert "that needs at least two kernels" in passes.how
 
@@ -249,11 +249,11 @@ def test_trace_is_believed_before_statistics() -> None:
     """With a trace the statistics of kernels add nothing to the total, but a difference in calls is said."""
     stats = (StatsRow("kernel", GEMM, Spread(3, 99)), StatsRow("copy", "HOST_TO_DEVICE", Spread(1, 50)))
     profile = replace(_profile([(KernelShape(GEMM), 10), (KernelShape(GEMM), 20)]), stats=stats)
-    summary = summarise(profile)
+    summary = summarise_profile(profile)
     assert (summary.total_ns, summary.calls) == (80, 3)
     assert any("the trace holds 2 kernel dispatches and the statistics count 3" in note for note in summary.notes)
     assert any("1 of 2 kernels: only statistics" in note for note in summary.notes)
-    agreeing = summarise(replace(profile, stats=(replace(stats[0], spread=Spread(2, 30)),)))
+    agreeing = summarise_profile(replace(profile, stats=(replace(stats[0], spread=Spread(2, 30)),)))
     assert not any("the statistics count" in note for note in agreeing.notes)
 
 
@@ -261,13 +261,14 @@ def test_own_rules_name_unknown_kernels(tmp_path: Path) -> None:
     """Time in kernels of no known family is said, with the option that helps, and a rules file names them."""
     profile = _profile([(KernelShape("JacobiIterationKernel(int)"), 10), (KernelShape(ATTENTION), 10)])
     assert any(
-        "50.0% of GPU time is in kernels of no known family (1 of 2)" in note for note in summarise(profile).notes
+        "50.0% of GPU time is in kernels of no known family (1 of 2)" in note
+        for note in summarise_profile(profile).notes
     )
     path = tmp_path / "rules.json"
     path.write_text(
         '{"schema": 1, "rules": [{"pattern": "^Jacobi", "family": "stencil", "nature": "compute"}]}', encoding="utf-8"
     )
-    named = summarise(profile, rules=Rules.read(path))
+    named = summarise_profile(profile, rules=FamilyRules.load(path))
     assert [family.family for family in named.families] == ["attention", "stencil"]
     assert not any("no known family" in note for note in named.notes)
 
@@ -278,7 +279,7 @@ def test_two_natures_of_one_family_are_two_rows(tmp_path: Path) -> None:
     rule = '{{"pattern": "{0}", "family": "mine", "nature": "{1}"}}'
     rules = ", ".join(rule.format(name, nature) for name, nature in (("^a", "compute"), ("^b", "conversion")))
     path.write_text(f'{{"schema": 1, "rules": [{rules}]}}', encoding="utf-8")
-    summary = summarise(_profile([(KernelShape("a"), 1), (KernelShape("b"), 2)]), rules=Rules.read(path))
+    summary = summarise_profile(_profile([(KernelShape("a"), 1), (KernelShape("b"), 2)]), rules=FamilyRules.load(path))
     assert [(family.family, family.nature) for family in summary.families] == [
         ("mine", "conversion"),
         ("mine", "compute"),
@@ -293,7 +294,7 @@ def test_one_of_two_devices_tells_the_passes() -> None:
         for name in ("embed", *[ATTENTION, GEMM] * 3, "head")
         for agent in ("Agent 4", "Agent 5")
     ]
-    passes = summarise(_profile(rows)).passes
+    passes = summarise_profile(_profile(rows)).passes
     assert passes is not None
     assert (passes.count, passes.layers) == (4, 3)
     assert passes.how.endswith("; counted on Agent 5, the busiest of 2 devices")
@@ -303,7 +304,7 @@ def test_time_before_the_first_dispatch() -> None:
     """Where an API trace tells when the host began, that is said; a clock that puts it behind the GPU's work is not."""
     profile = _profile([(KernelShape("flash"), 100)] * 3)
     begin = profile.dispatches.start_ns[0]
-    early, late = (summarise(replace(profile, api_begin_ns=begin + shift)) for shift in (-5000, 5000))
+    early, late = (summarise_profile(replace(profile, api_begin_ns=begin + shift)) for shift in (-5000, 5000))
     assert early.first_calls is not None
     assert early.first_calls.before_ns == 5000
     assert late.first_calls is not None
@@ -314,7 +315,7 @@ def test_statistics_and_counters_reach_the_summary() -> None:
     """Percentages of a stats file that lacks rows are a contradiction, and counters are kept."""
     rows = tuple(StatsRow("kernel", name, Spread(1, 100), 20.0) for name in ("a", "b"))
     counter = KernelCounter("a", None, "SQ_WAVES", 64.0, 1)
-    summary = summarise(Profile("stats", (), stats=rows, counters=(counter,)))
+    summary = summarise_profile(Profile("stats", (), stats=rows, counters=(counter,)))
     assert "percentages" in {found.rule for found in summary.findings if found.holds is False}
     assert summary.counters == (counter,)
 
@@ -322,11 +323,11 @@ def test_statistics_and_counters_reach_the_summary() -> None:
 def test_nothing_at_all() -> None:
     """A profile without a single row has no shares, no families and no passes, and says no lies."""
     problem = Problem("run.csv", "no rows")
-    summary = summarise(Profile("run", TRACE, agents=(Agent("8"),), problems=(problem,)))
+    summary = summarise_profile(Profile("run", TRACE, agents=(Agent("8"),), problems=(problem,)))
     assert (summary.total_ns, summary.calls, summary.kernels, summary.families) == (0, 0, (), ())
     assert (summary.problems, summary.first_calls, summary.span_ns) == ((problem,), None, None)
     assert summary.notes == ("no kernel, copy or memory set is in these files: of GPU time nothing is known",)
-    zero = summarise(_profile([(KernelShape("k"), 0)]))
+    zero = summarise_profile(_profile([(KernelShape("k"), 0)]))
     assert zero.kernels[0].share == 0.0
 
 
@@ -338,7 +339,7 @@ def test_many_dispatches_take_little_time() -> None:
     ends = array("q", (start + 500 + start * 7919 % 1009 for start in starts))
     dispatches = Dispatches(shapes, array("i", (place * 31 % 180 for place in range(count))), starts, ends)
     began = time.process_time()
-    assert summarise(Profile("run", TRACE, dispatches)).calls == count
+    assert summarise_profile(Profile("run", TRACE, dispatches)).calls == count
     assert time.process_time() - began < 2
 
 
@@ -347,14 +348,14 @@ def _dispatches(rows: list[tuple[int, int]]) -> Dispatches:
     number = builder.number_of(KernelShape("k"))
     for start, duration in rows:
         builder.add(number, start, start + duration)
-    return builder.dispatches()
+    return builder.build()
 
 
 @given(pairs)
 @settings(max_examples=100, deadline=None)
 def test_busy_time_is_every_nanosecond_counted(rows: list[tuple[int, int]]) -> None:
     """The union of intervals, counted nanosecond by nanosecond, is the busy time; the rest of the span is gaps."""
-    found = timeline_of(_dispatches(rows))
+    found = compute_timeline(_dispatches(rows))
     assert found is not None
     busy = {now for start, duration in rows for now in range(start, start + duration)}
     assert found.busy_ns == len(busy)
@@ -366,7 +367,7 @@ def test_busy_time_is_every_nanosecond_counted(rows: list[tuple[int, int]]) -> N
 
 def test_gaps_are_counted_between_dispatches() -> None:
     """Two gaps of 5 and 20 ns; what begins where something ends, or within it, leaves none."""
-    found = timeline_of(_dispatches([(100, 10), (110, 5), (112, 1), (120, 10), (150, 10)]))
+    found = compute_timeline(_dispatches([(100, 10), (110, 5), (112, 1), (120, 10), (150, 10)]))
     assert found is not None
     assert (found.gaps, found.median_gap_ns, found.longest_gap_ns) == (2, statistics.median([5, 20]), 20)
     assert (found.busy_ns, found.span_ns, found.overlap_ns) == (35, 60, 1)
@@ -376,8 +377,8 @@ def test_gaps_are_counted_between_dispatches() -> None:
 
 def test_no_dispatch_no_timeline() -> None:
     """Without dispatches there is nothing to say, and without gaps no gap is said."""
-    assert timeline_of(Dispatches()) is None
-    alone = timeline_of(Dispatches((KernelShape("k"),), array("i", [0]), array("q", [5]), array("q", [5])))
+    assert compute_timeline(Dispatches()) is None
+    alone = compute_timeline(Dispatches((KernelShape("k"),), array("i", [0]), array("q", [5]), array("q", [5])))
     assert alone is not None
     assert (alone.idle_share, alone.median_gap_ns, alone.longest_gap_ns) == (0.0, None, None)
     assert "gap" not in str(alone)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_attnperf.records.profiles import Agent, KernelShape, KernelTime, Source, Spread, StatsRow
+from pytest_attnperf.records.profiles import Agent, KernelShape, KernelTime, ProfileSource, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.first_calls import Traced, WarmUp
-from pytest_attnperf.tools.profilers.kernel_families import Rules
+from pytest_attnperf.tools.profilers.kernel_families import FamilyRules
 from pytest_attnperf.tools.profilers.profile import Profile
-from pytest_attnperf.tools.profilers.spreads import spread_of
-from pytest_attnperf.tools.profilers.summary import from_stats, from_trace
+from pytest_attnperf.tools.profilers.spreads import compute_spread
+from pytest_attnperf.tools.profilers.summary import list_stats_kernels, list_trace_kernels
 
 MI300X = Agent("Agent 4", arch="gfx942", compute_units=304, wave_size=64)
 SMALL = KernelShape("attn_fwd", workgroup=(256, 1, 1), grid_items=(256, 1, 1), vgprs=96, accum_vgprs=0, sgprs=48)
@@ -22,24 +22,29 @@ def _times(warm_up: WarmUp, *agents: Agent, rows: tuple[tuple[KernelShape, int],
     for shape, duration in rows:
         builder.add(builder.number_of(shape), now, now + duration)
         now += duration
-    sources = (Source("a", "rocprofv3 kernel_trace"), Source("b", "rocprofv3 api_stats"))
-    profile = Profile("run", sources, builder.dispatches(), agents=agents)
-    return {time.name: time for time in from_trace(Traced.of(profile.dispatches, Rules.default()), warm_up, profile)}
+    sources = (ProfileSource("a", "rocprofv3 kernel_trace"), ProfileSource("b", "rocprofv3 api_stats"))
+    profile = Profile("run", sources, builder.build(), agents=agents)
+    return {
+        time.name: time
+        for time in list_trace_kernels(
+            Traced.from_dispatches(profile.dispatches, FamilyRules.load_default()), warm_up, profile
+        )
+    }
 
 
 def test_sizes_are_told_apart_and_together() -> None:
     """Every size has its own spread, the one that takes longest first, and the kernel has that of them all."""
     kernel = _times(WarmUp(""))["attn_fwd"]
     assert [time.shape for time in kernel.shapes] == [LARGE, SMALL]
-    assert kernel.shapes[0].spread == spread_of([90, 60, 62])
-    assert kernel.spread == kernel.steady == spread_of([90, 10, 60, 11, 62])
+    assert kernel.shapes[0].spread == compute_spread([90, 60, 62])
+    assert kernel.spread == kernel.steady == compute_spread([90, 10, 60, 11, 62])
     assert kernel.first_ns == 90
 
 
 def test_warm_up_leaves_the_steady_spread() -> None:
     """Dispatches before a place are left out; a kernel that ran before it only has no steady state."""
     times = _times(WarmUp("", before=3))
-    assert times["attn_fwd"].steady == spread_of([60, 11, 62])
+    assert times["attn_fwd"].steady == compute_spread([60, 11, 62])
     assert times["attn_fwd"].spread.calls == 5
     assert times["HOST_TO_DEVICE"].steady is None
 
@@ -47,10 +52,10 @@ def test_warm_up_leaves_the_steady_spread() -> None:
 def test_first_dispatch_alone_can_be_left_out() -> None:
     """Where the first dispatch of a kernel is warm-up, it and nothing else is missing from steady state."""
     times = _times(WarmUp("", first_of=frozenset({"attn_fwd"})))
-    assert times["attn_fwd"].steady == spread_of([10, 60, 11, 62])
-    assert times["HOST_TO_DEVICE"].steady == spread_of([5])
+    assert times["attn_fwd"].steady == compute_spread([10, 60, 11, 62])
+    assert times["HOST_TO_DEVICE"].steady == compute_spread([5])
     both = _times(WarmUp("", before=4, first_of=frozenset({"attn_fwd"})))
-    assert both["attn_fwd"].steady == spread_of([11, 62])
+    assert both["attn_fwd"].steady == compute_spread([11, 62])
 
 
 def test_occupancy_is_that_of_the_dispatch_s_device() -> None:
@@ -76,7 +81,9 @@ def test_statistics_serve_where_no_trace_does() -> None:
         builder = DispatchesBuilder()
         if traced:
             builder.add(builder.number_of(traced), 0, 1)
-        times = from_stats(profile, Traced.of(builder.dispatches(), Rules.default()), Rules.default())
+        times = list_stats_kernels(
+            profile, Traced.from_dispatches(builder.build(), FamilyRules.load_default()), FamilyRules.load_default()
+        )
         return [(time.kind, time.family, time.spread.calls) for time in times]
 
     assert found(None) == [("kernel", "other", 4), ("copy", "memory copy", 2)]

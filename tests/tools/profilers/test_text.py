@@ -8,20 +8,20 @@ from pytest_attnperf.records.profiles import (
     Advice,
     Agent,
     FamilyTime,
-    Finding,
     FirstCalls,
+    ForwardPasses,
     Gain,
     KernelShape,
     KernelTime,
-    Passes,
     Problem,
+    ProfileFinding,
+    ProfileSource,
     ProfileSummary,
     ShapeTime,
-    Source,
     Spread,
     StatsRow,
 )
-from pytest_attnperf.reports.text.wide_tables import terminal
+from pytest_attnperf.reports.text.wide_tables import render_terminal_tables
 from pytest_attnperf.tools.profilers.text import WIDTH, conclusion_lines, gain_line, profile_lines, profile_tables
 
 GEMM = "Cijk_Ailk_Bljk_HB_MT128x128x16_SE_" + "K1_" * 40
@@ -36,7 +36,7 @@ FLASH = KernelTime(
 LONG = KernelTime(GEMM, "GEMM", "kernel", Spread(650, 154_810_000), 0.985)
 SUMMARY = ProfileSummary(
     name="flash_attn_profile",
-    sources=(Source("kernel_trace.csv", "rocprofv3 kernel_trace", "ROCm 7.0 or later", 725),),
+    sources=(ProfileSource("kernel_trace.csv", "rocprofv3 kernel_trace", "ROCm 7.0 or later", 725),),
     agents=(Agent("Agent 1", "gpu", "gfx1151", "Radeon 8060S", 40), Agent("Agent 0", "cpu")),
     total_ns=157_160_000,
     calls=725,
@@ -49,13 +49,13 @@ SUMMARY = ProfileSummary(
     span_ns=170_000_000,
     busy_ns=150_000_000,
     warm_up="the first dispatch of each kernel",
-    passes=Passes(5, "75 calls of attention", 15, ("odd: 3 calls do not divide by 5 passes",)),
+    passes=ForwardPasses(5, "75 calls of attention", 15, ("odd: 3 calls do not divide by 5 passes",)),
     first_calls=FirstCalls(1_200_000, 12, {"allocation": 6_880_000}, 42_000_000),
     host=(StatsRow("api", "hipMalloc", Spread(12, 6_880_000)), StatsRow("kernel", "flash", STEADY)),
     findings=(
-        Finding("too fast", False, "803 GB/s", "256 GB/s", "803 GB/s beyond 256 GB/s"),
-        Finding("hit rate", None, "90%", "", "no counter was read"),
-        Finding("sum", True, "100", "", "adds up"),
+        ProfileFinding("too fast", False, "803 GB/s", "256 GB/s", "803 GB/s beyond 256 GB/s"),
+        ProfileFinding("hit rate", None, "90%", "", "no counter was read"),
+        ProfileFinding("sum", True, "100", "", "adds up"),
     ),
     advice=(Advice("leave attention alone", "1.50 % of GPU time", 0.01523),),
     problems=(Problem("kernel_trace.csv", "the last row is cut short", "725 rows are used", 727),),
@@ -66,8 +66,8 @@ SUMMARY = ProfileSummary(
 def text(summary: ProfileSummary = SUMMARY, shown: int = 15) -> str:
     """All that a terminal shows of it."""
     parts = (
-        terminal(profile_lines(summary), profile_tables(summary, shown=shown), WIDTH),
-        terminal(conclusion_lines(summary), (), WIDTH),
+        render_terminal_tables(profile_lines(summary), profile_tables(summary, shown=shown), WIDTH),
+        render_terminal_tables(conclusion_lines(summary), (), WIDTH),
     )
     return "\n\n".join(parts)
 
@@ -94,7 +94,7 @@ def test_time_passes_and_warm_up_are_said() -> None:
 
 def test_without_a_trace_nothing_is_said_of_a_span() -> None:
     """Of a stats file only totals are known."""
-    lines = profile_lines(replace(SUMMARY, span_ns=None, busy_ns=None, passes=Passes(None, "no trace")))
+    lines = profile_lines(replace(SUMMARY, span_ns=None, busy_ns=None, passes=ForwardPasses(None, "no trace")))
     assert "GPU time: 157.2 ms in 725 dispatches; only totals are known, without a trace" in lines
     assert "forward passes: unknown (no trace)" in lines
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.search import search
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 WORKLOADS = ("seq=512", "seq=1024", "seq=2048", "seq=4096")
@@ -39,10 +39,10 @@ def line() -> Callable[[int], SimpleNamespace]:
 def run_search() -> Callable[..., SearchResult]:
     """`run_search(bench, count=8, journal=..., **settings)`: a search of `line(count)` on four workloads."""
 
-    def run(bench: FakeBench, count: int = 8, journal: Journal | None = None, **settings: Any) -> SearchResult:
+    def run(bench: FakeBench, count: int = 8, journal: TrialJournal | None = None, **settings: Any) -> SearchResult:
         line = line_space(count)
-        chosen = SearchSettings(**{"clock": bench.clock, **settings})
-        return search(line.space, line.candidates, WORKLOADS, bench, chosen, journal or Journal())
+        chosen = TuneSearchSettings(**{"clock": bench.clock, **settings})
+        return search_candidates(line.space, line.candidates, WORKLOADS, bench, chosen, journal or TrialJournal())
 
     return run
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_attnperf.kernel_builds import KernelBuild, ObjectFile, TritonSource
-from pytest_attnperf.tools.tuner.compile_process import decoded
+from pytest_attnperf.tools.tuner.compile_process import decode_answer
 from pytest_attnperf.tools.tuner.compiling import compile_all
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ OBJECTS = ROOT / "tests" / "data" / "code_objects"
 
 SCRIPTED = """
 import os, sys, time
-from pytest_attnperf.codeobject.building import build
+from pytest_attnperf.codeobject.building import build_object
 from pytest_attnperf.tools.tuner import compile_process
 
 def scripted(declared, cache):
@@ -33,11 +33,11 @@ def scripted(declared, cache):
         raise RuntimeError("PassManager::run failed")
     if declared.config == "chatter":
         print("ttgir dump" * 1000)
-    return build(declared, cache)
+    return build_object(declared, cache)
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-compile_process.serve(sys.stdin, answers, build=scripted)
+compile_process.serve(sys.stdin, answers, build_object=scripted)
 """
 COMMAND = (sys.executable, "-c", SCRIPTED)
 
@@ -125,7 +125,7 @@ def test_an_interrupt_ends_the_processes(cache: Path) -> None:
 def test_an_answer_that_is_none_is_refused(line: str) -> None:
     """A process that writes something else is told from one that answers."""
     with pytest.raises(ValueError):
-        decoded(line)
+        decode_answer(line)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (pip install triton); no GPU")

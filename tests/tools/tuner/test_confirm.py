@@ -10,7 +10,7 @@ import pytest
 from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.testing.fake.tuning import FakeTuningPool, Surface, key_of
-from pytest_attnperf.tools.tuner.confirm import PAIR_PLACES, Confirmation, confirm
+from pytest_attnperf.tools.tuner.confirm import PAIR_PLACES, Confirmation, confirm_winner
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workers.interleave import InterleavePlan, take_pair
 
@@ -36,7 +36,7 @@ class Sides:
 
     def confirm(self, **options: object) -> dict[str, list[PairSummary] | str]:
         """Four pairs of both workloads."""
-        return confirm(DEFAULT, WINNER, KEYS, self.base, self.new, pin, PLAN, **options)  # type: ignore[arg-type]
+        return confirm_winner(DEFAULT, WINNER, KEYS, self.base, self.new, pin, PLAN, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

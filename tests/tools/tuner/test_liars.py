@@ -11,7 +11,7 @@ import pytest
 from pytest_attnperf.records.pairs import PairSummary
 from pytest_attnperf.stats.quantiles import rate_bound95
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.decide import decide
+from pytest_attnperf.tools.tuner.decide import judge_winner
 from pytest_attnperf.tools.tuner.settings import SearchResult
 from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE
 
@@ -32,7 +32,7 @@ def drawn(random_: random.Random, true: float = 1.0, *, tails: float = 0.1) -> l
 def test_identical_configurations_are_never_better() -> None:
     """0 of 1,000 decisions between equals, with heavy tails, are BETTER: below 0.3 % at 95 %."""
     random_ = random.Random(4)
-    better = sum(decide({"a": drawn(random_)}, ["a"]).verdict == BETTER for _ in range(1000))
+    better = sum(judge_winner({"a": drawn(random_)}, ["a"]).verdict == BETTER for _ in range(1000))
     assert better == 0
     assert rate_bound95(0, 1000) < 0.003
 
@@ -41,14 +41,14 @@ def test_identical_configurations_are_never_better() -> None:
 def test_the_limit_holds_whatever_the_spread(sd: float) -> None:
     """Pairs ten times as noisy as any seen do not make equals better either."""
     random_ = random.Random(7)
-    found = [decide({"a": [pair(math.exp(random_.gauss(0, sd))) for _ in range(5)]}, ["a"]) for _ in range(400)]
+    found = [judge_winner({"a": [pair(math.exp(random_.gauss(0, sd))) for _ in range(5)]}, ["a"]) for _ in range(400)]
     assert sum(decision.verdict == BETTER for decision in found) <= 2
 
 
 def test_a_true_gain_is_found() -> None:
     """The judge is not merely deaf: 2 % faster is BETTER nearly always."""
     random_ = random.Random(5)
-    found = [decide({name: drawn(random_, 0.98) for name in TUNED}, TUNED).verdict for _ in range(100)]
+    found = [judge_winner({name: drawn(random_, 0.98) for name in TUNED}, TUNED).verdict for _ in range(100)]
     assert found.count(BETTER) >= 95
 
 
@@ -57,7 +57,7 @@ def test_three_faster_and_one_slower_is_refused() -> None:
     random_ = random.Random(6)
     for _ in range(50):
         ratios = dict(zip(TUNED, (0.92, 0.92, 0.92, 1.05), strict=True))
-        decision = decide({name: drawn(random_, true, tails=0.0) for name, true in ratios.items()}, TUNED)
+        decision = judge_winner({name: drawn(random_, true, tails=0.0) for name, true in ratios.items()}, TUNED)
         assert decision.verdict == SLOWER_ELSEWHERE
 
 
@@ -66,7 +66,7 @@ def test_one_outlying_pair_is_no_gain(outlier: float) -> None:
     """However far out it lies, it widens the limit instead of carrying the centre."""
     random_ = random.Random(8)
     group = [*drawn(random_, tails=0.0)[:7], pair(outlier)]
-    assert decide({"a": group}, ["a"]).verdict == NO_BETTER
+    assert judge_winner({"a": group}, ["a"]).verdict == NO_BETTER
 
 
 def test_the_luckiest_of_a_hundred_equals_is_not_better(run_search: Callable[..., SearchResult]) -> None:
@@ -74,7 +74,7 @@ def test_the_luckiest_of_a_hundred_equals_is_not_better(run_search: Callable[...
     random_ = random.Random(9)
     chosen = run_search(FakeBench(lambda c, w: 100.0, process_sd=0.0085), 100, strategy="exhaustive", processes=1)
     assert chosen.ranking[0][1] < 0.993, "it looks better than the default"
-    found = [decide({name: drawn(random_) for name in TUNED}, TUNED).verdict for _ in range(50)]
+    found = [judge_winner({name: drawn(random_) for name in TUNED}, TUNED).verdict for _ in range(50)]
     assert set(found) == {NO_BETTER}
 
 

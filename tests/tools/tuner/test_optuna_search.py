@@ -11,9 +11,9 @@ import pytest
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.search import search
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings, candidates
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.search import search_candidates
+from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings, list_candidates
 from pytest_attnperf.tuning_records import Candidate, Constraint, TuningSpace
 
 optuna = pytest.importorskip("optuna")
@@ -40,10 +40,17 @@ def times(candidate: Candidate, workload: str) -> float:
     return 100.0 * (1 + 0.2 * steps + 0.1 * (not away[2]) + 0.05 * (not away[3]))
 
 
-def run(bench: FakeBench, journal: Journal | None = None, space: TuningSpace = SPACE, **settings: Any) -> SearchResult:
+def run(
+    bench: FakeBench, journal: TrialJournal | None = None, space: TuningSpace = SPACE, **settings: Any
+) -> SearchResult:
     """Search SPACE, or another."""
-    return search(
-        space, candidates(space)[0], WORKLOADS, bench, SearchSettings("optuna", **settings), journal or Journal()
+    return search_candidates(
+        space,
+        list_candidates(space)[0],
+        WORKLOADS,
+        bench,
+        TuneSearchSettings("optuna", **settings),
+        journal or TrialJournal(),
     )
 
 
@@ -57,14 +64,14 @@ def test_a_quarter_of_the_trials_finds_the_planted_best(seed: int) -> None:
     """121 candidates on four workloads: within 3 % of the best in at most 121 trials, noise and finals included."""
     bench = FakeBench(times, process_sd=0.0055, seed=seed)
     result = run(bench, seed=seed, space=LARGE)
-    assert len(bench.calls) == len(result.trials) <= len(candidates(LARGE)[0]) == 121
+    assert len(bench.calls) == len(result.trials) <= len(list_candidates(LARGE)[0]) == 121
     assert times(result.ranking[0][0], "a") <= 103.0
     assert len({trial.candidate.id for trial in result.trials}) > 8
 
 
 def test_only_valid_candidates_are_timed_and_each_once_before_the_finals() -> None:
     """Constraints are no business of Optuna's: what it proposes beside the valid list never reaches the bench."""
-    valid = {candidate.id for candidate in candidates(SPACE)[0]}
+    valid = {candidate.id for candidate in list_candidates(SPACE)[0]}
     bench = FakeBench(times)
     run(bench)
     explored = [(name, work) for _, process, name, work in bench.calls if process == 0 and name != SPACE.default.id]
@@ -76,14 +83,14 @@ def test_only_valid_candidates_are_timed_and_each_once_before_the_finals() -> No
 def test_a_whole_space_is_searched_and_then_it_ends() -> None:
     """With more trials than there are candidates every one is tried, and none twice."""
     result = run(FakeBench(times), max_trials=5000, processes=1)
-    count = len(candidates(SPACE)[0])
+    count = len(list_candidates(SPACE)[0])
     assert result.notes[0] == f"{count} of {count} candidates were tried on {WORKLOADS[-1]}"
     assert result.ranking[0][0].id == "M=64,N=32,preload=True,warps=4"
 
 
 def test_a_failing_region_is_left_out() -> None:
     """Whatever is wrong is excluded, and the best of the rest is found."""
-    wrong = {c.id: "wrong: out" for c in candidates(SPACE)[0] if c.values.get("preload") is True}
+    wrong = {c.id: "wrong: out" for c in list_candidates(SPACE)[0] if c.values.get("preload") is True}
     result = run(FakeBench(times, failures=wrong), max_trials=120)
     assert result.ranking[0][0].id == "M=64,N=32,preload=False,warps=4"
     assert {item.stage for item in result.excluded} <= {"wrong", "dropped"}
@@ -112,22 +119,22 @@ def test_several_lanes_search_together() -> None:
 def test_a_torn_study_is_mended_and_a_broken_one_is_named(tmp_path: Path) -> None:
     """A kill in the middle of Optuna's own write costs that line; a spoilt file may be deleted without loss."""
     path, study = tmp_path / "j.jsonl", tmp_path / "j.optuna.jsonl"
-    with Journal.open(path, {}) as journal:
+    with TrialJournal.open(path, {}) as journal:
         first = run(FakeBench(times), journal)
     with study.open("a") as stream:
         stream.write('{"op_code": 4, "wor')
-    with Journal.open(path, {}) as journal:
+    with TrialJournal.open(path, {}) as journal:
         again = run(bench := FakeBench(times), journal)
     assert any("j.optuna.jsonl: dropped a last line of 19 bytes" in note for note in again.notes)
     assert (bench.calls, again.ranking) == ([], first.ranking)
     study.write_text("nonsense\nnonsense\n")
     with (
-        Journal.open(path, {}) as journal,
+        TrialJournal.open(path, {}) as journal,
         pytest.raises(UsageError, match=r"j.optuna.jsonl: Optuna cannot read its study .* delete this file"),
     ):
         run(FakeBench(times), journal)
     study.unlink()
-    with Journal.open(path, {}) as journal:
+    with TrialJournal.open(path, {}) as journal:
         assert run(bench := FakeBench(times), journal).ranking == first.ranking
     assert bench.calls == []
 
@@ -136,10 +143,10 @@ def test_a_study_of_a_journal_that_was_deleted_is_begun_anew(tmp_path: Path) -> 
     """It holds costs of another search, perhaps of another kernel: what is asked is what an empty folder asks."""
     path = tmp_path / "j.jsonl"
     run(fresh := FakeBench(times))
-    with Journal.open(path, {}) as journal:
+    with TrialJournal.open(path, {}) as journal:
         run(FakeBench(times), journal, seed=5)
     path.unlink()
-    with Journal.open(path, {}) as journal:
+    with TrialJournal.open(path, {}) as journal:
         run(bench := FakeBench(times), journal)
     assert bench.calls == fresh.calls
 
@@ -180,7 +187,7 @@ def test_the_probe_is_what_large_spaces_are_explored_on() -> None:
 
 def test_what_is_preferred_is_tried_first() -> None:
     """Candidates that look good before anything is timed come first; the others only as neighbours of the best."""
-    good = frozenset(candidate.id for candidate in candidates(LARGE)[0] if candidate.values.get("warps") == 4)
+    good = frozenset(candidate.id for candidate in list_candidates(LARGE)[0] if candidate.values.get("warps") == 4)
     bench = FakeBench(times)
     run(bench, space=LARGE, preferred=good, max_trials=24)
     first = [name for _, process, name, _ in bench.calls if process == 0 and name != LARGE.default.id]

@@ -11,7 +11,14 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 from pytest_attnperf.records.code import KernelCode
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
-from pytest_attnperf.tools.tuner.pruning import PruneRules, light, prune, rank, static_figures, without_repeats
+from pytest_attnperf.tools.tuner.pruning import (
+    PruneRules,
+    find_light_candidates,
+    prune_candidates,
+    rank,
+    split_repeats,
+    static_figures,
+)
 from pytest_attnperf.tuning_records import Candidate, Excluded, StaticFigures, Value
 
 DEFAULT = Candidate({"BLOCK_M": 128})
@@ -38,7 +45,7 @@ def excluded(default: dict[str, Any] | None = None, rules: PruneRules | None = N
         OTHER.id: CompiledCandidate((replace(CODE, **other),)),
         GOOD.id: CompiledCandidate((CODE,)),
     }
-    kept, found = prune([DEFAULT, OTHER, GOOD], compiled, DEFAULT, rules or PruneRules())
+    kept, found = prune_candidates([DEFAULT, OTHER, GOOD], compiled, DEFAULT, rules or PruneRules())
     assert DEFAULT in kept
     assert GOOD in kept
     assert (OTHER in kept) == (not found)
@@ -110,7 +117,7 @@ def test_a_candidate_that_does_not_compile_is_thrown_out_with_its_reason() -> No
         OTHER.id: CompiledCandidate(failure="BLOCK_M must divide 64"),
         GOOD.id: CompiledCandidate(unsupported=("triton is not installed",)),
     }
-    kept, found = prune([DEFAULT, OTHER, GOOD], compiled, DEFAULT)
+    kept, found = prune_candidates([DEFAULT, OTHER, GOOD], compiled, DEFAULT)
     assert kept == [DEFAULT, GOOD]
     assert found == [Excluded(OTHER, "compile", "does not compile: BLOCK_M must divide 64")]
 
@@ -120,7 +127,7 @@ def test_a_candidate_that_does_not_compile_is_thrown_out_with_its_reason() -> No
 )
 def test_the_default_is_never_thrown_out(default: CompiledCandidate) -> None:
     """Not where it does not compile, and not where no launch of it succeeds."""
-    kept, found = prune([DEFAULT, GOOD], {DEFAULT.id: default, GOOD.id: CompiledCandidate((CODE,))}, DEFAULT)
+    kept, found = prune_candidates([DEFAULT, GOOD], {DEFAULT.id: default, GOOD.id: CompiledCandidate((CODE,))}, DEFAULT)
     assert (kept, found) == ([DEFAULT, GOOD], [])
 
 
@@ -130,7 +137,7 @@ def test_nothing_is_compared_with_a_default_that_does_not_compile() -> None:
         DEFAULT.id: CompiledCandidate(failure="no"),
         GOOD.id: CompiledCandidate((replace(CODE, vgpr_spills=50),)),
     }
-    assert prune([DEFAULT, GOOD], compiled, DEFAULT) == ([DEFAULT, GOOD], [])
+    assert prune_candidates([DEFAULT, GOOD], compiled, DEFAULT) == ([DEFAULT, GOOD], [])
 
 
 def test_no_candidate_left_is_an_error_that_counts_the_reasons() -> None:
@@ -140,7 +147,7 @@ def test_no_candidate_left_is_an_error_that_counts_the_reasons() -> None:
     compiled[DEFAULT.id] = CompiledCandidate((CODE,))
     compiled[spilling[0].id] = CompiledCandidate(failure="no such instruction")
     with pytest.raises(UsageError, match=r"no candidate is worth timing: 3 thrown out: 2 .91 registers") as caught:
-        prune([DEFAULT, *spilling], compiled, DEFAULT)
+        prune_candidates([DEFAULT, *spilling], compiled, DEFAULT)
     assert "1 (does not compile: no such instruction)" in str(caught.value)
 
 
@@ -152,7 +159,7 @@ def test_a_fault_of_any_build_counts() -> None:
         GOOD.id: CompiledCandidate((CODE, combine)),
         OTHER.id: CompiledCandidate((CODE, replace(combine, vgpr_spills=30))),
     }
-    kept, found = prune([DEFAULT, OTHER, GOOD], compiled, DEFAULT)
+    kept, found = prune_candidates([DEFAULT, OTHER, GOOD], compiled, DEFAULT)
     assert (kept, [one.candidate for one in found]) == ([DEFAULT, GOOD], [OTHER])
 
 
@@ -240,7 +247,7 @@ EVERY = builds(A, B, C, D)
 def test_one_of_equal_programs_is_kept() -> None:
     """The first of two with the same machine code is timed, in the order they came in; the other names it."""
     other = replace(FLASH, isa_hash="cd34")
-    kept, excluded = without_repeats([A, B, C, D], compiled(a=(FLASH,), b=(other,), c=(FLASH,), d=(other,)), EVERY, B)
+    kept, excluded = split_repeats([A, B, C, D], compiled(a=(FLASH,), b=(other,), c=(FLASH,), d=(other,)), EVERY, B)
     assert kept == [A, B]
     assert [(one.candidate, one.stage, one.reason) for one in excluded] == [
         (C, "same code", f"the machine code of {A.id}"),
@@ -250,7 +257,7 @@ def test_one_of_equal_programs_is_kept() -> None:
 
 def test_the_default_is_the_one_that_is_kept() -> None:
     """Wherever it stands, what repeats the default goes: the default is what everything is held against."""
-    kept, excluded = without_repeats([A, B, C], compiled(a=(FLASH,), c=(FLASH,)), EVERY, C)
+    kept, excluded = split_repeats([A, B, C], compiled(a=(FLASH,), c=(FLASH,)), EVERY, C)
     assert (kept, [one.candidate for one in excluded]) == ([B, C], [A])
 
 
@@ -267,15 +274,15 @@ def test_the_default_is_the_one_that_is_kept() -> None:
 )
 def test_what_differs_or_is_not_known_is_kept(other: tuple[KernelCode, ...]) -> None:
     """Other code, another workgroup, other LDS, another number of kernels, and code that cannot be read."""
-    kept, excluded = without_repeats([A, B], compiled(a=(FLASH,), b=other), EVERY, A)
+    kept, excluded = split_repeats([A, B], compiled(a=(FLASH,), b=other), EVERY, A)
     assert (kept, excluded) == ([A, B], [])
 
 
 def test_unknown_code_is_no_repeat_of_unknown_code() -> None:
     """Two candidates of which nothing is known are two candidates."""
     unread = replace(FLASH, isa_hash="")
-    assert without_repeats([A, B], compiled(a=(unread,), b=(unread,)), EVERY, A) == ([A, B], [])
-    assert without_repeats([A, B], {}, EVERY, A) == ([A, B], [])
+    assert split_repeats([A, B], compiled(a=(unread,), b=(unread,)), EVERY, A) == ([A, B], [])
+    assert split_repeats([A, B], {}, EVERY, A) == ([A, B], [])
 
 
 @pytest.mark.parametrize(
@@ -295,7 +302,7 @@ def test_equal_code_that_is_launched_otherwise(
     """
     first, second = (Candidate({name: value, "num_stages": 1}) for name, value in values)
     codes = {each.id: CompiledCandidate(codes=(FLASH,)) for each in (first, second)}
-    kept, _ = without_repeats([first, second], codes, builds(first, second, constants=constants), first)
+    kept, _ = split_repeats([first, second], codes, builds(first, second, constants=constants), first)
     assert kept == ([first] if same else [first, second])
 
 
@@ -303,6 +310,6 @@ def test_light_candidates_come_first() -> None:
     """Those with little private memory; all where nothing is known, and where none is light."""
     figures = StaticFigures(128, 0, 128, 0)
     static = {A.id: figures, B.id: replace(figures, scratch_bytes=129)}
-    assert light([A, B, C], static) == {A.id}
-    assert light([B], static) == {B.id}
-    assert light([A, B], {}) == {A.id, B.id}
+    assert find_light_candidates([A, B, C], static) == {A.id}
+    assert find_light_candidates([B], static) == {B.id}
+    assert find_light_candidates([A, B], {}) == {A.id, B.id}

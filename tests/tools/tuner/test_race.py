@@ -7,10 +7,10 @@ import pytest
 
 from pytest_attnperf.errors import CaseFailedError, UsageError, WorkerError
 from pytest_attnperf.testing.fake.bench import FakeBench
-from pytest_attnperf.tools.tuner.bench import Bench
-from pytest_attnperf.tools.tuner.journal import Journal
-from pytest_attnperf.tools.tuner.search import RACE_TRIALS_MAX, search, strategy_for
-from pytest_attnperf.tools.tuner.settings import SearchResult, SearchSettings
+from pytest_attnperf.tools.tuner.bench import TrialBench
+from pytest_attnperf.tools.tuner.journal import TrialJournal
+from pytest_attnperf.tools.tuner.search import RACE_TRIALS_MAX, choose_strategy, search_candidates
+from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate
 
 Times = Callable[[Candidate, str], float]
@@ -24,7 +24,7 @@ def names(result: SearchResult) -> list[str]:
 
 def test_the_best_wins_and_clear_losers_are_dropped_early(steep: Times, run_search: Run) -> None:
     """With the known noise the planted best comes first, and what is 16 % slower is timed in one process only."""
-    bench: Bench = FakeBench(steep, process_sd=0.0055, shared_sd=0.01)
+    bench: TrialBench = FakeBench(steep, process_sd=0.0055, shared_sd=0.01)
     result = run_search(bench, strategy="race")
     assert names(result)[0] == "BLOCK=3"
     assert result.ranking[0][1] == pytest.approx(1.04**-4, abs=0.02)
@@ -201,9 +201,9 @@ def test_auto_races_small_spaces_and_asks_optuna_for_large_ones(line: Callable[[
     """The limit is declared in trials of one pass."""
     at_limit = [Candidate({"BLOCK": at}) for at in range(RACE_TRIALS_MAX // 4)]
     workloads = ["a", "b", "c", "d"]
-    assert strategy_for(at_limit, workloads, SearchSettings()) == "race"
-    assert strategy_for([*at_limit, Candidate({"BLOCK": -1})], workloads, SearchSettings()) == "optuna"
-    assert strategy_for(at_limit, workloads, SearchSettings("exhaustive")) == "exhaustive"
+    assert choose_strategy(at_limit, workloads, TuneSearchSettings()) == "race"
+    assert choose_strategy([*at_limit, Candidate({"BLOCK": -1})], workloads, TuneSearchSettings()) == "optuna"
+    assert choose_strategy(at_limit, workloads, TuneSearchSettings("exhaustive")) == "exhaustive"
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def test_nothing_to_search_is_refused(
     """No workload, one twice, and a space that pruning emptied."""
     built = line(count)
     with pytest.raises(UsageError, match=text):
-        search(built.space, built.candidates, workloads, FakeBench({}), SearchSettings(), Journal())  # type: ignore[attr-defined]
+        search_candidates(built.space, built.candidates, workloads, FakeBench({}), TuneSearchSettings(), TrialJournal())  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.tools.tuner.settings import candidates, check_space
+from pytest_attnperf.tools.tuner.settings import check_space, list_candidates
 from pytest_attnperf.tuning_records import Candidate, Constraint, TuningSpace, Value
 
 DEFAULT = Candidate({"M": 64, "N": 32})
@@ -24,7 +24,7 @@ def space(
 
 def test_the_default_comes_first_and_constraints_exclude_with_their_reason() -> None:
     """The grid is listed behind the default, without what a constraint forbids, and that is named with why."""
-    kept, excluded = candidates(space())
+    kept, excluded = list_candidates(space())
     assert [candidate.id for candidate in kept] == ["M=64,N=32", "M=16,N=16", "M=64,N=16"]
     assert [(item.candidate.id, item.stage, item.reason) for item in excluded] == [
         ("M=16,N=32", "constraint", "N above M")
@@ -34,7 +34,7 @@ def test_the_default_comes_first_and_constraints_exclude_with_their_reason() -> 
 def test_a_default_that_breaks_a_constraint_or_lies_off_the_grid_stays() -> None:
     """What is used today is measured, whatever the constraints or the lists of values say of it."""
     for default in (Candidate({"M": 16, "N": 32}), Candidate({"M": 48, "N": 32})):
-        kept, excluded = candidates(space(default=default))
+        kept, excluded = list_candidates(space(default=default))
         assert kept[0] == default
         assert default not in [item.candidate for item in excluded]
 
@@ -42,7 +42,7 @@ def test_a_default_that_breaks_a_constraint_or_lies_off_the_grid_stays() -> None
 def test_extra_candidates_come_last() -> None:
     """The library's own autotuner stands outside the grid, and needs none of its parameters."""
     auto = Candidate({}, "autotuned by aiter")
-    assert candidates(space(extra=(auto,)))[0][-1] is auto
+    assert list_candidates(space(extra=(auto,)))[0][-1] is auto
 
 
 def _raises(_: object) -> bool:

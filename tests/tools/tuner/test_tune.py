@@ -24,7 +24,7 @@ from pytest_attnperf.testing.fake.tuning import (
 )
 from pytest_attnperf.tools.tuner.compiling import CompiledCandidate
 from pytest_attnperf.tools.tuner.job import Served, TuneJob, TunePools
-from pytest_attnperf.tools.tuner.settings import SearchSettings
+from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
 from pytest_attnperf.tools.tuner.tune import CONFIRM_SEED, tune
 from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY, Candidate, TuneResult
 from pytest_attnperf.workers.conversation import OpenRequest
@@ -67,7 +67,7 @@ class Tuning:
             journal=self.folder / "journal.jsonl",
             pools=self.made,
             source="a test",
-            settings=SearchSettings(strategy="race", processes=3),
+            settings=TuneSearchSettings(strategy="race", processes=3),
             pairs=InterleavePlan(pairs=5, quads=8),
             say=self.said.append,
         )
@@ -126,7 +126,7 @@ def test_identical_candidates_are_never_better(tuning: Tuning) -> None:
     tuning.surface.us = lambda values, seq: 100.0
     tuning.process_sd = 0.006
     for run in range(4):
-        found = tuning.run(journal=tuning.folder / f"{run}.jsonl", settings=SearchSettings(processes=3, seed=run))
+        found = tuning.run(journal=tuning.folder / f"{run}.jsonl", settings=TuneSearchSettings(processes=3, seed=run))
         assert (found.verdict, found.files) == (NO_BETTER, ())
         assert found.summary.startswith("no better than default")
 

@@ -9,15 +9,15 @@ import pytest
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records import DeviceInfo
 from pytest_attnperf.records.pairs import PairSummary
-from pytest_attnperf.reports.text.wide_tables import markdown, terminal
+from pytest_attnperf.reports.text.wide_tables import render_markdown_tables, render_terminal_tables
 from pytest_attnperf.tools.tuner.tuned_files import (
     NOT_TIMED,
     RESULT,
     changes_table,
     header_lines,
+    make_tables,
     ranking_table,
-    tables,
-    written,
+    write_tune_result,
 )
 from pytest_attnperf.tuning_records import (
     BETTER,
@@ -74,7 +74,7 @@ TUNED = TuneResult(
 
 def said(result: TuneResult, out: Path) -> str:
     """What the terminal is told, in one line: where a long folder breaks its lines is the terminal's business."""
-    return " ".join(written(result, out).split())
+    return " ".join(write_tune_result(result, out).split())
 
 
 @pytest.mark.parametrize("path", ["../outside.json", "/tmp/outside.json", "configs/../../outside.json"])
@@ -83,7 +83,7 @@ def test_no_file_is_written_outside(tmp_path: Path, path: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(UsageError, match="outside"):
-        written(replace(BETTER_RESULT, files=(FILE, replace(FILE, path=path))), out)
+        write_tune_result(replace(BETTER_RESULT, files=(FILE, replace(FILE, path=path))), out)
     assert list(tmp_path.rglob("*.json")) == []
 
 
@@ -98,7 +98,7 @@ def test_files_that_no_longer_hold_are_removed(tmp_path: Path) -> None:
 
 def test_a_file_that_somebody_changed_is_left_and_said(tmp_path: Path) -> None:
     """It is no longer the tuner's."""
-    written(BETTER_RESULT, tmp_path)
+    write_tune_result(BETTER_RESULT, tmp_path)
     (tmp_path / FILE.path).write_text("mine")
     assert "not removed: " in said(NONE_BETTER, tmp_path)
     assert (tmp_path / FILE.path).read_text() == "mine"
@@ -119,7 +119,7 @@ def test_a_file_that_somebody_changed_is_left_and_said(tmp_path: Path) -> None:
 def test_an_earlier_result_that_cannot_be_read_removes_nothing(tmp_path: Path, text: str) -> None:
     """It is replaced."""
     (tmp_path / RESULT).write_text(text)
-    written(NONE_BETTER, tmp_path)
+    write_tune_result(NONE_BETTER, tmp_path)
     assert json.loads((tmp_path / RESULT).read_text())["verdict"] == NO_BETTER
 
 
@@ -129,7 +129,7 @@ def test_nothing_outside_is_removed(tmp_path: Path) -> None:
     out.mkdir()
     other.write_text("{}")
     (out / RESULT).write_text(json.dumps({"files": [{"path": "../other.json", "text": "{}"}]}))
-    written(NONE_BETTER, out)
+    write_tune_result(NONE_BETTER, out)
     assert other.exists()
 
 
@@ -153,7 +153,7 @@ def test_a_static_run_says_that_nothing_was_timed() -> None:
     lines = header_lines(static)
     assert lines[1] == NOT_TIMED
     assert "on gfx942, not present" in lines[2]
-    (table,) = tables(static)
+    (table,) = make_tables(static)
     assert "vs default" not in [column.header for column in table.columns]
 
 
@@ -190,7 +190,9 @@ def test_many_long_names_fit_a_terminal() -> None:
     """A kernel with seven parameters that differ: two tables of 100 columns, and nothing is cut or repeated."""
     names = ("BLOCK_M", "BLOCK_N", "PRELOAD_V", "matrix_instr_nonkdim", "num_stages", "num_warps", "waves_per_eu")
     ranking = tuple((Candidate(dict.fromkeys(names, size)), None) for size in (16, 128))
-    text = terminal([], [ranking_table(replace(TUNED, ranking=ranking, static={ranking[0][0].id: FIGURES}))])
+    text = render_terminal_tables(
+        [], [ranking_table(replace(TUNED, ranking=ranking, static={ranking[0][0].id: FIGURES}))]
+    )
     assert max(map(len, text.splitlines())) <= 100
     assert [text.count(name) for name in names] == [1] * len(names)
     assert text.count("rank") == 2
@@ -235,6 +237,6 @@ def test_foreign_text_cannot_repaint_a_terminal() -> None:
         excluded=(Excluded(THIRD, "failed", evil),),
         ranking=((Candidate({"a": 1}, evil), 1.0),),
     )
-    text = terminal(header_lines(result), tables(result))
+    text = render_terminal_tables(header_lines(result), make_tables(result))
     assert "\x1b" not in text
-    assert "gone" in markdown(header_lines(result), tables(result))
+    assert "gone" in render_markdown_tables(header_lines(result), make_tables(result))

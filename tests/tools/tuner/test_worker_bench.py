@@ -11,7 +11,7 @@ from pytest_attnperf.errors import UsageError, WorkerError
 from pytest_attnperf.records import CaseKey, Role
 from pytest_attnperf.testing.fake.tuning import FakeTuningPool, Surface, key_of
 from pytest_attnperf.testing.project import WORKLOAD, FakeProject
-from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, require_told, warm
+from pytest_attnperf.tools.tuner.worker_bench import WorkerBench, check_ran_as_pinned, warm_compilers
 from pytest_attnperf.tuning_records import Candidate
 from pytest_attnperf.workers.conversation import OpenRequest
 from pytest_attnperf.workers.launch import LaunchPlan
@@ -143,11 +143,11 @@ def test_a_backend_that_ignores_its_pin_is_found_out(bench: WorkerBench, surface
 def test_a_backend_of_several_kernels_is_held_to_the_one_it_was_told() -> None:
     """Entries have the kernel's name before them; another kernel's value is none of the candidate's."""
     told, config = {"a.BLOCK_M": "32"}, {"a.BLOCK_M": "32", "b.BLOCK_M": "128"}
-    require_told(SMALL, told, config, "fake.a")
+    check_ran_as_pinned(SMALL, told, config, "fake.a")
     with pytest.raises(UsageError, match=r"a\.BLOCK_M=64 ran"):
-        require_told(SMALL, told, {**config, "a.BLOCK_M": "64"}, "fake.a")
+        check_ran_as_pinned(SMALL, told, {**config, "a.BLOCK_M": "64"}, "fake.a")
     with pytest.raises(UsageError, match=r"does not say with which BLOCK_M it ran.*holds b\.BLOCK_M"):
-        require_told(SMALL, told, {"b.BLOCK_M": "32"}, "fake.a")
+        check_ran_as_pinned(SMALL, told, {"b.BLOCK_M": "32"}, "fake.a")
 
 
 def test_a_route_that_was_not_taken_is_a_failure(surface: Surface) -> None:
@@ -184,10 +184,10 @@ def test_lanes_keep_their_threads(surface: Surface) -> None:
 def test_times_of_spent_processes_are_said(bench: WorkerBench, pool: FakeTuningPool) -> None:
     """A timer that needs a profiler leaves nothing to compare within a process."""
     bench.time(0, 0, SMALL, "short")
-    assert bench.notes() == ()
+    assert bench.list_notes() == ()
     pool.script = {"spent": True}
     bench.time(0, 0, SMALL, "short")
-    assert "1 trials each spent their process" in bench.notes()[0]
+    assert "1 trials each spent their process" in bench.list_notes()[0]
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def blocks() -> Surface:
 def test_every_candidate_is_opened_on_every_workload(blocks: Surface) -> None:
     """Each is opened once per workload, by whichever process is free, and nothing else is asked of it."""
     pool, told = FakeTuningPool(blocks), []
-    assert warm(pool, range(3), requests(64, 128), done=lambda *numbers: told.append(numbers)) == {}
+    assert warm_compilers(pool, range(3), requests(64, 128), done=lambda *numbers: told.append(numbers)) == {}
     opened = sorted((workload, pin["BLOCK"]) for _, workload, pin in pool.opened)
     assert opened == sorted((key_of(seq).workload, str(size)) for seq in (64, 128) for size in SIZES)
     assert sorted(told) == [(number, 4) for number in (1, 2, 3, 4)]
@@ -244,14 +244,14 @@ def test_processes_work_at_the_same_time(blocks: Surface) -> None:
     """Two processes are inside a case together: otherwise compiling would take as long as before."""
     meeting = threading.Barrier(2, timeout=10)
     pool = FakeTuningPool(blocks, on_case=lambda request: meeting.wait() and None)
-    assert warm(pool, range(2), requests(64)) == {}
+    assert warm_compilers(pool, range(2), requests(64)) == {}
 
 
 def test_what_cannot_be_opened_is_named(blocks: Surface) -> None:
     """A candidate that cannot be built fails with its reason, and is not opened on the next workload."""
     blocks.fault = lambda values, seq: "prepare" if values["BLOCK"] == 64 else ""
     pool = FakeTuningPool(blocks)
-    (failed,) = warm(pool, range(2), requests(64, 128)).items()
+    (failed,) = warm_compilers(pool, range(2), requests(64, 128)).items()
     assert failed[0].values == {"BLOCK": 64}
     assert "scripted compile error" in failed[1]
     assert sum(pin == {"BLOCK": "64"} for _, _, pin in pool.opened) == 1
@@ -261,13 +261,13 @@ def test_what_cannot_be_opened_is_named(blocks: Surface) -> None:
 def test_what_is_not_its_own_doing_is_left_to_the_search(blocks: Surface, fault: str) -> None:
     """Too little memory among many processes, or one that died, throws no candidate out."""
     blocks.fault = lambda values, seq: fault if values["BLOCK"] == 64 else ""
-    assert warm(FakeTuningPool(blocks), range(2), requests(64)) == {}
+    assert warm_compilers(FakeTuningPool(blocks), range(2), requests(64)) == {}
 
 
 def test_an_unsupported_candidate_is_a_failure(blocks: Surface) -> None:
     """A reason for not running is one for not timing."""
     blocks.fault = lambda values, seq: "unsupported" if values["BLOCK"] == 32 else ""
-    assert list(warm(FakeTuningPool(blocks), range(1), requests(64)).values()) == [
+    assert list(warm_compilers(FakeTuningPool(blocks), range(1), requests(64)).values()) == [
         "unsupported: scripted: hipcc missing"
     ]
 
@@ -275,14 +275,14 @@ def test_an_unsupported_candidate_is_a_failure(blocks: Surface) -> None:
 def test_time_that_is_up_leaves_the_rest(blocks: Surface) -> None:
     """What was not opened is compiled when it is timed."""
     pool = FakeTuningPool(blocks)
-    warm(pool, range(1), requests(64), expired=lambda: len(pool.opened) >= 2)
+    warm_compilers(pool, range(1), requests(64), expired=lambda: len(pool.opened) >= 2)
     assert len(pool.opened) == 2
 
 
 def test_no_process_is_an_error(blocks: Surface) -> None:
     """Where none can start, whoever waits is told so."""
     with pytest.raises(WorkerError, match="could not start"):
-        warm(FakeTuningPool(blocks, starts=False), range(2), requests(64))
+        warm_compilers(FakeTuningPool(blocks, starts=False), range(2), requests(64))
 
 
 def test_what_a_thread_raises_is_raised(blocks: Surface) -> None:
@@ -292,7 +292,7 @@ def test_what_a_thread_raises_is_raised(blocks: Surface) -> None:
         raise UsageError("no such case")
 
     with pytest.raises(UsageError, match="no such case"):
-        warm(FakeTuningPool(blocks, on_case=refuse), range(2), requests(64))
+        warm_compilers(FakeTuningPool(blocks, on_case=refuse), range(2), requests(64))
 
 
 def test_an_interrupt_opens_nothing_more(blocks: Surface, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_an_interrupt_opens_nothing_more(blocks: Surface, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            warm(pool, range(1), requests(64))
+            warm_compilers(pool, range(1), requests(64))
     shut.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(10)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.plugin.cases import pair_of, switches
+from pytest_attnperf.plugin.cases import pair_of, read_switches
 from pytest_attnperf.plugin.config import is_xdist_controller, run_config
 from pytest_attnperf.plugin.gathered import CASE, RESULT
 from pytest_attnperf.plugin.keys import case_key
 from pytest_attnperf.records import Verdict
-from pytest_attnperf.records.notes import NoteKind, of_kind
+from pytest_attnperf.records.notes import NoteKind, filter_notes
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
@@ -55,15 +55,15 @@ class BenchmarkSink:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
         """Let `--benchmark-only` count cases that are timed as benchmarks, and give those that stay our clock."""
-        session = self._session()
+        session = self._find_session()
         if session is None:
             return (yield)
         with _named_as_benchmarks([item for item in items if session.only and _is_timed(item)]):
             result = yield
         # Only now: `-m "not benchmark"` must not deselect a case by a marker that nobody wrote.
         for item in items:
-            if _is_timed(item) and not self._calls_itself(item):
-                self._prepare(item)
+            if _is_timed(item) and not self._has_own_timing(item):
+                self._prepare_item(item)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -73,13 +73,13 @@ class BenchmarkSink:
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
         if run is not None and isinstance(result, CaseResult):
-            self._offer(pyfuncitem, result, run.session.bench.commit)
+            self._offer_case(pyfuncitem, result, run.session.bench.commit)
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Count what xdist's workers measured, and pytest-benchmark, which is off under xdist, does not get."""
         case = getattr(report, CASE, None)
-        if case and report.when == "call" and self._off_by_xdist() and (case["first"] or case["pairs"]):
+        if case and report.when == "call" and self._is_off_by_xdist() and (case["first"] or case["pairs"]):
             self._under_xdist += 1
 
     @pytest.hookimpl(optionalhook=True)
@@ -110,32 +110,34 @@ class BenchmarkSink:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What a reader of pytest-benchmark's table and files must know."""
-        for line in self.lines():
+        for line in self.collect_notes():
             terminalreporter.write_line(line)
 
-    def lines(self) -> list[str]:
+    def collect_notes(self) -> list[str]:
         """What was not given, and comparisons with another machine."""
         said = []
         if self._under_xdist:
             said.append(
-                f"pytest-benchmark is off under xdist: the samples of {_cases(self._under_xdist)} are in "
+                f"pytest-benchmark is off under xdist: the samples of {_format_case_count(self._under_xdist)} are in "
                 f"{run_config(self._config).results}, and not in its table or files"
             )
         if self._lost:
-            lost = f"{_cases(len(self._lost))} could not be given to pytest-benchmark"
+            lost = f"{_format_case_count(len(self._lost))} could not be given to pytest-benchmark"
             said.append(f"{lost}{'; first' if len(self._lost) > 1 else ''}: {self._lost[0]}")
-        changed = [difference for stored in self._compared for difference in _differences(self._machine or {}, stored)]
+        changed = [
+            difference for stored in self._compared for difference in _find_differences(self._machine or {}, stored)
+        ]
         if changed:
             said.append(f"--benchmark-compare: measured on another machine: {'; '.join(dict.fromkeys(changed))}")
         return said
 
-    def _session(self) -> Any:
+    def _find_session(self) -> Any:
         """pytest-benchmark's session, if it measures; None otherwise."""
         found = self._config.pluginmanager.get_plugin(THEIRS)
         measures = found is not None and not getattr(found, "skip", True) and not getattr(found, "disabled", True)
         return found if measures else None
 
-    def _off_by_xdist(self) -> bool:
+    def _is_off_by_xdist(self) -> bool:
         """Whether pytest-benchmark would measure, were it not for xdist."""
         get = self._config.getoption
         if not is_xdist_controller(self._config):
@@ -144,32 +146,32 @@ class BenchmarkSink:
         skipped = get("benchmark_skip", default=False)
         return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
 
-    def _calls_itself(self, item: pytest.Item) -> bool:
+    def _has_own_timing(self, item: pytest.Item) -> bool:
         """Whether the test's body runs here and times something of its own, for which our clock would stand still."""
-        return run_config(self._config).in_process and FIXTURE in _fixtures(item)
+        return run_config(self._config).in_process and FIXTURE in _list_fixtures(item)
 
-    def _prepare(self, item: pytest.Item) -> None:
+    def _prepare_item(self, item: pytest.Item) -> None:
         """Add our clock, by pytest-benchmark's own marker, and what `benchmark` can be asked for with later."""
         marker = item.get_closest_marker(FIXTURE)
         given = dict(marker.kwargs) if marker else {}
         item.add_marker(pytest.mark.benchmark(**{**given, "timer": self._clock}), append=False)
-        _set_fixtures(item, [*_fixtures(item), REQUEST])
+        _set_fixtures(item, [*_list_fixtures(item), REQUEST])
         self._prepared.add(item.nodeid)
 
-    def _offer(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
+    def _offer_case(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
         """Give a case if it may be stored. What goes wrong is said at the end: a sink never changes a verdict."""
         rounds = rounds_of(result)
-        if not may_be_stored(result) or rounds is None:
+        if not can_be_stored(result) or rounds is None:
             return
         if run_config(self._config).candidate:
             self._lost.append("--attnperf-candidate measures another tree than the one pytest-benchmark would name")
             return
         try:
-            self._give(item, result, rounds, commit)
+            self._give_case(item, result, rounds, commit)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             self._lost.append(one_line(f"{item.nodeid}: {type(error).__name__}: {error}"))
 
-    def _give(self, item: pytest.Function, result: CaseResult, rounds: Rounds, commit: str) -> None:
+    def _give_case(self, item: pytest.Function, result: CaseResult, rounds: BenchmarkRounds, commit: str) -> None:
         from pytest_benchmark.fixture import BenchmarkFixture
 
         request = item.funcargs[REQUEST]
@@ -185,7 +187,7 @@ class BenchmarkSink:
         benchmark.cprofile = False
         replay(benchmark, self._clock, rounds.seconds)
         self._given.add(item.nodeid)
-        self._machine = _common(self._machine, machine_of(result))
+        self._machine = _keep_common(self._machine, machine_of(result))
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -194,26 +196,26 @@ def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mappin
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
 
-def _cases(count: int) -> str:
+def _format_case_count(count: int) -> str:
     return f"{count} case{'s' if count != 1 else ''}"
 
 
-def _common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
+def _keep_common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
     """Fields that all given cases agree on."""
     return now if before is None else {name: value for name, value in before.items() if now.get(name) == value}
 
 
-def _differences(here: Mapping[str, str], stored: Mapping[str, Any]) -> list[str]:
+def _find_differences(here: Mapping[str, str], stored: Mapping[str, Any]) -> list[str]:
     """Fields that both sides state, and state differently."""
     names = [name for name in here if name in stored and here[name] != stored[name]]
     return [one_line(f"{name} {here[name]} here, {stored[name]} stored") for name in names]
 
 
 def _is_timed(item: pytest.Item) -> bool:
-    return case_key(item) is not None and switches(item)["timed"]
+    return case_key(item) is not None and read_switches(item)["timed"]
 
 
-def _fixtures(item: pytest.Item) -> list[str]:
+def _list_fixtures(item: pytest.Item) -> list[str]:
     return list(getattr(item, "fixturenames", ()))
 
 
@@ -230,7 +232,7 @@ def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
     A dependency that stayed would set the fixture up for every case: one that fails would then be warned of as not
     having used it, and `-p no:benchmark` would break them all.
     """
-    before = [(item, _fixtures(item)) for item in items]
+    before = [(item, _list_fixtures(item)) for item in items]
     for item, names in before:
         _set_fixtures(item, [*names, FIXTURE])
     try:
@@ -254,7 +256,7 @@ _NAME_LIMIT = 120
 
 
 @dataclass(frozen=True)
-class Rounds:
+class BenchmarkRounds:
     """What pytest-benchmark is given of a case.
 
     seconds     per call, one round each, in measured order, process by process
@@ -280,14 +282,14 @@ class ReplayClock:
         return self.now
 
 
-def may_be_stored(result: CaseResult) -> bool:
+def can_be_stored(result: CaseResult) -> bool:
     """Whether a case was proven right, did not fail, and its time is that of this tree's code."""
     right = bool(result.checks) and all(check.right for check in result.checks)
-    foreign = bool(of_kind(result.reasons, NoteKind.FOREIGN))
+    foreign = bool(filter_notes(result.reasons, NoteKind.FOREIGN))
     return right and not result.fails and result.verdict not in NEVER_GIVEN and not foreign
 
 
-def rounds_of(result: CaseResult) -> Rounds | None:
+def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
     """The deciding look's durations; None where nothing was measured.
 
     Processes are the independent unit, and our verdict rests on their medians alone. Rounds are their blocks all the
@@ -306,7 +308,7 @@ def rounds_of(result: CaseResult) -> Rounds | None:
         ]
     if not seconds or not all(math.isfinite(value) and value > 0 for value in seconds):
         return None
-    return Rounds(tuple(seconds), "process medians" if result.pairs else "blocks", tuple(processes))
+    return BenchmarkRounds(tuple(seconds), "process medians" if result.pairs else "blocks", tuple(processes))
 
 
 def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None:
@@ -328,7 +330,7 @@ def group_of(result: CaseResult) -> str:
     return one_line(f"{result.key.suite}/{result.key.workload}", _NAME_LIMIT)
 
 
-def extra_info(result: CaseResult, rounds: Rounds, commit: str) -> dict[str, Any]:
+def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict[str, Any]:
     """What our verdict says of a case, in plain types: pytest-benchmark writes others as 'UNSERIALIZABLE[...]'."""
     key, must = result.key, result.fingerprint.must_match if result.fingerprint else {}
     timers = [pair.timer for pair in result.pairs] or [p.timer for p in result.second or result.first]

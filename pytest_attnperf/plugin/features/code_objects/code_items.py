@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.codeobject.arch import limits_of
-from pytest_attnperf.environment.kfd import architectures
+from pytest_attnperf.environment.kfd import list_architectures
 from pytest_attnperf.environment.system import System
 from pytest_attnperf.errors import CodeObjectError, UsageError
 from pytest_attnperf.gate.code.policy import CodePolicy
@@ -24,13 +24,13 @@ from pytest_attnperf.kernel_builds import (
     DEFAULT_ARCHS,
     KernelBuild,
     KernelRegistry,
-    changeable,
+    changeable_settings,
     with_settings,
 )
 from pytest_attnperf.plugin import options, selection
 from pytest_attnperf.plugin.config import run_config
 from pytest_attnperf.plugin.keys import BUILD, build_key
-from pytest_attnperf.plugin.selection import notice
+from pytest_attnperf.plugin.selection import show_notice
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CODE_SUITE
 
@@ -55,7 +55,7 @@ class CodeCollector:
     left_to_nightly: int = 0
     _collected: int = 0
 
-    def register(self) -> None:
+    def register_kernels(self) -> None:
         """Ask every conftest for its kernels."""
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
@@ -64,7 +64,7 @@ class CodeCollector:
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
-            builds = self._builds(metafunc.definition)
+            builds = self._list_builds(metafunc.definition)
         except (UsageError, CodeObjectError) as error:
             raise pytest.Collector.CollectError(str(error)) from error
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
@@ -88,10 +88,10 @@ class CodeCollector:
         Compilers run beside each other, and must not do so while something is timed.
         """
         refuse_duplicates(items)
-        dropped = [item for item in items if self._left_out(item)]
+        dropped = [item for item in items if self._is_left_out(item)]
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        notice(config, "attnperf-code-left-out", self._said(len(dropped)))
+        show_notice(config, "attnperf-code-left-out", self._describe_left_out(len(dropped)))
         gone = set(map(id, dropped))
         kept = [item for item in items if id(item) not in gone]
         builds = sorted((item for item in kept if build_key(item) is not None), key=lambda item: item.stash[_ORDER])
@@ -99,7 +99,7 @@ class CodeCollector:
         others = [item for item in kept[first:] if build_key(item) is None]
         items[:] = [*kept[:first], *builds, *others]
 
-    def _left_out(self, item: pytest.Item) -> bool:
+    def _is_left_out(self, item: pytest.Item) -> bool:
         """A run of one workload, or of backends that launch no registered kernel, is not about code objects."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
@@ -107,17 +107,17 @@ class CodeCollector:
         replaced = bool(run_config(self.config).replaced_by)
         return replaced or (self.backends is not None and build is None)
 
-    def _builds(self, definition: Any) -> list[KernelBuild]:
+    def _list_builds(self, definition: Any) -> list[KernelBuild]:
         names = marker_settings(definition).get("kernels")
         chosen = [self.registry.get(name) for name in names] if names is not None else list(self.registry)
         if self.backends is not None:
             chosen = [kernel for kernel in chosen if set(kernel.backends) & set(self.backends)]
-        builds = self.registry.builds(archs_of(self.config), [kernel.name for kernel in chosen])
-        kept = self._of_tier(tried(builds, code_settings(self.config)))
+        builds = self.registry.list_builds(archs_of(self.config), [kernel.name for kernel in chosen])
+        kept = self._select_tier(apply_settings(builds, code_settings(self.config)))
         self.left_to_nightly += len(builds) - len(kept)
         return kept
 
-    def _of_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
+    def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
         """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
@@ -131,7 +131,7 @@ class CodeCollector:
                 kept.append(build)
         return kept
 
-    def _said(self, left_out: int) -> list[str]:
+    def _describe_left_out(self, left_out: int) -> list[str]:
         """What was left out, and why."""
         if left_out:
             why = run_config(self.config).replaced_by or "--attnperf-backend"
@@ -140,17 +140,17 @@ class CodeCollector:
         return [f"attnperf: {left} code objects left to nightly runs (--attnperf-tier=nightly)"] if left else []
 
 
-def tried(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:
+def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:
     """The builds that have one of these settings, with it changed; all of them as they are where nothing changes.
 
     Raises UsageError for a setting that none has.
     """
     if not changes:
         return builds
-    own = [(build, {name: changes[name] for name in changes if name in changeable(build)}) for build in builds]
+    own = [(build, {name: changes[name] for name in changes if name in changeable_settings(build)}) for build in builds]
     unknown = sorted(changes.keys() - {name for _, some in own for name in some})
     if unknown and builds:
-        known = sorted({name for build in builds for name in changeable(build)})
+        known = sorted({name for build in builds for name in changeable_settings(build)})
         raise UsageError(
             f"--attnperf-code-set: no kernel has a setting {', '.join(unknown)}; they have {', '.join(known) or 'none'}"
         )
@@ -161,7 +161,7 @@ def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, 
     """The architectures to compile for. Raises UsageError for an unknown one, listing those that are known."""
     text = run_config(config).arch.strip()
     if not text:
-        return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_known(architectures(system or System())))))
+        return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(system or System())))))
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name != "all" and not _NVIDIA.fullmatch(name):
@@ -172,7 +172,7 @@ def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, 
     return tuple(dict.fromkeys(arch for name in names for arch in (ALL_ARCHS if name == "all" else (name,))))
 
 
-def _known(archs: Sequence[str]) -> list[str]:
+def _keep_known(archs: Sequence[str]) -> list[str]:
     """Those of which the limits are known: a GPU newer than this version adds none."""
     found = []
     for arch in archs:
@@ -217,15 +217,15 @@ def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
     chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
         given: Mapping[str, Any] = marker_settings(item)
-        chosen.update({key: _text(given[key]) for key in chosen if given.get(key) is not None})
+        chosen.update({key: _format_value(given[key]) for key in chosen if given.get(key) is not None})
         overrides = options.case_overrides(asked.override)
-        chosen.update({key: _text(overrides[key]) for key in chosen if key in overrides})
+        chosen.update({key: _format_value(overrides[key]) for key in chosen if key in overrides})
         return CodePolicy.from_text(chosen["code_fail_on"], chosen["code_growth"])
     except UsageError as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, set, frozenset)) else str(value)
 
 

@@ -37,7 +37,7 @@ from pytest_attnperf.session.code_session import CodeCase, CodeSession
 from pytest_attnperf.session.plausibility import ANALYSED
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
     from pytest_attnperf.results import CaseResult
     from pytest_attnperf.session.settings import RunSettings
     from pytest_attnperf.workers.compile_pool import CompilePool
@@ -73,11 +73,11 @@ class CodeRun(Feature):
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
-        result = self._judges().judge(CodeCase(key, item.nodeid, build, code_policy_for(self.config, item)))
+        result = self._ensure_session().judge(CodeCase(key, item.nodeid, build, code_policy_for(self.config, item)))
         item.stash[RESULT] = result
         return result
 
-    def begin(self) -> None:
+    def before_run(self) -> None:
         """Compile beside the first cases, where none is timed."""
         self._compile_ahead()
 
@@ -90,18 +90,18 @@ class CodeRun(Feature):
         else:
             self._compile_ahead()
 
-    def stop(self, *, interrupted: bool) -> None:
+    def before_shutdown(self, *, interrupted: bool) -> None:
         """End them also where kernels are left."""
         self.shutdown()
 
     @property
-    def compiling(self) -> tuple[int, int] | None:
+    def compile_counts(self) -> tuple[int, int] | None:
         """How many kernels are compiled, and of how many; None while no compiler is at work."""
         counts = None if self._pool is None else self._pool.counts
         return None if counts is None or counts[0] >= counts[1] else counts
 
     @property
-    def uncompiled(self) -> int | None:
+    def uncompiled_count(self) -> int | None:
         """How many kernels no compiler has come to; None while there is none."""
         return None if self._pool is None else self._pool.counts[1] - self._pool.counts[0]
 
@@ -114,15 +114,15 @@ class CodeRun(Feature):
     def _compile_ahead(self) -> None:
         """Start compilers once nothing is timed any more; a worker of xdist does not know what the others do."""
         if not self.timed and not is_xdist_worker(self.config):
-            self._judges()
+            self._ensure_session()
 
-    def _judges(self) -> CodeSession:
+    def _ensure_session(self) -> CodeSession:
         if self._session is None:
             from pytest_attnperf.codeobject.analysis import Analyser
-            from pytest_attnperf.workers.compile_pool import CompilePool, compile_plan
+            from pytest_attnperf.workers.compile_pool import CompilePool, make_compile_plan
 
             beside = is_xdist_worker(self.config)  # one of several: each compiles what it is given
-            plan = compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
+            plan = make_compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
             size = 1 if beside else min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
             self._pool = CompilePool(plan, size, self.settings.case_limit_seconds)
             if not beside:
@@ -149,7 +149,7 @@ SHOWN = 5
 UNRESOLVED = frozenset({Verdict.NO_BASELINE, Verdict.INCOMPARABLE})
 
 
-def unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:
+def find_unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:
     """Findings about stored kernels that are not compiled any more, of the architectures that were compiled for.
 
     registered   names of the kernels that exist: one that no item of this run is about says nothing, because another
@@ -174,7 +174,7 @@ def unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -
     return found
 
 
-def not_compiled(run: RunResult, store: CodeStore) -> list[str]:
+def find_not_compiled(run: RunResult, store: CodeStore) -> list[str]:
     """Findings about stored kernels that could not be compiled here: a gate that lost its compiler gates nothing."""
     lost: Counter[tuple[str, str]] = Counter()
     for result in run.code:
@@ -201,8 +201,8 @@ def unresolved_code_lines(run: RunResult) -> list[str]:
     return lines
 
 
-def make_feature(given: Given) -> CodeRun:
+def make_feature(given: FeatureContext) -> CodeRun:
     """Of a run that has kernels to compile beside its cases."""
     roots = given.session.bench.store.roots
-    given.code = CodeRun(given.config, given.builds, given.settings, roots, given.plan, given.timed)
+    given.code = CodeRun(given.config, given.builds, given.settings, roots, given.plan, given.timed_keys)
     return given.code

@@ -16,12 +16,12 @@ from pytest_attnperf.environment.cards import (
     Card,
     GpuBusyError,
     Lease,
-    described,
     file_name,
     lease_card,
     lease_directory,
     lease_free,
-    pci_address,
+    make_gpu_record,
+    parse_pci_address,
     require_one_product,
     visible_cards,
 )
@@ -34,7 +34,7 @@ from pytest_attnperf.records import DeviceState
 from pytest_attnperf.records.gpus import GpuRecord, short_name
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.looking import RECORD_PLACES, RECORDING, UNTIMED
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.gpus.xdist_gpus import OfWorker
@@ -56,8 +56,8 @@ class CardWatch:
     def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
         """Read every card's state. Of a conftest's own device nothing but the machine's load can be asked."""
         shown = [] if own_device else tokens
-        watches = {token: device_state.begin(token) for token in shown} or {"": device_state.begin("")}
-        return cls({_short(token): watch for token, watch in watches.items()})
+        watches = {token: device_state.start_watch(token) for token in shown} or {"": device_state.start_watch("")}
+        return cls({_shorten_token(token): watch for token, watch in watches.items()})
 
     def end(self, device_id: str) -> DeviceState:
         """Read again, after the last worker.
@@ -67,10 +67,10 @@ class CardWatch:
         if len(self.watches) == 1:
             [watch] = self.watches.values()
             return watch.end(device_id)
-        return joined({name: watch.end() for name, watch in self.watches.items()})
+        return merge_device_states({name: watch.end() for name, watch in self.watches.items()})
 
 
-def joined(states: Mapping[str, DeviceState]) -> DeviceState:
+def merge_device_states(states: Mapping[str, DeviceState]) -> DeviceState:
     """Of several cards, by name: every reading and every second says of which card it is, a note only where it is not
     of all.
     """
@@ -89,13 +89,13 @@ def joined(states: Mapping[str, DeviceState]) -> DeviceState:
     )
 
 
-def _short(token: str) -> str:
+def _shorten_token(token: str) -> str:
     """'GPU-1a2b3c4d' for a UUID, 'GPU 3' for an index."""
     return f"GPU {token}" if token.isdigit() else short_name(token)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class GpuChoice:
     """The GPUs of a session's processes.
 
     tokens    what VISIBLE_DEVICES takes, in the order in which places are given to them; empty on a CPU
@@ -122,7 +122,7 @@ def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
     """As `usable_gpus`. In a worker of xdist those of the whole run."""
-    held = _of_xdist(config)
+    held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
     if _CARDS not in config.stash:
@@ -132,7 +132,7 @@ def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
         pins = run_config(config).pin_gpu
         if pins and not found:
             raise UsageError(f"{PIN}={pins}: there is no GPU to choose from: {why}")
-        config.stash[_CARDS] = pinned(found, pins)
+        config.stash[_CARDS] = select_pinned(found, pins)
     return config.stash[_CARDS]
 
 
@@ -142,13 +142,13 @@ def own_gpus(config: pytest.Config) -> tuple[Card, ...]:
     return tuple(Card(str(token), str(token), name=str(token)) for token in tokens)
 
 
-def require_alike(config: pytest.Config) -> None:
+def check_same_product(config: pytest.Config) -> None:
     """Raises UsageError where the run's cards are not of one product; a conftest answers for its own."""
     if not own_gpus(config):
         require_one_product(usable_cards(config), os.environ)
 
 
-def pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
+def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
     """The cards that `text` names by index, UUID, the beginning of one, or PCI address; all where it is empty.
 
     Raises UsageError for a name that fits none or several.
@@ -159,45 +159,45 @@ def pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
     for name in (part.strip() for part in text.split(",")):
         fits = [card for card in cards if _is_called(card, name)]
         if len(fits) != 1:
-            listed = "; ".join(_listed(card) for card in cards)
+            listed = "; ".join(_format_card(card) for card in cards)
             many = "fits several GPUs" if fits else "is no visible GPU"
             raise UsageError(f"{PIN}={text}: {name!r} {many}; there are: {listed}")
         chosen.append(fits[0])
     return tuple(dict.fromkeys(chosen))
 
 
-def choose(config: pytest.Config, mode: Mode) -> Chosen:
+def choose_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
     """The GPUs of this session's processes, leased where something is timed.
 
     Raises GpuBusyError where none is free, UsageError where they cannot share a run.
     """
-    if mode is Mode.CHECK:
-        return Chosen(_for_checks(config))
-    held = _of_xdist(config)
-    chosen = _leased(config, mode) if held is None else _of_xdist_worker(held, mode)
+    if mode is RunMode.CHECK:
+        return GpuChoice(_choose_for_checks(config))
+    held = _find_worker_gpus(config)
+    chosen = _lease_gpus(config, mode) if held is None else _choose_for_xdist_worker(held, mode)
     if held is not None or mode in UNTIMED:
         return chosen
     return replace(chosen, watch=CardWatch.begin(chosen.tokens, own_device=bool(own_gpus(config))))
 
 
-def _leased(config: pytest.Config, mode: Mode) -> Chosen:
+def _lease_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
     cards = usable_cards(config)
     if not cards:
-        return Chosen()
-    if mode is Mode.TOGETHER or mode in RECORDING:
-        require_alike(config)
-        return _all_free(cards, mode)
+        return GpuChoice()
+    if mode is RunMode.TOGETHER or mode in RECORDING:
+        check_same_product(config)
+        return _lease_all_free(cards, mode)
     lease = lease_card(cards)
-    return Chosen((lease.token,), (lease,))
+    return GpuChoice((lease.token,), (lease,))
 
 
-def _of_xdist(config: pytest.Config) -> OfWorker | None:
+def _find_worker_gpus(config: pytest.Config) -> OfWorker | None:
     """What this session holds as a worker of xdist."""
     if not is_xdist_worker(config):
         return None
-    from pytest_attnperf.plugin.features.gpus.xdist_gpus import of_worker
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import find_worker_gpus
 
-    return of_worker(config)
+    return find_worker_gpus(config)
 
 
 def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> tuple[GpuRecord, ...]:
@@ -207,17 +207,17 @@ def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> 
         processes = {process.device_id for process in (*result.first, *result.second)}
         cases.update(filter(None, processes | {pair.device_id for pair in result.pairs}))
     cards = usable_cards(config) if cases else ()
-    return tuple(described(device_id, cards, cases[device_id]) for device_id in sorted(cases))
+    return tuple(make_gpu_record(device_id, cards, cases[device_id]) for device_id in sorted(cases))
 
 
-def measured_on(gpus: Sequence[GpuRecord]) -> tuple[str, ...]:
+def describe_gpus_used(gpus: Sequence[GpuRecord]) -> tuple[str, ...]:
     """'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; nothing of one."""
     if len(gpus) < 2:
         return ()
-    return (f"measured on {len(gpus)} GPUs: {', '.join(map(_measured, gpus))}",)
+    return (f"measured on {len(gpus)} GPUs: {', '.join(map(_describe_gpu, gpus))}",)
 
 
-def _measured(gpu: GpuRecord) -> str:
+def _describe_gpu(gpu: GpuRecord) -> str:
     cases = f"{gpu.cases} case{'s' if gpu.cases != 1 else ''}"
     at = f"{gpu.pci_bus}, " if gpu.pci_bus and gpu.pci_bus != gpu.device_id else ""
     return f"{short_name(gpu.device_id)} ({at}{cases})"
@@ -226,57 +226,57 @@ def _measured(gpu: GpuRecord) -> str:
 def _is_called(card: Card, name: str) -> bool:
     uuid, wanted = card.uuid.lower(), name.lower()
     begins = len(wanted) >= PREFIX_LEAST and (uuid.startswith(wanted) or uuid.partition("-")[2].startswith(wanted))
-    at = card.pci_bus and card.pci_bus in (pci_address(name), pci_address(f"0000:{name}"))
+    at = card.pci_bus and card.pci_bus in (parse_pci_address(name), parse_pci_address(f"0000:{name}"))
     return name in (card.index, card.token) or bool(begins) or bool(at)
 
 
-def _listed(card: Card) -> str:
+def _format_card(card: Card) -> str:
     """'0 (GPU-1a2b..., 0000:17:00.0)'."""
     more = ", ".join(part for part in (card.uuid, card.pci_bus) if part and part != card.index)
     return f"{card.index} ({more})" if more else card.index
 
 
-def _for_checks(config: pytest.Config) -> tuple[str, ...]:
+def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
     """One GPU, which nobody leases; xdist's workers are spread over all there are."""
     simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
     if not is_xdist_worker(config):
         return tokens[:1]
-    from pytest_attnperf.plugin.features.gpus.xdist_gpus import number
+    from pytest_attnperf.plugin.features.gpus.xdist_gpus import worker_number
 
-    return (tokens[number(config) % len(tokens)],) if tokens else ()
+    return (tokens[worker_number(config) % len(tokens)],) if tokens else ()
 
 
-def _of_xdist_worker(held: OfWorker, mode: Mode) -> Chosen:
+def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
     """Its own card; of a recording all cards of the run, beginning with its own, on which it takes turns."""
     if mode not in RECORDING:
-        return Chosen((held.lease.token,), (held.lease,))
+        return GpuChoice((held.lease.token,), (held.lease,))
     tokens = [card.token for card in held.cards]
     # Place RECORD_PLACES stands on the own card, so that sessions begin on different ones.
     shift = tokens.index(held.lease.token) - RECORD_PLACES
     cards = [held.cards[(index + shift) % len(tokens)] for index in range(len(tokens))]
     turns = tuple(lease_directory() / f"turn-{file_name(card.name)}.lock" for card in cards)
-    return Chosen(tuple(card.token for card in cards), (held.lease,), turns)
+    return GpuChoice(tuple(card.token for card in cards), (held.lease,), turns)
 
 
-def _all_free(cards: Sequence[Card], mode: Mode) -> Chosen:
+def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
     """Every card that no other run holds; all of them where they are to run at once."""
     leases = lease_free(cards)
     free = {lease.token for lease in leases}
     busy = [card for card in cards if card.token not in free]
     if not leases:
         lease_card(cards)  # says so
-    if busy and mode is Mode.TOGETHER:
+    if busy and mode is RunMode.TOGETHER:
         for lease in leases:
             lease.release()
         raise GpuBusyError(
             f"--attnperf-together: {len(busy)} of {len(cards)} GPUs ({', '.join(card.token for card in busy)}) leased "
             f"by another run (locks in {lease_directory()}); wait for it to end, or choose the others with {PIN}"
         )
-    return Chosen(tuple(lease.token for lease in leases), tuple(leases), notes=left_out(busy, len(cards)))
+    return GpuChoice(tuple(lease.token for lease in leases), tuple(leases), notes=describe_left_out(busy, len(cards)))
 
 
-def left_out(busy: Sequence[Card], of: int) -> tuple[str, ...]:
+def describe_left_out(busy: Sequence[Card], of: int) -> tuple[str, ...]:
     """A note on GPUs that a recording could not have."""
     if not busy:
         return ()

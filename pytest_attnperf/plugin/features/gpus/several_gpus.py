@@ -10,15 +10,15 @@ import pytest
 
 from pytest_attnperf.environment.cards import GpuBusyError, lease_directory, lease_free
 from pytest_attnperf.plugin import options
-from pytest_attnperf.plugin.config import is_distributed, is_xdist_controller, run_config, xdist_workers
+from pytest_attnperf.plugin.config import count_xdist_workers, is_distributed, is_xdist_controller, run_config
 from pytest_attnperf.plugin.features.gpus import xdist_gpus
 from pytest_attnperf.plugin.features.gpus.gpu_choice import (
     PIN,
     CardWatch,
-    Chosen,
-    left_out,
+    GpuChoice,
+    check_same_product,
+    describe_left_out,
     own_gpus,
-    require_alike,
     usable_cards,
 )
 
@@ -40,7 +40,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
     Raises as `usable_cards`.
     """
-    return len(usable_cards(config)) if run_config(config).timed else None
+    return len(usable_cards(config)) if run_config(config).is_timed else None
 
 
 def refuse_pin(config: pytest.Config) -> None:
@@ -57,13 +57,13 @@ def refuse_workers(config: pytest.Config) -> None:
     """Raises UsageError for more workers of xdist than devices, and for a distribution that repeats cases."""
     if not is_xdist_controller(config):
         return
-    flag = _flag(config)
+    flag = _find_flag(config)
     if config.getoption("dist") == "each":
         raise pytest.UsageError(
             f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
             "use --dist load"
         )
-    workers, cards = xdist_workers(config), usable_cards(config)
+    workers, cards = count_xdist_workers(config), usable_cards(config)
     if workers <= max(1, len(cards)):
         return
     what = f"{len(cards)} visible GPU{'s' if len(cards) != 1 else ''}" if cards else "one CPU"
@@ -109,14 +109,14 @@ def prepare_xdist(config: pytest.Config) -> None:
     """
     if config.getoption("maxschedchunk", default=None) is None:
         config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
-    cards, workers = usable_cards(config), xdist_workers(config)
+    cards, workers = usable_cards(config), count_xdist_workers(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
     if not cards or not workers:
         return
-    records = run_config(config).records
+    records = run_config(config).is_recording
     if records or workers > 1:
-        require_alike(config)
+        check_same_product(config)
     leases = lease_free(cards)
     free = [card for card in cards if card.token in {lease.token for lease in leases}]
     spare = leases[workers:] if records else []
@@ -130,7 +130,9 @@ def prepare_xdist(config: pytest.Config) -> None:
         )
     for lease in spare:
         config.add_cleanup(lease.release)
-    config.stash[_NOTES] = left_out([card for card in cards if card not in free], len(cards)) if records else ()
+    config.stash[_NOTES] = (
+        describe_left_out([card for card in cards if card not in free], len(cards)) if records else ()
+    )
     leased = workers if records else len(free)
     own_device = bool(own_gpus(config))
     xdist_gpus.hand_down(config, free, leased, own_device=own_device)
@@ -138,12 +140,12 @@ def prepare_xdist(config: pytest.Config) -> None:
     config.stash[_WATCH] = CardWatch.begin([card.token for card in used], own_device=own_device)
 
 
-def of_controller(config: pytest.Config) -> Chosen:
+def read_controller_choice(config: pytest.Config) -> GpuChoice:
     """What a controller of xdist, which measures nothing itself, knows of the choice that `prepare_xdist` made."""
-    return Chosen(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
+    return GpuChoice(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 
-def _flag(config: pytest.Config) -> str:
+def _find_flag(config: pytest.Config) -> str:
     return next(flag for name, flag in options.TIMED if getattr(run_config(config), name))
 
 
@@ -168,7 +170,7 @@ def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, 
     return next(test for test in pending if heap(test) == largest)
 
 
-def scheduler(config: pytest.Config, log: Any) -> Any:
+def make_backend_scheduler(config: pytest.Config, log: Any) -> Any:
     """xdist's scheduler of `--dist load`, that picks the tests which it sends by their backend.
 
     What a process pays once for a backend (its compiler started, its kernels loaded) would be paid by every worker if
@@ -177,10 +179,10 @@ def scheduler(config: pytest.Config, log: Any) -> Any:
     """
     from xdist.scheduler import LoadScheduling
 
-    return _by_backend(LoadScheduling)(config, log)
+    return _make_scheduler_class(LoadScheduling)(config, log)
 
 
-def _by_backend(load_scheduling: Any) -> Any:
+def _make_scheduler_class(load_scheduling: Any) -> Any:
     class ByBackend(load_scheduling):  # type: ignore[misc]
         def _send_tests(self, node: Any, num: int) -> None:
             if not hasattr(self, "_at"):

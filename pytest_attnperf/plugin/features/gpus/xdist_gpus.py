@@ -55,10 +55,10 @@ def hand_down(config: pytest.Config, cards: Sequence[Card], leased: int, *, own_
     """Put the choice where workers that start from now on find it, until the session ends."""
     handed = Handed(os.getpid(), tuple(cards), leased, own_device)
     os.environ[XDIST_GPUS] = msgspec.json.encode(handed).decode()
-    config.add_cleanup(_forget)
+    config.add_cleanup(_clear_handed_down)
 
 
-def _forget() -> None:
+def _clear_handed_down() -> None:
     os.environ.pop(XDIST_GPUS, None)
 
 
@@ -70,7 +70,7 @@ def lease_in_worker(config: pytest.Config) -> None:
     handed = msgspec.json.decode(os.environ[XDIST_GPUS], type=Handed)
     if handed.pid != os.getppid() or WORKER not in os.environ:
         return
-    cards, first = handed.cards[: handed.leased], _number(os.environ[WORKER]) % handed.leased
+    cards, first = handed.cards[: handed.leased], _parse_worker_number(os.environ[WORKER]) % handed.leased
     lease = lease_card([*cards[first:], *cards[:first]], wait_s=WAIT_S)
     _LEASES.append(lease)
     config.stash[_HELD] = OfWorker(handed.cards, lease)
@@ -87,18 +87,18 @@ def busy_text(error: object) -> str:
     return next((f"{NO_FREE_GPU}{rest}" for _, found, rest in said if found), "")
 
 
-def of_worker(config: pytest.Config) -> OfWorker | None:
+def find_worker_gpus(config: pytest.Config) -> OfWorker | None:
     """What this session holds as a worker of xdist; None where it is none, or was handed nothing."""
     return config.stash.get(_HELD, None)
 
 
-def number(config: pytest.Config) -> int:
+def worker_number(config: pytest.Config) -> int:
     """Of the worker of xdist that this session is; 0 where it is none."""
     given = getattr(config, "workerinput", None)
-    return _number(given["workerid"]) if given else 0
+    return _parse_worker_number(given["workerid"]) if given else 0
 
 
-def _number(worker: str) -> int:
+def _parse_worker_number(worker: str) -> int:
     """'gw3' -> 3; 0 for a name that somebody chose."""
     digits = worker.removeprefix("gw")
     return int(digits) if digits.isdigit() else 0

@@ -24,8 +24,8 @@ from pytest_attnperf.plugin.session_setup import device_kind
 from pytest_attnperf.records import METHOD_VERSION
 from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalHeader
 from pytest_attnperf.session.looking import UNTIMED
-from pytest_attnperf.session.resume import differences
-from pytest_attnperf.session.settings import Mode, RunSettings
+from pytest_attnperf.session.resume import list_changed_settings
+from pytest_attnperf.session.settings import RunMode, RunSettings
 
 FOLDER = Path(".attnperf") / "journal"
 FLAG = "--attnperf-resume"
@@ -64,12 +64,12 @@ def refuse_resume(config: pytest.Config, settings: RunSettings) -> None:
     """Raise UsageError where nothing can be taken over, whatever an earlier run did."""
     if settings.mode in UNTIMED:
         raise UsageError(f"{FLAG} goes on with a run that measures: give it with --attnperf or --update-baselines")
-    why = _never(run_config(config), settings)
+    why = _reason_not_resumable(run_config(config), settings)
     if why:
         raise UsageError(f"{FLAG} with {why}; drop one")
 
 
-def _never(asked: RunConfig, settings: RunSettings) -> str:
+def _reason_not_resumable(asked: RunConfig, settings: RunSettings) -> str:
     """Why a run of these settings can neither resume nor be resumed, after 'with'; '' where it can."""
     if settings.budget_seconds is not None:
         return "--attnperf-budget: how its time was spent followed from all cases together"
@@ -80,12 +80,12 @@ def _never(asked: RunConfig, settings: RunSettings) -> str:
     return ""
 
 
-def unlike(then: JournalHeader, now: JournalHeader) -> list[str]:
+def compare_headers(then: JournalHeader, now: JournalHeader) -> list[str]:
     """How two runs differ, so that one cannot go on with the other; numbers of tests only where both are known."""
-    found = differences({"mode": then.mode, **then.settings}, {"mode": now.mode, **now.settings})
+    found = list_changed_settings({"mode": then.mode, **then.settings}, {"mode": now.mode, **now.settings})
     if then.tests and now.tests and then.tests != now.tests:
         found.append(f"the number of selected tests was {then.tests} and is {now.tests}")
-    if then.mode == Mode.UPDATE.value and then.commit != now.commit:
+    if then.mode == RunMode.UPDATE.value and then.commit != now.commit:
         found.append(f"the commit was {then.commit} and is {now.commit}")
     plugin = [f"{header.version}, method {header.method}, files {header.harness}" for header in (then, now)]
     if plugin[0] != plugin[1]:
@@ -102,7 +102,7 @@ def file_digest(root: Path, name: str) -> str:
         return ""
 
 
-def beside_digest(root: Path, folder: str) -> str:
+def folder_digest(root: Path, folder: str) -> str:
     """Of all files in a top-level folder; of EVERYWHERE, of the code in the whole tree.
 
     Hidden files, caches and installed packages are left out. A file that cannot be read counts as such.
@@ -117,7 +117,7 @@ def beside_digest(root: Path, folder: str) -> str:
             path = Path(name, file)
             if file.startswith(".") or path.suffix == ".pyc" or (everywhere and path.suffix.lower() not in CODE):
                 continue
-            content = _content(path)
+            content = _read_content(path)
             found.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode("utf-8", "surrogateescape"))
             found.update(content)
     return found.hexdigest()[:16]
@@ -128,7 +128,7 @@ def _is_left_out(folder: Path) -> bool:
     return left_out or (folder / "pyvenv.cfg").exists()
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     """What stands for a file: its bytes, or where there are many or none can be had, size and time."""
     try:
         status = path.stat()
@@ -150,7 +150,7 @@ def harness_digest() -> str:
     return found.hexdigest()[:16]
 
 
-def meaning(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
+def collect_verdict_settings(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
     """Settings that change what a verdict is made from, by the option's name."""
     asked = run_config(config)
     found = {f"--attnperf-{name}": asked.text(name) for name in MEANT}
@@ -159,7 +159,7 @@ def meaning(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
     found["--attnperf-override"] = ", ".join(asked.override)
     found["--attnperf-device"] = device_kind(config)[0]
     found |= {f"the variable {name}": value for name, value in toolchain_variables(os.environ).items()}
-    if settings.mode is Mode.CALIBRATE:
+    if settings.mode is RunMode.CALIBRATE:
         found["--attnperf-calibrate"] = str(settings.processes)
     return found
 
@@ -170,9 +170,9 @@ def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name].encode("utf-8", "replace").decode() for name in names if environ[name]}
 
 
-def header_of(config: pytest.Config, settings: RunSettings, commit: str) -> JournalHeader:
+def make_header(config: pytest.Config, settings: RunSettings, commit: str) -> JournalHeader:
     """This run's header; a controller of xdist does not know its tests yet."""
-    items = selected(config)
+    items = list_selected(config)
     asked = run_config(config)
     typed = [word for word in asked.words if word != FLAG]
     return JournalHeader(
@@ -181,46 +181,46 @@ def header_of(config: pytest.Config, settings: RunSettings, commit: str) -> Jour
         method=METHOD_VERSION,
         harness=harness_digest(),
         mode=settings.mode.value,
-        settings=meaning(config, settings),
+        settings=collect_verdict_settings(config, settings),
         tests=len(items),
         selected=sum(case_key(item) is not None or build_key(item) is not None for item in items),
         command=without_credentials(shlex.join(["pytest", *typed])),
         commit=commit,
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         pid=os.getpid(),
-        refused=_never(asked, settings),
+        refused=_reason_not_resumable(asked, settings),
     )
 
 
-def selected(config: pytest.Config) -> Sequence[pytest.Item]:
+def list_selected(config: pytest.Config) -> Sequence[pytest.Item]:
     """The tests of this process; none in a controller of xdist."""
     session: Any = config.pluginmanager.get_plugin("session")
     return getattr(session, "items", None) or ()
 
 
-def when(header: JournalHeader) -> str:
+def describe_run(header: JournalHeader) -> str:
     """'the run of 2026-01-31 12:03 UTC'."""
     return f"the run of {header.started.replace('T', ' ')[:16]} UTC"
 
 
-def resuming(command: str) -> str:
+def format_resume_command(command: str) -> str:
     """What to type to go on with a run that was typed so."""
     return f"{command} {FLAG}"
 
 
-def unlike_text(then: JournalHeader, now: JournalHeader) -> str:
+def describe_differences(then: JournalHeader, now: JournalHeader) -> str:
     """What differs between two runs, with what to type instead."""
-    found = unlike(then, now)
-    text = f"{FLAG}: {when(then)}, which was interrupted, was another one: {'; '.join(found)}"
+    found = compare_headers(then, now)
+    text = f"{FLAG}: {describe_run(then)}, which was interrupted, was another one: {'; '.join(found)}"
     same_plugin = (then.version, then.method, then.harness) == (now.version, now.method, now.harness)
-    go_on = f"go on with it by: {resuming(then.command)}; or " if same_plugin else ""
+    go_on = f"go on with it by: {format_resume_command(then.command)}; or " if same_plugin else ""
     return f"{text}; {go_on}start anew without {FLAG}"
 
 
-def nothing_text(others: Sequence[JournalHeader]) -> str:
+def describe_nothing_to_resume(others: Sequence[JournalHeader]) -> str:
     """Why there is nothing to resume, with what there is instead."""
     what = f"{FLAG}: nothing to resume: no interrupted run of this tree is in {FOLDER}"
     for header in others[:1]:
         why = f"was started with {header.refused}" if header.refused else f"still goes on (process {header.pid})"
-        what += f"; {when(header)} {why}"
+        what += f"; {describe_run(header)} {why}"
     return f"{what}. Start anew without {FLAG}"

@@ -23,32 +23,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_attnperf.baselines.store import BaselineStore, Found
+from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
 from pytest_attnperf.errors import AttnperfError, BaselineError, UsageError, WorkerError
 from pytest_attnperf.plugin.config import is_xdist_worker, run_config
 from pytest_attnperf.plugin.features.base import Feature
 from pytest_attnperf.plugin.features.journal.journal_header import (
     EVERYWHERE,
     FOLDER,
-    beside_digest,
+    compare_headers,
+    describe_differences,
+    describe_nothing_to_resume,
+    describe_run,
     file_digest,
-    header_of,
-    nothing_text,
+    folder_digest,
+    format_resume_command,
+    list_selected,
+    make_header,
     refuse_resume,
-    resuming,
-    selected,
-    unlike,
-    unlike_text,
-    when,
 )
 from pytest_attnperf.plugin.keys import PLANNED, case_key
 from pytest_attnperf.records import CaseKey, Fingerprint
 from pytest_attnperf.records.code import CodeResult
 from pytest_attnperf.reports.files.journal import (
     JournalContent,
+    JournalEntry,
     JournalError,
     JournalHeader,
-    Kept,
     case_line,
     code_line,
     header_line,
@@ -56,18 +56,18 @@ from pytest_attnperf.reports.files.journal import (
 )
 from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.looking import GATE_PLACE, RECORD_PLACES, RECORDING, UNTIMED
-from pytest_attnperf.session.resume import JUDGED_AGAIN, Standing, why_again
-from pytest_attnperf.session.settings import Mode, RunSettings
-from pytest_attnperf.workers.base_spec import BaseKind, parse
+from pytest_attnperf.session.resume import JUDGED_AGAIN, CaseConditions, reason_to_judge_again
+from pytest_attnperf.session.settings import RunMode, RunSettings
+from pytest_attnperf.workers.base_spec import BaseKind, parse_spec
 from pytest_attnperf.workers.pool import Pool
 
 if TYPE_CHECKING:
     from pytest_attnperf.plugin.ending import Ended
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
-class Journal(Feature):
+class Journaling(Feature):
     """Of one run.
 
     old      the interrupted run that this one resumes
@@ -87,13 +87,13 @@ class Journal(Feature):
     _digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journal:
+    def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
         """Begin. Raises UsageError where there is nothing to resume."""
         journal = cls(config, settings)
-        header = header_of(config, settings, commit)
+        header = make_header(config, settings, commit)
         beside = is_xdist_worker(config)  # the controller says what is off, and writes
         if run_config(config).resume:
-            journal._find(header, beside=beside)
+            journal._find_old_run(header, beside=beside)
         if not beside:
             journal.header = header
             config.pluginmanager.register(journal, "attnperf-journal")
@@ -105,18 +105,18 @@ class Journal(Feature):
         assert self.header is not None
         self.header = replace(self.header, tests=len(ids))
         if self.old is not None and self.old.header.tests != len(ids):
-            raise pytest.UsageError(unlike_text(self.old.header, self.header))
+            raise pytest.UsageError(describe_differences(self.old.header, self.header))
 
-    def verdict(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
+    def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
         """What the interrupted run said of a case, where that still holds."""
-        kept = None if self.old is None else self.old.known.get(key)
+        kept = None if self.old is None else self.old.reusable_results.get(key)
         if kept is None:
             return None
         item = self._items.get(key)
         if item is None:
             return None
         try:
-            why = why_again(kept.result, kept.beside, self._standing(item, kept.result))
+            why = reason_to_judge_again(kept.result, kept.beside, self._find_standing(item, kept.result))
         except BaselineError:  # said by the look that follows
             why = "its stored entry cannot be read"
         if why:
@@ -131,14 +131,14 @@ class Journal(Feature):
         if self.header is None or self._problem:
             return
         try:
-            self._append(result, self.header)
+            self._append_result(result, self.header)
         except (OSError, AttnperfError) as error:
             self._problem = str(error)
 
-    def finish(self, ended: Ended) -> None:
+    def after_run(self, ended: Ended) -> None:
         """The run has written its results: its journal goes, and the one it resumed, unless it was stopped."""
         writer, self._writer = self._writer, None
-        stopped = not ended.run.complete and _stopped(self.config)
+        stopped = not ended.run.complete and _was_stopped(self.config)
         self._kept = stopped and (writer is not None or self.old is not None)
         if writer is not None:
             writer.close(keep=stopped)
@@ -147,13 +147,13 @@ class Journal(Feature):
             with contextlib.suppress(OSError):  # read-only by now: it stays, and its results hold as they did
                 self.old_path.unlink(missing_ok=True)
 
-    def notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
+    def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
         """What a reader must know of a resumed run, and of a journal that could not be written."""
         notes = [f"no journal is kept, and this run cannot be resumed: {self._problem}"] if self._problem else []
         if self.old is None:
             return tuple(notes)
-        resumed, known = sum(self._seen.values()), self.old.known
-        judged = f"{resumed} of {len(self._seen)} cases were judged by {when(self.old.header)}"
+        resumed, known = sum(self._seen.values()), self.old.reusable_results
+        judged = f"{resumed} of {len(self._seen)} cases were judged by {describe_run(self.old.header)}"
         notes.append(f"resumed: {judged}, which was interrupted")
         again = [key for key, taken in self._seen.items() if not taken and key in known]
         if again:
@@ -164,33 +164,41 @@ class Journal(Feature):
 
     def resume_command(self) -> str:
         """What goes on with this run; '' where it ended, or nothing of it could be taken over."""
-        return "" if self.header is None or self.header.refused or not self._kept else resuming(self.header.command)
+        return (
+            ""
+            if self.header is None or self.header.refused or not self._kept
+            else format_resume_command(self.header.command)
+        )
 
     @functools.cached_property
     def _items(self) -> dict[CaseKey, pytest.Item]:
-        return {key: item for item in selected(self.config) if (key := case_key(item)) is not None}
+        return {key: item for item in list_selected(self.config) if (key := case_key(item)) is not None}
 
-    def _find(self, header: JournalHeader, *, beside: bool) -> None:
+    def _find_old_run(self, header: JournalHeader, *, beside: bool) -> None:
         """The newest unfinished run that was as this one is. Raises UsageError, but not beside others."""
         folder = self.config.rootpath / FOLDER
         try:
-            require_own(self.config.rootpath, FOLDER)
-            ended = readable(unfinished(folder))
+            check_own_journals(self.config.rootpath, FOLDER)
+            ended = read_journals(list_unfinished(folder))
             candidates = [(path, content) for path, content in ended if not content.header.refused]
-            fitting = [(path, content) for path, content in candidates if not unlike(content.header, header)]
+            fitting = [(path, content) for path, content in candidates if not compare_headers(content.header, header)]
             if fitting:
                 self.old_path, self.old = fitting[0]
             elif candidates:
-                raise UsageError(unlike_text(candidates[0][1].header, header))
+                raise UsageError(describe_differences(candidates[0][1].header, header))
             else:
-                raise UsageError(nothing_text([content.header for _, content in (*ended, *readable(living(folder)))]))
+                raise UsageError(
+                    describe_nothing_to_resume(
+                        [content.header for _, content in (*ended, *read_journals(list_living(folder)))]
+                    )
+                )
         except UsageError:
             if not beside:
                 raise
 
-    def _append(self, result: CaseResult | CodeResult, header: JournalHeader) -> None:
+    def _append_result(self, result: CaseResult | CodeResult, header: JournalHeader) -> None:
         if self._writer is None:
-            known = {} if self.old is None else self.old.known
+            known = {} if self.old is None else self.old.reusable_results
             decided = [kept for kept in known.values() if kept.result.verdict not in JUDGED_AGAIN]
             first = [header_line(header), *(case_line(kept, carried=True) for kept in decided)]
             self._writer = JournalWriter(self.config.rootpath / FOLDER, first)
@@ -198,45 +206,49 @@ class Journal(Feature):
             self._writer.append(code_line(result))
             return
         folders = sorted(
-            {EVERYWHERE, *self._baselines(), *(path.split("/")[0] for path in result.sources if "/" in path)}
+            {
+                EVERYWHERE,
+                *self._list_baseline_folders(),
+                *(path.split("/")[0] for path in result.sources if "/" in path),
+            }
         )
-        self._writer.append(case_line(Kept(result, {name: self._beside(name) for name in folders})))
+        self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
-    def _baselines(self) -> tuple[str, ...]:
+    def _list_baseline_folders(self) -> tuple[str, ...]:
         """The top-level folder of stored baselines: the noise of a case is that of all that are stored beside it."""
         return Path(run_config(self.config).baselines).parts[:1]
 
-    def _beside(self, folder: str) -> str:
+    def _digest_folder(self, folder: str) -> str:
         if folder not in self._digests:
-            self._digests[folder] = beside_digest(self.config.rootpath, folder)
+            self._digests[folder] = folder_digest(self.config.rootpath, folder)
         return self._digests[folder]
 
-    def _standing(self, item: pytest.Item, result: CaseResult) -> Standing:
+    def _find_standing(self, item: pytest.Item, result: CaseResult) -> CaseConditions:
         """What the case would be judged under now; looked up through the run, whose session has the workers."""
         assert self.old is not None
         run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
         against = run.session.bench.against
-        return Standing(
+        return CaseConditions(
             digest=functools.partial(file_digest, self.config.rootpath),
-            beside=self._beside,
-            policy=item.stash[PLANNED].policy.record(),
-            found=functools.partial(_stored, run.session.bench.store, result),
+            beside=self._digest_folder,
+            policy=item.stash[PLANNED].policy.to_record(),
+            found=functools.partial(_find_stored, run.session.bench.store, result),
             base="" if against is None else against.label,
             base_fixed=_is_revision(run_config(self.config).against),
             today=datetime.now(timezone.utc).date().isoformat(),
             then=self.old.header.started[:10],
-            fingerprint=functools.partial(_fingerprint, run.session.bench.pool, self.settings.mode),
+            fingerprint=functools.partial(_find_fingerprint, run.session.bench.pool, self.settings.mode),
         )
 
 
-def _stopped(config: pytest.Config) -> bool:
+def _was_stopped(config: pytest.Config) -> bool:
     """Whether the session ended before its last test: interrupted, crashed, or by -x and --maxfail."""
     session: Any = config.pluginmanager.get_plugin("session")
     ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
     return bool(session.shouldstop or session.shouldfail) or session.exitstatus not in ended
 
 
-def _stored(store: BaselineStore, result: CaseResult) -> Found | None:
+def _find_stored(store: BaselineStore, result: CaseResult) -> StoredEntry | None:
     """What is stored of the case where it ran, which `why_again` compares with here afterwards."""
     must = {} if result.fingerprint is None else result.fingerprint.must_match
     if not must.get("arch") or not must.get("product"):
@@ -244,16 +256,16 @@ def _stored(store: BaselineStore, result: CaseResult) -> Found | None:
     return store.find(must["arch"], must["product"], result.key.suite, result.key.entry)
 
 
-def _fingerprint(pool: Pool, mode: Mode) -> Fingerprint | None:
+def _find_fingerprint(pool: Pool, mode: RunMode) -> Fingerprint | None:
     """What this run's processes run on; None where none can start, as the look that follows will say."""
     try:
-        return pool.ready(RECORD_PLACES if mode in RECORDING else GATE_PLACE).fingerprint
+        return pool.wait_until_ready(RECORD_PLACES if mode in RECORDING else GATE_PLACE).fingerprint
     except WorkerError:
         return None
 
 
 def _is_revision(against: str) -> bool:
-    return bool(against) and parse(against, Path.cwd()).kind is BaseKind.REV
+    return bool(against) and parse_spec(against, Path.cwd()).kind is BaseKind.REV
 
 
 KEPT_UNFINISHED = 3
@@ -276,26 +288,26 @@ def is_alive(path: Path) -> bool:
     return False
 
 
-def unfinished(folder: Path) -> list[Path]:
+def list_unfinished(folder: Path) -> list[Path]:
     """Journals of runs that ended before they had judged everything, the newest first."""
     return [path for path in sorted(folder.glob(f"*{SUFFIX}"), reverse=True) if not is_alive(path)]
 
 
-def living(folder: Path) -> list[Path]:
+def list_living(folder: Path) -> list[Path]:
     """Journals of runs that go on."""
     return [path for path in folder.glob(f"*{SUFFIX}") if is_alive(path)]
 
 
-def readable(paths: Iterable[Path]) -> list[tuple[Path, JournalContent]]:
+def read_journals(paths: Iterable[Path]) -> list[tuple[Path, JournalContent]]:
     """What these journals hold, without those that a kill ended before their first line was whole.
 
     Raises JournalError for one that is damaged otherwise, or cannot be read.
     """
-    read = ((path, _read(path)) for path in paths)
+    read = ((path, _read_journal(path)) for path in paths)
     return [(path, content) for path, content in read if content is not None]
 
 
-def _read(path: Path) -> JournalContent | None:
+def _read_journal(path: Path) -> JournalContent | None:
     try:
         with path.open("rb") as stream:
             begun = b"\n" in stream.read(1 << 20)
@@ -306,7 +318,7 @@ def _read(path: Path) -> JournalContent | None:
         raise JournalError(f"{path} cannot be read ({error.strerror}); remove it, or start anew") from error
 
 
-def require_own(root: Path, folder: Path) -> None:
+def check_own_journals(root: Path, folder: Path) -> None:
     """Raise JournalError where journals came with the tree: a change under review could bring its own verdicts."""
     try:
         command = ["git", "-C", str(root), "ls-files", "--", str(folder)]
@@ -342,7 +354,7 @@ class JournalWriter:
         except BaseException:
             self.close(keep=False)
             raise
-        _forget(folder)
+        _remove_old_journals(folder)
 
     def append(self, line: bytes) -> None:
         """Add a whole line or nothing. Raises OSError, with the file as it was."""
@@ -373,19 +385,19 @@ class JournalWriter:
         os.close(self._descriptor)
 
 
-def _forget(folder: Path) -> None:
+def _remove_old_journals(folder: Path) -> None:
     """Remove what dead runs left half-begun, and all but the newest of what they left unfinished."""
     begun = [path for path in folder.glob(f"*{UNNAMED}") if not is_alive(path)]
-    for old in [*begun, *unfinished(folder)[KEPT_UNFINISHED:]]:
+    for old in [*begun, *list_unfinished(folder)[KEPT_UNFINISHED:]]:
         with contextlib.suppress(OSError):
             old.unlink(missing_ok=True)
 
 
-def make_feature(given: Given) -> Journal | None:
+def make_feature(given: FeatureContext) -> Journaling | None:
     """Of a run that measures; of a worker of xdist only where it takes something over. Raises UsageError."""
     if given.asked.resume:
         refuse_resume(given.config, given.settings)
     if given.mode in UNTIMED:
         return None
-    given.journal = Journal.of(given.config, given.settings, given.session.bench.commit)
+    given.journal = Journaling.start_or_resume(given.config, given.settings, given.session.bench.commit)
     return given.journal

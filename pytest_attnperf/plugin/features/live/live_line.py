@@ -14,9 +14,9 @@ import pytest
 
 from pytest_attnperf.records import Role
 from pytest_attnperf.reports.text.figures import one_line
-from pytest_attnperf.reports.text.text_width import cut, display_width
-from pytest_attnperf.session.time_left import Left, duration, left_text
-from pytest_attnperf.workers.doing import Step, Unit, Waiting
+from pytest_attnperf.reports.text.text_width import cut_text, display_width
+from pytest_attnperf.session.time_left import Left, format_duration, format_time_left
+from pytest_attnperf.workers.doing import Unit, UnitStep, Waiting
 
 OPERATIONS = {
     "start": "starting {}, importing torch",
@@ -43,7 +43,7 @@ UNITS = {Unit.RECORDING: "process", Unit.SECOND_LOOK: "second look, process", Un
 
 
 @dataclass(frozen=True)
-class Standing:
+class LiveStatus:
     """How far a run is.
 
     phase       what it does beside its cases, e.g. 'collecting tests'; '' while it judges them
@@ -60,51 +60,51 @@ class Standing:
     failed: int = 0
     running: Sequence[str] = ()
     busy_s: float = 0.0
-    step: Step | None = None
+    step: UnitStep | None = None
     waits: Sequence[Waiting] = ()
     compiling: tuple[int, int] | None = None
     left: Left | None = None
     said: str = ""
 
 
-def status_text(now: Standing, width: int) -> str:
+def format_status(now: LiveStatus, width: int) -> str:
     """'attnperf: case 3 of 15: second look, process 2 of 3, timing (4 s); about 89 s left; ck-prefill-b4...'.
 
     At most `width` cells. What does not fit is left out of the names of cases, which come last.
     """
-    doing = _doing(now)
+    doing = _format_work(now)
     if now.phase:
-        return cut(f"attnperf: {now.phase}{f', {doing}' if doing else ''} ({duration(now.busy_s)})", width)
+        return cut_text(f"attnperf: {now.phase}{f', {doing}' if doing else ''} ({format_duration(now.busy_s)})", width)
     count = f"case {now.done + 1} of {now.total}"
     if len(now.running) > 1:
         count = f"{now.done} of {now.total} cases, {len(now.running)} under way"
-    parts = [f"attnperf: {count}{f': {doing}' if doing else ''} ({duration(now.busy_s)})"]
-    parts.append(now.said or left_text(now.left))
+    parts = [f"attnperf: {count}{f': {doing}' if doing else ''} ({format_duration(now.busy_s)})"]
+    parts.append(now.said or format_time_left(now.left))
     parts += [f"{now.failed} failed"] if now.failed else []
     text = "; ".join(parts)
     room = width - display_width(text) - len("; ")
     named = one_line(", ".join(now.running))
-    return f"{text}; {cut(named, room)}" if named and room >= LEAST_NAME else cut(text, width)
+    return f"{text}; {cut_text(named, room)}" if named and room >= LEAST_NAME else cut_text(text, width)
 
 
-def ending_text(workers: int, goes_on: str) -> str:
+def format_ending(workers: int, goes_on: str) -> str:
     """The answer to Ctrl-C. `goes_on` is what becomes of the results so far, '' where there are none."""
     ends = f"ending {workers} worker{'s' * (workers != 1)}" if workers else "ending the run"
     return f"attnperf: interrupted; {ends}{f'; {goes_on}' if goes_on else ''}"
 
 
-def _doing(now: Standing) -> str:
+def _format_work(now: LiveStatus) -> str:
     if now.compiling is not None:
         done, of = now.compiling
         return f"compiled {done} of {of} kernels"
     step = f"{UNITS[now.step.unit]} {now.step.number} of {now.step.of}" if now.step is not None else ""
     asked = [wait for wait in now.waits if wait.role is not Role.COMPILE]
     names = {wait.operation: wait.worker for wait in reversed(asked)}
-    said = [_operation(operation, asked, name) for operation, name in list(names.items())[-1:]]
+    said = [_format_operation(operation, asked, name) for operation, name in list(names.items())[-1:]]
     return ", ".join(filter(None, [step, *said]))
 
 
-def _operation(operation: str, asked: Sequence[Waiting], name: str) -> str:
+def _format_operation(operation: str, asked: Sequence[Waiting], name: str) -> str:
     many = sum(wait.operation == operation for wait in asked)
     return OPERATIONS.get(operation, operation).format(f"{many} workers" if many > 1 else name)
 
@@ -139,7 +139,7 @@ class LiveLine:
         """Begin, and clear the line whenever pytest's terminal writer writes."""
         self._watched = writer, writer._file
         writer._file = _Cleared(writer._file, self)
-        self._thread = threading.Thread(target=self._work, args=(EVERY_SECONDS,), daemon=True)
+        self._thread = threading.Thread(target=self._draw_repeatedly, args=(EVERY_SECONDS,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -152,15 +152,15 @@ class LiveLine:
             writer, file = self._watched
             writer._file = file
             self._watched = None
-            self.make_way()
+            self.clear_line()
             os.close(self._terminal)
 
-    def make_way(self) -> None:
+    def clear_line(self) -> None:
         """Something else is printed now."""
         with self._lock:
             self._printed = self._clock()
             if self._shown:
-                self._write(CLEAR)
+                self._write_text(CLEAR)
             self._shown = False
 
     def draw(self) -> None:
@@ -168,14 +168,14 @@ class LiveLine:
         with self._lock:
             if self._clock() - self._printed < EVERY_SECONDS or not self._in_foreground():
                 return
-            self._write(DRAW.format(self.says(self._width() - 1)))
+            self._write_text(DRAW.format(self.says(self._terminal_width() - 1)))
             self._shown = True
 
     def announce(self, text: str) -> None:
         """Print a line of its own at once. Takes no lock: a signal may have come while it is held."""
-        self._write(f"{CLEAR}\n{text}\n")
+        self._write_text(f"{CLEAR}\n{text}\n")
 
-    def _work(self, every_s: float) -> None:
+    def _draw_repeatedly(self, every_s: float) -> None:
         while not self._ended.wait(every_s):
             self.draw()
 
@@ -186,13 +186,13 @@ class LiveLine:
         except OSError:  # it controls no session, and nobody types there
             return True
 
-    def _width(self) -> int:
+    def _terminal_width(self) -> int:
         try:
             return os.get_terminal_size(self._terminal).columns or 80
         except OSError:
             return 80
 
-    def _write(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         try:
             os.write(self._terminal, text.encode(errors="replace"))
         except OSError:  # the terminal was closed
@@ -210,7 +210,7 @@ class _Cleared:
         self._file, self._line = file, line
 
     def write(self, text: str) -> int:
-        self._line.make_way()
+        self._line.clear_line()
         count: int = self._file.write(text)
         self._file.flush()  # in a buffer it would come out behind the next line that is drawn
         return count
@@ -219,28 +219,28 @@ class _Cleared:
         return getattr(self._file, name)
 
 
-def show(config: pytest.Config, phase: str) -> None:
+def show_phase(config: pytest.Config, phase: str) -> None:
     """Say on the session's line what is done, for how long by now."""
     began = time.monotonic()
 
-    def says(width: int) -> str:
-        return status_text(Standing(phase, busy_s=time.monotonic() - began), width)
+    def render_status(width: int) -> str:
+        return format_status(LiveStatus(phase, busy_s=time.monotonic() - began), width)
 
-    line = of(config)
+    line = find_line(config)
     if line is None:
-        line = config.stash[LINE] = LiveLine(os.dup(sys.stdout.fileno()), says)
+        line = config.stash[LINE] = LiveLine(os.dup(sys.stdout.fileno()), render_status)
         line.start(config.get_terminal_writer())
         config.add_cleanup(line.stop)
-    line.says = says
+    line.says = render_status
 
 
-def end(config: pytest.Config) -> None:
+def end_line(config: pytest.Config) -> None:
     """End the session's line, where it has one: its tests are none of ours."""
-    line = of(config)
+    line = find_line(config)
     if line is not None:
         line.stop()
 
 
-def of(config: pytest.Config) -> LiveLine | None:
+def find_line(config: pytest.Config) -> LiveLine | None:
     """The session's line, where it has one."""
     return config.stash.get(LINE, None)

@@ -12,18 +12,26 @@ import pytest
 
 from pytest_attnperf.plugin.config import is_xdist_controller
 from pytest_attnperf.plugin.features.base import ENDING, Feature
-from pytest_attnperf.plugin.features.live.live_line import LINE, Standing, status_text
+from pytest_attnperf.plugin.features.live.live_line import LINE, LiveStatus, format_status
 from pytest_attnperf.plugin.gathered import CASE, CODE, Gathered
 from pytest_attnperf.plugin.keys import build_key, case_key
 from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CODE_SUITE, CodeResult
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
-from pytest_attnperf.session.time_left import COMPILED_S, PROVEN_S, Left, Took, duration, left_text, time_left
+from pytest_attnperf.session.time_left import (
+    COMPILED_S,
+    PROVEN_S,
+    Left,
+    Took,
+    estimate_time_left,
+    format_duration,
+    format_time_left,
+)
 from pytest_attnperf.workers.doing import DOING
 
 if TYPE_CHECKING:
-    from pytest_attnperf.plugin.features.on import Given
+    from pytest_attnperf.plugin.features.on import FeatureContext
 
 EVERY_SECONDS = 15.0
 
@@ -73,14 +81,14 @@ class Progress(Feature):
         """Keep the session's line up to date, where it has one, from what begins and ends."""
         line = self._config.stash.get(LINE, None)
         if line is not None:
-            line.says = self.status
+            line.says = self.format_status
             self._config.pluginmanager.register(self, "attnperf-progress")
         if is_xdist_controller(self._config):
-            self.enter("starting workers of xdist")
+            self.enter_phase("starting workers of xdist")
 
-    def finish(self, _ended: object) -> None:
+    def after_run(self, _ended: object) -> None:
         """Everything is written; xdist ends its workers behind this."""
-        self.enter("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
+        self.enter_phase("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
         """So many tests are dealt out to workers of xdist now; which of them are cases is seen when they end.
@@ -89,15 +97,15 @@ class Progress(Feature):
         """
         self._total, self._left = total, None
         self._last = self._ended = self._clock()
-        self.enter("")
+        self.enter_phase("")
 
-    def passed_by(self) -> None:
+    def drop_expected(self) -> None:
         """A test that was expected as a case is none."""
         self._total = max(self._done, self._total - 1)
         if self._left is not None:
             self._left[UNKNOWN] -= 1
 
-    def enter(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         """What is done from now on beside judging cases; '' for judging them."""
         self._phase, self._busy = phase, self._clock()
 
@@ -120,53 +128,53 @@ class Progress(Feature):
         self._done += 1
         self._failed += result.fails
         now = self._clock()
-        left, suite = self._planned_left(), self._kind(result.key)
+        left, suite = self._count_planned_left(), self._kind_of(result.key)
         left[suite if left[suite] > 0 else UNKNOWN] -= 1
         twice = isinstance(result, CaseResult) and bool(result.second or result.pairs)
         self._took.append(Took(suite, now - self._ended, twice))
         self._ended = self._busy = now
         if now - self._last >= EVERY_SECONDS and self._done < self._total:
             self._last = now
-            said = left_text(self._time_left())
-            self._write(progress_line(self._done, self._total, now - self._started, said, self._failed, result))
+            said = format_time_left(self._estimate_time_left())
+            self._write_line(format_progress(self._done, self._total, now - self._started, said, self._failed, result))
 
-    def say(self, text: str) -> None:
+    def report_step(self, text: str) -> None:
         """How far what comes before a case's verdict is; as rarely as everything else."""
         now = self._clock()
         self._said, self._busy = text, now
         if now - self._last >= EVERY_SECONDS:
             self._last = now
-            self._write(f"attnperf: {text}")
+            self._write_line(f"attnperf: {text}")
 
-    def status(self, width: int) -> str:
+    def format_status(self, width: int) -> str:
         """What is being done at this moment, and the time left, in at most so many cells."""
         over = ENDING if self._done >= self._total and not self._running else ""
-        return status_text(
-            Standing(
+        return format_status(
+            LiveStatus(
                 phase=self._phase or over,
                 done=self._done,
                 total=max(self._total, self._done + bool(self._running)),
                 failed=self._failed,
-                running=[_name(test) for test in tuple(self._running)],
+                running=[_shorten_test_id(test) for test in tuple(self._running)],
                 busy_s=self._clock() - self._busy,
                 step=DOING.step,
                 waits=DOING.waits,
                 compiling=self._compiling(),
-                left=self._time_left(),
+                left=self._estimate_time_left(),
                 said=self._said,
             ),
             width,
         )
 
-    def _time_left(self) -> Left | None:
+    def _estimate_time_left(self) -> Left | None:
         step, now = DOING.step, self._clock()
         step_left = None if step is None else step.left_s(DOING.clock())
-        planned, uncompiled = self._planned_left(), self._uncompiled()
+        planned, uncompiled = self._count_planned_left(), self._uncompiled()
         if uncompiled is not None:  # one that is compiled is judged in no time
             planned = Counter({**planned, CODE_SUITE: min(planned[CODE_SUITE], uncompiled)})
-        return time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors)
+        return estimate_time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors)
 
-    def _kind(self, key: CaseKey) -> str:
+    def _kind_of(self, key: CaseKey) -> str:
         """Its suite; beside timed cases, those of it that are only proven are another one."""
         if not self._timed or key in self._timed or key.suite == CODE_SUITE:
             return key.suite
@@ -174,12 +182,12 @@ class Progress(Feature):
         self._priors[kind] = PROVEN_S
         return kind
 
-    def _planned_left(self) -> Counter[str]:
+    def _count_planned_left(self) -> Counter[str]:
         if self._left is None:
-            self._left = Counter(_planned(self._config, self._total, self._kind))
+            self._left = Counter(_count_planned(self._config, self._total, self._kind_of))
         return self._left
 
-    def _write(self, line: str) -> None:
+    def _write_line(self, line: str) -> None:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self._config.get_verbosity() < 0 or self._config.stash.get(LINE, None) is not None:
             return
@@ -190,24 +198,24 @@ class Progress(Feature):
             reporter.flush()
 
 
-def progress_line(
+def format_progress(
     done: int, total: int, seconds: float, left: str, failed: int, result: CaseResult | CodeResult
 ) -> str:
     """'attnperf: 34 of 126 cases in 41 s, about 110 s left, 2 failed; last: prefill/... SAME'."""
     said = f", {failed} failed" if failed else ""
     return (
-        f"attnperf: {done} of {total} cases in {duration(seconds)}, {left}{said}; "
+        f"attnperf: {done} of {total} cases in {format_duration(seconds)}, {left}{said}; "
         f"last: {one_line(str(result.key))} {result.verdict.value}"
     )
 
 
-def _name(test: str) -> str:
+def _shorten_test_id(test: str) -> str:
     """The part of a test's id that tells it from its neighbours: 'ck-prefill-b4-...'."""
     function, _, parameters = test.rpartition("::")[2].partition("[")
     return parameters.removesuffix("]") or function
 
 
-def _planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], str]) -> dict[str, int]:
+def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], str]) -> dict[str, int]:
     """Cases of each kind among the items that pytest runs; those that it does not know of count as one."""
     session: Any = config.pluginmanager.get_plugin("session")
     items = getattr(session, "items", [])
@@ -243,19 +251,19 @@ class Dealt:
         self._ended.add(report.nodeid)
         self._gathered.dealt = len(self._open)
         if not judged and self._progress is not None:
-            self._progress.passed_by()
+            self._progress.drop_expected()
 
 
-def make_feature(given: Given) -> Progress | None:
+def make_feature(given: FeatureContext) -> Progress | None:
     """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(
             given.config,
             given.gathered.selected,
-            (lambda: None) if code is None else (lambda: code.compiling),
-            timed=given.timed,
-            uncompiled=(lambda: None) if code is None else (lambda: code.uncompiled),
+            (lambda: None) if code is None else (lambda: code.compile_counts),
+            timed=given.timed_keys,
+            uncompiled=(lambda: None) if code is None else (lambda: code.uncompiled_count),
         )
         given.progress.follow()
     if is_xdist_controller(given.config):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_attnperf.records import Launch, WorkloadFigures
-from pytest_attnperf.records.profiles import Finding
+from pytest_attnperf.records.profiles import ProfileFinding
 from pytest_attnperf.records.rooflines import BoundClass, BoundVerdict
-from pytest_attnperf.roofline.bound import classify
-from pytest_attnperf.tools.profilers.claims.records import Verdict
-from pytest_attnperf.tools.profilers.claims.rules import Known, agrees, contradicts, undecided
+from pytest_attnperf.roofline.bound import classify_bound
+from pytest_attnperf.tools.profilers.claims.records import BoundClaim
+from pytest_attnperf.tools.profilers.claims.rules import Known, make_agreement, make_contradiction, make_open_finding
 
 MICROSECONDS = 1e6
 DTYPES = {"f8": "f8e4m3"}
@@ -25,35 +25,37 @@ CLASSES = {
 """'instruction latency' has no class: only counters of stalls show it."""
 
 
-def check(known: Known) -> Iterator[Finding]:
+def assess_claims(known: Known) -> Iterator[ProfileFinding]:
     """Every check of these claims."""
-    found = _classified(known) if known.claims.verdicts else None
+    found = _classify_work(known) if known.claims.verdicts else None
     for said in known.claims.verdicts:
-        yield _verdict(said, found)
+        yield _assess_bound(said, found)
 
 
-def _classified(known: Known) -> BoundVerdict | None:
+def _classify_work(known: Known) -> BoundVerdict | None:
     """By the work of one call, hot as calls one after the other are; None where work, time or device is not known."""
     if known.flops is None or known.call_s is None or known.spec is None:
         return None
     dtype = known.claims.model.dtype
     launch = Launch(known.claims.kernel.name, grid=known.grid or (), block=known.claims.kernel.workgroup or ())
     figures = WorkloadFigures(known.flops, known.least_bytes, DTYPES.get(dtype, dtype), "hot")
-    return classify(figures, known.call_s.middle * MICROSECONDS, spec=known.spec, launches=[launch])
+    return classify_bound(figures, known.call_s.middle * MICROSECONDS, spec=known.spec, launches=[launch])
 
 
-def _verdict(said: Verdict, found: BoundVerdict | None) -> Finding:
+def _assess_bound(said: BoundClaim, found: BoundVerdict | None) -> ProfileFinding:
     rule = f"not bound by {said.bound}" if said.denied else f"bound by {said.bound}"
     if found is None:
-        return undecided(rule, said.said, f"{said.said}: the work of a call, its time or the device is not given")
+        return make_open_finding(
+            rule, said.said, f"{said.said}: the work of a call, its time or the device is not given"
+        )
     if found.bound is BoundClass.UNDECIDED:
         read = f"; read of {', '.join(said.counters)}, whose values are not here" if said.counters else ""
         text = f"{said.said}: {found.bound.value}: {found.reason}{read}; to decide: {found.decide}"
-        return undecided(rule, said.said, text)
+        return make_open_finding(rule, said.said, text)
     text = f"by work and time {found.bound.value}"
     if said.denied and CLASSES.get(said.bound) is not found.bound:
-        return agrees(rule, said.said, f"{said.said}: {text}")
+        return make_agreement(rule, said.said, f"{said.said}: {text}")
     text += f": {found.reason}" + (f"; to confirm: {found.decide}" if found.decide else "")
     if not said.denied and CLASSES.get(said.bound) is found.bound:
-        return agrees(rule, said.said, f"{said.said}: {text}")
-    return contradicts(rule, said.said, text)
+        return make_agreement(rule, said.said, f"{said.said}: {text}")
+    return make_contradiction(rule, said.said, text)

@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pytest_attnperf.codeobject.arch import AgprRule, ArchLimits
-from pytest_attnperf.records.profiles import Finding
-from pytest_attnperf.tools.profilers.claims.figures import exactly, kib, percent, si
+from pytest_attnperf.records.profiles import ProfileFinding
+from pytest_attnperf.tools.profilers.claims.figures import exact_interval, format_kib, format_percent, format_si
 from pytest_attnperf.tools.profilers.claims.records import Limit, Peak
-from pytest_attnperf.tools.profilers.claims.rules import Known, agrees, contradicts, datasheet_flops, undecided
+from pytest_attnperf.tools.profilers.claims.rules import (
+    Known,
+    datasheet_flops,
+    make_agreement,
+    make_contradiction,
+    make_open_finding,
+)
 
 PEAK_TOLERANCE = 0.02
 """How far a printed peak may be from the data sheet's: clocks are rounded."""
@@ -24,7 +30,7 @@ class _Sheet:
     how: str
 
     def __str__(self) -> str:
-        return f"{si(self.rates[0], self.unit)} by the data sheet ({self.how})"
+        return f"{format_si(self.rates[0], self.unit)} by the data sheet ({self.how})"
 
 
 @dataclass(frozen=True)
@@ -36,44 +42,46 @@ class _Holds:
     also: int | None = None
 
 
-def check(known: Known) -> Iterator[Finding]:
+def assess_claims(known: Known) -> Iterator[ProfileFinding]:
     """Every check of these claims."""
     device = known.claims.device
     if device is None:
         return
     if device.wave_size and known.limits and device.wave_size not in known.limits.wave_sizes:
         sizes = " or ".join(map(str, known.limits.wave_sizes))
-        yield contradicts("wave size", f"waves of {device.wave_size}", f"{known.limits.arch} has waves of {sizes}")
+        yield make_contradiction(
+            "wave size", f"waves of {device.wave_size}", f"{known.limits.arch} has waves of {sizes}"
+        )
     for peak in device.peaks:
-        yield _peak(peak, known)
+        yield _assess_peak(peak, known)
     for limit in device.limits:
-        yield _limit(limit, known)
+        yield _assess_limit(limit, known)
 
 
-def _peak(peak: Peak, known: Known) -> Finding:
+def _assess_peak(peak: Peak, known: Known) -> ProfileFinding:
     rule, said = f"peak {peak.of}", peak.rate.interval
-    sheet = _sheet(peak, known)
+    sheet = _find_sheet(peak, known)
     if sheet is None:
-        return undecided(rule, peak.said, f"{peak.said}: no peak of this device is known to hold it against")
+        return make_open_finding(rule, peak.said, f"{peak.said}: no peak of this device is known to hold it against")
     if (sheet.unit == "B/s") != peak.rate.unit.endswith("B/s"):
-        return contradicts(rule, peak.said, f"a rate of {peak.of} is in {sheet.unit}: {sheet}")
+        return make_contradiction(rule, peak.said, f"a rate of {peak.of} is in {sheet.unit}: {sheet}")
     highest = sheet.rates[0]
-    part = f"{peak.rate.text} is {percent(said.middle / highest)} of {sheet}"
+    part = f"{peak.rate.text} is {format_percent(said.middle / highest)} of {sheet}"
     if said.low > highest * (1 + PEAK_TOLERANCE):
-        return contradicts(rule, peak.said, f"above what the device can do: {part}; with structured sparsity?")
+        return make_contradiction(rule, peak.said, f"above what the device can do: {part}; with structured sparsity?")
     near = any(
         said.low <= rate * (1 + PEAK_TOLERANCE) and said.high >= rate * (1 - PEAK_TOLERANCE) for rate in sheet.rates
     )
     if near or peak.word == "measured":
-        return agrees(rule, peak.said, f"{peak.said}: {part}")
+        return make_agreement(rule, peak.said, f"{peak.said}: {part}")
     if peak.of == "f32":
-        return undecided(
+        return make_open_finding(
             rule, peak.said, f"{peak.said}: {part}, which counts {known.spec.f32_path if known.spec else ''}"
         )
-    return contradicts(rule, peak.said, f"a measured ceiling, not the peak: {part}")
+    return make_contradiction(rule, peak.said, f"a measured ceiling, not the peak: {part}")
 
 
-def _sheet(peak: Peak, known: Known) -> _Sheet | None:
+def _find_sheet(peak: Peak, known: Known) -> _Sheet | None:
     if known.spec is None:
         return None
     if peak.of == "DRAM":
@@ -82,25 +90,29 @@ def _sheet(peak: Peak, known: Known) -> _Sheet | None:
     return None if found is None else _Sheet(found[0], "FLOP/s", found[1])
 
 
-def _limit(limit: Limit, known: Known) -> Finding:
+def _assess_limit(limit: Limit, known: Known) -> ProfileFinding:
     kind = limit.most.unit if limit.most.unit in ("waves", "VGPRs") else "LDS"
     rule = f"limit {kind} per {limit.per}"
     if known.limits is None:
-        return undecided(rule, limit.said, f"{limit.said}: the limits of this architecture are not known")
-    holders = {"waves": _waves, "VGPRs": _vgprs, "LDS": _lds}[kind](known.limits, known.wave_size or 0)
+        return make_open_finding(rule, limit.said, f"{limit.said}: the limits of this architecture are not known")
+    holders = {"waves": _list_wave_limits, "VGPRs": _list_vgpr_limits, "LDS": _list_lds_limits}[kind](
+        known.limits, known.wave_size or 0
+    )
     words = ", ".join(
-        f"{kib(held.count) if kind == 'LDS' else f'{held.count:,} {kind}'} per {per}{held.remark}"
+        f"{format_kib(held.count) if kind == 'LDS' else f'{held.count:,} {kind}'} per {per}{held.remark}"
         for per, held in holders.items()
     )
     held = holders.get(limit.per)
     if held is None:
-        return contradicts(rule, limit.said, f"not counted per {limit.per}: {words}")
-    if any(limit.most.interval.meets(exactly(count)) for count in (held.count, held.also) if count is not None):
-        return agrees(rule, limit.said, f"{limit.said}: {words}")
-    return contradicts(rule, limit.said, words)
+        return make_contradiction(rule, limit.said, f"not counted per {limit.per}: {words}")
+    if any(
+        limit.most.interval.can_equal(exact_interval(count)) for count in (held.count, held.also) if count is not None
+    ):
+        return make_agreement(rule, limit.said, f"{limit.said}: {words}")
+    return make_contradiction(rule, limit.said, words)
 
 
-def _vgprs(limits: ArchLimits, wave_size: int) -> dict[str, _Holds]:
+def _list_vgpr_limits(limits: ArchLimits, wave_size: int) -> dict[str, _Holds]:
     own = limits.wave_sizes[0]
     scale = own / (wave_size or own)
     unified = limits.agpr_rule is AgprRule.UNIFIED
@@ -113,13 +125,13 @@ def _vgprs(limits: ArchLimits, wave_size: int) -> dict[str, _Holds]:
     return {"wave": wave, "SIMD": _Holds(int(limits.vgprs_per_simd * scale), file), "lane": wave}
 
 
-def _waves(limits: ArchLimits, _wave_size: int) -> dict[str, _Holds]:
+def _list_wave_limits(limits: ArchLimits, _wave_size: int) -> dict[str, _Holds]:
     per_cu = limits.simds // (2 if limits.wgp else 1) * limits.max_waves_per_simd
     holders = {"SIMD": _Holds(limits.max_waves_per_simd), "CU": _Holds(per_cu)}
     return holders | ({"WGP": _Holds(2 * per_cu)} if limits.wgp else {})
 
 
-def _lds(limits: ArchLimits, _wave_size: int) -> dict[str, _Holds]:
+def _list_lds_limits(limits: ArchLimits, _wave_size: int) -> dict[str, _Holds]:
     per_cu = limits.lds_bytes // (2 if limits.wgp else 1)
     holders = {"CU": _Holds(per_cu), "workgroup": _Holds(limits.lds_per_workgroup_bytes)}
     return ({"WGP": _Holds(limits.lds_bytes)} if limits.wgp else {}) | holders

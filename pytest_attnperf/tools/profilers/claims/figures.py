@@ -54,37 +54,37 @@ class Interval(NamedTuple):
             return self.low
         return self.high if math.isinf(self.low) else (self.low + self.high) / 2
 
-    def meets(self, other: Interval) -> bool:
+    def can_equal(self, other: Interval) -> bool:
         """Whether both may be the same value."""
         slack = SLACK * max(abs(self.middle), abs(other.middle))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
-    def times(self, other: Interval) -> Interval:
+    def multiply_by(self, other: Interval) -> Interval:
         """Product of two intervals of numbers that are not negative."""
         return Interval(self.low * other.low, self.high * other.high)
 
-    def over(self, other: Interval) -> Interval:
+    def divide_by(self, other: Interval) -> Interval:
         """Quotient of two intervals of numbers that are not negative."""
-        return Interval(_quotient(self.low, other.high), _quotient(self.high, other.low))
+        return Interval(_divide_safely(self.low, other.high), _divide_safely(self.high, other.low))
 
-    def joined(self, other: Interval) -> Interval:
+    def merge_with(self, other: Interval) -> Interval:
         """The smallest interval that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
-def _quotient(top: float, bottom: float) -> float:
+def _divide_safely(top: float, bottom: float) -> float:
     return top / bottom if bottom else math.inf
 
 
-def exactly(value: float) -> Interval:
+def exact_interval(value: float) -> Interval:
     """Of a count, which was not rounded."""
     return Interval(value, value)
 
 
-_F = TypeVar("_F", bound="Figure")
+_F = TypeVar("_F", bound="PrintedFigure")
 
 
-class Figure:
+class PrintedFigure:
     """A printed number with its unit; each kind below knows the units it may have.
 
     text       as printed
@@ -105,30 +105,30 @@ class Figure:
         self.unit = unit
 
     @classmethod
-    def read(cls: type[_F], value: object) -> _F:
+    def parse(cls: type[_F], value: object) -> _F:
         """The figure in a text. Raises ValueError saying what is missing and what is known."""
         example = f"a text such as {_EXAMPLES[cls.what]!r}"
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is no {cls.what}: expected {example}, so that its unit and decimals are known")
         text = value.strip()
-        found = _FIGURE.fullmatch(_plain(text)) if len(text) <= MOST_CHARACTERS else None
+        found = _FIGURE.fullmatch(_normalise_characters(text)) if len(text) <= MOST_CHARACTERS else None
         if found is None:
             raise ValueError(f"{value[:MOST_CHARACTERS]!r} is no {cls.what}: expected {example}")
-        unit = spelled(found["unit"] or "")
+        unit = normalise_unit(found["unit"] or "")
         if not unit:
             raise ValueError(f"{value!r} has no unit: expected {example}")
-        scale = cls.scale_of(unit)
+        scale = cls.find_scale(unit)
         if scale is None:
             raise ValueError(f"{value!r}: {unit!r} is no unit of a {cls.what}; known: {', '.join(cls.units)}")
         if found["sign"] == "-" and not cls.signed:
             raise ValueError(f"{value!r}: a {cls.what} is not negative; expected {example}")
-        interval, ends = _intervals(found, scale)
+        interval, ends = _parse_intervals(found, scale)
         if not cls.signed:
             interval = Interval(max(interval.low, 0.0), interval.high)
         return cls(text, interval, ends, unit)
 
     @classmethod
-    def scale_of(cls, unit: str) -> float | None:
+    def find_scale(cls, unit: str) -> float | None:
         """SI units in one of this unit; None where it is not one of this kind of figure."""
         return cls.units.get(unit)
 
@@ -136,42 +136,42 @@ class Figure:
         return f"{type(self).__name__}({self.text!r})"
 
 
-class Time(Figure):
+class Time(PrintedFigure):
     """In seconds."""
 
     what = "time"
     units = TIME
 
 
-class FlopRate(Figure):
+class FlopRate(PrintedFigure):
     """In FLOP/s."""
 
     what = "rate of computing"
     units = FLOP_RATE
 
 
-class ByteRate(Figure):
+class ByteRate(PrintedFigure):
     """In bytes per second."""
 
     what = "bandwidth"
     units = BYTE_RATE
 
 
-class Rate(Figure):
+class Rate(PrintedFigure):
     """A ceiling: in FLOP/s or bytes per second."""
 
     what = "rate"
     units: ClassVar[Mapping[str, float]] = {**FLOP_RATE, **BYTE_RATE}
 
 
-class Intensity(Figure):
+class Intensity(PrintedFigure):
     """In FLOP per byte."""
 
     what = "arithmetic intensity"
     units = INTENSITY
 
 
-class Percent(Figure):
+class Percent(PrintedFigure):
     """As a fraction."""
 
     what = "percentage"
@@ -179,38 +179,38 @@ class Percent(Figure):
     units = PERCENT
 
 
-class Factor(Figure):
+class Factor(PrintedFigure):
     """How many times."""
 
     what = "factor"
     units = FACTOR
 
 
-class ChipSize(Figure):
+class ChipSize(PrintedFigure):
     """LDS or cache in bytes; a KB is 1,024 of them."""
 
     what = "size on the chip"
     units = ON_CHIP
 
 
-class Capacity(Figure):
+class Capacity(PrintedFigure):
     """What a unit of the device holds: bytes of LDS, waves, or VGPRs."""
 
     what = "capacity"
     units: ClassVar[Mapping[str, float]] = {**ON_CHIP, "waves": 1.0, "VGPRs": 1.0}
 
 
-class Amount(Figure):
+class Amount(PrintedFigure):
     """Anything with a unit; units that are not known ('nps', 'tokens') count as they are."""
 
     what = "amount"
 
     @classmethod
-    def scale_of(cls, unit: str) -> float | None:
+    def find_scale(cls, unit: str) -> float | None:
         """1 for a unit of its own."""
         return next((units[unit] for units in _DIMENSIONS if unit in units), 1.0)
 
-    def comparable(self, other: Amount) -> bool:
+    def is_comparable(self, other: Amount) -> bool:
         """Whether both are of one dimension."""
         return self.unit == other.unit or any(self.unit in units and other.unit in units for units in _DIMENSIONS)
 
@@ -229,21 +229,21 @@ _EXAMPLES = {
 }
 
 
-def spelled(unit: str) -> str:
+def normalise_unit(unit: str) -> str:
     """A unit as it stands in the tables: 'GFLOPs/s' and 'GFLOPS' are GFLOP/s, 'FLOPs/byte' is FLOP/byte."""
-    unit = _plain(unit).strip()
+    unit = _normalise_characters(unit).strip()
     unit = re.sub(r"FLOPS$", "FLOP/s", unit)
     return unit.replace("FLOPs", "FLOP")
 
 
-def _plain(text: str) -> str:
+def _normalise_characters(text: str) -> str:
     return text.translate(_SPELLED)
 
 
-def _intervals(found: re.Match[str], scale: float) -> tuple[Interval, tuple[Interval, Interval]]:
+def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tuple[Interval, Interval]]:
     """Of the whole figure, and of its first and last number. The ends of a range are taken as they are: '2-4%' is not
     1.5 to 4.5 %."""
-    numbers = [_printed(text) for text in (found["first"], found["last"] or found["first"])]
+    numbers = [_parse_number(text) for text in (found["first"], found["last"] or found["first"])]
     if found["sign"] == "-":
         numbers = [(-value, half) for value, half in reversed(numbers)]
     if numbers[1][0] < numbers[0][0]:
@@ -258,14 +258,14 @@ def _intervals(found: re.Match[str], scale: float) -> tuple[Interval, tuple[Inte
     return (Interval(low, high) if found["last"] else first), (first, last)
 
 
-def _printed(text: str) -> tuple[float, float]:
+def _parse_number(text: str) -> tuple[float, float]:
     """A number, and half a unit of its last printed digit."""
     number = Decimal(text.replace(",", ""))
     exponent = number.as_tuple().exponent
     return float(number), 0.5 * 10.0 ** int(exponent)
 
 
-def si(value: float, unit: str, digits: int = 3) -> str:
+def format_si(value: float, unit: str, digits: int = 3) -> str:
     """'25.2 MB', '805.3 MFLOP', '803 GB/s': that many digits, and the prefix that keeps the number below 1,000."""
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K" if unit.startswith("B") else "k", 1e3)):
         if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
@@ -274,19 +274,19 @@ def si(value: float, unit: str, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}"
 
 
-def percent(fraction: float, digits: int = 3) -> str:
+def format_percent(fraction: float, digits: int = 3) -> str:
     """'1.52%'; whole percents above 100."""
     if math.isinf(fraction):
         return "any percentage"
     return f"{fraction * 100:,.0f}%" if abs(fraction) >= 1 else f"{fraction * 100:.{digits}g}%"
 
 
-def kib(size: float) -> str:
+def format_kib(size: float) -> str:
     """'64 KiB', or bytes where they are no whole KiB."""
     return f"{size / 1024:.0f} KiB" if size % 1024 == 0 else f"{size:,.0f} bytes"
 
 
-def seconds(value: float, digits: int = 3) -> str:
+def format_seconds(value: float, digits: int = 3) -> str:
     """'31.3 us', '157.16 ms'."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:

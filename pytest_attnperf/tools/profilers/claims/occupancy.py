@@ -7,12 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_attnperf.codeobject.arch import ArchLimits
-from pytest_attnperf.codeobject.occupancy import Block, Resources, allocation, occupancy_with
+from pytest_attnperf.codeobject.occupancy import ComputeBlock, Resources, compute_allocation, occupancy_with
 from pytest_attnperf.errors import CodeObjectError
-from pytest_attnperf.records.profiles import Finding
-from pytest_attnperf.tools.profilers.claims.figures import exactly, kib, percent
+from pytest_attnperf.records.profiles import ProfileFinding
+from pytest_attnperf.tools.profilers.claims.figures import exact_interval, format_kib, format_percent
 from pytest_attnperf.tools.profilers.claims.records import OccupancyBound
-from pytest_attnperf.tools.profilers.claims.rules import Known, agrees, contradicts, plural, undecided
+from pytest_attnperf.tools.profilers.claims.rules import (
+    Known,
+    format_count,
+    make_agreement,
+    make_contradiction,
+    make_open_finding,
+)
 
 ENCODED_VGPRS = 8
 """The least that a kernel descriptor can say of wave32, and of gfx90a and later: LLVM getVGPREncodingGranule."""
@@ -34,47 +40,47 @@ class _Allowed:
     rounded: tuple[int, ...] = ()
 
 
-def check(known: Known) -> Iterator[Finding]:
+def assess_claims(known: Known) -> Iterator[ProfileFinding]:
     """Every check of these claims."""
-    yield from _threads(known)
-    yield from _waves(known)
-    yield from _sgprs(known)
-    yield from _vgprs(known)
+    yield from _assess_threads(known)
+    yield from _assess_waves(known)
+    yield from _assess_sgprs(known)
+    yield from _assess_vgprs(known)
     for bound in known.claims.bounds:
-        yield _bound(bound, known)
-    yield from _measured(known)
-    yield from _occupancy(known)
+        yield _assess_occupancy_bound(bound, known)
+    yield from _assess_measurement(known)
+    yield from _assess_occupancy(known)
 
 
-def _threads(known: Known) -> Iterator[Finding]:
+def _assess_threads(known: Known) -> Iterator[ProfileFinding]:
     kernel = known.claims.kernel
     if kernel.threads is None or kernel.workgroup is None:
         return
     threads, sizes = math.prod(kernel.workgroup), " x ".join(map(str, kernel.workgroup))
-    text = f"{sizes} are {plural(threads, 'thread')}"
+    text = f"{sizes} are {format_count(threads, 'thread')}"
     if threads == kernel.threads.count:
-        yield agrees("threads", kernel.threads.said, f"{kernel.threads.said}: {text}")
+        yield make_agreement("threads", kernel.threads.said, f"{kernel.threads.said}: {text}")
     else:
-        yield contradicts("threads", kernel.threads.said, text)
+        yield make_contradiction("threads", kernel.threads.said, text)
 
 
-def _waves(known: Known) -> Iterator[Finding]:
+def _assess_waves(known: Known) -> Iterator[ProfileFinding]:
     said, threads = known.claims.kernel.waves, known.threads
     if said is None:
         return
     if known.waves is None or threads is None:
-        yield undecided("waves", said.said, f"{said.said}: the wave size or the workgroup is not known")
+        yield make_open_finding("waves", said.said, f"{said.said}: the wave size or the workgroup is not known")
         return
-    text = f"{threads} threads are {plural(known.waves, 'wave')} of {known.wave_size}"
+    text = f"{threads} threads are {format_count(known.waves, 'wave')} of {known.wave_size}"
     if said.count == known.waves:
-        yield agrees("waves", said.said, f"{said.said}: {text}")
+        yield make_agreement("waves", said.said, f"{said.said}: {text}")
         return
     sizes = known.limits.wave_sizes if known.limits else ()
     others = [size for size in sizes if -(-threads // size) == said.count]
-    yield contradicts("waves", said.said, text + (f" ({said.count} only in wave{others[0]})" if others else ""))
+    yield make_contradiction("waves", said.said, text + (f" ({said.count} only in wave{others[0]})" if others else ""))
 
 
-def _sgprs(known: Known) -> Iterator[Finding]:
+def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
     said, limits = known.claims.kernel.sgprs, known.limits
     if said is None or limits is None:
         return
@@ -83,12 +89,12 @@ def _sgprs(known: Known) -> Iterator[Finding]:
         shared = f"{limits.max_sgprs} for each on {limits.arch}, a constant of what is reported and never a limit"
     text = f"SGPRs are counted per wave, {shared}"
     if said.per in ("", "wave"):
-        yield agrees("sgprs", said.said, f"{said.said}: {text}")
+        yield make_agreement("sgprs", said.said, f"{said.said}: {text}")
     else:
-        yield contradicts("sgprs", said.said, f"{text}, not per {said.per}")
+        yield make_contradiction("sgprs", said.said, f"{text}, not per {said.per}")
 
 
-def _vgprs(known: Known) -> Iterator[Finding]:
+def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
     """A count that products of matrices by many threads hardly can have."""
     kernel = known.claims.kernel
     accumulators = kernel.agprs.count if kernel.agprs else 0
@@ -101,33 +107,40 @@ def _vgprs(known: Known) -> Iterator[Finding]:
         "compiled out leaves"
     )
     if kernel.outputs_checked:
-        yield agrees("registers", said, f"{text}; but its outputs were compared with a reference")
+        yield make_agreement("registers", said, f"{text}; but its outputs were compared with a reference")
     else:
-        yield undecided("registers", said, f"{text}. {WHAT_TO_DO}", "one granule: is anything computed?")
+        yield make_open_finding("registers", said, f"{text}. {WHAT_TO_DO}", "one granule: is anything computed?")
 
 
-def _bound(bound: OccupancyBound, known: Known) -> Finding:
+def _assess_occupancy_bound(bound: OccupancyBound, known: Known) -> ProfileFinding:
     rule, allow = f"bound {bound.by}", _ALLOW[bound.by]
-    limits, block = known.limits, known.block(bound.per)
+    limits, block = known.limits, known.find_block(bound.per)
     if limits is None or block is None:
         text = f"{bound.said}: the limits of a {bound.per}, or the workgroup, are not known"
-        return undecided(rule, bound.said, text)
+        return make_open_finding(rule, bound.said, text)
     allowed = allow(limits, block, known)
     if allowed is None:
-        return undecided(rule, bound.said, f"{bound.said}: how much of it a workgroup takes is not given")
-    text = _words(bound, allowed, block, known)
+        return make_open_finding(rule, bound.said, f"{bound.said}: how much of it a workgroup takes is not given")
+    text = _describe_bound(bound, allowed, block, known)
     waves = block.waves_per_workgroup
     counts = {allowed.workgroups, *allowed.rounded}
     right = any(bound.workgroups in (None, count) and bound.waves in (None, count * waves) for count in counts)
     right |= bound.waves is not None and bound.waves == allowed.waves and bound.workgroups in (None, allowed.workgroups)
-    return agrees(rule, bound.said, f"{bound.said}: {text}") if right else contradicts(rule, bound.said, text)
+    return (
+        make_agreement(rule, bound.said, f"{bound.said}: {text}")
+        if right
+        else make_contradiction(rule, bound.said, text)
+    )
 
 
-def _words(bound: OccupancyBound, allowed: _Allowed, block: Block, known: Known) -> str:
+def _describe_bound(bound: OccupancyBound, allowed: _Allowed, block: ComputeBlock, known: Known) -> str:
     waves, limits = block.waves_per_workgroup, known.limits
-    text = f"{allowed.how}: {plural(allowed.workgroups, 'workgroup')} of {plural(waves, 'wave')} per {block.name}"
+    text = (
+        f"{allowed.how}: {format_count(allowed.workgroups, 'workgroup')} of {format_count(waves, 'wave')} "
+        f"per {block.name}"
+    )
     text += f" ({allowed.workgroups * waves} waves)"
-    other = known.block("CU" if bound.per == "WGP" else "WGP")
+    other = known.find_block("CU" if bound.per == "WGP" else "WGP")
     beside = _ALLOW[bound.by](limits, other, known) if limits and other else None
     if beside and other:
         text += f", {beside.workgroups} per {other.name}"
@@ -139,27 +152,27 @@ def _words(bound: OccupancyBound, allowed: _Allowed, block: Block, known: Known)
     return text
 
 
-def _by_slots(limits: ArchLimits, block: Block, _known: Known) -> _Allowed:
+def _by_slots(limits: ArchLimits, block: ComputeBlock, _known: Known) -> _Allowed:
     slots = block.simds * limits.max_waves_per_simd
     return _Allowed(slots // block.waves_per_workgroup, f"{slots} wave slots / {block.waves_per_workgroup}", slots)
 
 
-def _by_lds(limits: ArchLimits, block: Block, known: Known) -> _Allowed | None:
+def _by_lds(limits: ArchLimits, block: ComputeBlock, known: Known) -> _Allowed | None:
     size = known.lds_bytes
     if not size:
         return None
     if size > limits.lds_per_workgroup_bytes:
-        return _Allowed(0, f"{kib(limits.lds_per_workgroup_bytes)} is the most of one workgroup")
+        return _Allowed(0, f"{format_kib(limits.lds_per_workgroup_bytes)} is the most of one workgroup")
     granules = (limits.lds_granule_bytes, limits.lds_hardware_granule_bytes)
     rounded = tuple(block.lds_bytes // (-(-size // granule) * granule) for granule in granules)
-    return _Allowed(block.lds_bytes // size, f"{kib(block.lds_bytes)} of LDS / {size:,} bytes", rounded=rounded)
+    return _Allowed(block.lds_bytes // size, f"{format_kib(block.lds_bytes)} of LDS / {size:,} bytes", rounded=rounded)
 
 
-def _by_vgprs(limits: ArchLimits, block: Block, known: Known) -> _Allowed | None:
-    asked = known.resources(wgp_mode=block.name == "WGP")
+def _by_vgprs(limits: ArchLimits, block: ComputeBlock, known: Known) -> _Allowed | None:
+    asked = known.find_resources(wgp_mode=block.name == "WGP")
     if known.claims.kernel.vgprs is None or asked is None:
         return None
-    given = allocation(limits, asked).vgprs
+    given = compute_allocation(limits, asked).vgprs
     fitting, most = block.vgprs_per_simd // given, limits.max_waves_per_simd
     how = f"{block.vgprs_per_simd:,} VGPRs per SIMD lane in granules of {block.vgpr_granule}, "
     how += f"{block.vgprs_per_simd:,} / {given} = {fitting}"
@@ -169,49 +182,51 @@ def _by_vgprs(limits: ArchLimits, block: Block, known: Known) -> _Allowed | None
     return _Allowed(waves // block.waves_per_workgroup, how, waves)
 
 
-_ALLOW: Mapping[str, Callable[[ArchLimits, Block, Known], _Allowed | None]] = {
+_ALLOW: Mapping[str, Callable[[ArchLimits, ComputeBlock, Known], _Allowed | None]] = {
     "slots": _by_slots,
     "lds": _by_lds,
     "vgprs": _by_vgprs,
 }
 
 
-def _measured(known: Known) -> Iterator[Finding]:
+def _assess_measurement(known: Known) -> Iterator[ProfileFinding]:
     said = known.claims.occupancy
     if said is None or said.word != "measured":
         return
     if said.counters:
         names = ", ".join(said.counters)
-        yield undecided("occupancy measured", said.said, f"{said.said}: read of {names}, whose values are not here")
+        yield make_open_finding(
+            "occupancy measured", said.said, f"{said.said}: read of {names}, whose values are not here"
+        )
     else:
         text = "calculated, an upper bound: no hardware counter was read, so nothing was measured"
-        yield contradicts("occupancy measured", said.said, text)
+        yield make_contradiction("occupancy measured", said.said, text)
 
 
-def _occupancy(known: Known) -> Iterator[Finding]:
+def _assess_occupancy(known: Known) -> Iterator[ProfileFinding]:
     said, limits, kernel = known.claims.occupancy, known.limits, known.claims.kernel
     if said is None:
         return
-    asked = [known.resources(wgp_mode=mode) for mode in (True, False)]
+    asked = [known.find_resources(wgp_mode=mode) for mode in (True, False)]
     if limits is None or kernel.vgprs is None:
         text = f"{said.said}: the architecture's limits, the workgroup or the registers are not known"
-        yield undecided("occupancy", said.said, text)
+        yield make_open_finding("occupancy", said.said, text)
         return
     try:
-        shares = [_share(limits, one) for one in asked if one is not None]
+        shares = [_compute_share(limits, one) for one in asked if one is not None]
     except CodeObjectError as error:
-        yield contradicts("occupancy", said.said, f"no kernel can be so: {error}")
+        yield make_contradiction("occupancy", said.said, f"no kernel can be so: {error}")
         return
     if not shares:
-        yield undecided("occupancy", said.said, f"{said.said}: the workgroup is not known")
+        yield make_open_finding("occupancy", said.said, f"{said.said}: the workgroup is not known")
         return
-    text = f"calculated, {percent(shares[0])} of the wave slots at most"
-    if any(said.percent.interval.meets(exactly(share)) for share in shares):
-        yield agrees("occupancy", said.said, f"{said.said}: {text}")
+    text = f"calculated, {format_percent(shares[0])} of the wave slots at most"
+    if any(said.percent.interval.can_equal(exact_interval(share)) for share in shares):
+        yield make_agreement("occupancy", said.said, f"{said.said}: {text}")
     else:
-        yield contradicts("occupancy", said.said, text)
+        yield make_contradiction("occupancy", said.said, text)
 
 
-def _share(limits: ArchLimits, asked: Resources) -> float:
+def _compute_share(limits: ArchLimits, asked: Resources) -> float:
     found = occupancy_with(limits.arch, asked)
     return found.whole_waves_per_simd / found.max_waves_per_simd

@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.counters import plain_name
-from pytest_attnperf.records.profiles import FamilyTime, Finding, KernelShape, KernelTime, ProfileSummary
+from pytest_attnperf.records.profiles import FamilyTime, KernelShape, KernelTime, ProfileFinding, ProfileSummary
 from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.tools.profilers.claims import arithmetic as claim_rules_arithmetic
@@ -27,22 +27,22 @@ from pytest_attnperf.tools.profilers.claims import device as claim_rules_device
 from pytest_attnperf.tools.profilers.claims import occupancy as claim_rules_occupancy
 from pytest_attnperf.tools.profilers.claims import table as claim_rules_table
 from pytest_attnperf.tools.profilers.claims import work as claim_rules_work
-from pytest_attnperf.tools.profilers.claims.figures import Figure, exactly, percent, seconds
-from pytest_attnperf.tools.profilers.claims.records import CLAIMS_SCHEMA, Claims, Kernel, Row
+from pytest_attnperf.tools.profilers.claims.figures import PrintedFigure, exact_interval, format_percent, format_seconds
+from pytest_attnperf.tools.profilers.claims.records import CLAIMS_SCHEMA, Claims, ReportedKernel, ReportedRow
 from pytest_attnperf.tools.profilers.claims.rules import (
     Known,
-    agrees,
-    contradicts,
-    known_of,
+    format_count,
     letters_of,
-    plural,
-    undecided,
+    make_agreement,
+    make_contradiction,
+    make_known,
+    make_open_finding,
 )
-from pytest_attnperf.tools.profilers.claims.table import NATURES, as_said
+from pytest_attnperf.tools.profilers.claims.table import NATURES, format_row
 
 RULES = (
-    *(claim_rules_device.check, claim_rules_occupancy.check, claim_rules_work.check),
-    *(claim_rules_bound.check, claim_rules_table.check, claim_rules_arithmetic.check),
+    *(claim_rules_device.assess_claims, claim_rules_occupancy.assess_claims, claim_rules_work.assess_claims),
+    *(claim_rules_bound.assess_claims, claim_rules_table.assess_claims, claim_rules_arithmetic.assess_claims),
 )
 """What is checked of the document alone, in the order of the findings. A new rule is a file here and a name in it."""
 
@@ -59,12 +59,12 @@ MOST_NAMES = 8
 """Families that a message lists."""
 
 
-def check_claims(claims: Claims, summary: ProfileSummary | None = None) -> tuple[Finding, ...]:
+def assess_report(claims: Claims, summary: ProfileSummary | None = None) -> tuple[ProfileFinding, ...]:
     """Every check that the document allows, and with a profile beside it those against the profile."""
-    known = known_of(claims)
+    known = make_known(claims)
     found = [one for check in RULES for one in check(known)]
     if summary is not None:
-        found += _against(known, summary)
+        found += _assess_against_profile(known, summary)
     return tuple(found)
 
 
@@ -73,14 +73,14 @@ def read_claims(path: Path) -> Claims:
 
     Raises UsageError naming the file, the field, the value seen and what is expected.
     """
-    content = _content(path)
+    content = _read_content(path)
     try:
         if path.suffix.lower() in YAML_ENDINGS:
-            claims = msgspec.convert(_yaml(content, path), type=Claims, dec_hook=_figure)
+            claims = msgspec.convert(_parse_yaml(content, path), type=Claims, dec_hook=_parse_figure)
         else:
-            claims = msgspec.json.decode(content, type=Claims, dec_hook=_figure)
+            claims = msgspec.json.decode(content, type=Claims, dec_hook=_parse_figure)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {_explained(str(error))}") from error
+        raise UsageError(f"{path}: {_describe_error(str(error))}") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(
             f"{path}: is no JSON ({error}); a claims file is a JSON document as examples/claims/README.md describes, "
@@ -91,14 +91,14 @@ def read_claims(path: Path) -> Claims:
     return claims
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return read_regular(path, MOST_BYTES, advice="; was a trace given?")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _yaml(content: bytes, path: Path) -> object:
+def _parse_yaml(content: bytes, path: Path) -> object:
     try:
         yaml: Any = importlib.import_module("yaml")
     except ImportError as error:
@@ -112,49 +112,49 @@ def _yaml(content: bytes, path: Path) -> object:
         raise UsageError(f"{path}: is no YAML of plain values ({error})") from error
 
 
-def _figure(kind: type[Any], value: object) -> object:
-    if issubclass(kind, Figure):
-        return kind.read(value)
+def _parse_figure(kind: type[Any], value: object) -> object:
+    if issubclass(kind, PrintedFigure):
+        return kind.parse(value)
     raise NotImplementedError(f"{kind} is no figure")
 
 
-def _explained(message: str) -> str:
+def _describe_error(message: str) -> str:
     """msgspec's message without what a terminal would act on; of an unknown field with the fields that exist there."""
     message = "".join(letter if letter.isprintable() else "?" for letter in message)
     unknown = _UNKNOWN_FIELD.fullmatch(message)
     if unknown is None:
         return message
     path = unknown["path"] or "$"
-    fields = _record_at(path).__struct_fields__
+    fields = _find_record(path).__struct_fields__
     return f"unknown field `{unknown['field']}` at `{path}`; there are: {', '.join(sorted(fields))}"
 
 
-def _record_at(path: str) -> type[msgspec.Struct]:
+def _find_record(path: str) -> type[msgspec.Struct]:
     """The record that a path such as `$.table.rows[0]` leads to."""
     record: type[msgspec.Struct] = Claims
     for step in _STEP.findall(path):
-        record = _records_in(typing.get_type_hints(record)[step])[0]
+        record = _list_records(typing.get_type_hints(record)[step])[0]
     return record
 
 
-def _records_in(hint: object) -> list[type[msgspec.Struct]]:
+def _list_records(hint: object) -> list[type[msgspec.Struct]]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return [hint]
-    return [found for part in typing.get_args(hint) for found in _records_in(part)]
+    return [found for part in typing.get_args(hint) for found in _list_records(part)]
 
 
-def finding_lines(findings: Sequence[Finding]) -> list[str]:
+def finding_lines(findings: Sequence[ProfileFinding]) -> list[str]:
     """A line per finding, contradictions first, and a line of counts behind them."""
     wrong = [found for found in findings if found.holds is False]
     open_ = [found for found in findings if found.holds is None]
     right = [found for found in findings if found.holds]
-    lines = [_line("CONTRADICTED", found) for found in wrong]
-    lines += [_line("OPEN", found) for found in open_]
-    lines += [_line("holds", found) for found in right]
+    lines = [_format_finding("CONTRADICTED", found) for found in wrong]
+    lines += [_format_finding("OPEN", found) for found in open_]
+    lines += [_format_finding("holds", found) for found in right]
     return [*lines, f"{len(wrong)} contradicted, {len(open_)} open, {len(right)} hold"]
 
 
-def _line(word: str, found: Finding) -> str:
+def _format_finding(word: str, found: ProfileFinding) -> str:
     return one_line(f"{word} {found.rule}: {found.text}", TEXT_LIMIT)
 
 
@@ -169,75 +169,75 @@ class _Seen:
     nature: str = ""
 
 
-def _against(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+def _assess_against_profile(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
     """Every check of a document against a profile."""
-    yield from _device(known, summary)
-    yield from _totals(known, summary)
+    yield from _compare_device(known, summary)
+    yield from _compare_totals(known, summary)
     for row in known.claims.table.rows if known.claims.table else ():
-        yield from _row(row, summary)
-    yield from _kernel(known, summary)
-    yield from _passes(known, summary)
+        yield from _compare_row(row, summary)
+    yield from _compare_kernel(known, summary)
+    yield from _compare_passes(known, summary)
 
 
-def _device(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+def _compare_device(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
     device, archs = known.claims.device, {agent.arch for agent in summary.agents if agent.kind == "gpu" and agent.arch}
     if device is None or not archs:
         return
     said = f"a report about {device.arch}"
     text = f"{', '.join(sorted(archs))} in the profile"
     if device.arch in archs:
-        yield agrees("profile: device", said, f"{said}: {text}")
+        yield make_agreement("profile: device", said, f"{said}: {text}")
     else:
-        yield contradicts("profile: device", said, text)
+        yield make_contradiction("profile: device", said, text)
 
 
-def _totals(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+def _compare_totals(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
     table = known.claims.table
     if table and table.total:
-        yield _held_figure("profile: total time", table.total.said, table.total.time, summary.total_ns * NS, "s")
+        yield _compare_figure("profile: total time", table.total.said, table.total.time, summary.total_ns * NS, "s")
     if table and table.calls:
-        yield _count("profile: total calls", table.calls.said, table.calls.count, summary.calls, "call")
+        yield _compare_count("profile: total calls", table.calls.said, table.calls.count, summary.calls, "call")
 
 
-def _row(row: Row, summary: ProfileSummary) -> Iterator[Finding]:
-    said = as_said(row)
-    seen = _seen(row, summary)
-    mixed = _mixed(row, summary.families) if seen is None or seen.calls != row.calls else ""
+def _compare_row(row: ReportedRow, summary: ProfileSummary) -> Iterator[ProfileFinding]:
+    said = format_row(row)
+    seen = _find_in_profile(row, summary)
+    mixed = _describe_mixed_row(row, summary.families) if seen is None or seen.calls != row.calls else ""
     if mixed:
-        yield contradicts(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature or 'other']}", mixed)
+        yield make_contradiction(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature or 'other']}", mixed)
         return
     if seen is None:
         names = ", ".join(family.family for family in summary.families[:MOST_NAMES]) or "none"
         text = f"{said}: the profile has no family or kernel of this name; families: {names}"
-        yield undecided(f"profile: {row.name}", said, text)
+        yield make_open_finding(f"profile: {row.name}", said, text)
         return
-    yield _held_figure(f"profile: time of {row.name}", said, row.time, seen.total_ns * NS, "s")
+    yield _compare_figure(f"profile: time of {row.name}", said, row.time, seen.total_ns * NS, "s")
     if row.calls is not None:
-        yield _count(f"profile: calls of {row.name}", said, row.calls, seen.calls, "call")
+        yield _compare_count(f"profile: calls of {row.name}", said, row.calls, seen.calls, "call")
     if row.percent is not None:
-        yield _held_figure(f"profile: share of {row.name}", said, row.percent, seen.share, "%")
+        yield _compare_figure(f"profile: share of {row.name}", said, row.percent, seen.share, "%")
     if row.nature and seen.nature and row.nature != seen.nature:
-        text = f"{plural(seen.calls, 'call')} of {seen.name} are {NATURES.get(seen.nature, seen.nature)}"
-        yield contradicts(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature]}", text)
+        text = f"{format_count(seen.calls, 'call')} of {seen.name} are {NATURES.get(seen.nature, seen.nature)}"
+        yield make_contradiction(f"profile: nature of {row.name}", f"{said}, {NATURES[row.nature]}", text)
     for member in row.members:
-        found = _kernel_named(member.name, summary.kernels)
+        found = _find_kernel(member.name, summary.kernels)
         if found is not None:
             rule, words = f"profile: calls of {member.name}", f"{row.name}: {member.calls} {member.name}"
-            yield _count(rule, words, member.calls, found.spread.calls, "call")
+            yield _compare_count(rule, words, member.calls, found.spread.calls, "call")
 
 
-def _seen(row: Row, summary: ProfileSummary) -> _Seen | None:
+def _find_in_profile(row: ReportedRow, summary: ProfileSummary) -> _Seen | None:
     wanted = letters_of(row.family or row.name)
     for family in summary.families:
         if letters_of(family.family) == wanted:
             return _Seen(family.family, family.calls, family.total_ns, family.share, family.nature)
-    kernel = _kernel_named(row.family or row.name, summary.kernels)
+    kernel = _find_kernel(row.family or row.name, summary.kernels)
     if kernel is None:
         return None
     return _Seen(kernel.name, kernel.spread.calls, kernel.spread.total_ns, kernel.share)
 
 
-def _mixed(row: Row, families: Sequence[FamilyTime]) -> str:
+def _describe_mixed_row(row: ReportedRow, families: Sequence[FamilyTime]) -> str:
     """Which families of several natures make up a row's calls exactly; '' where none do."""
     own = [family for family in families if family.nature == row.nature]
     others = [family for family in families if family.nature != row.nature]
@@ -247,42 +247,44 @@ def _mixed(row: Row, families: Sequence[FamilyTime]) -> str:
         for added in combinations(others, count):
             parts = (*own, *added)
             if sum(family.calls for family in parts) == row.calls:
-                return " + ".join(_part(family) for family in parts)
+                return " + ".join(_format_family(family) for family in parts)
     return ""
 
 
-def _part(family: FamilyTime) -> str:
+def _format_family(family: FamilyTime) -> str:
     nature = NATURES.get(family.nature, family.nature)
-    return f"{family.calls} {nature} ({family.family}, {seconds(family.total_ns * NS)})"
+    return f"{family.calls} {nature} ({family.family}, {format_seconds(family.total_ns * NS)})"
 
 
-def _kernel(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+def _compare_kernel(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
     said, performance = known.claims.kernel, known.claims.performance
-    kernel = _kernel_named(said.name, summary.kernels) or _only_of_family(said.family, summary.kernels)
+    kernel = _find_kernel(said.name, summary.kernels) or _find_only_kernel(said.family, summary.kernels)
     if kernel is None:
         return
     spread = kernel.spread
     if performance.calls:
-        yield _count(
+        yield _compare_count(
             "profile: calls of the kernel", performance.calls.said, performance.calls.count, spread.calls, "call"
         )
     if performance.total:
         rule, time = "profile: time of the kernel", performance.total.time
-        yield _held_figure(rule, performance.total.said, time, spread.total_ns * NS, "s")
+        yield _compare_figure(rule, performance.total.said, time, spread.total_ns * NS, "s")
     if performance.per_call and spread.mean_ns is not None:
         text = performance.per_call.said
-        yield _held_figure("profile: time per call", text, performance.per_call.time, spread.mean_ns * NS, "s")
+        yield _compare_figure("profile: time per call", text, performance.per_call.time, spread.mean_ns * NS, "s")
     if len(kernel.shapes) == 1:
-        yield from _shape(said, kernel.shapes[0].shape)
+        yield from _compare_shape(said, kernel.shapes[0].shape)
 
 
-def _shape(said: Kernel, shape: KernelShape) -> Iterator[Finding]:
+def _compare_shape(said: ReportedKernel, shape: KernelShape) -> Iterator[ProfileFinding]:
     """Registers and sizes, where all dispatches have the same."""
     for name, counted, value in (("vgprs", said.vgprs, shape.vgprs), ("sgprs", said.sgprs, shape.sgprs)):
         if counted and value is not None:
-            yield _count(f"profile: {name}", counted.said, counted.count, value, name[:-1].upper())
+            yield _compare_count(f"profile: {name}", counted.said, counted.count, value, name[:-1].upper())
     if said.lds and shape.lds_bytes is not None:
-        yield _count("profile: lds", said.lds.said, round(said.lds.size.interval.middle), shape.lds_bytes, "byte")
+        yield _compare_count(
+            "profile: lds", said.lds.said, round(said.lds.size.interval.middle), shape.lds_bytes, "byte"
+        )
     for name, sizes, found in (
         ("workgroup", said.workgroup, shape.workgroup),
         ("work-items", said.grid_items, shape.grid_items),
@@ -291,39 +293,43 @@ def _shape(said: Kernel, shape: KernelShape) -> Iterator[Finding]:
             words = f"{name} of {' x '.join(map(str, sizes))}"
             text = f"{' x '.join(map(str, found))} in the profile"
             rule = f"profile: {name}"
-            yield agrees(rule, words, f"{words}: {text}") if sizes == found else contradicts(rule, words, text)
+            yield (
+                make_agreement(rule, words, f"{words}: {text}")
+                if sizes == found
+                else make_contradiction(rule, words, text)
+            )
 
 
-def _only_of_family(family: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
+def _find_only_kernel(family: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
     """The one attention kernel of a profile, where the document's name for it is its own."""
     fitting = [kernel for kernel in kernels if family != "other" and family in kernel.family.lower()]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _kernel_named(name: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
+def _find_kernel(name: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
     wanted = letters_of(plain_name(name))
     fitting = [kernel for kernel in kernels if wanted and wanted == letters_of(plain_name(kernel.name))]
     fitting = fitting or [kernel for kernel in kernels if len(wanted) > 3 and wanted in letters_of(kernel.name)]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _passes(known: Known, summary: ProfileSummary) -> Iterator[Finding]:
+def _compare_passes(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
     said = known.claims.model.passes
     if said is None or summary.passes is None or summary.passes.count is None:
         return
     text = f"{summary.passes.count} in the profile: {summary.passes.how}"
     if said.count == summary.passes.count:
-        yield agrees("profile: passes", said.said, f"{said.said}: {text}")
+        yield make_agreement("profile: passes", said.said, f"{said.said}: {text}")
     else:
-        yield contradicts("profile: passes", said.said, text)
+        yield make_contradiction("profile: passes", said.said, text)
 
 
-def _held_figure(rule: str, said: str, figure: Figure, value: float, unit: str) -> Finding:
-    text = f"{percent(value) if unit == '%' else seconds(value, 5)} in the profile"
-    same = figure.interval.meets(exactly(value))
-    return agrees(rule, said, f"{said}: {text}") if same else contradicts(rule, said, text)
+def _compare_figure(rule: str, said: str, figure: PrintedFigure, value: float, unit: str) -> ProfileFinding:
+    text = f"{format_percent(value) if unit == '%' else format_seconds(value, 5)} in the profile"
+    same = figure.interval.can_equal(exact_interval(value))
+    return make_agreement(rule, said, f"{said}: {text}") if same else make_contradiction(rule, said, text)
 
 
-def _count(rule: str, said: str, count: int, value: int, word: str) -> Finding:
-    text = f"{plural(value, word)} in the profile"
-    return agrees(rule, said, f"{said}: {text}") if count == value else contradicts(rule, said, text)
+def _compare_count(rule: str, said: str, count: int, value: int, word: str) -> ProfileFinding:
+    text = f"{format_count(value, word)} in the profile"
+    return make_agreement(rule, said, f"{said}: {text}") if count == value else make_contradiction(rule, said, text)

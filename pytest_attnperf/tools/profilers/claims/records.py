@@ -63,7 +63,7 @@ class Limit(Claim, frozen=True, kw_only=True):
     per: Unit
 
 
-class Device(Record, frozen=True, kw_only=True):
+class ReportedDevice(Record, frozen=True, kw_only=True):
     """The device that the report is about.
 
     arch         'gfx1151'
@@ -92,7 +92,7 @@ class Sized(Claim, frozen=True, kw_only=True):
     size: ChipSize
 
 
-class Kernel(Record, frozen=True, kw_only=True):
+class ReportedKernel(Record, frozen=True, kw_only=True):
     """The kernel that the report is about.
 
     family            'attention' and 'gemm' multiply matrices
@@ -131,7 +131,7 @@ class OccupancyClaim(Claim, frozen=True, kw_only=True):
     counters: tuple[Name, ...] = ()
 
 
-class Passes(Claim, frozen=True, kw_only=True):
+class PassesClaim(Claim, frozen=True, kw_only=True):
     """Forward passes (batches, steps) in the profile."""
 
     count: Positive
@@ -153,16 +153,16 @@ class Model(Record, frozen=True, kw_only=True):
     head_dim: Positive | None = None
     dtype: Dtype = "f16"
     causal: bool = False
-    passes: Passes | None = None
+    passes: PassesClaim | None = None
 
 
-class Timed(Claim, frozen=True, kw_only=True):
+class TimeClaim(Claim, frozen=True, kw_only=True):
     """A time."""
 
     time: Time
 
 
-class Share(Claim, frozen=True, kw_only=True):
+class ShareClaim(Claim, frozen=True, kw_only=True):
     """A part of a whole."""
 
     percent: Percent
@@ -203,16 +203,16 @@ class Performance(Record, frozen=True, kw_only=True):
     """Of the kernel, over all its calls. own_roof: the rate reached over the lower of `memory_roof` and peak."""
 
     calls: Counted | None = None
-    total: Timed | None = None
-    per_call: Timed | None = None
+    total: TimeClaim | None = None
+    per_call: TimeClaim | None = None
     computing: Computing | None = None
     moving: Moving | None = None
     intensity: IntensityClaim | None = None
     memory_roof: Roof | None = None
-    own_roof: Share | None = None
+    own_roof: ShareClaim | None = None
 
 
-class Verdict(Claim, frozen=True, kw_only=True):
+class BoundClaim(Claim, frozen=True, kw_only=True):
     """What binds the kernel, or, where `denied`, what does not; counters: names of hardware counters it was read of."""
 
     bound: Literal["memory", "compute", "launch", "instruction latency", "occupancy", "cache"]
@@ -229,7 +229,7 @@ class Member(Record, frozen=True, kw_only=True):
     nature: Nature | None = None
 
 
-class Row(Record, frozen=True, kw_only=True):
+class ReportedRow(Record, frozen=True, kw_only=True):
     """A row of a table of times. family: its name in a profile; nature: what the report says it does."""
 
     name: Name
@@ -241,11 +241,11 @@ class Row(Record, frozen=True, kw_only=True):
     members: tuple[Member, ...] = ()
 
 
-class Table(Record, frozen=True, kw_only=True):
+class ReportedTable(Record, frozen=True, kw_only=True):
     """Where the time goes; `total` and `calls` as the report sums them up."""
 
-    rows: tuple[Row, ...]
-    total: Timed | None = None
+    rows: tuple[ReportedRow, ...]
+    total: TimeClaim | None = None
     calls: Counted | None = None
 
 
@@ -258,7 +258,7 @@ class Ratio(Claim, frozen=True, kw_only=True):
     word: Literal["", "slower", "faster"] = ""
 
 
-class Parts(Claim, frozen=True, kw_only=True):
+class GainPartsClaim(Claim, frozen=True, kw_only=True):
     """A gain explained by parts. share: of the whole time, where the parts speed up only that."""
 
     whole: Percent
@@ -305,16 +305,16 @@ class Claims(Record, frozen=True, kw_only=True):
     schema: int
     title: Line = ""
     source: Line = ""
-    device: Device | None = None
-    kernel: Kernel = Kernel()
+    device: ReportedDevice | None = None
+    kernel: ReportedKernel = ReportedKernel()
     occupancy: OccupancyClaim | None = None
     bounds: tuple[OccupancyBound, ...] = ()
     model: Model = Model()
     performance: Performance = Performance()
-    verdicts: tuple[Verdict, ...] = ()
-    table: Table | None = None
+    verdicts: tuple[BoundClaim, ...] = ()
+    table: ReportedTable | None = None
     ratios: tuple[Ratio, ...] = ()
-    gains: tuple[Parts, ...] = ()
+    gains: tuple[GainPartsClaim, ...] = ()
     speedups: tuple[Speedup, ...] = ()
     sizes: tuple[TileSize, ...] = ()
     expectations: tuple[Expectation, ...] = ()

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from pytest_attnperf.codeobject.arch import ARCHS, ArchLimits
-from pytest_attnperf.codeobject.occupancy import Block, Resources, block_of
+from pytest_attnperf.codeobject.occupancy import ComputeBlock, Resources, block_of
 from pytest_attnperf.codeobject.targets import plain_arch
 from pytest_attnperf.environment.device import gpu_product
 from pytest_attnperf.environment.device_specs import (
@@ -17,10 +17,10 @@ from pytest_attnperf.environment.device_specs import (
     DeviceSpec,
     all_specs,
 )
-from pytest_attnperf.records.profiles import Finding
+from pytest_attnperf.records.profiles import ProfileFinding
 from pytest_attnperf.roofline.floors import UNRELIABLE
-from pytest_attnperf.tools.profilers.claims.figures import Interval, exactly
-from pytest_attnperf.tools.profilers.claims.records import Claims, Device, Model
+from pytest_attnperf.tools.profilers.claims.figures import Interval, exact_interval
+from pytest_attnperf.tools.profilers.claims.records import Claims, Model, ReportedDevice
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
 
@@ -28,19 +28,19 @@ WARP = 32
 """Threads of a wave of NVIDIA."""
 
 
-def agrees(rule: str, said: str, text: str) -> Finding:
+def make_agreement(rule: str, said: str, text: str) -> ProfileFinding:
     """Checked, and right."""
-    return Finding(rule, True, said, "", text)
+    return ProfileFinding(rule, True, said, "", text)
 
 
-def contradicts(rule: str, said: str, should: str, text: str = "") -> Finding:
+def make_contradiction(rule: str, said: str, should: str, text: str = "") -> ProfileFinding:
     """Checked, and wrong; the sentence is `should` where no other is given."""
-    return Finding(rule, False, said, should, text or f"{said}: {should}")
+    return ProfileFinding(rule, False, said, should, text or f"{said}: {should}")
 
 
-def undecided(rule: str, said: str, text: str, should: str = "") -> Finding:
+def make_open_finding(rule: str, said: str, text: str, should: str = "") -> ProfileFinding:
     """Not decided by what is given; `should` is what speaks against it."""
-    return Finding(rule, None, said, should, text)
+    return ProfileFinding(rule, None, said, should, text)
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,14 @@ class Known:
             return None
         return -(-self.threads // self.wave_size)
 
-    def block(self, per: str) -> Block | None:
+    def find_block(self, per: str) -> ComputeBlock | None:
         """What a CU holds, or a WGP on architectures that have them; None where that or the workgroup is not known."""
-        asked = self.resources(wgp_mode=per == "WGP")
+        asked = self.find_resources(wgp_mode=per == "WGP")
         if self.limits is None or asked is None or (per == "WGP" and not self.limits.wgp):
             return None
         return block_of(self.limits, asked)
 
-    def resources(self, *, wgp_mode: bool) -> Resources | None:
+    def find_resources(self, *, wgp_mode: bool) -> Resources | None:
         """What the kernel asks for, counts that are not given as 0; None where the workgroup is not known."""
         if not self.threads or self.limits is None:
             return None
@@ -121,7 +121,7 @@ class Known:
         """Seconds per call: of the total over the calls where both are given, because it has more digits."""
         said = self.claims.performance
         if said.total and said.calls and said.calls.count:
-            return said.total.time.interval.over(exactly(said.calls.count))
+            return said.total.time.interval.divide_by(exact_interval(said.calls.count))
         return said.per_call.time.interval if said.per_call else None
 
     @property
@@ -141,35 +141,35 @@ class Known:
         model = self.claims.model
         if self.flops is None:
             return None
-        return float(_rows(model) * (model.head_dim or 0) * ELEMENT_BYTES[model.dtype])
+        return float(_count_rows(model) * (model.head_dim or 0) * ELEMENT_BYTES[model.dtype])
 
     @property
     def cache_bytes(self) -> float | None:
         """Of the last-level cache; None where it is not known."""
         return self.spec.last_level_cache_bytes if self.spec else None
 
-    def in_cache(self, size: float) -> str:
+    def describe_cache_fit(self, size: float) -> str:
         """'they fit the 32 MiB cache', where they do; '' where they do not, or that is not known."""
         if self.cache_bytes is None or size > self.cache_bytes:
             return ""
         return f"they fit the {self.cache_bytes / BYTES_PER_MIB:.0f} MiB cache"
 
 
-def _rows(model: Model) -> int:
+def _count_rows(model: Model) -> int:
     """Rows of head_dim elements in Q, K, V and the output of one call."""
     heads, kv_heads = model.heads or 0, model.kv_heads or model.heads or 0
     return 2 * (heads + kv_heads) * (model.tokens or 0) * (model.sequences or 0)
 
 
-def known_of(claims: Claims) -> Known:
+def make_known(claims: Claims) -> Known:
     """A document with the limits and peaks of its device, as far as they are known."""
     if claims.device is None:
         return Known(claims, None, None)
     arch = plain_arch(claims.device.arch) or claims.device.arch
-    return Known(claims, ARCHS.get(arch), spec_of(claims.device, arch))
+    return Known(claims, ARCHS.get(arch), find_spec(claims.device, arch))
 
 
-def spec_of(device: Device, arch: str) -> DeviceSpec | None:
+def find_spec(device: ReportedDevice, arch: str) -> DeviceSpec | None:
     """The one row with this architecture and, where they are given, this product and compute units."""
     fitting = [
         spec
@@ -177,12 +177,12 @@ def spec_of(device: Device, arch: str) -> DeviceSpec | None:
         if spec.arch == arch
         and spec.confidence != UNRELIABLE
         and (device.compute_units in (None, spec.compute_units))
-        and (not device.product or _named(device.product, spec))
+        and (not device.product or _is_named(device.product, spec))
     ]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _named(product: str, spec: DeviceSpec) -> bool:
+def _is_named(product: str, spec: DeviceSpec) -> bool:
     plain = letters_of(product)
     return plain == letters_of(spec.name) or gpu_product(product) in spec.products
 
@@ -214,6 +214,6 @@ def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], st
     return tuple(sorted(rates, reverse=True)), how
 
 
-def plural(count: float, word: str) -> str:
+def format_count(count: float, word: str) -> str:
     """'1 wave', '8 waves'."""
     return f"{count:,.10g} {word}" + ("" if count == 1 else "s")

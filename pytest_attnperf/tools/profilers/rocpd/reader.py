@@ -20,7 +20,7 @@ from typing import Any
 
 from pytest_attnperf.errors import ProfileError
 from pytest_attnperf.records.counters import KernelCounter
-from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, Source, Spread, StatsRow
+from pytest_attnperf.records.profiles import Agent, KernelShape, Problem, ProfileSource, Spread, StatsRow
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.profile import Profile
 from pytest_attnperf.tools.profilers.rocpd.schema import (
@@ -32,17 +32,17 @@ from pytest_attnperf.tools.profilers.rocpd.schema import (
     STRINGS,
     SYMBOLS,
     Process,
-    Tables,
+    ProcessTables,
     Times,
-    count_of,
-    counter_values,
-    one_run,
+    list_processes,
+    make_read_error,
     open_database,
-    processes_of,
-    rows_of,
-    size3_of,
-    text_of,
-    unreadable,
+    parse_count,
+    parse_size3,
+    parse_text,
+    read_counter_values,
+    read_rows,
+    split_by_run,
 )
 
 _SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size_x", "grid_size_y", "grid_size_z")
@@ -66,7 +66,7 @@ class _Read:
     rows: int = 0
     replayed: int = 0
 
-    def problem(self, text: str, used: str = "", column: str = "") -> None:
+    def add_problem(self, text: str, used: str = "", column: str = "") -> None:
         """Adds one, once."""
         problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
@@ -80,13 +80,13 @@ def read_rocpd(path: Path) -> Profile:
     """
     with closing(open_database(path)) as connection:
         try:
-            return _read(connection, path)
+            return _read_database(connection, path)
         except sqlite3.Error as error:
-            raise unreadable(path, error) from error
+            raise make_read_error(path, error) from error
 
 
-def _read(connection: sqlite3.Connection, path: Path) -> Profile:
-    processes, others = one_run(processes_of(connection, path))
+def _read_database(connection: sqlite3.Connection, path: Path) -> Profile:
+    processes, others = split_by_run(list_processes(connection, path))
     read = _Read(str(path))
     for process in processes:
         _read_process(connection, process.tables, read)
@@ -98,28 +98,28 @@ def _read(connection: sqlite3.Connection, path: Path) -> Profile:
         )
     if others:
         pids = ", ".join(str(process.pid) for process in others)
-        read.problem(
+        read.add_problem(
             f"processes {pids} are of another run: on another machine, or ended before the others began",
             f"the {len(processes)} of the run with the most dispatches are used; merge the files of one run only",
         )
     return Profile(
         name=path.stem.removesuffix("_results"),
-        sources=(Source(str(path), "rocpd", _version(processes), read.rows),),
-        dispatches=read.builder.dispatches(),
-        stats=_stats(read),
+        sources=(ProfileSource(str(path), "rocpd", _format_version(processes), read.rows),),
+        dispatches=read.builder.build(),
+        stats=_make_stats(read),
         agents=tuple(dict.fromkeys(read.agents)),
-        counters=_counters(read),
+        counters=_make_counters(read),
         problems=tuple(read.problems),
-        notes=tuple(_notes(processes, read)),
+        notes=tuple(_list_notes(processes, read)),
     )
 
 
-def _version(processes: list[Process]) -> str:
+def _format_version(processes: list[Process]) -> str:
     versions = sorted({process.version for process in processes if process.version})
     return f"rocpd schema {' and '.join(versions)}, ROCm 7.0 or later" if versions else "rocpd"
 
 
-def _notes(processes: list[Process], read: _Read) -> list[str]:
+def _list_notes(processes: list[Process], read: _Read) -> list[str]:
     notes = []
     if len(processes) > 1:
         pids = ", ".join(str(process.pid) for process in processes)
@@ -137,52 +137,52 @@ def _notes(processes: list[Process], read: _Read) -> list[str]:
     return notes
 
 
-def _read_process(connection: sqlite3.Connection, tables: Tables, read: _Read) -> None:
-    strings = {row[0]: text_of(row[1]) for row in rows_of(connection, tables, STRINGS, ("id", "string"))}
-    agents = _agents(connection, tables)
+def _read_process(connection: sqlite3.Connection, tables: ProcessTables, read: _Read) -> None:
+    strings = {row[0]: parse_text(row[1]) for row in read_rows(connection, tables, STRINGS, ("id", "string"))}
+    agents = _read_agents(connection, tables)
     read.agents += agents.values()
-    if _has(tables, DISPATCHES, _NEEDED, "dispatches", read):
+    if _has_columns(tables, DISPATCHES, _NEEDED, "dispatches", read):
         _read_dispatches(connection, tables, agents, read)
         _read_counters(connection, tables, read)
-    if _has(tables, COPIES, ("start", "end"), "copies", read):
+    if _has_columns(tables, COPIES, ("start", "end"), "copies", read):
         _read_copies(connection, tables, strings, agents, read)
-    if _has(tables, REGIONS, ("start", "end", "name_id"), "calls of APIs", read):
+    if _has_columns(tables, REGIONS, ("start", "end", "name_id"), "calls of APIs", read):
         _read_calls(connection, tables, strings, read)
 
 
-def _has(tables: Tables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
+def _has_columns(tables: ProcessTables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
     """Whether a table has what is needed of it; else says what it lacks."""
-    lacks = tables.lacks(table, needed)
+    lacks = tables.list_missing(table, needed)
     if lacks and table not in tables.columns:
-        read.problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")
+        read.add_problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")
     elif lacks:
         has = ", ".join(sorted(tables.columns[table]))
-        read.problem(f"{table} has no column {', '.join(lacks)}; it has: {has}", f"its {what} are not used")
+        read.add_problem(f"{table} has no column {', '.join(lacks)}; it has: {has}", f"its {what} are not used")
     return not lacks
 
 
-def _agents(connection: sqlite3.Connection, tables: Tables) -> dict[object, Agent]:
+def _read_agents(connection: sqlite3.Connection, tables: ProcessTables) -> dict[object, Agent]:
     columns = ("id", "logical_index", "absolute_index", "type", "name", "product_name", "model_name", "extdata")
     found: dict[object, Agent] = {}
-    for number, logical, absolute, kind, name, product, model, extra in rows_of(connection, tables, AGENTS, columns):
-        more = _json(extra)
+    for number, logical, absolute, kind, name, product, model, extra in read_rows(connection, tables, AGENTS, columns):
+        more = _parse_json(extra)
         # As rocprofv3 names agents in CSV files unless --agent-index says otherwise.
         index = next(value for value in (logical, absolute, number, "?") if value is not None)
-        arch = text_of(name)
-        gpu = text_of(kind).lower() != "cpu"
+        arch = parse_text(name)
+        gpu = parse_text(kind).lower() != "cpu"
         found[number] = Agent(
             name=f"Agent {index}",
-            kind=text_of(kind).lower() or "gpu",
+            kind=parse_text(kind).lower() or "gpu",
             arch=arch if arch.startswith("gfx") else "",
-            product=text_of(product) or text_of(model),
-            compute_units=count_of(more.get("cu_count")) or None if gpu else None,
-            wave_size=count_of(more.get("wave_front_size")) or None,
-            max_clock_mhz=count_of(more.get("max_engine_clk_fcompute")) or None,
+            product=parse_text(product) or parse_text(model),
+            compute_units=parse_count(more.get("cu_count")) or None if gpu else None,
+            wave_size=parse_count(more.get("wave_front_size")) or None,
+            max_clock_mhz=parse_count(more.get("max_engine_clk_fcompute")) or None,
         )
     return found
 
 
-def _json(text: object) -> dict[str, Any]:
+def _parse_json(text: object) -> dict[str, Any]:
     try:
         value = json.loads(text) if isinstance(text, str) else {}
     except (ValueError, RecursionError):
@@ -190,16 +190,18 @@ def _json(text: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_dispatches(connection: sqlite3.Connection, tables: Tables, agents: dict[object, Agent], read: _Read) -> None:
+def _read_dispatches(
+    connection: sqlite3.Connection, tables: ProcessTables, agents: dict[object, Agent], read: _Read
+) -> None:
     columns = ("id", "kernel_name", "display_name", "arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
-    symbols = {row[0]: row[1:] for row in rows_of(connection, tables, SYMBOLS, columns)}
+    symbols = {row[0]: row[1:] for row in read_rows(connection, tables, SYMBOLS, columns)}
     numbers: dict[tuple[object, ...], int] = {}
     times = Times("dispatches")
     add, number_of, first_pass = read.builder.add, read.builder.number_of, _first_pass(connection, tables)
     cut = len(_SHAPE)
-    for row in rows_of(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass", "id")):
+    for row in read_rows(connection, tables, DISPATCHES, (*_SHAPE, "start", "end", "replay_pass", "id")):
         start, end = row[cut], row[cut + 1]
-        if not times.usable(start, end, row[cut + 3]):
+        if not times.is_usable(start, end, row[cut + 3]):
             continue
         if row[cut + 2] not in (None, first_pass):
             read.replayed += 1
@@ -207,37 +209,37 @@ def _read_dispatches(connection: sqlite3.Connection, tables: Tables, agents: dic
         key = row[:cut]
         number = numbers.get(key)
         if number is None:
-            number = numbers[key] = number_of(_shape(key, symbols.get(key[0]), agents, read))
+            number = numbers[key] = number_of(_make_shape(key, symbols.get(key[0]), agents, read))
         add(number, start, end)  # type: ignore[arg-type]  # checked by `usable`
-    _tell(times, read)
+    _add_times(times, read)
 
 
-def _first_pass(connection: sqlite3.Connection, tables: Tables) -> object:
+def _first_pass(connection: sqlite3.Connection, tables: ProcessTables) -> object:
     """The pass whose dispatches count, where kernels were replayed once per group of counters; else None."""
-    if tables.lacks(DISPATCHES, ("replay_pass",)):
+    if tables.list_missing(DISPATCHES, ("replay_pass",)):
         return None
-    return connection.execute(f"SELECT MIN(replay_pass) FROM {tables.name(DISPATCHES)}").fetchone()[0]
+    return connection.execute(f"SELECT MIN(replay_pass) FROM {tables.quote_name(DISPATCHES)}").fetchone()[0]
 
 
-def _shape(
+def _make_shape(
     key: tuple[object, ...], symbol: tuple[object, ...] | None, agents: dict[object, Agent], read: _Read
 ) -> KernelShape:
     kernel, agent, scratch, lds = key[:4]
     name, vgprs, accum, sgprs = "", None, None, None
     if symbol is not None:
-        name = text_of(symbol[1]) or text_of(symbol[0])
-        vgprs, accum, sgprs = (count_of(value) for value in symbol[2:])
+        name = parse_text(symbol[1]) or parse_text(symbol[0])
+        vgprs, accum, sgprs = (parse_count(value) for value in symbol[2:])
     if not name:
-        read.problem(f"kernel {kernel!r} has no name in {SYMBOLS}", f"it is called 'kernel {kernel!r}'")
+        read.add_problem(f"kernel {kernel!r} has no name in {SYMBOLS}", f"it is called 'kernel {kernel!r}'")
     if agent is not None and agent not in agents:
-        read.problem(f"agent {agent!r} of dispatches is not in {AGENTS}", "they are used, without a device")
+        read.add_problem(f"agent {agent!r} of dispatches is not in {AGENTS}", "they are used, without a device")
     return KernelShape(
         name=name or f"kernel {kernel!r}",
         agent=agents[agent].name if agent in agents else "",
-        workgroup=size3_of(key[4:7]),
-        grid_items=size3_of(key[7:10]),
-        lds_bytes=count_of(lds),
-        scratch_bytes=count_of(scratch),
+        workgroup=parse_size3(key[4:7]),
+        grid_items=parse_size3(key[7:10]),
+        lds_bytes=parse_count(lds),
+        scratch_bytes=parse_count(scratch),
         vgprs=vgprs,
         accum_vgprs=accum,
         sgprs=sgprs,
@@ -246,32 +248,34 @@ def _shape(
 
 def _read_copies(
     connection: sqlite3.Connection,
-    tables: Tables,
+    tables: ProcessTables,
     strings: dict[object, str],
     agents: dict[object, Agent],
     read: _Read,
 ) -> None:
     times = Times("copies")
     columns = ("start", "end", "name_id", "src_agent_id", "dst_agent_id", "size", "id")
-    for start, end, name, source, target, size, number in rows_of(connection, tables, COPIES, columns):
-        if not times.usable(start, end, number):
+    for start, end, name, source, target, size, number in read_rows(connection, tables, COPIES, columns):
+        if not times.is_usable(start, end, number):
             continue
         ends = [agents[one] for one in (target, source) if one in agents]
         device = next((agent for agent in ends if agent.kind == "gpu"), None)
         direction = strings.get(name) or "MEMORY_COPY"
-        shape = KernelShape(direction, "copy", agent=device.name if device else "", bytes=count_of(size))
+        shape = KernelShape(direction, "copy", agent=device.name if device else "", bytes=parse_count(size))
         read.builder.add(read.builder.number_of(shape), start, end)  # type: ignore[arg-type]  # checked by `usable`
-    _tell(times, read)
+    _add_times(times, read)
 
 
-def _read_calls(connection: sqlite3.Connection, tables: Tables, strings: dict[object, str], read: _Read) -> None:
-    categorised = not tables.lacks(EVENTS, ("id", "category_id")) and not tables.lacks(REGIONS, ("event_id",))
+def _read_calls(connection: sqlite3.Connection, tables: ProcessTables, strings: dict[object, str], read: _Read) -> None:
+    categorised = not tables.list_missing(EVENTS, ("id", "category_id")) and not tables.list_missing(
+        REGIONS, ("event_id",)
+    )
     category, join = "NULL", ""
     if categorised:
-        category, join = "E.category_id", f"LEFT JOIN {tables.name(EVENTS)} E ON E.id = R.event_id"
+        category, join = "E.category_id", f"LEFT JOIN {tables.quote_name(EVENTS)} E ON E.id = R.event_id"
     statement = (
         f'SELECT R.name_id, {category}, R."end" >= R."start", COUNT(*), SUM(R."end" - R."start"), '
-        f'MIN(R."end" - R."start"), MAX(R."end" - R."start") FROM {tables.name(REGIONS)} R {join} '
+        f'MIN(R."end" - R."start"), MAX(R."end" - R."start") FROM {tables.quote_name(REGIONS)} R {join} '
         "WHERE typeof(R.\"end\") = 'integer' AND typeof(R.\"start\") = 'integer' GROUP BY 1, 2, 3"
     )
     for name_id, category_id, usable, calls, total, shortest, longest in connection.execute(statement):
@@ -280,14 +284,14 @@ def _read_calls(connection: sqlite3.Connection, tables: Tables, strings: dict[ob
             continue
         name = strings.get(name_id) or f"call {name_id!r}"
         if not usable:
-            read.problem(f"{calls} calls of {name} end before they start", "they are left out")
+            read.add_problem(f"{calls} calls of {name} end before they start", "they are left out")
             continue
         read.categories.add(kind)
         read.rows += calls
         read.calls[name].append(Spread(calls, total, min_ns=shortest, max_ns=longest))
 
 
-def _stats(read: _Read) -> tuple[StatsRow, ...]:
+def _make_stats(read: _Read) -> tuple[StatsRow, ...]:
     rows = []
     for name, spreads in read.calls.items():
         calls, total = sum(one.calls for one in spreads), sum(one.total_ns for one in spreads)
@@ -297,24 +301,24 @@ def _stats(read: _Read) -> tuple[StatsRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.spread.total_ns, row.name)))
 
 
-def _read_counters(connection: sqlite3.Connection, tables: Tables, read: _Read) -> None:
-    found, odd = counter_values(connection, tables)
+def _read_counters(connection: sqlite3.Connection, tables: ProcessTables, read: _Read) -> None:
+    found, odd = read_counter_values(connection, tables)
     if odd:
-        read.problem(f"{odd} values of counters are no numbers", "they are left out")
+        read.add_problem(f"{odd} values of counters are no numbers", "they are left out")
     for key, values in found.items():
         read.counters[key] += values
         read.rows += len(values)
 
 
-def _tell(times: Times, read: _Read) -> None:
+def _add_times(times: Times, read: _Read) -> None:
     """Adds what was good to `rows`, and the rest as problems."""
     read.rows += times.good
     for how, count in times.bad.items():
         counted = f"{count} of {times.good + times.bad.total()} {times.what} {how}"
-        read.problem(f"{counted}, the first of them {times.first[how]}", "the others are used", "start, end")
+        read.add_problem(f"{counted}, the first of them {times.first[how]}", "the others are used", "start, end")
 
 
-def _counters(read: _Read) -> tuple[KernelCounter, ...]:
+def _make_counters(read: _Read) -> tuple[KernelCounter, ...]:
     return tuple(
         KernelCounter(kernel, items, counter, statistics.median(values), len(values))
         for (kernel, items, counter), values in read.counters.items()

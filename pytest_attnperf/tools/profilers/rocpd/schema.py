@@ -50,17 +50,17 @@ Key = tuple[str, "int | None", str]
 
 
 @dataclass(frozen=True)
-class Tables:
+class ProcessTables:
     """The tables of one process: columns by name without the suffix."""
 
     suffix: str
     columns: dict[str, frozenset[str]]
 
-    def lacks(self, table: str, wanted: Sequence[str]) -> list[str]:
+    def list_missing(self, table: str, wanted: Sequence[str]) -> list[str]:
         """Those columns that are not there; all of them where the table is not."""
         return [column for column in wanted if column not in self.columns.get(table, ())]
 
-    def name(self, table: str) -> str:
+    def quote_name(self, table: str) -> str:
         """As a quoted identifier; of a table that is there."""
         assert table in self.columns
         return f'"{table}{self.suffix}"'
@@ -70,7 +70,7 @@ class Tables:
 class Process:
     """One process of the file. Its times are nanoseconds of its machine's clock; None where they are not known."""
 
-    tables: Tables
+    tables: ProcessTables
     pid: int | None = None
     machine: str = ""
     begin: int | None = None
@@ -78,7 +78,7 @@ class Process:
     version: str = ""
     dispatches: int = 0
 
-    def meets(self, other: Process) -> bool:
+    def can_share_run(self, other: Process) -> bool:
         """Whether both can be of one run: on one machine, and alive at one time as far as their times are known."""
         if self.machine != other.machine:
             return False
@@ -112,14 +112,14 @@ def open_database(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S)
     except sqlite3.Error as error:
-        raise unreadable(path, error) from error
+        raise make_read_error(path, error) from error
     connection.text_factory = lambda text: text.decode("utf-8", errors="replace")
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
-def unreadable(path: Path, error: sqlite3.Error) -> ProfileError:
+def make_read_error(path: Path, error: sqlite3.Error) -> ProfileError:
     """What SQLite could not do, and what to do about it."""
     said = str(error)
     if "locked" in said or "busy" in said:
@@ -137,27 +137,27 @@ def unreadable(path: Path, error: sqlite3.Error) -> ProfileError:
     return ProfileError(f"{path}: SQLite says {said!r}; {todo}")
 
 
-def processes_of(connection: sqlite3.Connection, path: Path) -> list[Process]:
+def list_processes(connection: sqlite3.Connection, path: Path) -> list[Process]:
     """Every process whose dispatches have a table. Raises ProfileError for a database that is no rocpd."""
     try:
         listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         names = sorted(str(name) for (name,) in listed)
     except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged name
-        raise unreadable(path, sqlite3.DatabaseError("malformed database schema")) from error
+        raise make_read_error(path, sqlite3.DatabaseError("malformed database schema")) from error
     by_suffix: dict[str, dict[str, frozenset[str]]] = {}
     for name in names:
         match = _NAME.fullmatch(name)
         if match:
             columns = connection.execute(f'PRAGMA table_info("{name}")').fetchall()
             by_suffix.setdefault(match[2] or "", {})[match[1]] = frozenset(str(column[1]) for column in columns)
-    found = [_process(connection, Tables(suffix, tables), path) for suffix, tables in by_suffix.items()]
+    found = [_read_process(connection, ProcessTables(suffix, tables), path) for suffix, tables in by_suffix.items()]
     found = [process for process in found if DISPATCHES in process.tables.columns]
     if not found:
-        raise _no_rocpd(path, names)
+        raise _make_format_error(path, names)
     return found
 
 
-def _no_rocpd(path: Path, names: Sequence[str]) -> ProfileError:
+def _make_format_error(path: Path, names: Sequence[str]) -> ProfileError:
     listed = ", ".join(repr(name) for name in names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     hint = "Make one with: rocprofv3 --kernel-trace --output-format rocpd -- PROGRAM (ROCm 7.0 or later)"
     if any(_OTHER.fullmatch(name) for name in names):
@@ -168,8 +168,8 @@ def _no_rocpd(path: Path, names: Sequence[str]) -> ProfileError:
     )
 
 
-def _process(connection: sqlite3.Connection, tables: Tables, path: Path) -> Process:
-    said = {str(tag): str(value) for tag, value in rows_of(connection, tables, METADATA, ("tag", "value"))}
+def _read_process(connection: sqlite3.Connection, tables: ProcessTables, path: Path) -> Process:
+    said = {str(tag): str(value) for tag, value in read_rows(connection, tables, METADATA, ("tag", "value"))}
     version = said.get("schema_version", "")
     if version and version.partition(".")[0] != MAJOR:
         raise ProfileError(
@@ -177,13 +177,13 @@ def _process(connection: sqlite3.Connection, tables: Tables, path: Path) -> Proc
             f"with the ROCm that wrote it, and read the folder of CSV files: rocpd convert -i {path.name} -f csv"
         )
     columns = ("pid", "nid", "init", "start", "fini", "end")
-    process = next(rows_of(connection, tables, PROCESSES, columns), (None,) * len(columns))
+    process = next(read_rows(connection, tables, PROCESSES, columns), (None,) * len(columns))
     pid, node, *times = (value if isinstance(value, int) else None for value in process)
     init, start, fini, end = times
-    machines = {row[0]: str(row[1]) for row in rows_of(connection, tables, NODES, ("id", "machine_id"))}
+    machines = {row[0]: str(row[1]) for row in read_rows(connection, tables, NODES, ("id", "machine_id"))}
     count = 0
     if DISPATCHES in tables.columns:
-        (count,) = connection.execute(f"SELECT COUNT(*) FROM {tables.name(DISPATCHES)}").fetchone()
+        (count,) = connection.execute(f"SELECT COUNT(*) FROM {tables.quote_name(DISPATCHES)}").fetchone()
     return Process(
         tables=tables,
         pid=pid,
@@ -195,42 +195,42 @@ def _process(connection: sqlite3.Connection, tables: Tables, path: Path) -> Proc
     )
 
 
-def one_run(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+def split_by_run(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
     """Those of one run, and the others: of several runs the one with the most dispatches."""
     runs: list[list[Process]] = []
     for process in processes:
-        met = [run for run in runs if any(process.meets(other) for other in run)]
+        met = [run for run in runs if any(process.can_share_run(other) for other in run)]
         runs = [run for run in runs if run not in met] + [[process, *(one for run in met for one in run)]]
     largest = max(runs, key=lambda run: sum(process.dispatches for process in run))
     chosen = [process for process in processes if process in largest]
     return chosen, [process for process in processes if process not in largest]
 
 
-def rows_of(
-    connection: sqlite3.Connection, tables: Tables, table: str, columns: Sequence[str]
+def read_rows(
+    connection: sqlite3.Connection, tables: ProcessTables, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[object, ...]]:
     """All rows of a table, None for columns that it lacks; none where there is no such table."""
     if table not in tables.columns:
         return iter(())
-    lacking = tables.lacks(table, columns)
+    lacking = tables.list_missing(table, columns)
     # A quoted name that is no column would be a text in SQLite.
     listed = ", ".join("NULL" if column in lacking else f'"{column}"' for column in columns)
-    return connection.execute(f"SELECT {listed} FROM {tables.name(table)}")
+    return connection.execute(f"SELECT {listed} FROM {tables.quote_name(table)}")
 
 
-def text_of(value: object) -> str:
+def parse_text(value: object) -> str:
     """A text, '' for anything else."""
     return value if isinstance(value, str) else ""
 
 
-def count_of(value: object) -> int | None:
+def parse_count(value: object) -> int | None:
     """A whole number from 0, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def size3_of(values: tuple[object, ...]) -> Size3 | None:
+def parse_size3(values: tuple[object, ...]) -> Size3 | None:
     """Three such numbers, None where one is none."""
-    x, y, z = (count_of(value) for value in values)
+    x, y, z = (parse_count(value) for value in values)
     return None if x is None or y is None or z is None else (x, y, z)
 
 
@@ -246,7 +246,7 @@ class Times:
         self.bad: Counter[str] = Counter()
         self.first: dict[str, str] = {}
 
-    def usable(self, start: object, end: object, number: object) -> bool:
+    def is_usable(self, start: object, end: object, number: object) -> bool:
         """Whether both are nanoseconds, in order and less than a day apart; number: the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
@@ -264,38 +264,40 @@ class Times:
         return False
 
 
-def counter_values(connection: sqlite3.Connection, tables: Tables) -> tuple[dict[Key, list[float]], int]:
+def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -> tuple[dict[Key, list[float]], int]:
     """One value per dispatch, and how many values were no numbers.
 
     Values of one counter and dispatch are added up, as rocpd's own view does: there is a row per instance of a unit.
     Those without a dispatch are events of the driver.
     """
-    values, odd = _sums(connection, tables)
+    values, odd = _sum_counters(connection, tables)
     found: dict[Key, list[float]] = defaultdict(list)
     if not values:
         return found, odd
-    names = {row[0]: text_of(row[1]) for row in rows_of(connection, tables, COUNTER_NAMES, ("id", "name"))}
+    names = {row[0]: parse_text(row[1]) for row in read_rows(connection, tables, COUNTER_NAMES, ("id", "name"))}
     symbols = {
-        row[0]: text_of(row[1]) or text_of(row[2])
-        for row in rows_of(connection, tables, SYMBOLS, ("id", "display_name", "kernel_name"))
+        row[0]: parse_text(row[1]) or parse_text(row[2])
+        for row in read_rows(connection, tables, SYMBOLS, ("id", "display_name", "kernel_name"))
     }
     columns = ("event_id", "kernel_id", "grid_size_x", "grid_size_y", "grid_size_z")
-    launches = {row[0]: row[1:] for row in rows_of(connection, tables, DISPATCHES, columns) if row[0] is not None}
+    launches = {row[0]: row[1:] for row in read_rows(connection, tables, DISPATCHES, columns) if row[0] is not None}
     for (event, counter), value in values.items():
         if event in launches and names.get(counter):
             kernel, *grid = launches[event]
-            sizes = size3_of(tuple(grid))
+            sizes = parse_size3(tuple(grid))
             name = plain_name(symbols.get(kernel) or f"kernel {kernel!r}")
             found[name, math.prod(sizes) if sizes else None, names[counter]].append(value)
     return found, odd
 
 
-def _sums(connection: sqlite3.Connection, tables: Tables) -> tuple[dict[tuple[object, object], float], int]:
+def _sum_counters(
+    connection: sqlite3.Connection, tables: ProcessTables
+) -> tuple[dict[tuple[object, object], float], int]:
     """The sum for each event and counter, and how many values were no numbers."""
     values: dict[tuple[object, object], float] = defaultdict(float)
     odd = 0
     columns = ("event_id", "pmc_id", "value", "sample_id")
-    for event, counter, value, sample in rows_of(connection, tables, COUNTER_VALUES, columns):
+    for event, counter, value, sample in read_rows(connection, tables, COUNTER_VALUES, columns):
         if sample is not None:
             continue  # of a stream of samples in time, not of a dispatch
         if isinstance(value, (int, float)) and math.isfinite(value):

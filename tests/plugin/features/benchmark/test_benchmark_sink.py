@@ -251,8 +251,8 @@ def test_a_candidate_is_not_given(pytester: pytest.Pytester) -> None:
     process = ProcessSummary(2.0, 1.0, 2.0, (1.0, 2.0), 10, "graph")
     check = CheckReport((ErrorFigures("check", "out", 0.0, 1.0, 0.0, 1.0),))
     result = CaseResult(CaseKey("s", "b", "w"), "t.py::t", Verdict.SAME, "", first=(process,), checks=(check,))
-    sink._offer(item, result, "abc")
-    assert sink.lines() == [
+    sink._offer_case(item, result, "abc")
+    assert sink.collect_notes() == [
         "1 case could not be given to pytest-benchmark: --attnperf-candidate measures another tree than the "
         "one pytest-benchmark would name"
     ]
@@ -293,7 +293,7 @@ def made(**changes: Any) -> CaseResult:
 )
 def test_what_may_be_stored(changes: dict[str, Any], expected: bool) -> None:
     """Only what was proven right, did not fail, and is this tree's; never a slower time, whatever `fail_on` says."""
-    assert benchmark_sink.may_be_stored(made(**changes)) is expected
+    assert benchmark_sink.can_be_stored(made(**changes)) is expected
 
 
 def test_the_second_look_is_what_is_given() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pytest_attnperf.baselines.code_store import CodeStore, code_path
-from pytest_attnperf.plugin.ending import merge_code, noted_in
+from pytest_attnperf.plugin.ending import collect_errors_in, merge_code
 from pytest_attnperf.plugin.features.code_objects.code_run import (
     SHOWN,
     CodeRun,
-    not_compiled,
+    find_not_compiled,
+    find_unused_code,
     unresolved_code_lines,
-    unused_code,
 )
 from pytest_attnperf.records import CaseKey, Verdict
 from pytest_attnperf.records.code import CodeResult, KernelCode
@@ -122,7 +122,7 @@ def test_a_result_under_another_architecture_is_not_stored(store: CodeStore) -> 
 def test_a_defect_of_ours_is_no_problem_of_a_file() -> None:
     """Only what files and baselines do wrong is noted."""
     problems: list[str] = []
-    with pytest.raises(ZeroDivisionError), noted_in(problems):
+    with pytest.raises(ZeroDivisionError), collect_errors_in(problems):
         _ = 1 // 0
     assert problems == []
 
@@ -131,7 +131,7 @@ def test_entries_that_nobody_compiles_are_named(store: CodeStore) -> None:
     """A stored kernel without an item is a finding with its architecture; one that any item is about is none."""
     stored(store, result("a"), result("b"), result("c"))
     judged = run(result("a", verdict=Verdict.SAME), result("c", verdict=Verdict.UNSUPPORTED))
-    assert unused_code(judged, store, REGISTERED) == [
+    assert find_unused_code(judged, store, REGISTERED) == [
         "hip.softmax/b has a code object stored for gfx942 and is not compiled any more: its kernel or configuration "
         "was removed or renamed"
     ]
@@ -141,26 +141,26 @@ def test_only_architectures_that_were_compiled_for_are_looked_at(store: CodeStor
     """What is stored for an architecture that this run left out has not gone; each that it took is looked at."""
     stored(store, *(result(config, arch) for arch in ("gfx942", "gfx1100", "gfx950") for config in ("a", "b")))
     judged = run(*(result("a", arch, verdict=Verdict.SAME) for arch in ("gfx950", "gfx942")))
-    found = unused_code(judged, store, REGISTERED)
+    found = find_unused_code(judged, store, REGISTERED)
     assert [finding.split(" and ")[0] for finding in found] == [
         "hip.softmax/b has a code object stored for gfx942", "hip.softmax/b has a code object stored for gfx950",
     ]  # fmt: skip
-    assert unused_code(run(), store, REGISTERED) == []
+    assert find_unused_code(run(), store, REGISTERED) == []
 
 
 def test_the_same_configuration_of_another_architecture_does_not_count(store: CodeStore) -> None:
     """Compiled for gfx950 only, the kernel stored for gfx942 has gone."""
     stored(store, result("a"), result("b"))
     judged = run(result("a", verdict=Verdict.SAME), result("b", "gfx950", verdict=Verdict.SAME))
-    assert [finding.split(" ")[0] for finding in unused_code(judged, store, REGISTERED)] == ["hip.softmax/b"]
+    assert [finding.split(" ")[0] for finding in find_unused_code(judged, store, REGISTERED)] == ["hip.softmax/b"]
 
 
 def test_a_kernel_of_another_file_has_not_gone(store: CodeStore) -> None:
     """A stored kernel that this run has no item of is one of another file while it is registered, and gone after."""
     stored(store, result("a"))
     other = replace(result("b", verdict=Verdict.SAME), key=CaseKey("code_objects", "hip.rope", "b", "gfx942"))
-    assert unused_code(run(other), store, REGISTERED) == []
-    [finding] = unused_code(run(other), store, ["hip.rope"])
+    assert find_unused_code(run(other), store, REGISTERED) == []
+    [finding] = find_unused_code(run(other), store, ["hip.rope"])
     assert finding.startswith("hip.softmax/a has a code object stored for gfx942")
 
 
@@ -168,10 +168,10 @@ def test_what_is_stored_and_cannot_be_compiled_here_is_a_finding(store: CodeStor
     """A compiler that is missing skips its items, but a gate without it is not silent; what was never stored is."""
     stored(store, result("a"), result("b"))
     missing = [result(name, verdict=Verdict.UNSUPPORTED, summary="triton is not installed") for name in ("a", "b", "c")]
-    assert not_compiled(run(*missing, result("b", "gfx950", verdict=Verdict.UNSUPPORTED)), store) == [
+    assert find_not_compiled(run(*missing, result("b", "gfx950", verdict=Verdict.UNSUPPORTED)), store) == [
         "2 stored code objects for gfx942 were not compiled here: triton is not installed"
     ]
-    assert not_compiled(run(result("a", verdict=Verdict.SAME)), store) == []
+    assert find_not_compiled(run(result("a", verdict=Verdict.SAME)), store) == []
 
 
 def test_a_broken_file_is_a_finding_of_its_own(store: CodeStore) -> None:
@@ -180,7 +180,7 @@ def test_a_broken_file_is_a_finding_of_its_own(store: CodeStore) -> None:
     broken = code_path(store.roots[0], "gfx1100")
     broken.write_text("{")
     judged = run(result("a", verdict=Verdict.SAME), result("a", "gfx1100", verdict=Verdict.SAME))
-    first, second = unused_code(judged, store, REGISTERED)
+    first, second = find_unused_code(judged, store, REGISTERED)
     assert str(broken) in first
     assert second.startswith("hip.softmax/b has a code object stored for gfx942")
 
@@ -217,7 +217,7 @@ class Ahead(CodeRun):
 
     asked = 0
 
-    def _judges(self) -> Any:
+    def _ensure_session(self) -> Any:
         self.asked += 1
 
 
@@ -227,7 +227,7 @@ def test_compilers_start_behind_the_last_timed_case(*, xdist: bool, asked: list[
     config: Any = SimpleNamespace(**({"workerinput": {}} if xdist else {}))
     absent: Any = None
     run = Ahead(config, [absent], absent, (), absent, {key("a"), key("b")})
-    run.begin()
+    run.before_run()
     seen = [run.asked]
     for name in "ab":
         done: Any = SimpleNamespace(key=key(name))

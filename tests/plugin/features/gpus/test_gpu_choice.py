@@ -4,7 +4,7 @@ import pytest
 
 from pytest_attnperf.environment.cards import Card
 from pytest_attnperf.errors import UsageError
-from pytest_attnperf.plugin.features.gpus.gpu_choice import measured_on, pinned
+from pytest_attnperf.plugin.features.gpus.gpu_choice import describe_gpus_used, select_pinned
 from pytest_attnperf.records.gpus import GpuRecord
 
 FIRST = Card("GPU-12345678-a", "0", "GPU-12345678-a", "0000:17:00.0")
@@ -29,7 +29,7 @@ CARDS = (FIRST, SECOND, THIRD)
 )
 def test_a_pin_names_cards(text: str, chosen: tuple[Card, ...]) -> None:
     """By index, UUID, its beginning, or PCI address; in the order typed, each once."""
-    assert pinned(CARDS, text) == chosen
+    assert select_pinned(CARDS, text) == chosen
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_pin_names_cards(text: str, chosen: tuple[Card, ...]) -> None:
 def test_a_pin_that_names_none_or_several(text: str, why: str) -> None:
     """The error lists what there is, under every name."""
     with pytest.raises(UsageError) as caught:
-        pinned(CARDS, text)
+        select_pinned(CARDS, text)
     assert str(caught.value) == (
         f"--attnperf-pin-gpu={text}: {why}; there are: 0 (GPU-12345678-a, 0000:17:00.0); "
         "1 (GPU-12345678-b, 0000:b4:00.0); 2 (GPU-9abcdef0-c, 0001:b4:00.0)"
@@ -53,5 +53,7 @@ def test_a_pin_that_names_none_or_several(text: str, why: str) -> None:
 def test_a_line_says_which_cards_measured() -> None:
     """Several are named, with their address and how many cases; of one there is nothing to say."""
     gpus = [GpuRecord("GPU-12345678-a", pci_bus="0000:17:00.0", cases=23), GpuRecord("0000:c1:00.0", cases=1)]
-    assert measured_on(gpus) == ("measured on 2 GPUs: GPU-12345678 (0000:17:00.0, 23 cases), 0000:c1:00.0 (1 case)",)
-    assert measured_on(gpus[:1]) == ()
+    assert describe_gpus_used(gpus) == (
+        "measured on 2 GPUs: GPU-12345678 (0000:17:00.0, 23 cases), 0000:c1:00.0 (1 case)",
+    )
+    assert describe_gpus_used(gpus[:1]) == ()

@@ -17,12 +17,12 @@ import pytest
 from pytest_attnperf.environment.cards import Card, cards_of, lease_gpu
 from pytest_attnperf.plugin.config import RUN_CONFIG, RunConfig
 from pytest_attnperf.plugin.features.gpus import gpu_choice, several_gpus
-from pytest_attnperf.plugin.features.gpus.gpu_choice import joined
+from pytest_attnperf.plugin.features.gpus.gpu_choice import merge_device_states
 from pytest_attnperf.plugin.features.gpus.several_gpus import heap_of, next_test, refuse_workers
-from pytest_attnperf.plugin.features.gpus.xdist_gpus import Handed, busy_text, lease_in_worker, of_worker
+from pytest_attnperf.plugin.features.gpus.xdist_gpus import Handed, busy_text, find_worker_gpus, lease_in_worker
 from pytest_attnperf.plugin.options import XDIST_GPUS
 from pytest_attnperf.records import DeviceState
-from pytest_attnperf.session.settings import Mode
+from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.testing.project import FakeProject
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
@@ -246,7 +246,7 @@ def test_a_worker_is_shown_its_card_only(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv(name, "0,1")
     config: Any = SimpleNamespace(stash=pytest.Stash())
     lease_in_worker(config)
-    held = of_worker(config)
+    held = find_worker_gpus(config)
     assert {os.environ[name] for name in VISIBLE_DEVICES} == {"GPU-b" if ours else "0,1"}
     assert (held is not None) is ours
     if held is not None:
@@ -267,12 +267,12 @@ def test_checks_are_spread_over_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_choice, "usable_gpus", lambda config: ("0", "1", "2"))
     for worker, token in (("gw0", "0"), ("gw4", "1"), ("named", "0")):
         config: Any = SimpleNamespace(stash=pytest.Stash(), workerinput={"workerid": worker})
-        assert gpu_choice.choose(config, Mode.CHECK) == gpu_choice.Chosen((token,))
+        assert gpu_choice.choose_gpus(config, RunMode.CHECK) == gpu_choice.GpuChoice((token,))
 
 
 def test_readings_of_several_cards_say_of_which() -> None:
     """What holds a card back is said with its name; a note on all of them is said once."""
-    state = joined(
+    state = merge_device_states(
         {
             "GPU-a": DeviceState({"power_w": "1"}, {"power_w": "2"}, {"power cap": 1.5}, notes=("same", "mine")),
             "GPU-b": DeviceState({"power_w": "3"}, {}, {}, ("12 python",), ("same",)),

@@ -12,10 +12,10 @@ import pytest
 from pytest_attnperf.plugin.features.journal.journaling import (
     KEPT_UNFINISHED,
     JournalWriter,
-    living,
-    readable,
-    require_own,
-    unfinished,
+    check_own_journals,
+    list_living,
+    list_unfinished,
+    read_journals,
 )
 from pytest_attnperf.reports.files.journal import JOURNAL_SCHEMA, JournalError, JournalHeader, header_line
 
@@ -25,12 +25,12 @@ HEADER = header_line(JournalHeader(JOURNAL_SCHEMA, "0.1.0", 1, "", "gate", {}, 1
 def test_a_journal_lives_as_long_as_its_run(tmp_path: Path) -> None:
     """While it is written it is nobody's to resume; closed and kept it is unfinished; else it is gone."""
     kept, dropped = JournalWriter(tmp_path, [HEADER]), JournalWriter(tmp_path, [HEADER])
-    assert set(living(tmp_path)) == {kept.path, dropped.path}
-    assert unfinished(tmp_path) == []
+    assert set(list_living(tmp_path)) == {kept.path, dropped.path}
+    assert list_unfinished(tmp_path) == []
     kept.append(b"line\n")
     kept.close(keep=True)
     dropped.close(keep=False)
-    assert unfinished(tmp_path) == [kept.path] == list(tmp_path.iterdir())
+    assert list_unfinished(tmp_path) == [kept.path] == list(tmp_path.iterdir())
     assert kept.path.read_bytes() == HEADER + b"line\n"
 
 
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
     writer.close(keep=True)
     assert writer.path.read_bytes() == HEADER
     (tmp_path / "99990101-000000-000000-1.jsonl").write_bytes(HEADER[:9])
-    assert [path for path, _ in readable(unfinished(tmp_path))] == [writer.path]
+    assert [path for path, _ in read_journals(list_unfinished(tmp_path))] == [writer.path]
 
 
 def test_lines_reach_the_disk_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +80,12 @@ def test_a_journal_that_came_with_the_tree_is_refused(tmp_path: Path) -> None:
     folder = Path(".attnperf") / "journal"
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "20260101-000000-000000-1.jsonl").write_bytes(HEADER)
-    require_own(tmp_path, folder)
+    check_own_journals(tmp_path, folder)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    require_own(tmp_path, folder)
+    check_own_journals(tmp_path, folder)
     subprocess.run(["git", "-C", str(tmp_path), "add", "-f", "."], check=True)
     with pytest.raises(JournalError, match=r"is under version control.*git rm -r --cached \.attnperf/journal"):
-        require_own(tmp_path, folder)
+        check_own_journals(tmp_path, folder)
 
 
 def test_what_is_no_journal_stops_no_writer(tmp_path: Path) -> None:
@@ -94,4 +94,4 @@ def test_what_is_no_journal_stops_no_writer(tmp_path: Path) -> None:
         (tmp_path / f"2026010{number + 1}-000000-000000-1.jsonl").mkdir()
     JournalWriter(tmp_path, [HEADER]).close(keep=False)
     with pytest.raises(JournalError, match=r"20260105-.*jsonl cannot be read \(Is a directory\)"):
-        readable(unfinished(tmp_path))
+        read_journals(list_unfinished(tmp_path))

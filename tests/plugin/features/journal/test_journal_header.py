@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_attnperf.plugin.features.journal.journal_header import EVERYWHERE, beside_digest, toolchain_variables
+from pytest_attnperf.plugin.features.journal.journal_header import EVERYWHERE, folder_digest, toolchain_variables
 
 
 def put(path: Path, text: str = "new") -> None:
@@ -29,10 +29,10 @@ def put(path: Path, text: str = "new") -> None:
 def test_code_and_tables_count(tmp_path: Path, folder: str, name: str) -> None:
     """A file that a kernel may be made from changes the digest by coming, and by another content."""
     put(tmp_path / "kernels" / "flash.py")
-    seen = [beside_digest(tmp_path, folder)]
+    seen = [folder_digest(tmp_path, folder)]
     for text in ("a", "b"):
         put(tmp_path / name, text)
-        seen.append(beside_digest(tmp_path, folder))
+        seen.append(folder_digest(tmp_path, folder))
     assert len(set(seen)) == 3
 
 
@@ -49,9 +49,9 @@ def test_code_and_tables_count(tmp_path: Path, folder: str, name: str) -> None:
 def test_what_runs_leave_behind_does_not(tmp_path: Path, put_there: Callable[[Path], None]) -> None:
     """Hidden files, caches, installed packages, and what was printed into the root of the tree."""
     put(tmp_path / "kernels" / "flash.py")
-    before = [beside_digest(tmp_path, folder) for folder in ("kernels", EVERYWHERE)]
+    before = [folder_digest(tmp_path, folder) for folder in ("kernels", EVERYWHERE)]
     put_there(tmp_path)
-    assert [beside_digest(tmp_path, folder) for folder in ("kernels", EVERYWHERE)] == before
+    assert [folder_digest(tmp_path, folder) for folder in ("kernels", EVERYWHERE)] == before
 
 
 def test_a_digest_leads_nowhere_else_and_stops_nobody(tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_a_digest_leads_nowhere_else_and_stops_nobody(tmp_path: Path) -> None:
     put(tmp_path / "other" / "a.cu")
     (tmp_path / "tree" / "kernels" / "gone.cu").symlink_to("nothing")
     root = tmp_path / "tree"
-    assert [beside_digest(root, name) for name in ("../other", "..", "", "kernels/..")] == [""] * 4
-    assert beside_digest(root, "kernels")
+    assert [folder_digest(root, name) for name in ("../other", "..", "", "kernels/..")] == [""] * 4
+    assert folder_digest(root, "kernels")
 
 
 def test_variables_that_change_code_are_known() -> None:

@@ -119,26 +119,26 @@ def test_what_comes_before_a_verdict_is_said_as_rarely() -> None:
     run.progress.before_case()
     for number in range(1, 21):
         run.now += 2.0
-        run.progress.say(f"first looks {number} of 400, 3 min of the budget left")
+        run.progress.report_step(f"first looks {number} of 400, 3 min of the budget left")
     assert run.reporter.lines == [f"attnperf: first looks {n} of 400, 3 min of the budget left" for n in (8, 16)]
     quiet = Run(40, verbosity=-1)
     quiet.now += 100.0
-    quiet.progress.say("first looks 1 of 400")
+    quiet.progress.report_step("first looks 1 of 400")
     assert quiet.reporter.lines == []
 
 
 def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
     """Tests are cases until they end as something else; what comes before the first is not counted as its time."""
     run = Run(0)
-    run.progress.enter("starting workers of xdist")
-    assert run.progress.status(80) == "attnperf: starting workers of xdist (0 s)"
+    run.progress.enter_phase("starting workers of xdist")
+    assert run.progress.format_status(80) == "attnperf: starting workers of xdist (0 s)"
     run.now += 50
     run.progress.expect(42)
     run.progress.pytest_runtest_logstart("test_a.py::test_a[x]")
-    assert run.progress.status(80) == "attnperf: case 1 of 42 (0 s); time left unknown; x"
+    assert run.progress.format_status(80) == "attnperf: case 1 of 42 (0 s); time left unknown; x"
     run.progress.pytest_runtest_logfinish("test_a.py::test_a[x]")
     for _ in range(2):
-        run.progress.passed_by()
+        run.progress.drop_expected()
     for _ in range(8):
         run.now += 2
         run.progress.after_case(CaseResult(KEY, "test.py::test", Verdict.SAME, ""))
@@ -146,8 +146,8 @@ def test_a_controller_of_xdist_knows_what_was_dealt_out() -> None:
         "attnperf: 8 of 40 cases in 66 s, about 64 s left; last: prefill/fake.a/prefill-b1-s64 SAME"
     ]
     for _ in range(32):
-        run.progress.passed_by()
-    assert run.progress.status(80) == "attnperf: ending the run (0 s)"
+        run.progress.drop_expected()
+    assert run.progress.format_status(80) == "attnperf: ending the run (0 s)"
 
 
 def test_the_line_of_a_terminal() -> None:
@@ -157,13 +157,13 @@ def test_the_line_of_a_terminal() -> None:
     run.compiling = (3, 12)
     run.now += 4.0
     begun = "attnperf: case 1 of 3: compiled 3 of 12 kernels (4 s); time left unknown; fake.a-prefill-b1-s64"
-    assert run.progress.status(120) == begun
+    assert run.progress.format_status(120) == begun
     run.compiling = None
     for seconds in (20.0, 20.0):
         run.case(seconds, fails=True)
     run.now += 5.0
-    assert run.progress.status(70) == "attnperf: case 3 of 3 (5 s); about 15 s left; 2 failed; fake.a...1-s64"
+    assert run.progress.format_status(70) == "attnperf: case 3 of 3 (5 s); about 15 s left; 2 failed; fake.a...1-s64"
     run.progress.pytest_runtest_logfinish("suites/test_a.py::test_a[fake.a-prefill-b1-s64]")
-    run.progress.enter("writing results")
+    run.progress.enter_phase("writing results")
     run.now += 2.0
-    assert run.progress.status(120) == "attnperf: writing results (2 s)"
+    assert run.progress.format_status(120) == "attnperf: writing results (2 s)"

@@ -5,17 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_attnperf.records.profiles import Finding
-from pytest_attnperf.tools.profilers.claims.bound import check
-from pytest_attnperf.tools.profilers.claims.figures import Figure
+from pytest_attnperf.records.profiles import ProfileFinding
+from pytest_attnperf.tools.profilers.claims.bound import assess_claims
+from pytest_attnperf.tools.profilers.claims.figures import PrintedFigure
 from pytest_attnperf.tools.profilers.claims.records import Claims
-from pytest_attnperf.tools.profilers.claims.rules import known_of
+from pytest_attnperf.tools.profilers.claims.rules import make_known
 
 MODEL = {"sequences": 4, "tokens": 4096, "heads": 8, "head_dim": 256, "causal": True}
 """274.9 GFLOP per call."""
 
 
-def found_in(said: dict[str, Any], **document: Any) -> Finding:
+def found_in(said: dict[str, Any], **document: Any) -> ProfileFinding:
     """The finding of one verdict about attention on an MI300X."""
     whole = {
         "schema": 1,
@@ -24,8 +24,8 @@ def found_in(said: dict[str, Any], **document: Any) -> Finding:
         "model": MODEL,
         "verdicts": [{"said": "so it is", **said}],
     }
-    hook = lambda kind, value: kind.read(value) if issubclass(kind, Figure) else value  # noqa: E731
-    [found] = check(known_of(msgspec.convert(whole | document, type=Claims, dec_hook=hook)))
+    hook = lambda kind, value: kind.read(value) if issubclass(kind, PrintedFigure) else value  # noqa: E731
+    [found] = assess_claims(make_known(msgspec.convert(whole | document, type=Claims, dec_hook=hook)))
     return found
 
 

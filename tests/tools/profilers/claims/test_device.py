@@ -5,23 +5,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_attnperf.records.profiles import Finding
-from pytest_attnperf.tools.profilers.claims.figures import Figure
-from pytest_attnperf.tools.profilers.claims.page import check_claims
+from pytest_attnperf.records.profiles import ProfileFinding
+from pytest_attnperf.tools.profilers.claims.figures import PrintedFigure
+from pytest_attnperf.tools.profilers.claims.page import assess_report
 from pytest_attnperf.tools.profilers.claims.records import Claims
 
 
-def found_in(**document: Any) -> list[Finding]:
+def found_in(**document: Any) -> list[ProfileFinding]:
     """What is found in a document."""
 
     def figure(kind: type[Any], value: object) -> object:
-        assert issubclass(kind, Figure)
-        return kind.read(value)
+        assert issubclass(kind, PrintedFigure)
+        return kind.parse(value)
 
-    return list(check_claims(msgspec.convert({"schema": 1, **document}, type=Claims, dec_hook=figure)))
+    return list(assess_report(msgspec.convert({"schema": 1, **document}, type=Claims, dec_hook=figure)))
 
 
-def device_with(arch: str, **fields: Any) -> list[Finding]:
+def device_with(arch: str, **fields: Any) -> list[ProfileFinding]:
     """What is found of a device."""
     return found_in(device={"arch": arch, **fields})
 

@@ -10,18 +10,18 @@ from pytest_attnperf.tools.profilers.claims.figures import (
     Capacity,
     ChipSize,
     Factor,
-    Figure,
     FlopRate,
     Intensity,
     Interval,
     Percent,
+    PrintedFigure,
     Rate,
     Time,
-    exactly,
-    kib,
-    percent,
-    seconds,
-    si,
+    exact_interval,
+    format_kib,
+    format_percent,
+    format_seconds,
+    format_si,
 )
 
 
@@ -51,9 +51,11 @@ from pytest_attnperf.tools.profilers.claims.figures import (
         (Amount, "4,000 nps", 3999.5, 4000.5),
     ],
 )
-def test_figure_stands_for_what_its_decimals_allow(kind: type[Figure], text: str, low: float, high: float) -> None:
+def test_figure_stands_for_what_its_decimals_allow(
+    kind: type[PrintedFigure], text: str, low: float, high: float
+) -> None:
     """A printed figure is an interval in SI units: half a unit of its last digit, a range, or an open end."""
-    found = kind.read(text)
+    found = kind.parse(text)
     assert found.interval == pytest.approx(Interval(low, high))
     assert found.text == text
 
@@ -71,22 +73,22 @@ def test_figure_stands_for_what_its_decimals_allow(kind: type[Figure], text: str
         (Factor, "1" * 500 + "x", r"is no factor"),
     ],
 )
-def test_text_without_a_figure_is_refused(kind: type[Figure], value: object, message: str) -> None:
+def test_text_without_a_figure_is_refused(kind: type[PrintedFigure], value: object, message: str) -> None:
     """The message has the value seen, and an example of what is expected or the units that are known."""
     with pytest.raises(ValueError, match=message):
-        kind.read(value)
+        kind.parse(value)
 
 
 def test_intervals_meet_where_rounding_allows() -> None:
     """0.897 ms / 0.232 ms is 3.866 and was printed as 3.86: both figures may be rounded, so they do not differ."""
-    ratio = Time.read("0.897 ms").interval.over(Time.read("0.232 ms").interval)
-    assert ratio.meets(Factor.read("3.86x").interval)
-    assert not ratio.meets(Factor.read("3.84x").interval)
+    ratio = Time.parse("0.897 ms").interval.divide_by(Time.parse("0.232 ms").interval)
+    assert ratio.can_equal(Factor.parse("3.86x").interval)
+    assert not ratio.can_equal(Factor.parse("3.84x").interval)
 
 
 def test_interval_of_nothing_is_no_division_by_zero() -> None:
     """A quotient by a time that may be 0 has no upper end, and its finite end speaks for it."""
-    found = exactly(3.0).over(Time.read("0 us").interval)
+    found = exact_interval(3.0).divide_by(Time.parse("0 us").interval)
     assert math.isinf(found.high)
     assert Interval(-math.inf, 2.0).middle == 2.0
     assert Interval(1.0, math.inf).middle == 1.0
@@ -94,18 +96,18 @@ def test_interval_of_nothing_is_no_division_by_zero() -> None:
 
 def test_amounts_of_one_dimension_are_comparable() -> None:
     """TB/s and GB/s are, GB/s and TFLOPS are not, and a unit of its own only with itself."""
-    assert Amount.read("5.3 TB/s").comparable(Amount.read("212 GB/s"))
-    assert not Amount.read("5.3 TB/s").comparable(Amount.read("36.9 TFLOPS"))
-    assert Amount.read("1 nps").comparable(Amount.read("2 nps"))
+    assert Amount.parse("5.3 TB/s").is_comparable(Amount.parse("212 GB/s"))
+    assert not Amount.parse("5.3 TB/s").is_comparable(Amount.parse("36.9 TFLOPS"))
+    assert Amount.parse("1 nps").is_comparable(Amount.parse("2 nps"))
 
 
 def test_figures_are_printed_with_prefixes() -> None:
     """Three digits unless asked for more, and the prefix that keeps them short."""
-    assert si(25_165_824, "B") == "25.2 MB"
-    assert si(28_800, "B") == "28.8 KB"
-    assert si(805_306_368, "FLOP", 4) == "805.3 MFLOP"
-    assert si(999.9e9, "B/s") == "1 TB/s"
-    assert si(12, "FLOP") == "12 FLOP"
-    assert [seconds(value) for value in (1.5, 0.00235, 31.3e-6, 4e-9)] == ["1.5 s", "2.35 ms", "31.3 us", "4 ns"]
-    assert [percent(value) for value in (0.0152, 3.137, math.inf)] == ["1.52%", "314%", "any percentage"]
-    assert (kib(65536), kib(1536)) == ("64 KiB", "1,536 bytes")
+    assert format_si(25_165_824, "B") == "25.2 MB"
+    assert format_si(28_800, "B") == "28.8 KB"
+    assert format_si(805_306_368, "FLOP", 4) == "805.3 MFLOP"
+    assert format_si(999.9e9, "B/s") == "1 TB/s"
+    assert format_si(12, "FLOP") == "12 FLOP"
+    assert [format_seconds(value) for value in (1.5, 0.00235, 31.3e-6, 4e-9)] == ["1.5 s", "2.35 ms", "31.3 us", "4 ns"]
+    assert [format_percent(value) for value in (0.0152, 3.137, math.inf)] == ["1.52%", "314%", "any percentage"]
+    assert (format_kib(65536), format_kib(1536)) == ("64 KiB", "1,536 bytes")

@@ -16,16 +16,16 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.records.profiles import (
     Agent,
     FamilyTime,
-    Finding,
+    ForwardPasses,
     KernelShape,
     KernelTime,
-    Passes,
+    ProfileFinding,
     ProfileSummary,
     ShapeTime,
     Spread,
 )
 from pytest_attnperf.tools.profilers.claims import page as module
-from pytest_attnperf.tools.profilers.claims.page import check_claims, finding_lines, read_claims
+from pytest_attnperf.tools.profilers.claims.page import assess_report, finding_lines, read_claims
 from pytest_attnperf.tools.profilers.claims.records import Claims
 
 ROOT = Path(__file__).parents[4]
@@ -56,12 +56,12 @@ def test_document_is_read(tmp_path: Path) -> None:
     assert claims.table is not None
     assert claims.table.rows[0].time.text == "1.0 ms"
     assert claims.table.rows[0].time.interval.middle == pytest.approx(1e-3)
-    assert [finding.rule for finding in check_claims(claims)] == ["sum of times"]
+    assert [finding.rule for finding in assess_report(claims)] == ["sum of times"]
 
 
 def test_empty_document_claims_nothing(tmp_path: Path) -> None:
     """Only `schema` is needed, and nothing is found in nothing."""
-    assert check_claims(read_claims(written(tmp_path, {"schema": 1}))) == ()
+    assert assess_report(read_claims(written(tmp_path, {"schema": 1}))) == ()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_documented_example_is_sound(tmp_path: Path) -> None:
     blocks = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
     assert blocks
     for number, block in enumerate(blocks):
-        assert check_claims(read_claims(written(tmp_path, block, f"{number}.json")))
+        assert assess_report(read_claims(written(tmp_path, block, f"{number}.json")))
 
 
 def test_documented_fields_are_those_of_the_schema() -> None:
@@ -195,9 +195,9 @@ def test_yaml_of_half_a_character_is_refused(tmp_path: Path) -> None:
 def test_contradictions_stand_first_and_all_are_counted() -> None:
     """A reader sees what is wrong before what holds, and how many of each there are."""
     found = (
-        Finding("ratio", True, "51.9x", "", "121.89 / 2.35 is 51.9"),
-        Finding("waves", False, "4", "8", "256 threads are 8 waves"),
-        Finding("hits", None, "90%", "", "no counter"),
+        ProfileFinding("ratio", True, "51.9x", "", "121.89 / 2.35 is 51.9"),
+        ProfileFinding("waves", False, "4", "8", "256 threads are 8 waves"),
+        ProfileFinding("hits", None, "90%", "", "no counter"),
     )
     assert finding_lines(found) == [
         "CONTRADICTED waves: 256 threads are 8 waves",
@@ -233,7 +233,7 @@ def summary(**changed: object) -> ProfileSummary:
             family("conversion", "conversion", 400, 4_190_000),
             family("attention", "compute", 75, 2_350_000),
         ),
-        passes=Passes(5, "most kernels have 5 calls"),
+        passes=ForwardPasses(5, "most kernels have 5 calls"),
     )
     return replace(made, **changed)  # type: ignore[arg-type]
 
@@ -244,9 +244,9 @@ def claims() -> Claims:
     return read_claims(REPORT)
 
 
-def against(profile: ProfileSummary) -> dict[str, Finding]:
+def against(profile: ProfileSummary) -> dict[str, ProfileFinding]:
     """What is found of the report beside a profile, by rule, without what is found of it alone."""
-    found = check_claims(claims(), profile)
+    found = assess_report(claims(), profile)
     return {one.rule.removeprefix("profile: "): one for one in found if one.rule.startswith("profile: ")}
 
 
@@ -273,8 +273,8 @@ def test_passes_of_the_profile_contradict_the_batches() -> None:
     """Three batches said, five passes in the profile."""
     found = against(summary())["passes"]
     assert (found.holds, found.should) == (False, "5 in the profile: most kernels have 5 calls")
-    assert against(summary(passes=Passes(3, "layers")))["passes"].holds is True
-    assert "passes" not in against(summary(passes=Passes(None, "nothing fits")))
+    assert against(summary(passes=ForwardPasses(3, "layers")))["passes"].holds is True
+    assert "passes" not in against(summary(passes=ForwardPasses(None, "nothing fits")))
 
 
 def test_row_that_the_profile_lacks_is_open() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_attnperf.records.profiles import Finding
-from pytest_attnperf.tools.profilers.claims.page import check_claims, read_claims
+from pytest_attnperf.records.profiles import ProfileFinding
+from pytest_attnperf.tools.profilers.claims.page import assess_report, read_claims
 
 ROOT = Path(__file__).parents[4]
 REPORT = ROOT / "examples/claims/flash_attention_report.json"
@@ -19,12 +19,12 @@ DATA = ROOT / "tests/data/claims"
 
 
 @cache
-def findings_of(path: Path) -> tuple[Finding, ...]:
+def findings_of(path: Path) -> tuple[ProfileFinding, ...]:
     """What is found in a document."""
-    return check_claims(read_claims(path))
+    return assess_report(read_claims(path))
 
 
-def one(path: Path, rule: str, part: str = "") -> Finding:
+def one(path: Path, rule: str, part: str = "") -> ProfileFinding:
     """The finding of that rule whose text has `part`."""
     fitting = [found for found in findings_of(path) if found.rule == rule and part in found.text]
     assert len(fitting) == 1, [found.text for found in findings_of(path) if found.rule == rule]
@@ -183,7 +183,7 @@ def test_changed_figure_is_caught(tmp_path: Path, path: str, value: object, rule
         place = place[int(step)] if step.isdigit() else place[step]
     place[last] = value
     (tmp_path / "claims.json").write_text(json.dumps(document))
-    found = check_claims(read_claims(tmp_path / "claims.json"))
+    found = assess_report(read_claims(tmp_path / "claims.json"))
     assert rule in {finding.rule for finding in found if finding.holds is False}
 
 
