@@ -186,7 +186,9 @@ class Prover:
         if reference.fn is getattr(self.backend, "fn", None):
             text = "the reference is the very function that is judged: no fault of it can be seen"
         else:
-            text = describe_shared_code(list_shared_functions(prepared.run, lambda: reference.plain(prepared.tensors)))
+            text = describe_shared_code(
+                list_shared_functions(prepared.run, lambda: reference.compute_plain(prepared.tensors))
+            )
         return replace(report, notes=(*report.notes, text)) if text else report
 
     def with_input_notes(self, report: CheckReport) -> CheckReport:

@@ -261,7 +261,7 @@ class Gpu:
             device=DeviceInfo("cuda", "sm_90", "h200"),
             backend=SimpleNamespace(name="test.piped"),
             seeds=Seeds(0, 1, 2),
-            judge=lambda prepared: SimpleNamespace(check_call=self._check),
+            make_judge=lambda prepared: SimpleNamespace(check_call=self._check),
             note_cost=lambda report: None,
             load_timed_inputs=lambda prepared: None,
         )
