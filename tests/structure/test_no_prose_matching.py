@@ -77,7 +77,7 @@ def test_what_is_allowed_is_there(places: list[Place]) -> None:
 def test_a_place_that_matches_prose_is_found(code: str) -> None:
     """However the text came there within its function."""
     (place,) = places_in(f"def told(case):\n    {code}\n", "a.py")
-    assert (place.path, place.function) == ("a.py", "prefix_cause")
+    assert (place.path, place.function) == ("a.py", "told")
 
 
 @pytest.mark.parametrize(

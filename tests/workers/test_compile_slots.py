@@ -47,7 +47,7 @@ class FakeWorker:
         """Ready with three items, unless the script has an error."""
         if isinstance(self.answer, Exception):
             raise self.answer
-        return SimpleNamespace(cases=tuple(map(key, "abc")), known=frozenset(map(key, "abc")))
+        return SimpleNamespace(cases=tuple(map(key, "abc")), known_cases=frozenset(map(key, "abc")))
 
     def decode_answer(self, _operation: str, answer: Any, kind: Any) -> Any:
         """The answer as a record; what it raises is the pool's to catch."""
