@@ -3,8 +3,8 @@
     python benchmarks/names.py [--root DIR] [--list]
 
 A one-word name has no underscore between words (`close`, `_text`). A participle is one word that ends in -ed or -ing,
-or an irregular one. Properties are left out of participles (`is_...` and `called` read as adjectives there), and special
-methods and pytest's hooks out of everything: nobody here chose their names. A line repeats where it stands in a run of
+or an irregular one. Properties are no participles, because `called` reads as an adjective there. Special methods and
+pytest's hooks do not count: nobody here chose their names. A line repeats where it stands in a run of
 at least RUN equal lines elsewhere.
 """
 
