@@ -226,8 +226,8 @@ def test_a_condition_that_does_not_fit_is_refused(when: dict[str, Any], message:
     [
         (lambda: FLASH.tuning_space([], "sm_90"), "no workload was chosen; name one with --workload"),
         (lambda: FLASH.tuning_space([CASES[5][1]], "sm_90"), "gemm-m8192.* is no workload of prefill_forward"),
-        (lambda: FLASH.tuning_space([D256], "interpreter"), "nothing is declared to be tuned for 'interpreter'"),
-        (lambda: FLASH.tuning_space([D256], "../../sm_90"), r"nothing is declared to be tuned for '\.\./\.\./sm_90'"),
+        (lambda: FLASH.tuning_space([D256], "interpreter"), "nothing can be tuned for 'interpreter'"),
+        (lambda: FLASH.tuning_space([D256], "../../sm_90"), r"nothing can be tuned for '\.\./\.\./sm_90'"),
         (
             lambda: FLASH.tuning_space([D256], "sm_90", kernel="gemm"),
             "triton.flash has no kernel 'gemm'; it has prefill",
