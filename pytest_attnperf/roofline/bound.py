@@ -194,7 +194,7 @@ def _list_shares(seen: Evidence) -> list[str]:
 
 
 def _format_share_against(seen: Evidence, ceiling: Ceiling, share: float, threshold: float) -> str:
-    verb = "the limit is" if share < threshold else "enough, but the other share is larger; the limit is"
+    verb = "the threshold is" if share < threshold else "enough, but the other share is larger; the threshold is"
     return f"{format_roof(seen, ceiling, share)} ({verb} {format_share_of_ceiling(threshold)})"
 
 
