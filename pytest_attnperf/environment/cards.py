@@ -271,7 +271,7 @@ def lease_directory() -> Path:
     if owner != os.getuid():
         raise UsageError(
             f"GPU leases: {folder} belongs to user id {owner}, not to {os.getuid()}; "
-            "remove it, or set TMPDIR to a folder of your own"
+            "ask that user to remove it, or set TMPDIR to a folder of your own"
         )
     return folder
 

@@ -54,7 +54,7 @@ class Watch:
 
     def _read_after(self) -> DeviceReading:
         if not self.before.values:
-            return DeviceReading()  # what could not be asked before has its note already
+            return DeviceReading()  # the first reading's notes already say what cannot be read
         try:
             return _read_state(self.token, self.kind, self.system, self.environ, self.before.fields)
         except ProbeError as error:

@@ -101,7 +101,7 @@ class _CeilingProcess(CeilingBench):
             self.figures[name] = measure()
         except CaseFailedError as error:
             self.left_out[name] = error.summary
-        except Exception as error:  # what this torch lacks, or refuses on this device, must not cost the other figures
+        except Exception as error:  # what this torch lacks, or refuses on this device; the other figures go on
             self.left_out[name] = f"torch refuses it here: {type(error).__name__}: {first_line(error)}"
         free_cached_memory()
         self.say(

@@ -123,7 +123,7 @@ def _graph_handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
 def _list_nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     count = ctypes.c_size_t()
     _call_driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
-    if not count.value:  # asked for the nodes of an empty graph, the driver fails
+    if not count.value:  # the driver fails if the graph is empty
         return []
     nodes = (ctypes.c_void_p * count.value)()
     _call_driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
@@ -198,7 +198,7 @@ def _side_letter(side: Any) -> str:
         return "D"
     kind = ctypes.c_uint(_DEVICE_MEMORY)
     pointer = ctypes.c_uint64(side.device or side.host or 0)
-    # Pageable memory has no attributes: what the driver does not know is the host's.
+    # Pageable memory has no attributes: memory that the driver does not know is the host's.
     known = _try_driver("cuPointerGetAttribute", ctypes.byref(kind), ctypes.c_int(_MEMORY_TYPE_OF_POINTER), pointer)
     return "D" if known and kind.value != _HOST_MEMORY else "H"
 

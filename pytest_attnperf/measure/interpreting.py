@@ -127,7 +127,7 @@ def _wrap_executor(interpreted: Interpreted, previous: Callable[..., Any]) -> Ca
 def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(previous)
     def prune_configs(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
-        model, autotuner.perf_model = autotuner.perf_model, None  # it is about a GPU, and asks for one
+        model, autotuner.perf_model = autotuner.perf_model, None  # it models a GPU, and requires one
         try:
             return list(previous(autotuner, *args, **kwargs))[:1]
         finally:
@@ -205,7 +205,7 @@ def _compute_function(name: str, args: tuple[Any, ...]) -> Any:
     if not tensors:
         raise TypeError(f"libdevice.{name} takes a tensor of {' or '.join(FLOATS)}, got {args}")
     values = [_unwrap_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
-    numpy: Any = interpreter.np  # whichever it computes with itself
+    numpy: Any = interpreter.np  # the module that the interpreter itself computes with
     with numpy.errstate(all="ignore"):
         data = 1 / numpy.sqrt(values[0]) if name == "rsqrt" else getattr(numpy, NUMPY_NAMES[name])(*values)
     dtype = tensors[0].dtype

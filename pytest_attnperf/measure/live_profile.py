@@ -57,7 +57,7 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
     turns = itertools.cycle((*copies.calls, prepared.run))
     warm_device(torch_device)
     warm_up(prepared.run, torch_device)
-    # Behind a whole round nothing is left in the cache of what the next call reads.
+    # After a whole round the cache holds nothing of what the next call reads.
     call_us = _mean_us(turns, max(WARM_UP_CALLS, len(copies.others)), torch_device)
     count = calls_to_profile(call_us)
 

@@ -107,7 +107,7 @@ class Raised:
             return type(self.root.obj).__module__ == INTERPRETER or (
                 self.in_kernel and _is_number_for_tensor(self.root)
             )
-        if isinstance(self.root, ValueError):  # a builtin of the language outside any compiler
+        if isinstance(self.root, ValueError):  # a builtin of Triton's language, called without a compiler
             return (
                 self.in_kernel and _module_name(frame) == "triton.language.core" and frame.f_code.co_name == "wrapper"
             )

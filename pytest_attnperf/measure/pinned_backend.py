@@ -74,7 +74,7 @@ class PinnedBackend(Around):
             prepared = self.backend.prepare(workload, inputs)
             if pins.unmet_entries:
                 prepared.run()
-        # The choices lie in autotuners of the whole process: the next case must not find them.
+        # The autotuners belong to the whole process: the next case must not use these choices.
         weakref.finalize(prepared, pins.release).atexit = False
         prepared.config |= {**pins.decided_entries, PINNED_KEY: self._describe_pins(pins)}
         return prepared
@@ -170,7 +170,7 @@ class Pins:
                 autotuner.precompile()
             before = list(autotuner.launchers)
             launcher = _find_launcher(autotuner, wanted)
-            # What coordinate descent or the tuning of combined kernels has found is not tuned again.
+            # Marks it as found by coordinate descent and by tuning combined kernels, so that neither tunes again.
             launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
             _set_launchers(autotuner, [launcher])
             self._undo[id(autotuner)] = functools.partial(_set_launchers, autotuner, before)

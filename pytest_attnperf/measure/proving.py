@@ -172,7 +172,7 @@ class Prover:
         if apart is None:
             return CheckReport()
         self.load_timed_inputs(prepared)
-        prepared.run()  # what it may keep is of other inputs
+        prepared.run()  # a result that it keeps may be of other inputs
         report = judge.check_apart(lambda: apart(*prepared.tensors), seed=self.seeds.check)
         self.load_timed_inputs(prepared)
         return replace(report, notes=(*report.notes, *apart.notes))
@@ -207,8 +207,8 @@ class Prover:
 
         Raises TimedWrongError.
         """
-        # A block over several copies also ends on the case's own inputs: poisoned where they are returned, a result of
-        # NaN would be the last in a buffer that all calls share.
+        # A block over several copies also ends on the case's own inputs. If a call returns these and they were filled
+        # with NaN, the last result in a buffer that all calls share would be NaN.
         own = self._first() if self._first is not None else None
         with poison.spare_memory(written_in_place(own, self.workload) if own is not None else ()):
             report = judge.check_call("replay", run, seed=self.seeds.check, planted=True, poisoned=poisoned)

@@ -103,7 +103,7 @@ class RanCode:
         """
         if id(launched) in self._held:
             return
-        self._held[id(launched)] = launched  # its number must not become another's while it is told apart by it
+        self._held[id(launched)] = launched  # kept alive, so that no other object gets the same id
         try:
             self.add(read())
         except Exception as error:  # internals of another version of Triton or torch
@@ -150,7 +150,7 @@ class RanCode:
         """Returns the id of the fitting object; '' if no kernel fits, or several with different code do."""
         fitting = [kernel for kernel in self._kernels.values() if kernel.is_kernel_of(launch)]
         if function:
-            # Handles are used again after a module is unloaded, so that a handle alone proves nothing.
+            # Handles are reused after a module is unloaded, so a handle alone proves nothing.
             same = [
                 kernel
                 for kernel in self._kernels.values()

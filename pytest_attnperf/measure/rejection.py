@@ -47,7 +47,7 @@ class BuildLog(logging.Filter):
     def __enter__(self) -> BuildLog:
         self._before = (self._logger.level, self._logger.disabled)
         self._audible = logging.CRITICAL + 1 if self._logger.disabled else self._logger.getEffectiveLevel()
-        self._logger.filters.insert(0, self)  # a filter that refuses a record hides it from those behind it
+        self._logger.filters.insert(0, self)  # first, because a filter that rejects a record hides it from later ones
         self._logger.disabled = False
         if self._audible > logging.INFO:
             self._logger.setLevel(logging.INFO)

@@ -164,12 +164,12 @@ def sample_words(tensor: torch.Tensor, most: int) -> WordSample:
     free[1:, 2:] = 0
     free *= _is_normal(bits, width, mantissa)
     if count > 1 and int(free[:, 0].count_nonzero()) % 2 == 0:
-        free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or as it was
+        free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or unchanged
     start, shift = torch.zeros_like(free), torch.zeros_like(free)
     for lane in range(2, lanes):
         shift[:, lane] = mantissa * (lane - 1)
     if lanes > 1:
-        # Of 2^n elements, each 2^n turns of the first elements behind the one before it: one of them grows each time.
+        # Each time that the first elements wrap (every 2^mantissa turns), one of these 2^n elements grows.
         place = (free[:, 1] > 0).cumsum(0) - 1
         halvings = max(1, int(place[-1]) + 1).bit_length() - 1
         free[:, 1].masked_fill_(place >= 1 << halvings, 0)

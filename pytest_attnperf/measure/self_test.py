@@ -126,7 +126,7 @@ def _measure_samples(case: str, torch_device: str) -> Samples:
     warm_up(call, torch_device)
     timer = choose_timer(torch_device, call, BLOCK_US, split=placements.SPLIT)
     timers: list[Timer] = [timer]
-    copies = []  # a graph reads its inputs where they were: they stay as long as it, or all copies lie at one address
+    copies = []  # kept as long as the graphs that read them; else all copies would get the same address
     try:
         if not isinstance(timer, GraphTimer):
             with CompileWatch() as watch:

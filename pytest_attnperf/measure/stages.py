@@ -74,7 +74,7 @@ class TimedStage:
     def replay(self) -> None:
         """Runs what is timed once, and stores its results for the later stages."""
         if self.timer is not None:
-            # Filling what lies in its own inputs with NaN would destroy these.
+            # If results share memory with its inputs, filling them with NaN would destroy the inputs.
             self.kept.store_values(self.timer.run_once(poisoned=not self.kept.in_place))
 
 
@@ -128,7 +128,7 @@ class Stages:
         for one in kept:
             name = f"stage {one.stage.name!r}"
             launches = self._read_launches(one.run, name)
-            # On a CPU views are made by the host, whose time is part of the call.
+            # On a CPU the host makes the views, and its time is part of the call.
             idle = launches == () and self._torch_device != "cpu"
             self._parts.append(TimedStage(one, launches, None if idle else self._make_timer(one, block_us)))
 
@@ -155,7 +155,7 @@ class Stages:
             stream = side_stream()
             warm_up_for_capture(call, stream)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch says of an empty graph that it is empty
+                warnings.simplefilter("ignore")  # torch warns about an empty graph
                 graph, _ = capture_graph(call, 1, stream)
             content = graph_nodes.read_graph_content(graph)
         except (CaptureFailedError, UnreadableGraphError):

@@ -125,7 +125,7 @@ class TorchSubject:
 
     def measure_rotation(self, block_us: float) -> Rotation:
         """Times the proven call on constant and on changing inputs. Raises as `measure_blocks` does."""
-        # Both times are taken here and now, so that a profiler that the case was timed with slows both.
+        # Both times are measured now: if the case was timed with a profiler, this slows both.
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._run_timing(lambda timing: timing.measure_rotation(block_us))
 
@@ -276,7 +276,7 @@ class TorchSubject:
         run = self._watch_interpreter(self._ready.run)
         self._proven = False
         assert self._judge is not None, "prepare() comes first"
-        self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
+        self._judge.watch(run())  # fills a buffer of the backend's own, which now holds a right result, with NaN
         timed = self._judge_run(TIMED, run, self._seeds.timed, planted=False)
         planted = self._judge_run(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         planted = self._judge.check_again(PLANTED, run, planted)

@@ -186,7 +186,7 @@ def occupancy_reason(seen: Evidence) -> str | None:
     if not busy:
         return None
     reached, used, ceiling = max(busy, key=lambda part: part[0])
-    # One compute unit can draw more than its even part of a memory that it does not share with all others.
+    # One compute unit can use more than an equal part of memory's rate if not all others use it.
     reach = (
         f"reach {format_share_of_ceiling(reached)} of their part" if reached <= 1 else "take more than their even part"
     )

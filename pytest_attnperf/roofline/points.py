@@ -199,7 +199,7 @@ def _measured_compute(
         return _make_measured(rates.get("f32") if of_vector_units else None, FLOPS, VECTOR, measured)
     if dtype not in ("f32", "tf32"):
         return _make_measured(rates.get(dtype), FLOPS, f"{dtype} matrix", measured)
-    # A full f32 GEMM is no ceiling of calls that may round their inputs to tf32 or xf32.
+    # A full f32 GEMM is no ceiling for calls that may round their inputs to tf32 or xf32.
     key = "tf32" if "tf32" in rates or (spec is not None and spec.f32_path in _SHORT_FLOAT_PATHS) else "f32"
     return _make_measured(rates.get(key), FLOPS, _f32_path(spec) if spec else f"{key} matrix", measured)
 

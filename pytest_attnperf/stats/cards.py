@@ -181,7 +181,7 @@ class CardSpread:
 def prior_spread(median_us: float) -> CardSpread:
     """Returns the prior spread of a case of this time, that of four H200s, for use if no stored case gives a spread."""
     relative_sd = math.sqrt(_prior_variance(median_us))
-    how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several"
+    how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several cards"
     return CardSpread(relative_sd, PRIOR_DEGREES, how)
 
 

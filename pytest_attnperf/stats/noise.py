@@ -302,7 +302,7 @@ def _shrink_variance(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
     others = max(pool.degrees - own.degrees, 0)
     weight_of_others = PRIOR_DEGREES * others / (max(pool.degrees, own.degrees) * degrees)
     squares = (1 - weight_of_others) ** 2 / own.degrees + (weight_of_others**2 / others if others else 0.0)
-    # The sum lies a rounding error below a whole number where the case is alone.
+    # If the case is alone, rounding may leave the sum slightly below a whole number.
     return variance, min(degrees, math.floor(1 / squares + 1e-9))
 
 

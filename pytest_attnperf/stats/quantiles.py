@@ -26,7 +26,7 @@ def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
         return -statistics.NormalDist().inv_cdf(tail)
     if degrees_of_freedom < 1:
         raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
-    # Bisect in the angle atan(t / sqrt(degrees)), which is bounded, and where the tail falls from 0.5 to 0.
+    # Bisect the angle atan(t / sqrt(degrees)): it is bounded, and over its range the tail falls from 0.5 to 0.
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -44,7 +44,7 @@ def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
     if degrees_of_freedom < 1:
         raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
     tail = _student_tail(math.atan(abs(value) / math.sqrt(degrees_of_freedom)), degrees_of_freedom)
-    # The finite sum ends a rounding error below zero far out.
+    # Far out, rounding may leave the finite sum slightly below zero.
     return max(tail, 0.0) if value >= 0 else 1 - tail
 
 

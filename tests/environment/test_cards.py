@@ -232,5 +232,5 @@ def test_the_default_directory_is_this_users(tmp_path: Path, monkeypatch: pytest
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rename(tmp_path / f"attnperf-leases-{user + 1}")
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(UsageError, match=f"belongs to user id {user}, not to {user + 1}; remove it"):
+    with pytest.raises(UsageError, match=f"belongs to user id {user}, not to {user + 1}; ask that user to remove it"):
         lease_directory()

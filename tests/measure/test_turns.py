@@ -81,7 +81,7 @@ def test_turns_come_before_a_turn_and_make_its_place() -> None:
         subject.measure_turn(0)
     subject.prepare_turns(200.0)
     for place in (1, -1):
-        with pytest.raises(CaseFailedError, match=rf"has no place {place}: turns\(\) made 1, counted from 0"):
+        with pytest.raises(CaseFailedError, match=rf"has no place {place}: prepare_turns\(\) made 1, counted from 0"):
             subject.measure_turn(place)
     subject.measure_blocks(1, 900.0, 1e9)
     with pytest.raises(CaseFailedError, match=r"call prepare_turns\(\) first"):

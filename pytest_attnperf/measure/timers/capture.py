@@ -85,7 +85,7 @@ def capture_graph(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[to
                 failure = error
                 raise
     except Exception as error:
-        # Ending an invalid capture raises, too; the call's own error is the one that explains.
+        # Ending an invalid capture raises, too, but the call's own error explains the failure.
         failure = failure or error
     if failure is None:
         return graph, result
@@ -126,7 +126,7 @@ def _abandon_capture(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.
         try:
             end(device, pool)
         except RuntimeError:
-            # The capture had ended in order: the call raised, but did nothing that a capture forbids.
+            # The capture had ended properly: the call raised, but did nothing that a capture forbids.
             graph.reset()
             return
         torch._C._cuda_releasePool(device, pool)

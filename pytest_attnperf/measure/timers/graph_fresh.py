@@ -99,7 +99,7 @@ class GraphFreshTimer(ReplayTimer):
             ready.append(self._setup())
 
         self._before, _ = capture_graph(make_ready, self.calls_per_block, stream)
-        self._before.replay()  # backward passes may look at what they were left, while they are captured
+        self._before.replay()  # a backward pass may read what its forward left, while it is captured
         waiting = iter(ready)
         self._graph, self._result = capture_graph(lambda: self._work(*next(waiting)), self.calls_per_block, stream)
 

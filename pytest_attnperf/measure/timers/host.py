@@ -133,7 +133,7 @@ class Waited:
             return 0
         try:
             waited_ns = int(_read(self._file, _BYTES, 0).split()[1])
-        except (OSError, ValueError, IndexError):  # of a thread that has ended, whose number this one has now
+        except (OSError, ValueError, IndexError):  # the file is of an ended thread, whose number this one has now
             self.close()
             return 0
         return waited_ns - (_process_ns() - _thread_ns())

@@ -49,6 +49,6 @@ class PairClocks:
         """Returns the mean MHz over each of `pairs` pairs, after a synchronisation; () if any is unknown."""
         if self.stamps is None:
             return ()
-        found = tuple(self.stamps.read_clocks_mhz())[::2]  # every other one is of what lies between two pairs
+        found = tuple(self.stamps.read_clocks_mhz())[::2]  # every second one covers the time between two pairs
         known = len(found) == pairs and all(math.isfinite(mhz) and mhz > 0 for mhz in found)
         return found if known else ()

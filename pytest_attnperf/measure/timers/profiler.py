@@ -48,7 +48,7 @@ class ProfilerTimer(TimerKind):
         self._call = call
         for _ in range(WARM_UP_CALLS):
             call()
-        hold_stream(1.0)  # a process's first hold is calibrated by others, which must not be in a profile
+        hold_stream(1.0)  # the first hold in a process makes others to calibrate, which must not be profiled
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(_ESTIMATE_CALLS):
