@@ -35,8 +35,8 @@ class CeilingPlan:
     """How much is measured on a kind of device.
 
     dtypes           in this order; f8 stands for the fp8 format of the device
-    cache_times      least size of a copy's source in last-level caches; a cache that evicts at random still serves
-                     1 / (2 * cache_times) of the bytes
+    cache_times      a copy's source is at least this many times the last-level cache; a cache that evicts at random
+                     still serves 1 / (2 * cache_times) of the bytes
     figure_seconds   no larger size of a figure is begun later than this, and no further figure later than `seconds`
     readers          these compete at the smallest size; the fastest reads the others
     """

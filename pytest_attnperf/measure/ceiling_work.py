@@ -109,8 +109,10 @@ def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
 
 
 def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
-    """Makes a product of M x K and K x N matrices in row order. For fp8 the second is in column order, as torch
-    requires, with unit scales, a bf16 result and without fast accumulation, torch's default.
+    """Makes a product of M x K and K x N matrices in row order.
+
+    For fp8 the second is in column order, as torch requires, with unit scales, a bf16 result and without fast
+    accumulation, torch's default.
 
     computed_in   'tf32' if the process's settings make an f32 product use it
     """

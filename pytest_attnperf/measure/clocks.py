@@ -29,7 +29,7 @@ BLOCKS_LEAST, BLOCKS_KEPT = 5, 31
 """A single block may be interrupted between two readings; half of several blocks are not."""
 
 APART = 1.05
-"""A median ratio of the second clock to the first above this is no interruption."""
+"""A larger median ratio of the second clock to the first cannot come from interruptions."""
 
 BETWEEN_NS = 2000
 """Upper limit of the time between two consecutive readings."""

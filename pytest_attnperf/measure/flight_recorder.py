@@ -93,8 +93,9 @@ def record_launches(path: Path) -> Iterator[None]:
 
 
 def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
-    """Returns the kernel that a recording blames: the first launch that raised a fault, else the innermost that began
-    and did not end. '' if there is neither: then the broken launch was not recorded, or no launch broke.
+    """Returns the kernel that a recording blames: the first launch that raised a fault, else the last unfinished one.
+
+    Of nested unfinished launches it is the innermost. '' if there is none: the broken launch was not recorded.
 
     is_fault   tells whether an error text means a broken device: an autotuner also tries what cannot run
     """

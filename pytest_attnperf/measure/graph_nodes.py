@@ -48,7 +48,7 @@ class GraphContent:
 
 
 class _KernelParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2."""
+    """Struct CUDA_KERNEL_NODE_PARAMS_v2 of the CUDA driver."""
 
     _fields_ = (
         ("func", ctypes.c_void_p),
@@ -76,13 +76,13 @@ class _CopySide(ctypes.Structure):
 
 
 class _CopyParams(ctypes.Structure):
-    """CUDA_MEMCPY3D."""
+    """Struct CUDA_MEMCPY3D of the CUDA driver."""
 
     _fields_ = (("source", _CopySide), ("target", _CopySide), ("extent", ctypes.c_size_t * 3))
 
 
 class _SetParams(ctypes.Structure):
-    """CUDA_MEMSET_NODE_PARAMS."""
+    """Struct CUDA_MEMSET_NODE_PARAMS of the CUDA driver."""
 
     _fields_ = (
         ("target", ctypes.c_void_p),
@@ -95,7 +95,7 @@ class _SetParams(ctypes.Structure):
 
 
 class _EdgeData(ctypes.Structure):
-    """CUgraphEdgeData."""
+    """Struct CUgraphEdgeData of the CUDA driver."""
 
     _fields_ = (("ports_and_type", ctypes.c_ubyte * 8),)
 
@@ -204,7 +204,7 @@ def _side_letter(side: Any) -> str:
 
 
 def _has_branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
-    """Tells whether the nodes form more than one chain, i.e. may not all run one after the other on one stream."""
+    """Tells whether the nodes are not a single chain, which calls on one stream would make."""
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
     _call_driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))

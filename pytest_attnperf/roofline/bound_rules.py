@@ -102,7 +102,7 @@ def _describe_excess(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...])
 
 
 def compute_reason(seen: Evidence) -> str | None:
-    """Reason for COMPUTE: a large share of the compute ceiling, and at least the share of memory or the cache."""
+    """Returns the reason for COMPUTE: a large share of the compute ceiling, at least that of memory or the cache."""
     share, ceiling = seen.compute, seen.roofs.compute
     if share is None or ceiling is None or share < compute_threshold(ceiling) or share < seen.rival:
         return None
@@ -110,7 +110,7 @@ def compute_reason(seen: Evidence) -> str | None:
 
 
 def memory_reason(seen: Evidence) -> str | None:
-    """Reason for MEMORY: a large share of memory's ceiling by bytes that must cross the bus, larger than compute's."""
+    """Returns the reason for MEMORY: a large share by the bytes that must cross the bus, larger than compute's."""
     share, ceiling = seen.dram, seen.roofs.dram
     if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
         return None
@@ -118,7 +118,9 @@ def memory_reason(seen: Evidence) -> str | None:
 
 
 def cache_reason(seen: Evidence) -> str | None:
-    """Reason for CACHE: a hot call's bytes fit the cache and move faster than memory's rate or half the cache's."""
+    """Returns the reason for CACHE: a hot call's bytes fit the cache and move faster than memory's rate allows, or at
+    half the cache's measured rate or more.
+    """
     traffic, dram = seen.traffic, seen.roofs.dram
     if traffic is None or not traffic.cached or seen.roofs.cache_bytes is None:
         return None
@@ -133,7 +135,7 @@ def cache_reason(seen: Evidence) -> str | None:
 
 
 def latency_reason(seen: Evidence) -> str | None:
-    """Reason for LATENCY: the launches alone take half of the time, or the work is too small for roofs and width."""
+    """Returns the reason for LATENCY: launches take half of the time, or the work is too small for roofs and width."""
     if not seen.on_gpu:
         return None
     if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
@@ -167,8 +169,8 @@ def _tiny_reason(seen: Evidence) -> str | None:
 
 
 def occupancy_reason(seen: Evidence) -> str | None:
-    """Reason for OCCUPANCY: some units are idle, those in use reach half of their part of a roof, and the idle part
-    costs more than the used units lack: with 128 of 132 units in use, the other 4 are not the limit.
+    """Returns the reason for OCCUPANCY: some units are idle, those in use reach half of their part of a roof, and the
+    idle part costs more than the used units lack. With 128 of 132 units in use, the other 4 are not the limit.
     """
     width = seen.width
     if width is None:
