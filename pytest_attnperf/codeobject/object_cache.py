@@ -56,7 +56,7 @@ class ObjectCache:
         return data
 
     def store(self, key: str, data: bytes) -> None:
-        """Stores `data` under `key` and deletes old files. Ignores a folder that cannot be written: it costs only time."""
+        """Stores `data` under `key`, deletes old files. Ignores a folder that cannot be written: it only costs time."""
         with contextlib.suppress(OSError):
             write_atomically(self._object_path(key), hashlib.sha256(data).digest() + data)
             self._make_room(key)
