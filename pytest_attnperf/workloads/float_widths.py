@@ -38,7 +38,7 @@ _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
 
 @contextlib.contextmanager
 def widen_floats(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
-    """Replaces every floating-point dtype by the wider `dtype` (fp32 or fp64) inside the block.
+    """Replaces every floating-point dtype with the wider `dtype` (fp32 or fp64) inside the block.
 
     unrounded   also skip rounding to integers: `torch.round` and casts to int8 and uint8. A quantising function then
                 returns the values before quantisation
@@ -256,8 +256,8 @@ def _noise_mode(noise: Noise) -> Any:
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            """Returns False if torch's compiler is not loaded, so that torch does not load it, which takes seconds, only
-            to exclude this code from compilation."""
+            """Returns False if torch's compiler is not loaded: torch would load it, which takes seconds, only to exclude
+            this code from compilation."""
             return "torch._dynamo" in sys.modules
 
         def __torch_dispatch__(
