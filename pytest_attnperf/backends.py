@@ -112,8 +112,7 @@ class Beside:
 
 
 class Otherwise(Protocol):
-    """Another way to compute the same results; `notes` lists the results that its last call did not compute that
-    way."""
+    """Another way to compute the same results; `notes` lists results that the last call did not compute that way."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -173,8 +172,7 @@ class Prepared:
 
 
 def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
-    """Copies `new` into the memory of `own`. Where `own` is expanded, `new` must repeat its elements in the same
-    way."""
+    """Copies `new` into the memory of `own`. Where `own` is expanded, `new` must repeat its elements likewise."""
     for dim, (size, stride) in enumerate(zip(own.shape, own.stride(), strict=True)):
         if stride == 0 and size > 1 and new.shape == own.shape:
             own, new = own.narrow(dim, 0, 1), new.narrow(dim, 0, 1)
@@ -204,8 +202,7 @@ class Backend(abc.ABC, Generic[W]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Names of the op families it implements. Use a class attribute if all instances implement the same
-        families."""
+        """Names of the op families it implements. Use a class attribute if all instances implement the same."""
         return ()
 
     def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
@@ -298,8 +295,8 @@ class Registry:
         return self._backends[name]
 
     def for_family(self, family: str, names: Iterable[str] | None = None) -> list[Backend]:
-        """Returns the backends of a family, optionally only those in `names`; an unknown name raises
-        UnknownNameError."""
+        """Returns a family's backends, optionally only those in `names`; raises UnknownNameError for an unknown
+        name."""
         wanted = {self.get(name).name for name in names} if names is not None else None
         return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
 

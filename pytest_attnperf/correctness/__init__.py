@@ -37,8 +37,7 @@ def assert_within_budget(
 ) -> None:
     """Raises AssertionError, saying where and by how much, unless `got` is within the measured budget.
 
-    Each of the first three arguments is a tensor, a tuple or list of tensors, or a dict by output name; all are of one
-    kind.
+    The first three arguments are a tensor each, or a tuple or list of tensors, or a dict by output name.
 
     got          the output to check, floating point (fp8 included), integer or bool
     reference    the exact result, same shape and device, in fp32 or fp64, and at least as precise as `plain`; integers

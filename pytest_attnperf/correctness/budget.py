@@ -112,8 +112,7 @@ def _find_middle(figure: ErrorFigures) -> int:
 
 
 def _format_extent(figure: ErrorFigures) -> str:
-    """Formats '; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]'; a range of one index is written as that
-    index."""
+    """Formats '; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]', a range of one index as that index."""
     if not figure.beyond_count:
         return ""
     said = f"; {figure.beyond_count} of {figure.elements} elements beyond"

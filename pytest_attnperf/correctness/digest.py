@@ -71,8 +71,7 @@ def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) ->
 
 
 def _make_signs(first: int, count: int, device: torch.device) -> torch.Tensor:
-    """Returns -1 or 1 for each of `count` positions; the same in every release of torch, because only integers
-    decide."""
+    """Returns -1 or 1 for each of `count` positions; equal in every release of torch, as only integers decide."""
     import torch
 
     mixed = torch.arange(first, first + count, dtype=torch.int64, device=device) * 0x9E3779B97F4A7C1
@@ -91,8 +90,7 @@ def are_apart(ours: Digest, theirs: Digest) -> bool:
 
 
 def select_agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
-    """Returns the digests of the first process that all others confirm. Values that each process draws anew are left
-    out."""
+    """Returns the first process's digests that all others confirm, without values that each process draws anew."""
     first, *others = digests
     return {
         name: figures

@@ -68,8 +68,7 @@ class Decoys:
 
     family    op family of the workload
     wait      waits for the device
-    seconds   the shortest time that `convert` took; None before the first one, and where it returns its inputs
-              unchanged
+    seconds   shortest time of `convert`; None before the first one, and where it returns its inputs unchanged
     """
 
     def __init__(self, prepared: Prepared, family: str, wait: Callable[[], None]) -> None:
@@ -120,8 +119,7 @@ class Decoys:
         return found
 
     def _convert_unmeasured(self, inputs: Tensors) -> None:
-        """Converts other inputs, untimed, if `convert` returns its inputs unchanged; skips it when memory does not
-        suffice."""
+        """Converts other inputs, untimed, if `convert` returns its inputs unchanged and memory suffices."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -186,12 +184,10 @@ class Decoys:
         return []
 
     def _find_changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
-        """Returns masks of the converted elements that depend on what differs in `other`, and the tensors converted
-        from it.
+        """Returns masks of the converted elements that depend on changes in `other`, and its converted tensors.
 
         A backend's own forward pass may leave memory unwritten, or sum in any order, so that its tensors differ between
-        equal runs. Then each conversion is made twice, in an order that differs from the order in which memory is
-        reused.
+        equal runs. Then each conversion is made twice, in another order than that in which memory is reused.
         """
         after = self._convert_copies(other)
         if not self._may_work:
@@ -250,8 +246,7 @@ def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _mark_outstanding(
     one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
 ) -> torch.Tensor:
-    """Marks where the first two differ; if equal inputs give different bits, only where they differ by much more than
-    that."""
+    """Marks where the first two differ, and by much more than equal inputs differ, if these do."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:

@@ -73,8 +73,7 @@ class Judge:
     ) -> CheckReport:
         """Loads the inputs of `seed` in place, poisons outputs, calls `run`, and compares what it returned.
 
-        Where calls write to inputs, the first check without a problem makes two more calls, the second on the inputs as
-        the first left them.
+        Where calls write to inputs, the first check without a problem makes two more calls in a row.
 
         check      name of the check, which starts every problem: 'timed inputs', 'last replay'
         run        returns what `prepared.call` returns, computed from `prepared.tensors`
@@ -92,8 +91,7 @@ class Judge:
         return report
 
     def begin_check(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
-        """Starts `check_call` for a caller that makes the calls itself: at each stop inputs are loaded and a call is
-        due."""
+        """Starts `check_call` for a caller that makes the calls itself: at each stop a call on loaded inputs is due."""
         started, self._parts = time.perf_counter(), {}
         with self._time_part("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
@@ -127,8 +125,7 @@ class Judge:
         )
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
-        """Returns digests of a gated function's inputs and reference outputs; op families need none: both are our
-        code."""
+        """Returns digests of a gated function's inputs and reference outputs; those of op families are our own code."""
         if self._workload.family != ADHOC:
             return {}
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())
@@ -153,14 +150,12 @@ class Judge:
     def check_again(
         self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
     ) -> CheckReport:
-        """Repeats calls on the inputs of the last check, and merges their problems into `first`: a race is wrong only
-        sometimes.
+        """Repeats calls on the inputs of the last check, to detect races, and merges their problems into `first`.
 
         single   one call, where `run` replays a whole block of calls, of which only the last result can be read
 
-        The first result is compared with the reference, and so is every later one whose bits differ from an earlier
-        right result. After a wrong result, the calls only show whether every call is wrong; after any other problem,
-        none is made.
+        The first result is compared with the reference, and so is every later one whose bits differ from a right one.
+        After a wrong result, the calls only show whether every call is wrong; after any other problem, none is made.
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
@@ -211,8 +206,7 @@ class Judge:
         return report
 
     def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Returns whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write
-        to."""
+        """Returns whether `repeats` calls on the loaded inputs give the same bits in all that they return or write."""
         first = self._copy_results(run)
         for _ in range(repeats - 1):
             again = self._copy_results(run)
@@ -302,8 +296,7 @@ class Judge:
 
 
 def advance(checking: Checking, raw: Any = None) -> CheckReport | None:
-    """Continues a check until a call is due (returns None) or it is done; `raw` is the result of the call that was
-    due."""
+    """Continues a check until a call is due (returns None) or it is done; `raw` is the result of that call."""
     try:
         checking.send(raw)
     except StopIteration as done:

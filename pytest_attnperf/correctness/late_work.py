@@ -78,8 +78,7 @@ def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors 
 
 
 def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-    """Returns a problem if a result changed after the call returned; each result comes with a copy made at that
-    time."""
+    """Returns a problem if a result changed after the call returned; each comes with a copy made at that time."""
     changed = [number for number, (now, before) in enumerate(returned) if not poison.is_bit_equal(now, before)]
     if not changed:
         return []
@@ -155,8 +154,7 @@ def _list_work(read: Callable[[], Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
-    """Sets element 0 to NaN inside the block; through a narrow view, as a tensor may be expanded or of inference
-    mode."""
+    """Sets element 0 to NaN inside the block; via a narrow view, for expanded and inference-mode tensors."""
     import torch
 
     for dim in range(tensor.dim()):

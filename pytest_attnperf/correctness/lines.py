@@ -40,8 +40,7 @@ LINES_MIN = 4
 """Fewer short lines than this are not judged: none of them is typical."""
 
 LARGEST_SHARE = 8
-"""The largest 1 / LARGEST_SHARE of the lines does not count for `whole`: compared with it, all others would be
-nothing."""
+"""The largest 1 / LARGEST_SHARE of the lines does not count for `whole`: next to it all others would vanish."""
 
 LEAST_STEP = 2.0**-16
 """Lines of fp32 are judged no more closely than this: losing a part of a line exceeds it."""
@@ -117,8 +116,7 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
 def find_worst_line(
     got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
 ) -> WorstLine | None:
-    """Returns the line with the largest error relative to its budget, or None if none is judged. All elements are
-    finite."""
+    """Returns the line with the largest error relative to its budget, None if none is judged. All is finite."""
     found: list[WorstLine] = []
     for kind, error in _iterate_kinds(got, reference, "error") if lines else ():
         if kind not in lines:

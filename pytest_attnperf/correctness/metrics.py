@@ -191,8 +191,7 @@ def describe_constant(name: str, value: float) -> str:
 
 @functools.cache
 def rounding_step(dtype: torch.dtype) -> float:
-    """Returns the spacing of a dtype at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers and
-    booleans.
+    """Returns the spacing of a dtype at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers, bool.
 
     Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what two
     bits of mantissa give.

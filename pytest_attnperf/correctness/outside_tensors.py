@@ -61,8 +61,7 @@ class OutsideTensors:
         return tuple(self._before)
 
     def list_problems(self, inputs: Tensors) -> tuple[str, ...]:
-        """Returns a problem, in words, for each tensor that calls changed and that affects the reference's result for
-        `inputs`."""
+        """Returns a problem, in words, for each tensor that calls changed and that affects the result for `inputs`."""
         if not self._before:
             return ()
         now = self._compute_sums()
@@ -220,8 +219,7 @@ class _Walk:
         self._visit_method(name, type(module).forward, module, depth)
 
     def _visit_object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
-        """Visits the attributes of a module, a namespace or an instance that the code names, and what calling it
-        reads."""
+        """Visits attributes of a module, a namespace or an instance that the code names, and what calling it reads."""
         own = getattr(value, "__dict__", {})
         if isinstance(value, types.ModuleType) and _is_shared_module(value.__name__):
             return

@@ -1,5 +1,4 @@
-"""The inputs that a backend holds: loaded, compared, destroyed and restored, except parts that a call is meant to
-write.
+"""The inputs that a backend holds: loaded, compared, destroyed, restored, except parts that a call must write.
 
 The workload's `in_place` alone decides what may be written, not the backend. The outputs held by inputs are the last
 ones that the reference names, in the order of the inputs. They are read from the inputs, even if the backend has copies
@@ -67,8 +66,8 @@ class OwnInputs:
             return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
 
     def copy_for_reference(self, inputs: Tensors) -> Tensors:
-        """Returns canonical inputs for a reference, which may write in place, too: inputs that a call writes to are
-        copied."""
+        """Returns canonical inputs for a reference, with copies of those that a call, and so the reference, writes
+        to."""
         return tuple(tensor.clone() if number in self._views else tensor for number, tensor in enumerate(inputs))
 
     def copy_written(self) -> dict[int, torch.Tensor]:
@@ -108,8 +107,7 @@ class OwnInputs:
         poison.destroy(self._prepared.tensors)
 
     def has_memory_of(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
-        """Returns whether a tensor shares memory with an input; without `writable`, with one that no call may write
-        to."""
+        """Returns whether a tensor shares memory with an input; without `writable`, with a read-only one."""
         return any(
             poison.has_overlap(tensor, own)
             for number, own in enumerate(self._prepared.tensors)

@@ -59,8 +59,7 @@ def fill(tensor: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def spare_memory(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Makes `fill` skip the memory of these tensors inside the block: inputs that a call writes in place, and may
-    return."""
+    """Makes `fill` skip the memory of these tensors inside the block: inputs that a call writes in place."""
     held = list(tensors)
     _spared.extend(held)
     try:

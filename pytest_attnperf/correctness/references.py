@@ -79,11 +79,10 @@ class Expected:
             _flip_bits(self.sealed)
 
     def measure_coarseness(self) -> dict[str, float]:
-        """Returns the root mean square error of each floating-point output's yardstick, divided by the size of the
-        result.
+        """Returns the root mean square error of each floating-point output's yardstick, divided by the result's size.
 
         It is at least half a rounding step of the output, the least budget. Outputs that are only rounding are left
-        out: their size means nothing.
+        out.
         """
         import torch
 
@@ -195,8 +194,7 @@ def estimate_spread(elements: int) -> float:
 def _draw_yardsticks(
     workload: Workload, inputs: Tensors, *, by_line: bool = True
 ) -> tuple[Outputs, dict[str, Yardstick]]:
-    """Computes the references and yardsticks; without `by_line` for further draws, because only the first one's lines
-    count."""
+    """Computes the references and yardsticks, with lines for the first draw only (`by_line`)."""
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():

@@ -149,8 +149,7 @@ ELEMENTS_MOST = 4096
 """Elements of each input that change: so few that changing them is no pause."""
 
 APART = 0.25
-"""Results that differ by more than this share of their root mean square are different: no order of summation explains
-it."""
+"""Results that differ by more than this share of their rms are different, whatever the order of summation."""
 
 
 def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[], list[torch.Tensor]]) -> list[str]:
@@ -184,8 +183,8 @@ def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[]
 
 
 def _is_free(tensor: torch.Tensor) -> bool:
-    """Returns whether an input may hold any values: integers are indices and lengths, and 8-bit types have few
-    operators."""
+    """Returns whether an input may hold any values: not integers (indices, lengths), nor 8-bit types (few
+    operators)."""
     return tensor.is_floating_point() and tensor.element_size() > 1 and bool(tensor.numel())
 
 

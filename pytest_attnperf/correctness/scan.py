@@ -68,8 +68,7 @@ class Scan:
 
 
 def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
-    """Returns the root mean square of all elements, not finite if one of them is not. Shape (), fp64, no
-    synchronisation."""
+    """Returns the root mean square of all elements, not finite if one is not. Shape (), fp64, no synchronisation."""
     import torch
 
     norms = [torch.linalg.vector_norm(truth) for _, _, truth in iterate_chunks(reference, reference)]
@@ -136,8 +135,7 @@ def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Sc
 
 
 def _merge_chunks(rows: list[list[float]]) -> Scan:
-    """Merges chunks: ratio, place, norm, largest, first violation, typical; counts of finite, violated, NaN, wrongly
-    finite."""
+    """Merges chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, wrongly finite."""
     finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
     worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
     norm, largest = math.hypot(*(row[2] for row in rows)), max(row[3] for row in rows)

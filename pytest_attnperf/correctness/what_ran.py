@@ -23,8 +23,7 @@ CALLS_APART = 0.02
 """Counts per call that differ by less are equal: what runs in every n-th call does not fit evenly into blocks."""
 
 _CROSSING = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
-"""Copies between host and device, as CUPTI ('Memcpy DtoH (Device -> Pageable)') and ROCm ('CopyDeviceToHost') name
-them."""
+"""Copies between host and device, named by CUPTI ('Memcpy DtoH (Device -> Pageable)') or ROCm ('CopyDeviceToHost')."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +195,7 @@ def _group_by_name(launches: Iterable[Launch]) -> _ByName:
 
 
 def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
-    """Maps our name -> theirs, of kernels whose name the other side lacks and whose machine code is known to be the
-    same.
+    """Maps our name -> theirs, of kernels whose name the other side lacks and whose known machine code is equal.
 
     Names that share one machine code with another name are left out, because the match is ambiguous.
     """

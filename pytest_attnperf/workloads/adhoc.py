@@ -1,8 +1,7 @@
 """A workload and a backend made of plain callables: what `attnperf.gate("my_kernel", fn, ...)` proves and measures.
 
-A function does not say where its edges are, so inputs are planted according to their observed values
-(`adhoc_planting`). References run as their authors wrote them, so the dtypes that they name are replaced
-(`adhoc_reference`).
+A function does not say where its edges are, so inputs are planted by their observed values (`adhoc_planting`).
+References run as their authors wrote them, so the dtypes that they name are replaced (`adhoc_reference`).
 """
 
 from __future__ import annotations
@@ -111,8 +110,7 @@ class AdHoc:
 
     @property
     def input_notes(self) -> tuple[str, ...]:
-        """Notes about errors that no check can detect because of what the inputs are; known once they have been
-        made."""
+        """Notes about errors that no check can detect because of what the inputs are; empty before inputs are made."""
         return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant_names, self.planting.one_signed)
 
     @property
@@ -152,7 +150,7 @@ class AdHoc:
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Returns what `make_inputs_fn` makes for the seed, then the incoming gradients; planted if the problem allows
+        """Returns the inputs that `make_inputs_fn` makes, then the incoming gradients; planted if the problem allows
         it.
 
         Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
@@ -169,18 +167,15 @@ class AdHoc:
         return tensors
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Returns the exact result. Raises WorkloadError when it is not made of tensors, or narrower than the wide
-        dtype."""
+        """Returns the exact result. Raises WorkloadError when it is not tensors, or narrower than the wide dtype."""
         return self.planting.compute_truth(inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Calls `reference_fn` on copies of the inputs as they are. Raises WorkloadError when it does not return
-        tensors."""
+        """Calls `reference_fn` on copies of the inputs. Raises WorkloadError when it does not return tensors."""
         return self.planting.compute_plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Returns results of `reference_fn` with intermediate ones rounded at random to the narrowest input's
-        precision."""
+        """Returns results of `reference_fn` with intermediate ones rounded at random to the narrowest input's type."""
         return self.learned.in_low_precision(inputs)
 
     def _make_own_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:

@@ -1,5 +1,4 @@
-"""Chooses how large the planted inputs of a user's problem may be, so that its reference neither overflows nor loses
-precision."""
+"""Chooses how large planted inputs of a user's problem may be: its reference must not overflow or lose precision."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ SAMPLE = 2**16
 
 
 class Once:
-    """Results of the last planted inputs, returned once and then dropped, so that a backend cannot find them in
-    memory."""
+    """Results of the last planted inputs, returned once, then dropped, so that a backend cannot find them."""
 
     def __init__(self) -> None:
         self._inputs: Tensors = ()
@@ -108,8 +106,7 @@ class Planting:
         return tuple(self.reference.names[number] for number in sorted(numbers))
 
     def plant_inputs(self, inputs: Tensors, seed: int) -> Tensors:
-        """Returns `inputs` with planted elements, or unchanged if the problem allows none; the same for the same
-        seed."""
+        """Returns `inputs` with planted elements, or unchanged if the problem allows none; fixed by the seed."""
         if self._free is None:
             self._free = self._find_free(inputs)
         if not self._free:

@@ -1,5 +1,4 @@
-"""Runs a user's reference function: in the widest dtype for the exact result, in its own and narrower ones for
-budgets."""
+"""Runs a user's reference function: in the widest dtype for the exact result, in narrower ones for budgets."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ class Reference:
     incoming   shape and dtype of each incoming gradient, once known
     outputs    names of the outputs of a function with gradients, once known; `roots` are those that have a gradient
     tensors    description of these inputs, once known; `dtypes` are their dtypes
-    quantises  whether it rounds to 8-bit integers; None before the first plain result. The exact result is then the
-               value before rounding
+    quantises  whether it rounds to 8-bit integers, so that the exact result is unrounded; None before the first result
     """
 
     problem: str

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 SCORE_BYTES_GPU = 1 << 30
 SCORE_BYTES_CPU = 64 << 20
-"""Largest block of scores held at once, in the wide type; weights, their gradient and the mask need several times
-that."""
+"""Largest block of scores held at once, in the wide type; weights, their gradient and the mask need a multiple."""
 
 
 def compute_reference(
@@ -133,8 +132,7 @@ def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> 
 
 
 def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
-    """Computes P from scaled scores (b, H, rows, Skv), which are overwritten; lse is (b, H, rows, 1). Zero where
-    `hidden`."""
+    """Computes P from scaled scores (b, H, rows, Skv), which are overwritten; lse (b, H, rows, 1). 0 if `hidden`."""
     import torch
 
     if lse is not None:

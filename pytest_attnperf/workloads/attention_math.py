@@ -54,8 +54,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class _ChunkMask:
-    """A mask where row r of a chunk sees the keys up to `last` + r, or only the last `window` of these if that is not
-    0."""
+    """A mask where row r of a chunk sees the keys up to `last` + r, or the last `window` of these if not 0."""
 
     last: int
     window: int
@@ -236,8 +235,7 @@ def _multiply_matrices(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> tor
 
 
 def _compute_weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Returns the weights of the values (b, H, rows, Skv), and the divisor that is still to be applied, (b, H, rows,
-    1)."""
+    """Returns the weights of the values (b, H, rows, Skv), and the divisor that is still due, (b, H, rows, 1)."""
     import torch
 
     if how.weights is None:
@@ -250,8 +248,7 @@ ALIBI_DEFINITION = "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXi
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """Returns one slope per head, positive and falling: 2^(-8 (h + 1) / H) where H is a power of two
-    (arXiv:2108.12409).
+    """Returns one slope per head, positive, falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
 
     Other H use the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the
     next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those.
@@ -289,8 +286,7 @@ class Added:
     bias: torch.Tensor | None = None
 
     def of_rows(self, first: int, count: int, seq_q: int, seq_kv: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Returns (H, count, Skv) for the query rows from `first` on, in `dtype` but at least fp32; None if nothing is
-        added."""
+        """Returns (H, count, Skv) for the query rows from `first` on, in `dtype` but at least fp32; None if empty."""
         import torch
 
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -127,8 +127,7 @@ class Backward(FamilyWorkload):
         return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes from q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and
-        bf16."""
+        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
         return attention_gradients.compute_reference(*inputs[:4], causal=self.causal)
 
     def plain(self, inputs: Tensors) -> Outputs:

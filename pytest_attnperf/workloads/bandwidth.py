@@ -105,8 +105,7 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per element for triad; otherwise 1, although a copy computes nothing: size limits are given in
-        operations."""
+        """2 per element for triad; otherwise 1, although a copy computes nothing: size limits count operations."""
         return float((2 if self.kind == "triad" else 1) * self.elements)
 
     @property
@@ -132,8 +131,7 @@ class Bandwidth(FamilyWorkload):
         return {"family": self.family, **fields, **convention[self.kind]}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Draws from N(0, 1). Every element affects an output that is compared, so a lost one shows without
-        planting."""
+        """Draws from N(0, 1). Every element affects a compared output, so a lost one shows without planting."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -1,5 +1,4 @@
-"""The interface of every op family: an identity that parses back, seeded inputs, a reference, and exact work
-figures."""
+"""The interface of every op family: an id that parses back, seeded inputs, a reference, and exact work figures."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ class Block(FamilyWorkload):
         return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32; on a GPU for f16 and bf16 in fp32 without TF32, with `hostref` on the
-        CPU in fp64."""
+        """Uses fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, with `hostref` fp64 on the
+        CPU."""
         return _compute_reference(self, inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:

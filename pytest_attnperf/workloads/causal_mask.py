@@ -57,7 +57,7 @@ class CausalMask(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """1 per hidden pair, although nothing is computed: size limits are given in operations."""
+        """1 per hidden pair, although nothing is computed: size limits count operations."""
         return float(self.hidden_pairs)
 
     @property

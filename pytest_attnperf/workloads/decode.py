@@ -239,8 +239,7 @@ class Decode(FamilyWorkload):
         return (q.to(self.stored_as), k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU and for f32, on a GPU for f16 and bf16 in fp32 without TF32; one sequence at a
-        time."""
+        """Uses fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; one sequence at a time."""
         return self._compute_attention(self.split_inputs(inputs), reference_dtype(inputs[:3]))
 
     def plain(self, inputs: Tensors) -> Outputs:

@@ -1,5 +1,4 @@
-"""Facts about a function's inputs that are known only later: a definition stored without them is still the same
-workload."""
+"""Facts about a function's inputs that are known late: a definition stored without them is still the same workload."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ ADHOC = "adhoc"
 """The family of gated functions. Their ids cannot be parsed back, because they do not contain the functions."""
 
 TENSORS, PLANTS = "tensors", "plants"
-"""Fields of a function's definition that are known once its inputs were made: their description, and who plants
-them."""
+"""Fields of a function's definition known once its inputs were made: their description, and who plants them."""
 
 LEARNED = (TENSORS, PLANTS)
 """Fields that definitions of earlier versions lack: there, a missing field means unknown."""

@@ -167,8 +167,7 @@ def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Rando
 
 
 def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
-    """Plants a constant row, one of alternating signs and a faint one, if there are enough rows. Powers of two are
-    exact."""
+    """Plants a constant row, one of alternating signs and a faint one, if rows suffice. Powers of two are exact."""
     import torch
 
     if planted.dim() < 2 or _multiply_sizes(planted.shape[:-1]) < 4 * PLANTED_SHARE:

@@ -150,8 +150,8 @@ class Gemm(FamilyWorkload):
         return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Computes the product summed in fp32 and rounded once to the output's dtype: all that a kernel needs to
-        round."""
+        """Computes the product summed in fp32 and rounded once to the output's dtype: the least that a kernel
+        rounds."""
         import torch
 
         if self.dtype == "i8":

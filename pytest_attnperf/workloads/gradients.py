@@ -148,7 +148,7 @@ def takes_gradient(tensor: torch.Tensor) -> bool:
 
 
 def input_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Returns names of `count` inputs: the positional parameters of `function`, then 'input2', 'input3' ... for
+    """Returns `count` names of inputs: the positional parameters of `function`, then 'input2', 'input3' ... for
     *args."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
@@ -169,8 +169,7 @@ def _fit_incoming(name: str, output: torch.Tensor, incoming: torch.Tensor) -> to
 
 
 class Withheld:
-    """Random values of the same size that replace incoming gradients; drawn once, so that a captured graph may read
-    them.
+    """Random values that replace incoming gradients of the same size; drawn once, so that a captured graph reads them.
 
     like   incoming gradients of the same shapes and sizes
     """
@@ -260,8 +259,7 @@ class Apart:
         return found
 
     def _compute_outputs(self, inputs: Tensors) -> Outputs:
-        """Returns the outputs without gradients; none if they raise or differ in name, which an honest kernel may
-        do."""
+        """Returns the outputs without gradients; none if that raises or lacks one, as an honest kernel may."""
         try:
             outputs = run_without_gradients(self._fn, self._own(*inputs))
         except Exception as error:

@@ -46,14 +46,13 @@ def _notes_on_signs(one_signed: Sequence[str]) -> tuple[str, ...]:
 
 
 def _notes_on_constant(constant: Sequence[str]) -> tuple[str, ...]:
-    """Returns a note about constant inputs: a kernel may ignore a weight, or values that never occur (a label of
-    -100)."""
+    """Returns a note on constant inputs: a kernel may ignore a weight, or values that never occur (label -100)."""
     if not constant:
         return ()
     named = ", ".join(map(repr, constant))
     return (
-        f"inputs() makes the same {named} for every seed: a kernel that ignores it, or is wrong for other values, would "
-        "not be detected",
+        f"inputs() makes the same {named} for every seed: a kernel that ignores it, or is wrong for other values, "
+        "would not be detected",
     )
 
 

@@ -203,8 +203,7 @@ class Mixed(FamilyWorkload):
         return (q.to(self.stored_as), *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes in fp64 on a CPU, in fp32 without TF32 on a GPU; 8-bit keys and values are dequantised in that
-        precision.
+        """Uses fp64 on a CPU, fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that precision.
 
         Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
         """

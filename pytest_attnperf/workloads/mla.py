@@ -132,8 +132,7 @@ class Mla(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """FLOPs of the form that needs fewer, whichever a backend uses: naive for long prompts, absorbed for
-        decoding."""
+        """FLOPs of the cheaper form, whichever a backend uses: naive for long prompts, absorbed for decoding."""
         return min(self.flops_naive, self.flops_absorbed)
 
     @property
@@ -175,8 +174,7 @@ class Mla(FamilyWorkload):
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes the absorbed form in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16.
-        Chunked."""
+        """Computes the absorbed form in fp64 on a CPU and for f32, else in fp32 without TF32. Chunked."""
         return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:

@@ -141,8 +141,8 @@ class ModelConfig:
         return replace(config, notes=tuple(_list_notes(fields, config, unsaid, ignore)))
 
     def make_rank(self, tp: int) -> Rank:
-        """Returns the share of one of `tp` ranks; with more ranks than K/V heads, several ranks hold the same one, as
-        in vLLM.
+        """Returns the share of one of `tp` ranks; with more ranks than K/V heads, several hold the same one, as in
+        vLLM.
 
         Raises WorkloadError listing the allowed numbers of ranks.
         """
@@ -193,8 +193,7 @@ def _read_latent(fields: Fields) -> Latent | None:
 
 
 def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
-    """Returns defaults of the model type's class for fields that the file leaves out; null does not count as left
-    out."""
+    """Returns defaults of the model type's class for fields missing in the file; null does not count as missing."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
         unsaid["torch_dtype"] = DTYPE_UNSAID[model_type]

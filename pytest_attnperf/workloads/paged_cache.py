@@ -23,8 +23,7 @@ CACHE_DTYPES = {"kvf8e4m3": "f8e4m3", "kvf8e4m3fnuz": "f8e4m3fnuz", "kvi8": "i8"
 """Word of an id -> workload dtype of keys and values, with one scale each, while queries are wider."""
 
 POISON = 512.0
-"""A key of this value scores hundreds with most queries, but q k^T stays finite in fp16 for head dimensions up to
-512."""
+"""A key of this value scores hundreds with most queries, but q k^T stays finite in fp16 for head_dim up to 512."""
 
 
 def require_page_size(family: str, page_size: int) -> None:

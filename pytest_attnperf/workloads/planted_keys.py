@@ -42,8 +42,7 @@ MARGIN = 1.5
 enough that losing the key moves the row by most of its size, low enough that counting it twice still does."""
 
 REACH_NATS = 8.0
-"""Largest amount that ALiBi may subtract from a planted score: the score is then at most about 20, which f16 holds to 1
-in 100."""
+"""Largest amount that ALiBi may subtract from a planted score, which is then at most about 20: f16 holds it to 0.01."""
 
 PLANTED_BIAS = 2.0
 """In nats; without it a weight of 0.8 becomes 0.35. Exact in every dtype of a bias."""
@@ -160,8 +159,7 @@ def _make_loud(
     seed: int,
     above: float,
 ) -> None:
-    """Makes one of a few planted rows loud: the first that sees its planted key and has no third key of similar
-    score."""
+    """Makes one of a few planted rows loud: the first that sees its planted key and has no similar third key."""
     rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
     seen = [
         (lane, item)
@@ -223,8 +221,7 @@ def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[sli
 
 
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
-    """Returns (t, c) of `plant_keys` without ALiBi or bias: a planted key's score, and its length in units of
-    sqrt(D)."""
+    """Returns (t, c) of `plant_keys` without ALiBi or bias: a planted key's score, and its length / sqrt(D)."""
     above = math.log(keys_seen) + MARGIN
     return _compute_target(above, above, head_dim), _compute_stretch(above, head_dim)
 

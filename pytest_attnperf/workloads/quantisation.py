@@ -48,8 +48,7 @@ have no -0, whose byte is their only NaN. `torch.finfo(torch.float8_e5m2fnuz).ep
 
 
 def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns (stored, scale) of a finite tensor, any floating-point dtype: `stored` in the format, scale fp32 of shape
-    (1,).
+    """Returns (stored, scale) of a finite floating-point tensor: `stored` in the format, scale fp32 of shape (1,).
 
     scale = largest magnitude / largest finite value of the format, or 1 for a tensor of zeros. The quotient is rounded
     to nearest, ties to even. `dtype` is one of FORMATS. Raises WorkloadError for another one, and for NaN or Inf.

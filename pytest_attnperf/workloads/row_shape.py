@@ -76,8 +76,7 @@ class RowProblem(FamilyWorkload):
 
 
 def list_edges(columns: int) -> list[int]:
-    """Returns columns at edges of tiles, ordered: 0, the last, both sides of the first and last multiple of 16, 32
-    ..."""
+    """Returns columns at tile edges, ordered: 0, the last, both sides of the first and last multiple of 16, 32 ..."""
     found = {0, columns - 1}
     tile = SMALLEST_TILE
     while tile < columns:
@@ -106,8 +105,7 @@ def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
 
 
 def row_numbers(x: torch.Tensor, seed: int) -> torch.Tensor:
-    """Returns (R, 1) int64 on the device of x (R, C): row plus seed, from which callers choose kinds of rows in
-    turn."""
+    """Returns (R, 1) int64 on the device of x (R, C): row plus seed, by which kinds of rows alternate."""
     import torch
 
     return torch.arange(x.shape[0], device=x.device)[:, None] + seed

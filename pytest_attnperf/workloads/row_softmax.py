@@ -102,8 +102,7 @@ def draw_scores(
 
 
 def compute_plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """Computes torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; 0 for rows that see no
-    key."""
+    """Computes torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; rows without keys get 0."""
     import torch
 
     return _compute_by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))

@@ -120,8 +120,7 @@ class VarlenBackward(PackedSequences):
         return q, k, v, dout, out, lse
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Computes from q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and
-        bf16."""
+        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
         q, k, v, dout, *_ = inputs
         return self._join_gradients(
             attention_gradients.compute_reference(
