@@ -52,7 +52,9 @@ class FamilyWorkload(Workload):
         """Parses an id. Raises WorkloadError, also for an id whose words are in another order."""
         workload = cls(**cls._fields_of_id(text))
         if workload.id != text:
-            raise WorkloadError(f"{workload.family} workload id {text!r} is not in its one form; write {workload.id!r}")
+            raise WorkloadError(
+                f"{workload.family} workload id {text!r} is not in its canonical form; write {workload.id!r}"
+            )
         return workload
 
     @classmethod

@@ -214,7 +214,7 @@ def _read_head_dim(fields: Fields, hidden: int, heads: int) -> int:
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
             f"{fields.file}: head_dim={head_dim}{'' if fields.has('head_dim') else ' (hidden_size / heads)'} must be "
-            f"even, for elements are rotated in pairs, and at most {HEAD_DIM_MAX}"
+            f"even, because elements are rotated in pairs, and at most {HEAD_DIM_MAX}"
         )
     return head_dim
 

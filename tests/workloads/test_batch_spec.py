@@ -53,7 +53,7 @@ def test_a_batch_has_one_text(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2q2k_8s1k", "batch '2q2k_8s1k' has a part '8s1k' that is none; write " + GRAMMAR),
+        ("2q2k_8s1k", "batch '2q2k_8s1k': part '8s1k' does not follow the grammar; write " + GRAMMAR),
         ("2q2k_", "has a part '' that is none"),
         ("q2m", "has a part 'q2m' that is none"),
         ("q5-q6", "has a part 'q5-q6' that is none"),

@@ -113,7 +113,7 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
 )
 def test_an_id_has_one_form(text: str) -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
-    with pytest.raises(WorkloadError, match="not in its one form; write 'mixed-"):
+    with pytest.raises(WorkloadError, match="not in its canonical form; write 'mixed-"):
         Mixed.parse(text)
 
 
