@@ -56,7 +56,7 @@ def read(folder: Path, base: dict[str, Any] = LLAMA, **fields: Any) -> ModelConf
         ({"layer_types": "full_attention"}, 'layer_types="full_attention" must be a list of texts'),
         (
             {"layer_types": ["mamba"]},
-            "layer_types has 'mamba', which is no attention.*allowed: full_attention, sliding_",
+            "layer_types has 'mamba', an attention that no family supports.*allowed: full_attention, sliding_",
         ),
         ({"layer_types": ["sliding_attention"]}, "sliding_window is missing; layer_types has 'sliding_attention'"),
         ({"attn_logit_softcapping": 30.5}, "attn_logit_softcapping=30.5 must be a whole number.*decode and mixed"),
