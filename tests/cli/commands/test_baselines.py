@@ -50,7 +50,7 @@ def test_a_renamed_case_is_orphaned_and_missing(recorded: FakeProject) -> None:
     )
     status, out, error = check(recorded, "--remove-orphaned")
     assert (status, "orphaned" in out) == (1, False)
-    assert "1 entries taken out of baselines" in error
+    assert "1 entries removed from baselines" in error
     assert not list((recorded.path / "baselines").rglob("prefill.json"))
 
 

@@ -212,7 +212,7 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
     [
         (["--html", "{path}"], "results.json"),
         (["--junit", "{path}/x.xml"], "results.json"),
-        (["--history", "h.sqlite"], "--history is shown in the page: add --html DIR"),
+        (["--history", "h.sqlite"], "--history is shown only in the page: add --html DIR"),
         (["--html", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
         (["{folder}/absent.json"], "absent.json"),
     ],
