@@ -69,8 +69,7 @@ PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7":
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the console script and returns the exit status. Raises SystemExit for --help, --version and invalid
-    arguments."""
+    """Runs the console script; returns the exit status. Raises SystemExit for --help, --version, invalid arguments."""
     _write_any_letter()
     try:
         try:

@@ -93,7 +93,7 @@ def _newer(text: str) -> str:
     ("change", "message"),
     [
         (_newer, f"field 'schema' is {RESULTS_SCHEMA + 1}, this version reads up to {RESULTS_SCHEMA}; upgrade"),
-        (lambda text: text[: len(text) // 2], "is no results file of this version"),
+        (lambda text: text[: len(text) // 2], "is not a results file of this version"),
         (lambda text: "[]", "has no integer field 'schema'"),
     ],
 )

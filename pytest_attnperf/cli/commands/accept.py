@@ -62,8 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stores the cases and prints what it stored. Raises UsageError, ResultsFileError and BaselineError before
-    writing."""
+    """Stores the cases and prints them. Raises UsageError, ResultsFileError and BaselineError before writing."""
     from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, require_text
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.session.accept.accepting import Request

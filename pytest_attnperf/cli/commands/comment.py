@@ -206,8 +206,7 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
-    """Reads the report; its outcome is the worse of the files' and --verdict. Raises UsageError, and as reading
-    does."""
+    """Reads the report. Its outcome is the worse of the files' and --verdict. Raises as reading does, or UsageError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome

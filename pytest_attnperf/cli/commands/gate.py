@@ -216,8 +216,7 @@ def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: 
 
 
 def list_failing_lines(joined: Joined) -> list[str]:
-    """Returns why cases do not pass, worst first: the whole text of failing cases, a line of unresolved or excused
-    ones."""
+    """Returns why cases do not pass, worst first: all text of failing cases, a line for unresolved or excused ones."""
     from pytest_attnperf.reports.run.overview import is_reported, sort_worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line

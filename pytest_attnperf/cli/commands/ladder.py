@@ -190,8 +190,7 @@ def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
 
 
 def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[KernelCounter] = ()) -> list[Table]:
-    """Returns a table with a row per backend, and per kernel of a call with several; and a table of counters, if
-    any."""
+    """Returns a table with a row per backend, or per kernel of a call with several; and a table of counters, if any."""
     rows = [row for case in ladder.cases for row in _build_rows(ladder, case, occupancy_of)]
     other = ladder.against_name.rpartition(".")[2] or "other"
     headers = [header.replace("other", one_line(other, 20)) for header in TIME_COLUMNS]

@@ -19,7 +19,7 @@ SUITES = "suites"
 WITH_VALUE = frozenset({"-k", "-m", "-c", "-p", "-o", "-W"})
 """Options of pytest whose value is a separate word that is not a path of tests."""
 
-EPILOG = """All arguments after warm go to pytest, which selects cases as in a run. The default path is suites/, else the
+EPILOG = """All arguments after warm go to pytest, which selects cases as in a run. Default path: suites/, else the
 current folder. It is the same as pytest --attnperf-warm. Nothing is timed, and cases have no time limit unless given.
 The slowest cases are opened again in a fresh process, to show the time that every later process needs.
 

@@ -59,7 +59,7 @@ NOT_COMPARABLE = (
         NoteKind.MIXED_PATHS,
         "mixed paths",
         (
-            "The processes of one recording took different paths of a library, so no later time is comparable with all of them.",
+            "The processes of one recording took different paths of a library, so no later time fits all of them.",
             "Nothing is stored. Pin the choice (--attnperf-pin-config, or the library's own switch) and record again.",
         ),
     ),
@@ -381,7 +381,7 @@ def _describe_planted_keys(worst: ErrorFigures) -> list[str]:
         return []
     return [
         "The inputs of this check hold planted keys, each of which dominates one row at an edge (first, last, tile "
-        "borders, mask, window): a row that is wrong as a whole means that its key was dropped, counted twice or not masked."
+        "borders, mask, window): a completely wrong row means that its key was lost, counted twice or not masked."
     ]
 
 

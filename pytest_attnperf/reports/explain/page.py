@@ -88,7 +88,7 @@ def _describe_quarantine(told: Told) -> list[str]:
     case = told.case
     if case.quarantined:
         return [
-            f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): the verdict below holds, but does not "
+            f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): the verdict below holds, but cannot "
             "fail the test until that date."
         ]
     if filter_notes(case.reasons, NoteKind.EXPIRED):

@@ -57,8 +57,7 @@ def parse_commit(text: str) -> str:
 
 
 def format_pairs_command(told: Told, pairs: int = PAIRS) -> str:
-    """Returns the command that runs the case alone, both revisions interleaved. The stored baseline is not used if it
-    cannot be compared."""
+    """Returns the command for pairs of this case alone. They need no stored baseline that can be compared."""
     number = [] if pairs == PAIRS else [f"--attnperf-pairs={pairs}"]
     return format_pytest_command(told.case.nodeid, f"--attnperf-against={quote_word(choose_base(told))}", *number)
 

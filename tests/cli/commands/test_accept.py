@@ -120,7 +120,7 @@ def test_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.Capture
         refused.append(capsys.readouterr().err)
     assert refused[::2] == [2, 2, 2]
     assert "is no file; it takes what pytest --attnperf wrote" in refused[1]
-    assert "it is no results file" in refused[3]
+    assert "it is not a results file" in refused[3]
     assert "attnperf: " in refused[5]
     assert not (tmp_path / "baselines").exists()
 

@@ -191,7 +191,7 @@ def test_a_page_needs_one_pair_of_markers(page: str, message: str) -> None:
             "strange has no counters of this ladder's kernels: it has gemm; the ladder launched",
         ),
         (("run", "--write", "strange"), f"strange has 0 times '{BEGIN}'"),
-        (("page",), "page is no results file of this version"),
+        (("page",), "page is not a results file of this version"),
         (("absent.json",), "absent.json"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_case_that_is_there_twice(written: Written, capsys: Captured) -> None:
     assert main(["report", *map(str, paths), "-q"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("SLOWER triton.flash") == 1
-    assert "is there twice, SLOWER in " in out
+    assert "occurs twice, SLOWER in " in out
 
 
 def test_degrees_of_detail(written: Written, capsys: Captured) -> None:
