@@ -26,8 +26,7 @@ from pytest_attnperf.cli import commands
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 FAILED, INTERRUPTED, READER_GONE = 2, 130, 141
-"""Exit status for an invalid command or file, after Ctrl-C, and when the reader of the output has gone. The last two
-follow the shell: 128 plus the number of the signal."""
+"""Exit status for invalid input, after Ctrl-C, and when the output's reader has gone (128 plus the signal)."""
 
 USAGE = "attnperf COMMAND [options]"
 DESCRIPTION = "Companion of pytest-attnperf. Benchmarks run in pytest: pytest --attnperf suites/"

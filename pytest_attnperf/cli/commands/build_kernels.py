@@ -49,7 +49,7 @@ class BuildOutcome:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments and options of the command."""
-    parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="or 'all' (default: gfx942)")
+    parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="targets, or 'all' (default: gfx942)")
     parser.add_argument("--kernel", action="append", metavar="NAME", help="compile this kernel only; may be repeated")
     parser.add_argument(
         "--out", type=Path, default=Path(OUT), metavar="DIR", help=f"folder of the objects (default: {OUT})"

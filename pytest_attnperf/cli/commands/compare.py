@@ -49,8 +49,15 @@ be compared, 2 the command or a file is invalid
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments and options of the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
-    parser.add_argument("--by", choices=("case", "gpu", "backend", "suite"), default="case", help="what a line is for")
-    parser.add_argument("--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines")
+    parser.add_argument(
+        "--by",
+        choices=("case", "gpu", "backend", "suite"),
+        default="case",
+        help="what each line compares (default: case)",
+    )
+    parser.add_argument(
+        "--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines (default: worst)"
+    )
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="show at most N lines (default: all)")
     parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit with 1 if a case is slower than that")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -56,8 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; default: the worst"
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"default: {BASELINES}, if it exists")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="FILE", help=f"results file (default: {RESULTS})"
+    )
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"folder (default: {BASELINES}, if it exists)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
 

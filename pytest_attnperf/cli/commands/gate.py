@@ -60,8 +60,8 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments and options of the command."""
-    parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="of pytest --attnperf")
-    parser.add_argument("--base", default="", metavar="REV|DIR", help="tree whose baselines are used")
+    parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="results of pytest runs")
+    parser.add_argument("--base", default="", metavar="REV|DIR", help="tree with the baselines (default: this tree)")
     parser.add_argument(
         "--baselines", default=USUAL_BASELINES, metavar="NAME", help="its folder (default: %(default)s)"
     )
@@ -73,12 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", choices=("pr", "nightly"), default="pr", help="pr: baselines stored as nightly "
                         "need no case; nightly: every baseline needs a case (default: pr)")  # fmt: skip
     _add_demands(parser)
-    parser.add_argument("--mode", choices=MODES, help=f"see above (default: ${MODE_VARIABLE}, else block)")
+    parser.add_argument("--mode", choices=MODES, help=f"effect of a failure (default: ${MODE_VARIABLE}, else block)")
     parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="also fail for unresolved cases and "
                         "findings (default: on if CI is set)")  # fmt: skip
-    parser.add_argument("--threshold", type=float, metavar="P", help="percent, replaces the stored one")
-    parser.add_argument("--floor-us", type=float, metavar="US", help="microseconds, replaces the stored one")
-    parser.add_argument("--fail-on", metavar="VERDICTS", help="comma-separated, replaces the stored ones")
+    parser.add_argument("--threshold", type=float, metavar="P", help="threshold in percent, replaces the stored one")
+    parser.add_argument("--floor-us", type=float, metavar="US", help="floor in microseconds, replaces the stored one")
+    parser.add_argument(
+        "--fail-on", metavar="VERDICTS", help="failing verdicts, comma-separated; replaces the stored ones"
+    )
     add_forms(parser, "--report")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; several go to FILE, "
                         "FILE-2, ...")  # fmt: skip

@@ -42,7 +42,7 @@ or nothing was gated; 2 the command or a file is invalid, or there is no page be
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments and options of the command."""
-    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results of pytest --attnperf")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the merged results to FILE")
     add_forms(parser)
     parser.add_argument("--expect", type=int, metavar="N", help="fail if there are fewer than N runs")

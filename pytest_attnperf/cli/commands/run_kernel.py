@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", required=True, metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
     parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
     parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before it (default: 3)")
-    parser.add_argument("--no-check", action="store_true", help="do not check one call first")
+    parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
     parser.add_argument(
         "--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)"
     )

@@ -95,7 +95,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--static-files", action="store_true", help="with --static: write the files of the best-ranked candidate")
     add("--gpus", default="1", metavar="N|all", help="GPUs to search on, one worker each (default: 1)")
     add("--seed", type=int, default=0, metavar="N", help="seed of every random choice (default: 0)")
-    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that compile")
+    add(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that compile (default: CPU cores)"
+    )
     add("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
     add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
 

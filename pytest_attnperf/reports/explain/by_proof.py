@@ -34,7 +34,7 @@ NOT_COMPARABLE = (
         (
             "Modules or libraries of another tree were loaded, so the time is not that of this tree's kernels.",
             "Usual causes: an editable install of another checkout, a PYTHONPATH, a conftest that changes sys.path.",
-            "The files stand below; uninstall, or run from the tree that they belong to.",
+            "The files are listed below; uninstall, or run from the tree that they belong to.",
         ),
     ),
     Cause(

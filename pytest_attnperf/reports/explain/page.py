@@ -1,5 +1,4 @@
-"""Renders the explanation as text and as plain values: words first, then the inputs of the decision, what else changed,
-and the device during the run."""
+"""Renders an explanation as text and as plain values: words, inputs of the decision, other changes, the device."""
 
 from __future__ import annotations
 

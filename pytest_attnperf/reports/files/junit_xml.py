@@ -1,5 +1,4 @@
-"""JUnit XML from results, as `pytest --junitxml` writes it, if one machine measures and another judges; and a case as
-JUnit properties."""
+"""JUnit XML from stored results, as `pytest --junitxml` writes it from a run; and a case as JUnit properties."""
 
 from __future__ import annotations
 

@@ -104,8 +104,7 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Returns whether its verdict fails by the policy in the file, or without one always. Quarantine covers times
-    only."""
+    """Returns whether its verdict fails by the file's policy, or without one always. Quarantine covers times only."""
     if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
         return False
     by_policy = case.policy.get("fail_on")

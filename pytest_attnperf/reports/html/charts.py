@@ -202,7 +202,7 @@ def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
 def _make_limits_chart(tooltip: list[Spec]) -> Spec:
     """Returns a chart of the smallest detectable slowdown over time; noisy cases are above the line of the policy."""
     x = _make_quantity("ms", "ms per call", scale=_make_log_scale(), axis={"grid": False, "format": "~g"})
-    y = _make_quantity("finds", "smallest slowdown found (%)", scale=_make_linear_scale())
+    y = _make_quantity("finds", "smallest detectable slowdown (%)", scale=_make_linear_scale())
     policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
     points: Spec = {
         "data": {"name": "points"},
@@ -217,8 +217,8 @@ def _make_limits_chart(tooltip: list[Spec]) -> Spec:
         {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
         points,
     ]
-    spec = _make_base("Smallest slowdown that each look finds 99 % of the time, against the case's time", layer=layers)
-    return {"title": "What each look would have found", "needs": ["ms", "finds"], "spec": spec}
+    spec = _make_base("Smallest slowdown that each look detects 99 % of the time, over the case's time", layer=layers)
+    return {"title": "What each look could detect", "needs": ["ms", "finds"], "spec": spec}
 
 
 def _make_strip_chart() -> Spec:

@@ -68,8 +68,7 @@ UNKNOWN = "unknown"
 """The commit of a tree without git history."""
 
 QUARANTINED, UNCHANGED, NEW = "quarantined", "unchanged", "new"
-"""Words under which cases are counted separately: their verdict does not fail, they were not timed, or the base side
-lacks them."""
+"""Words under which cases are counted apart: no failure, not timed, or missing on the base side."""
 
 FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 """Verdicts that fail even without an expired quarantine."""

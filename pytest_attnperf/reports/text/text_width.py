@@ -23,8 +23,7 @@ def display_width(text: str) -> int:
 
 
 def pad_text(text: str, width: int, align: str, painted: str | None = None) -> str:
-    """Returns text padded to `width` cells, 'left' or 'right'. `painted` is the text with colours, which need no
-    room."""
+    """Returns text padded to `width` cells, 'left' or 'right'. `painted` is the same text with colour codes."""
     fill = " " * (width - display_width(text))
     shown = text if painted is None else painted
     return shown + fill if align == "left" else fill + shown
