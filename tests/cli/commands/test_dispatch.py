@@ -196,7 +196,7 @@ def test_a_time_that_is_none_is_refused(printed: Printed, tmp_path: Path, us: fl
         ("{}", "lacks their fields"),
         ('{"schema": 1, "cases": [{"median_us": NaN}]}', "not readable as JSON"),
         ('{"schema": 99, "cases": []}', "this version reads up to"),
-        ('{"schema": 1, "cases": 3}', "no results file of this version"),
+        ('{"schema": 1, "cases": 3}', "not a results file of this version"),
         ('{"schema": 9, "suite": "s", "entries": {}, "policies": {}}', "this version reads 1"),
         ('{"schema": 1, "rows": 3, "method": ""}', "is not a published report"),
     ],

@@ -182,7 +182,7 @@ def test_a_page_needs_one_pair_of_markers(page: str, message: str) -> None:
         (("run", "--against", "ck"), "unknown backend 'ck'; known: hip.flash, hip.naive, native.sdpa_flash"),
         (("run", "--backends", "ck"), "unknown backend 'ck'; known:"),
         (("run", "--workload", "decode"), f"unknown workload 'decode'; known: {WORKLOAD}"),
-        (("code",), "code.json holds no case; a ladder is made of a run of the suites"),
+        (("code",), "code.json holds no case; a ladder needs a run of the suites"),
         (("run", "--code", "run"), "run.json holds no compiled kernels; make some by pytest --attnperf"),
         (("run", "--code", "rope"), "rope.json holds none of the kernels of this ladder; it holds: triton.rope"),
         (("run", "--profile", "page"), "page has no column Dispatch_Id, Kernel_Name, Counter_Name, Counter_Value"),

@@ -256,7 +256,7 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PRODUCT),)}, "of another product"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PATH),)}, "dispatcher took another path"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MIXED_PATHS),)}, "took different paths"),
-        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.WORKLOAD),)}, "is not that of the baseline"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.WORKLOAD),)}, "layout or count of bytes has the same id"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.PROCESSES),)}, "too few processes"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.BASE_SIDE),)}, "has no time to compare this one with"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MACHINE),)}, "on a machine, or by a method"),
