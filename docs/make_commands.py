@@ -27,8 +27,8 @@ EVERYWHERE = {
     "--color": "",
     "--html": "write report.html and the other forms into DIR",
     "--junit": "write JUnit XML",
-    "--suite": "tests of the project (default: suites/, or here)",
-    "--device": "default: a GPU if there is one",
+    "--suite": "tests to collect (default: suites/, else .)",
+    "--device": "run on it (default: a GPU if any)",
 }
 """Options, and their help where it is the usual one: the page says them once, above the list. '' is any help."""
 

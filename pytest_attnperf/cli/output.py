@@ -1,4 +1,4 @@
-"""What commands share of printing to a terminal and of writing reports to files."""
+"""What commands share: printing to a terminal, and writing reports to files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print a line now, for whoever waits for it."""
+    """Prints a line and flushes it, so that the user sees progress at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def count_columns(unknown: int, least: int = 0) -> int:
-    """Return the columns of the terminal, `unknown` where none says how many it has, and at least `least`."""
+    """Returns the width of the terminal in columns, at least `least`; `unknown` if no terminal tells its width."""
     return max(least, shutil.get_terminal_size((unknown, 24)).columns)
 
 
 def choose_ink(choice: str = "auto") -> Ink:
-    """Return colours for standard output, as --color asks."""
+    """Returns the colours for standard output that --color asks for."""
     import os
 
     from pytest_attnperf.reports.text.colour import Ink, wants_colour
@@ -35,7 +35,7 @@ def choose_ink(choice: str = "auto") -> Ink:
 
 
 def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
-    """Declare the options that write a folder of reports, and each form alone."""
+    """Declares the option for a folder of reports, and an option for each single form of report."""
     from pytest_attnperf.reports.files.forms import FORMS
 
     parser.add_argument(folder, type=Path, metavar="DIR", help="write report.html and the other forms into DIR")
@@ -44,14 +44,14 @@ def add_forms(parser: argparse.ArgumentParser, folder: str = "--html") -> None:
 
 
 def asked_forms(options: argparse.Namespace) -> dict[str, str]:
-    """Return the forms that were asked for by name, each with its file."""
+    """Returns the file of each form that an option asks for, by the form's name."""
     from pytest_attnperf.reports.files.forms import FORMS
 
     return {form.name: file for form in FORMS if (file := getattr(options, form.name)) is not None}
 
 
 def write_forms(joined: Joined, folder: Path | None, asked: Mapping[str, str], **shown: Any) -> list[str]:
-    """Write a folder, `shown` in its page, too, and the forms `asked` for; as - it is printed. Return what is told."""
+    """Writes a folder (with `shown` in its page) and the `asked` forms; the file - prints. Returns a line per file."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.folder import write_reports
     from pytest_attnperf.reports.files.forms import FORMS

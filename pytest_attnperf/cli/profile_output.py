@@ -1,6 +1,5 @@
-"""How `attnperf profile` prints: tables for a terminal, Markdown, JSON (the records field by field), and rooflines as
-files; and a results.json: what binds the cases that pytest profiled, and the kernels of each.
-"""
+"""Output of `attnperf profile`: tables for a terminal, Markdown, JSON (records field by field) and roofline files. For
+a results.json it prints what binds the cases that pytest profiled, and the kernels of each."""
 
 from __future__ import annotations
 
@@ -31,19 +30,19 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import RunResult
 
 WIDTH = 120
-"""Columns where output goes into a file or a pipe."""
+"""Columns of output that goes to a file or a pipe."""
 
 SHOWN = 15
-"""Kernels in a table, unless --all asks for every one."""
+"""Kernels in a table without --all."""
 
 PROFILE_FORMAT = 1
-"""Version of the JSON; a field that is renamed or changes its meaning raises it."""
+"""Version of the JSON. It increases when a field is renamed or changes its meaning."""
 
 
 def write_result(
     options: argparse.Namespace, above: Sequence[str], tables: Sequence[Table], below: Sequence[str]
 ) -> None:
-    """Lines, tables and lines, as the options ask."""
+    """Prints lines, tables and lines, as Markdown with --markdown, else for a terminal."""
     from pytest_attnperf.reports.text.wide_tables import render_markdown_tables, render_terminal_tables
 
     if options.markdown:
@@ -57,13 +56,13 @@ def write_result(
 
 
 def write_json(content: dict[str, object]) -> None:
-    """Records field by field."""
+    """Prints records as JSON, field by field."""
 
     sys.stdout.write(profile_json(content))
 
 
 def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]], title: str) -> None:
-    """A roofline with a point for each of them. Raises UsageError where none has a point."""
+    """Draws a roofline with a point for each named bound. Raises UsageError if none has a point."""
     from pytest_attnperf.tools.profilers.roofline_plot import write_plot
 
     points = [
@@ -76,7 +75,7 @@ def write_roofline(path: Path, named: Sequence[tuple[str, BoundVerdict | None]],
 
 
 def profile_json(content: Mapping[str, object]) -> str:
-    """Indented JSON with keys in the order of the records. A gain without limit is the string "Infinity"."""
+    """Returns indented JSON with keys in the order of the records. An infinite gain becomes the string "Infinity"."""
     import msgspec
 
     values = _replace_infinite(
@@ -86,7 +85,7 @@ def profile_json(content: Mapping[str, object]) -> str:
 
 
 def _encode_note_text(value: object) -> str:
-    """Give the text of a note: this form has no kinds."""
+    """Returns the text of a note; this JSON leaves its kind out."""
     if not isinstance(value, Note):
         raise NotImplementedError(f"no JSON is known of {type(value)}")
     return value.text
@@ -103,7 +102,7 @@ def _replace_infinite(value: Any) -> Any:
 
 
 def print_results(options: argparse.Namespace) -> int:
-    """Cases that pytest profiled: what binds each, and the kernels of each."""
+    """Prints what binds each case that pytest profiled, and its kernels. Returns the exit status."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.run.profile_cases import LEGEND, bound_table, detail_lines, list_profiled, reason_lines
 
@@ -130,7 +129,7 @@ def print_results(options: argparse.Namespace) -> int:
         return 0
     tables, below = [bound_table(found)], [line for pair in found for line in reason_lines(*pair)]
     if not detailed:
-        below.append("kernel by kernel: --case TEXT, a part of a case's name")
+        below.append("to see the kernels add --case TEXT, a part of a case's name")
     below += [line for pair in detailed for line in detail_lines(*pair)]
     from pytest_attnperf.tools.profilers.text import profile_tables
 
@@ -143,7 +142,7 @@ def print_results(options: argparse.Namespace) -> int:
 
 
 def _refuse_other_device(name: str, results: RunResult) -> None:
-    """Raise UsageError for a device that is not known, or not the one of the results."""
+    """Raises UsageError for an unknown device, and for one of another architecture than the results."""
     from pytest_attnperf.tools.profilers.devices import choose_spec
 
     spec = choose_spec(name, ())
@@ -188,9 +187,9 @@ def _format_device(results: RunResult) -> str:
 
 
 def _profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device: DeviceInfo | None = None) -> Profile:
-    """One case's profile. Dispatches of a kernel stand one behind the other: when they began is not in the file.
+    """Returns one case's profile. Its dispatches follow each other without gaps: the file has no start times.
 
-    device   that the run measured on; it stands for the agents that the kernels name
+    device   that the run measured on; describes the agents that the kernels name
     """
     builder = DispatchesBuilder()
     now = 0
@@ -204,7 +203,7 @@ def _profile_of_case(case: CaseResult, profile: CaseProfile, where: str, device:
         sources=(ProfileSource(where, "torch.profiler", profile.device, len(builder)),),
         dispatches=builder.build(),
         agents=_list_agents(profile, device),
-        notes=(f"{profile.calls} calls behind the warm-up; the order of kernels within a call is not kept",),
+        notes=(f"{profile.calls} calls after the warm-up; the order of kernels within a call is not kept",),
     )
 
 

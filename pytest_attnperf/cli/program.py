@@ -1,9 +1,9 @@
-"""The `attnperf` command. What needs kernels asks a worker; what is here reads files only.
+"""The `attnperf` command. Commands that need kernels ask a worker; the others only read files.
 
-A command is a file of commands/ and nothing else: its name is the file's with hyphens, GROUP, SUMMARY and ORDER say how
-it is listed, DESCRIPTION, EPILOG and USAGE are its --help, `add_arguments` declares what it takes, and `run` gives the
-exit status. Only the one that is typed is imported: `attnperf worker` runs where our dependencies may be missing, and
-nobody should wait for commands that they did not type.
+A command is one file of commands/. Its name is the file's, with hyphens. GROUP, SUMMARY and ORDER say how it is listed.
+DESCRIPTION, EPILOG and USAGE are its --help. `add_arguments` declares its arguments, and `run` returns the exit status.
+Only the command that was typed is imported: `attnperf worker` runs where our dependencies may be missing, and importing
+the others would take time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from pytest_attnperf.cli import commands
 from pytest_attnperf.errors import AttnperfError, UsageError
 
 FAILED, INTERRUPTED, READER_GONE = 2, 130, 141
-"""Exit status of an invalid command or file, after Ctrl-C, and when nobody reads what is printed any more: the last
-two as a shell has them, 128 and the number of the signal."""
+"""Exit status for invalid input, after Ctrl-C, and when the output's reader has gone (128 plus the signal)."""
 
 USAGE = "attnperf COMMAND [options]"
-DESCRIPTION = "Companion of pytest-attnperf. Measuring is done by pytest: pytest --attnperf suites/"
+DESCRIPTION = "Companion of pytest-attnperf. Benchmarks run in pytest: pytest --attnperf suites/"
 NAME_COLUMNS, WIDTH = 18, 80
 ERROR_CHARACTERS = 20_000
 
@@ -38,12 +37,12 @@ ERROR_CHARACTERS = 20_000
 FACT = re.compile(r"^(GROUP|ORDER|SUMMARY) = (.+)$", re.MULTILINE)
 LAST = 1000
 NEEDED = ("GROUP", "SUMMARY", "DESCRIPTION", "EPILOG", "add_arguments(parser)", "run(options)")
-"""What a command's file has."""
+"""Names that the file of a command must define."""
 
 
 class Command(NamedTuple):
-    """group: the heading it is listed under; summary: one line, the `help` of its own parser; order: its place on the
-    screen, where groups stand in the order of their first commands."""
+    """A command as the list shows it. group: its heading; summary: one line, also the `help` of its parser; order: its
+    place in the list. Groups stand in the order of their first commands."""
 
     group: str
     summary: str
@@ -53,11 +52,11 @@ class Command(NamedTuple):
 EPILOG = """`attnperf COMMAND --help` has examples; docs/commands.md lists every command and option.
 
 examples:
-  attnperf report .attnperf/results.json    the tables of the run before
-  attnperf history                          the cases of many runs, and where each last changed
+  attnperf report .attnperf/results.json    the tables of the last run
+  attnperf history                          the cases of many runs, and when each last changed
 
-exit status: 0 done, 1 what is shown is a failure, 2 the command or a file is invalid, 130 stopped by Ctrl-C,
-141 whoever read the output has gone (attnperf ... | head)
+exit status: 0 done, 1 the results shown have a failure, 2 the command or a file is invalid, 130 stopped by Ctrl-C,
+141 the reader of the output has gone (attnperf ... | head)
 
 exit status of pytest --attnperf: 0 nothing failed, 1 a case failed or, under --attnperf-strict, could not be
 decided, or a finding concerns the run, 2 stopped by Ctrl-C, 3 an error of pytest or a plugin, 4 an option, an ini
@@ -65,19 +64,18 @@ value or a marker is invalid, 5 no test was collected
 """
 
 PLAIN = {"…": "...", "≥": ">=", "≤": "<=", "≈": "~", "±": "+-", "\xd7": "x", "µ": "u", "·": "-", "→": "->"}
-"""For a stream that cannot write such letters."""
+"""Replacements for letters that a stream's encoding lacks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the console script. The exit status; SystemExit for --help, --version and a command line that
-    is invalid."""
+    """Runs the console script; returns the exit status. Raises SystemExit for --help, --version, invalid arguments."""
     _write_any_letter()
     try:
         try:
             return _run_command(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # now, for at its end the interpreter can only complain
+                sys.stdout.flush()  # now: at exit the interpreter could only print an error
     except KeyboardInterrupt:
         return INTERRUPTED
     except (AttnperfError, OSError) as error:
@@ -90,20 +88,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_names() -> list[str]:
-    """Name every file of the folder as it is typed."""
+    """Returns the name of every command as it is typed, taken from the files of the folder."""
     files = sorted(file for folder in commands.__path__ for file in os.listdir(folder))
     return [file[:-3].replace("_", "-") for file in files if file.endswith(".py") and not file.startswith("_")]
 
 
 def read_commands() -> dict[str, Command]:
-    """Read what is listed of every command from its file, by name, in the order of the screen. None is imported."""
+    """Returns every command by name, in the order of the list. Reads their files, but imports none."""
     found = {name: _read_command(name) for name in command_names()}
     first = {one.group: one.order for one in sorted(found.values(), key=lambda one: one.order, reverse=True)}
     return dict(sorted(found.items(), key=lambda item: (first[item[1].group], item[1].order, item[0])))
 
 
 def _read_command(name: str) -> Command:
-    """Read the constants GROUP, SUMMARY and ORDER, which a file has on a line each. Raises UsageError without them."""
+    """Reads GROUP, SUMMARY and ORDER, each on a line of the file. Raises UsageError without one of the first two."""
     from ast import literal_eval
 
     paths = (os.path.join(folder, f"{name.replace('-', '_')}.py") for folder in commands.__path__)
@@ -111,12 +109,12 @@ def _read_command(name: str) -> Command:
     with open(path, encoding="utf-8") as file:
         facts = {fact: literal_eval(value) for fact, value in FACT.findall(file.read())}
     if not facts.keys() >= {"GROUP", "SUMMARY"}:
-        raise UsageError(f"{path}:1: a command has GROUP = ... and SUMMARY = ... on a line each")
+        raise UsageError(f"{path}:1: a command needs GROUP = ... and SUMMARY = ..., each on its own line")
     return Command(facts["GROUP"], facts["SUMMARY"], facts.get("ORDER", LAST))
 
 
 def render_command_list() -> str:
-    """Lay the commands out under their headings, as a terminal shows them."""
+    """Returns the list of commands under their headings, for a terminal of 80 columns."""
     import textwrap
 
     lines: list[str] = []
@@ -131,11 +129,11 @@ def render_command_list() -> str:
 
 
 def import_command(name: str) -> ModuleType:
-    """The file of a command. Raises UsageError for one that lacks something."""
+    """Imports and returns the file of a command. Raises UsageError if a needed name is missing."""
     module = import_module(f"pytest_attnperf.cli.commands.{name.replace('-', '_')}")
     for lacking in ("DESCRIPTION", "EPILOG", "add_arguments", "run"):
         if not hasattr(module, lacking):
-            raise UsageError(f"{module.__file__}:1: a command has {', '.join(NEEDED)}; here is no {lacking}")
+            raise UsageError(f"{module.__file__}:1: a command needs {', '.join(NEEDED)}; {lacking} is missing")
     return module
 
 
@@ -156,12 +154,12 @@ def _run_command(words: list[str]) -> int:
 
 
 def build_whole_parser() -> argparse.ArgumentParser:
-    """Declare every command: what is completed, documented and tested."""
+    """Returns a parser with all commands, for completion, documentation and tests."""
     return build_parser(list(read_commands()), shown=None)
 
 
 def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) -> argparse.ArgumentParser:
-    """Declare these commands; --help lists all, under headings and not as `shown`."""
+    """Returns a parser with these commands. --help lists all; `shown` hides argparse's own list unless None."""
     parser = _Listing(prog="attnperf", usage=USAGE, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"pytest-attnperf {__version__}")
     kinds = parser.add_subparsers(
@@ -187,7 +185,7 @@ def build_parser(names: Sequence[str], shown: str | None = argparse.SUPPRESS) ->
 
 
 class _Listing(argparse.ArgumentParser):
-    """Describes itself by the list of commands, which is made when somebody asks for it."""
+    """A parser whose description is the list of commands. The list is made only when the help is printed."""
 
     def format_help(self) -> str:
         self.description = f"{DESCRIPTION}\n\n{render_command_list()}"
@@ -204,7 +202,7 @@ def _describe_unknown(name: str) -> str:
 
 
 def _write_any_letter() -> None:
-    """A terminal or pipe of another encoding gets something legible, not a traceback; standard error always does."""
+    """Makes standard output replace letters that its encoding lacks instead of raising. Standard error never raises."""
     codecs.register_error("attnperf", _in_plain)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="attnperf")
@@ -217,7 +215,7 @@ def _in_plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def _nobody_reads(stream: TextIO | None) -> bool:
-    """Whether the stream is a pipe whose other end is closed. Another pipe of ours may break, too, and that is said."""
+    """Returns whether the stream is a pipe whose reader has closed it. An error of any other pipe must be reported."""
     try:
         poller = select.poll()
         poller.register(stream.fileno() if stream is not None else -1, 0)
@@ -227,7 +225,7 @@ def _nobody_reads(stream: TextIO | None) -> bool:
 
 
 def _drop_what_cannot_be_written() -> None:
-    """Else the interpreter tries again when it ends, says so on standard error, and exits with 120."""
+    """Sends unwritable streams to /dev/null. Otherwise the interpreter fails at exit, with a message and status 120."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not _can_flush(stream):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -244,7 +242,7 @@ def _can_flush(stream: TextIO) -> bool:
 
 
 def _make_safe(error: object) -> str:
-    """Its text without what a terminal or a CI system would obey: a file's name or content may stand in it."""
+    """Returns the error's text without control characters: it may quote a file, and terminals obey them."""
     from pytest_attnperf.reports.text.figures import one_line
 
     return "\n".join(one_line(line, ERROR_CHARACTERS) for line in str(error).split("\n"))

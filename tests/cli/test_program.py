@@ -93,7 +93,7 @@ def _newer(text: str) -> str:
     ("change", "message"),
     [
         (_newer, f"field 'schema' is {RESULTS_SCHEMA + 1}, this version reads up to {RESULTS_SCHEMA}; upgrade"),
-        (lambda text: text[: len(text) // 2], "is no results file of this version"),
+        (lambda text: text[: len(text) // 2], "is not a results file of this version"),
         (lambda text: "[]", "has no integer field 'schema'"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_command_is_one_file(folder: Path, capsys: pytest.CaptureFixture[str])
 def test_a_command_that_does_not_say_where_it_stands(folder: Path) -> None:
     """Its file is named, and other commands are not kept from their work."""
     (folder / "throw_away.py").write_text('SUMMARY = "count to three"\n')
-    with pytest.raises(UsageError, match=rf"{folder}/throw_away\.py:1: a command has GROUP = .* and SUMMARY = "):
+    with pytest.raises(UsageError, match=rf"{folder}/throw_away\.py:1: a command needs GROUP = .* and SUMMARY = "):
         render_command_list()
     assert build_parser(["report"]).parse_args(["report", "r.json"]).command == "report"
 

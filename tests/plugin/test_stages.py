@@ -24,7 +24,7 @@ def test_the_table_stands_behind_the_suite(attnperf_project: FakeProject) -> Non
     assert result.ret == 0
     shown = result.stdout.str()
     result.stdout.fnmatch_lines(["where the time goes", WORKLOAD, "backend *call us*first ms*"])
-    result.stdout.fnmatch_lines(["*prefill_proven*", "2 cases right, and not timed: their tests say timed=False"])
+    result.stdout.fnmatch_lines(["*prefill_proven*", "2 cases right, and not timed: their tests have timed=False"])
     whole, stages = (one.split() for one in shown.splitlines() if one.startswith("fake.a "))
     assert whole == ["fake.a", "100.0", "2.00", "812", "3", "3", "98", "%"]
     assert stages == ["fake.a", "40.00", "58.00", "(2)"]

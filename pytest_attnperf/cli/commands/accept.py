@@ -1,4 +1,4 @@
-"""`attnperf accept`: a wanted slowdown, or another identity, taken over into a baseline from results that are there."""
+"""`attnperf accept`: takes an intended slowdown or a changed identity into a baseline, from stored results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 50
-SUMMARY = "take a wanted slowdown or another identity into the baseline, from results, with a reason"
-DESCRIPTION = "Accepts a change of a case by name, from results that are there; the reason stays in the entry."
+SUMMARY = "accept an intended slowdown or a changed identity into the baseline, with a reason"
+DESCRIPTION = "Accepts a change of the named cases from stored results. The reason is stored in the entry."
 
 BASELINES = Path("baselines")
 LISTED = 8
@@ -32,35 +32,37 @@ EPILOG = """CASE is a case's key (prefill/triton.flash/prefill-b4-...), its node
 
 FILE is the results.json of a run that measured the change in at least 7 processes or pairs:
   pytest --attnperf --attnperf-second-look=7 NODEID          a second look of 7 fresh processes
-  pytest --attnperf --attnperf-against=origin/main NODEID    8 pairs, the stored processes are scaled by their ratio
+  pytest --attnperf --attnperf-against=origin/main NODEID    8 pairs; their ratio scales the stored processes
   pytest --attnperf-calibrate=7 NODEID                       7 processes, nothing is stored or gated
-Of fewer, a result that is SAME in time gives its launches and its configuration alone. Nothing is measured again, and
-what is wrong, suspicious or older than the entry is refused. The creep guard counts from the accepted time on.
+From fewer, a case whose time is SAME gives only its launches and its configuration. Nothing is measured again. A result
+that is wrong, suspicious or older than the entry is refused. The creep guard counts from the accepted time.
 
 examples:
   attnperf accept triton.flash/prefill-b4-s512 --from .attnperf/results.json --reason "exact softmax, issue 41"
   attnperf accept CASE --from results.json --reason "wider tiles, same time" --dry-run
-  attnperf accept CASE --from results.json --reason "noisy since 2026-11" --policy     its settings, no figures
+  attnperf accept CASE --from results.json --reason "noisy since 2026-11" --policy     its settings, no times
 
 exit status: 0 stored (or shown by --dry-run), 2 the command, the results or the entry are invalid
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("cases", nargs="+", metavar="CASE", help="key, node id, or a part that only one case has")
     parser.add_argument(
         "--from", dest="results", type=Path, required=True, metavar="FILE", help="results.json of a run"
     )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why the change is wanted, one line")
-    parser.add_argument("--author", default="", metavar="NAME", help="who says so (default: git's user.name)")
-    parser.add_argument("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"default: {BASELINES}")
-    parser.add_argument("--policy", action="store_true", help="store the settings that the run judged by, no figures")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be stored")
+    parser.add_argument("--author", default="", metavar="NAME", help="who accepts (default: git's user.name)")
+    parser.add_argument(
+        "--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"stored baselines (default: {BASELINES})"
+    )
+    parser.add_argument("--policy", action="store_true", help="store only the settings that the run judged by")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be stored, and store nothing")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Store, and say what. Raises UsageError, ResultsFileError and BaselineError, before anything is written."""
+    """Stores the cases and prints them. Raises UsageError, ResultsFileError and BaselineError before writing."""
     from pytest_attnperf.baselines.acceptance import AUTHOR_MAX, REASON_MAX, require_text
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.session.accept.accepting import Request
@@ -80,9 +82,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_case(results: RunResult, name: str) -> CaseResult:
-    """The case that `name` means. Raises UsageError where there is none, and where there are several."""
+    """Returns the case that `name` means. Raises UsageError if no case or several cases match."""
     if not name.strip():
-        raise UsageError("a CASE is empty: it is a key, a node id, or a part that only one case has")
+        raise UsageError("a CASE is empty; give a key, a node id, or a part that only one case has")
     exact = [case for case in results.cases if name in (str(case.key), case.key.entry, case.nodeid)]
     found = exact or [case for case in results.cases if name in str(case.key) or name in case.nodeid]
     if len(found) == 1:
@@ -90,18 +92,18 @@ def choose_case(results: RunResult, name: str) -> CaseResult:
     if found:
         more = f" and {len(found) - LISTED} more" if len(found) > LISTED else ""
         listed = ", ".join(str(case.key) for case in found[:LISTED])
-        raise UsageError(f"{name[:200]!r} is a part of {len(found)} cases: {listed}{more}; give more of one")
+        raise UsageError(f"{name[:200]!r} matches {len(found)} cases: {listed}{more}; give more of the name")
     if any(name in str(code.key) or name in code.nodeid for code in results.code):
         raise UsageError(
             f"{name[:200]!r} is a compiled kernel, which has no time: accept what it spills with "
             'pytest --update-baselines --attnperf-accept="WHY"'
         )
     listed = ", ".join(str(case.key) for case in results.cases[:LISTED]) or "none"
-    raise UsageError(f"{name[:200]!r} is no case of these {len(results.cases)}, which begin with: {listed}")
+    raise UsageError(f"{name[:200]!r} matches none of these {len(results.cases)} cases; the first are: {listed}")
 
 
 def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run) -> str:
-    """What git calls whoever types this. Raises UsageError where it does not know."""
+    """Returns git's user.name. Raises UsageError if it is not set."""
     command = ["git", "config", "user.name"]
     try:
         answer = run(command, capture_output=True, text=True, errors="replace", timeout=GIT_SECONDS, check=False)
@@ -109,7 +111,7 @@ def git_name(run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.r
     except (OSError, subprocess.TimeoutExpired):
         name = ""
     if not name:
-        raise UsageError("an acceptance names who accepted, and `git config user.name` says nothing: add --author NAME")
+        raise UsageError("an acceptance needs an author, and `git config user.name` is not set: add --author NAME")
     return name
 
 
@@ -137,7 +139,7 @@ def write_all(
     *,
     dry_run: bool,
 ) -> list[Path]:
-    """The files that were written, one a suite. Raises BaselineError before any is where one of them is not sound."""
+    """Writes one file per suite and returns the paths. Raises BaselineError before writing if one would be invalid."""
     from pytest_attnperf.baselines.writing import check_replacements, replace_entries
 
     device = results.device

@@ -1,4 +1,4 @@
-"""`attnperf baselines check`: every stored entry beside the cases of this tree, without measuring."""
+"""`attnperf baselines check`: compares every stored entry with the cases of this tree, without measuring."""
 
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ BASELINES = Path("baselines")
 TIERS = ("pr", "nightly")
 REMOVABLE = ("orphaned", "stale")
 
+<<<<<<< HEAD
 EPILOG = """stale     workload, policy or method is not what was recorded: record it again (or --remove-stale)
 orphaned  no case has this key, or the case is not timed any more: --remove-orphaned removes it
 missing   runs of the tier time the case on this product, and no time is stored
+=======
+EPILOG = """stale     the workload, the policy or the method is not what was recorded: record it again
+orphaned  no case has this key, or the case is not timed any more; --remove-orphaned removes it
+missing   a case is timed and supported on the product, but has no stored time
+>>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
 
 A backend whose library is not installed here counts as unsupported: its cases are not missing. Machine code is not
-compared: another version of a compiler makes other code of the same kernel.
+compared: another compiler version makes different code from the same kernel.
 
 examples:
   attnperf baselines check
@@ -47,13 +53,14 @@ the project or a file is invalid
 
 @dataclass(frozen=True)
 class Product:
-    """Whose entries are compared."""
+    """A product whose entries are compared."""
 
     arch: str
     name: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+<<<<<<< HEAD
     """Declare what can be typed behind the command."""
     parser.add_argument("action", choices=("check",), help="what to do")
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="entries of this product only (default: all)")
@@ -67,10 +74,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for state in REMOVABLE:
         parser.add_argument(f"--remove-{state}", action="store_true", help=f"remove {state} entries from their files")
+=======
+    """Declares the arguments and options of the command."""
+    parser.add_argument("action", choices=("check",), help="compare, and print what is due")
+    parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="compare this product only (default: all)")
+    parser.add_argument(
+        "--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"stored baselines (default: {BASELINES})"
+    )
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    parser.add_argument("--remove-orphaned", action="store_true", help="remove orphaned entries from their files")
+>>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare, and print what is due. Raises UsageError and BaselineError."""
+    """Compares the entries and prints what is due. Raises UsageError and BaselineError."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
     removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]
@@ -85,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_products(root: Path, on: str) -> list[Product]:
-    """Products that have entries. Raises UsageError where there are none, or not the one asked for."""
+    """Returns the products that have entries. Raises UsageError if there are none, or not the one of --on."""
     found = [Product(path.parent.name, path.name) for path in sorted(root.glob("*/*")) if any(path.glob("*.json"))]
     chosen = [one for one in found if on in ("", f"{one.arch}/{one.name}")]
     if chosen:
@@ -97,7 +114,7 @@ def _list_products(root: Path, on: str) -> list[Product]:
 
 
 def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cases: Cases) -> int:
-    """Print what is due, product by product; 1 where anything is."""
+    """Prints what is due for each product. Returns 1 if anything is due, else 0."""
     due = 0
     for product in products:
         stored, found = _compare_entries(options, product, cases)
@@ -107,7 +124,7 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
 
 
 def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """(how many entries are stored of the suites that were collected, what is due)."""
+    """Returns the number of compared entries, and what is due. Removes orphaned entries if asked."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree
@@ -121,6 +138,7 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
         count += len(stored)
+<<<<<<< HEAD
         found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite], options.tier)
         gone = [one for one in found if getattr(options, f"remove_{one.state.value}", False)]
         if gone:
@@ -128,11 +146,20 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
             path = remove_entries(store, options.baselines, product.arch, product.name, suite, entries)
             sys.stderr.write(f"{len(gone)} entries removed from {path}\n")
         due += [one for one in found if one not in gone]
+=======
+        found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite])
+        orphaned = [one.key.entry for one in found if one.state is UpkeepState.ORPHANED]
+        if orphaned and options.remove_orphaned:
+            path = remove_entries(store, options.baselines, product.arch, product.name, suite, orphaned)
+            sys.stderr.write(f"{len(orphaned)} entries removed from {path}\n")
+            found = [one for one in found if one.state is not UpkeepState.ORPHANED]
+        due += found
+>>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
     return count, due
 
 
 def _make_device(product: Product) -> DeviceInfo:
-    """The device as backends are asked about it; what a datasheet does not say of it stays unknown."""
+    """Returns the device that backends are asked about. Only its kind, architecture and product are known."""
     from pytest_attnperf.records import DeviceInfo
 
     kind = "cuda" if product.arch.startswith("sm_") else "rocm" if product.arch.startswith("gfx") else "cpu"

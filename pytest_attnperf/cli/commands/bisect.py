@@ -1,6 +1,6 @@
-"""`attnperf bisect GOOD BAD NODEID`: the first slow commit between two revisions, and how sure that is.
+"""`attnperf bisect GOOD BAD NODEID`: finds the first slow commit between two revisions, and says how sure that is.
 
-Every measurement is a pytest of its own over the one case, interleaved against GOOD; the search is `session.bisect`.
+Every measurement is its own pytest over the one case, interleaved with GOOD; the search is `session.bisect`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from pytest_attnperf.workers.revisions import Commit, History, read_history
 GROUP = "every day"
 ORDER = 80
 SUMMARY = "find the first slow commit between two revisions"
-DESCRIPTION = "Find the first slow commit between two revisions, each measured interleaved against GOOD."
+DESCRIPTION = "Finds the first slow commit between two revisions. Each one is measured interleaved with GOOD."
 USAGE = "attnperf bisect [options] GOOD BAD NODEID [-- pytest options]"
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as a shell has it."""
+"""Exit status after Ctrl-C, as in a shell."""
 
 CLOSING_LIMIT_S = 15.0
-"""Seconds an interrupted pytest gets to end its workers, before it is told to end, and killed."""
+"""Seconds that an interrupted pytest gets to end its workers before SIGTERM, and again before SIGKILL."""
 
 LOG_LINES = 25
 SUBJECT_LENGTH = 60
 CASES_LISTED = 10
 
 NO_RATIO = (Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED, Verdict.INCOMPARABLE)
-"""Verdicts of a revision whose times mean nothing."""
+"""Verdicts of a revision whose times are not used."""
 
-EPILOG = """The confidence is that of naming the right commit where one commit brought the slowdown and it stayed.
-A revision that cannot be built or measured is skipped; what then cannot be told apart is printed as a range.
+EPILOG = """The confidence is the probability that the named commit is right, if one commit caused a lasting slowdown.
+What cannot be built or measured is skipped. If several commits remain, their range is printed.
 
 exit status: 0 one commit was found, 1 a range of commits or no slowdown, 2 the command is invalid or BAD cannot be
 measured, 130 stopped by Ctrl-C, which prints what is known
@@ -63,11 +63,11 @@ examples:
 """
 
 Execute = Callable[[Sequence[str], Path], int]
-"""(command, log) -> exit status: runs a command to its end with everything it prints in the log."""
+"""(command, log) -> exit status. Runs a command to its end and writes everything it prints to the log."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     defaults = BisectSettings()
     parser.add_argument("good", metavar="GOOD", help="a revision that is fast, an ancestor of BAD")
     parser.add_argument("bad", metavar="BAD", help="a revision that is slow")
@@ -77,30 +77,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=defaults.threshold_percent,
         metavar="PERCENT",
-        help="end when the slowdown between GOOD and BAD is certainly below this (default %(default)s)",
+        help="stop if the slowdown from GOOD to BAD is certainly below this (default: %(default)s)",
     )
     parser.add_argument(
         "--confidence",
         type=float,
         default=defaults.confidence,
         metavar="SHARE",
-        help="that everything said of the revisions is right, e.g. 0.999 (default %(default)s)",
+        help="probability that all results are right, e.g. 0.999 (default: %(default)s)",
     )
-    parser.add_argument("--build", default="", metavar="CMD", help="shell command that builds a revision's tree")
+    parser.add_argument("--build", default="", metavar="CMD", help="shell command that builds each revision's tree")
     parser.add_argument(
         "--pairs-max",
         type=int,
         default=defaults.pairs_max,
         metavar="N",
-        help="most fresh pairs of processes per revision (default %(default)s)",
+        help="most fresh pairs of processes per revision (default: %(default)s)",
     )
     _keep_pytest_options(parser)
 
 
 def _keep_pytest_options(parser: argparse.ArgumentParser) -> None:
-    """Put what follows `--` into `pytest_options`.
+    """Puts the words after `--` into `pytest_options`.
 
-    A positional argument cannot: argparse gives it nothing as soon as an option stands between it and NODEID.
+    A positional argument cannot: argparse leaves it empty as soon as an option stands between it and NODEID.
     """
     parse = parser.parse_known_args
 
@@ -109,7 +109,7 @@ def _keep_pytest_options(parser: argparse.ArgumentParser) -> None:
         end = words.index("--") if "--" in words else len(words)
         found, unknown = parse(words[:end], namespace)
         if unknown:
-            parser.error(f"unknown: {' '.join(unknown)}; options of pytest stand behind --")
+            parser.error(f"unknown: {' '.join(unknown)}; give options of pytest after --")
         found.pytest_options = words[end + 1 :]
         return found, unknown
 
@@ -121,7 +121,7 @@ class PytestPairs:
     """Measures revisions against `good`, each time by a pytest over one case.
 
     build     shell command for both trees, '' for none
-    options   given to pytest as they are
+    options   passed to pytest as they are
     folder    for results and logs
     """
 
@@ -134,7 +134,7 @@ class PytestPairs:
     _runs: int = 0
 
     def __call__(self, revision: str, pairs: int) -> Sequence[PairSummary]:
-        """Fresh pairs of a revision. Raises CannotMeasureError saying why there are none, UsageError for two cases."""
+        """Returns fresh pairs of a revision. Raises CannotMeasureError without pairs, UsageError for several cases."""
         self._runs += 1
         from pytest_attnperf.reports.files import json_results
 
@@ -148,7 +148,7 @@ class PytestPairs:
         return case.pairs
 
     def build_command(self, revision: str, pairs: int, results: Path) -> list[str]:
-        """What is run. Options of the user come first, so that none of ours can be lost to them."""
+        """Returns the pytest command. The user's options come first, so that they cannot override ours."""
         return [
             *(sys.executable, "-m", "pytest", self.nodeid, *self.options),
             "--attnperf",
@@ -171,7 +171,7 @@ class PytestPairs:
 
 
 def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> int:
-    """Search, and print what is found. Raises UsageError and BisectError; `execute_pytest` is replaced in tests."""
+    """Searches and prints the result. Raises UsageError and BisectError. Tests replace `execute_pytest`."""
     settings = _parse_settings(options)
     found = read_history(options.good, options.bad, Path.cwd())
     commits = {commit.sha: commit for commit in found.commits}
@@ -196,7 +196,7 @@ def run(options: argparse.Namespace, execute_pytest: Execute | None = None) -> i
 
 
 def execute(command: Sequence[str], log: Path) -> int:
-    """Run a command, everything it prints into `log`. Interrupted, it gets time to end its workers and its lease."""
+    """Runs a command with its output in `log`. If interrupted, gives it time to end its workers and release its GPU."""
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT) as process,
@@ -209,7 +209,7 @@ def execute(command: Sequence[str], log: Path) -> int:
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that a terminal's Ctrl-C reached, too; one that does not end is told to, and killed."""
+    """Waits for a process that Ctrl-C has reached too. One that does not end is terminated, then killed."""
     try:
         process.wait(CLOSING_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -231,7 +231,7 @@ def _parse_settings(options: argparse.Namespace) -> BisectSettings:
 
 
 def _describe_no_results(status: int, log: Path) -> str:
-    """Why a pytest left no results: its first error in one line, and the end of what it printed."""
+    """Returns why a pytest left no results: its first error in one line, then the end of its output."""
     lines = safe_lines(log.read_text(errors="replace"), LOG_LINES) if log.exists() else []
     errors = [line for line in lines if line.startswith(("ERROR", "E  ", "INTERNALERROR"))]
     told = errors[:1] or [line for line in lines if line.strip()][-1:] or ["it printed nothing"]
@@ -239,7 +239,7 @@ def _describe_no_results(status: int, log: Path) -> str:
 
 
 def _describe_no_ratio(case: CaseResult) -> str:
-    """The verdict in one line, and behind it the end of its reasons."""
+    """Returns the verdict in one line, then the end of its reasons."""
     reasons = "\n".join(reason for reason in case.reasons if reason != case.summary)
     return "\n".join((f"{case.verdict.value}: {one_line(case.summary)}", *safe_lines(reasons, LOG_LINES))).rstrip()
 
@@ -264,7 +264,7 @@ def _say_result(result: BisectResult, commits: dict[str, Commit], nodeid: str) -
     if culprit is not None and culprit.is_merge:
         parents = f"{culprit.short}^1 {culprit.short}^2"
         say(
-            f"it is a merge; which of its commits: attnperf bisect $(git merge-base {parents}) {culprit.short}^2 "
+            f"it is a merge; to search its commits: attnperf bisect $(git merge-base {parents}) {culprit.short}^2 "
             f"{shlex.quote(nodeid)}"
         )
 

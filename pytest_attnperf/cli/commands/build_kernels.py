@@ -1,4 +1,4 @@
-"""`attnperf build-kernels`: the registered HIP kernels as object files, for machines that shall not compile."""
+"""`attnperf build-kernels`: compiles the registered HIP kernels to object files, for machines that must not compile."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 GROUP = "deeper"
 ORDER = 210
 SUMMARY = "compile the registered HIP kernels into a folder of objects"
-DESCRIPTION = "Compile every registered HIP kernel for AMD GPUs, without having one, into a folder of objects."
+DESCRIPTION = "Compiles every registered HIP kernel for AMD GPUs into a folder of objects. Needs no GPU."
 
 OUT = "build/kernels"
-EPILOG = f"""A kernel is looked for there where ATTNPERF_HIP_OBJECTS=DIR is set; kernels/hip/BUILD.md says more.
+EPILOG = f"""With ATTNPERF_HIP_OBJECTS=DIR, kernels are loaded from that folder; kernels/hip/BUILD.md says more.
 
-exit status: 0 all are written, 1 some do not compile, 2 the command is invalid, or no compiler is here
+exit status: 0 all are written, 1 some do not compile, 2 the command is invalid, or there is no compiler
 
 examples:
   attnperf build-kernels --arch gfx942
@@ -40,7 +40,7 @@ examples:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """What became of one build."""
+    """The result of one build: the compiled kernel, or an error."""
 
     declared: KernelBuild
     built: Built | None = None
@@ -48,22 +48,24 @@ class BuildOutcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="default gfx942; 'all' for every one")
-    parser.add_argument("--kernel", action="append", metavar="NAME", help="this kernel only; may be given again")
-    parser.add_argument("--out", type=Path, default=Path(OUT), metavar="DIR", help=f"default {OUT}")
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+    """Declares the arguments and options of the command."""
+    parser.add_argument("--arch", default="gfx942", metavar="ARCH,...", help="targets, or 'all' (default: gfx942)")
+    parser.add_argument("--kernel", action="append", metavar="NAME", help="compile this kernel only; may be repeated")
+    parser.add_argument(
+        "--out", type=Path, default=Path(OUT), metavar="DIR", help=f"folder of the objects (default: {OUT})"
+    )
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build and write. Raises UsageError for unknown names, ToolMissingError where no compiler is here."""
+    """Builds and writes the objects. Raises UsageError for unknown names, ToolMissingError if there is no compiler."""
     from pytest_attnperf.plugin.own_pytest import visit_project
 
     return visit_project(lambda registered: build_all(registered, options), options.suite)
 
 
 def build_all(registered: Registered, options: argparse.Namespace) -> int:
-    """Build what a project has registered."""
+    """Builds the kernels that a project has registered, and returns the exit status."""
     from pytest_attnperf.plugin.worker_session import COMPILED_CACHE
 
     archs = _parse_archs(options.arch)
@@ -92,7 +94,7 @@ def _parse_archs(text: str) -> tuple[str, ...]:
 
 
 def _reason_nothing_to_build(registered: Registered, archs: Sequence[str], names: Sequence[str] | None) -> str:
-    """Why there is nothing to build."""
+    """Returns why nothing can be built, and the kernels that can."""
     chosen = [registered.kernels.get(name) for name in names] if names else list(registered.kernels)
     reasons = [f"{one.name}: {why}" for one in chosen for arch in archs for why in one.unsupported_reasons(arch)]
     kernels = (
@@ -109,7 +111,7 @@ def _reason_nothing_to_build(registered: Registered, archs: Sequence[str], names
 
 
 def _build_each(declared: Sequence[KernelBuild], cache: Path) -> list[BuildOutcome]:
-    """Every build, as many at a time as there are cores. Raises ToolMissingError where there is no compiler."""
+    """Runs all builds, one at a time per CPU core. Raises ToolMissingError if there is no compiler."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(lambda one: _build_one(one, cache), declared))
 
@@ -124,7 +126,7 @@ def _build_one(declared: KernelBuild, cache: Path) -> BuildOutcome:
 
 
 def _write_objects(folder: Path, arch: str, made: Iterable[BuildOutcome], *, keeps_others: bool) -> None:
-    """Write objects, then the manifest that names them; entries of what was not built now stay where asked for."""
+    """Writes objects, then their manifest. `keeps_others` keeps its entries of kernels that were not built now."""
     entries = {}
     if keeps_others:
         entries = {(one.kernel, one.config): one for one in read_manifest(folder, arch)}
@@ -140,7 +142,7 @@ def _write_objects(folder: Path, arch: str, made: Iterable[BuildOutcome], *, kee
 
 
 def make_manifest_entry(declared: KernelBuild, built: Built) -> tuple[PrebuiltObject, bytes]:
-    """What the manifest says of a build, and its object."""
+    """Returns the manifest's entry for a build, and the bytes of its object."""
     source = declared.source
     assert isinstance(source, HipSource)
     data = object_bytes(built)

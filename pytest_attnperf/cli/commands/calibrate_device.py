@@ -1,4 +1,4 @@
-"""`attnperf calibrate-device`: what this device reaches, in fresh processes one after the other, and stores it."""
+"""`attnperf calibrate-device`: measures what this device reaches, in fresh processes one by one, and stores it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 GROUP = "deeper"
 ORDER = 170
 SUMMARY = "measure what this device reaches, for rooflines"
-DESCRIPTION = "Measure the ceilings of this device, in fresh processes one after the other, and store them."
+DESCRIPTION = "Measures the ceilings of this device in fresh processes, one after another, and stores them."
 
 OUT = "baselines"
 PROCESSES = 3
 PROCESS_LIMIT_S = 240.0
-"""A process takes some 20 s on a GPU, loading torch not counted; one that takes this long is stuck."""
+"""Seconds after which a process counts as stuck. It takes some 20 s on a GPU, without loading torch."""
 
 TAIL_LINES = 25
 WIDE_SPREAD = 0.05
@@ -46,11 +46,11 @@ START = (
     "import sys; del sys.path[: sys.path[0] == '']; from pytest_attnperf.measure.ceilings import main; "
     "sys.exit(main(sys.argv[1:]))"
 )
-"""What a process runs; the current folder is not on its path, in which another copy of this package may lie."""
+"""Python code of a process. It drops the current folder from its path, where another copy of this package may lie."""
 
-EPILOG = f"""Figures are rates that torch's own products, copies and reads reached, each proven right before it was
-timed: lower bounds of what the device can do. They are stored in ROOT/<arch>/<product>/ceilings/, where the roofline
-finds them. Nothing else may run on the device; docs/doctor.md says how each is measured.
+EPILOG = f"""Figures are rates that torch's own products, copies and reads reach. Each is proven right before it is
+timed. They are lower bounds of what the device can do, stored in ROOT/<arch>/<product>/ceilings/ for the roofline.
+Nothing else may run on the device; docs/doctor.md says how each is measured.
 
 exit status: 0 measured, 1 a figure is impossible and was refused, 2 the command is invalid, or a process died
 
@@ -64,25 +64,25 @@ Measure = Callable[[int], "ProcessCeilings"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument(
-        "--processes", type=int, default=PROCESSES, metavar="N", help="behind every median (default %(default)s)"
+        "--processes", type=int, default=PROCESSES, metavar="N", help="processes per median (default: %(default)s)"
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path(OUT),
         metavar="ROOT",
-        help="folder of the stored baselines (default %(default)s)",
+        help="folder of the stored baselines (default: %(default)s)",
     )
     parser.add_argument("--dry-run", action="store_true", help="measure and print, but store nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--device", choices=KINDS, default="auto", help="default: a GPU if there is one")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="stored ceilings to print the change from")
+    parser.add_argument("--device", choices=KINDS, default="auto", help="run on it (default: a GPU if any)")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="stored ceilings to compare with")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print, store. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
+    """Measures, prints and stores. Raises UsageError, GpuBusyError, WorkerError and BaselineError."""
     from pytest_attnperf.environment import device_state
     from pytest_attnperf.environment.cards import lease_gpu
     from pytest_attnperf.environment.gpus import visible_gpus_here
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def choose_kind(options: argparse.Namespace) -> str:
-    """'gpu' or 'cpu'. Raises UsageError for what cannot be run, before anything is started."""
+    """Returns 'gpu' or 'cpu'. Raises UsageError for what cannot run, before anything is started."""
     from pytest_attnperf.environment.gpus import has_gpu, torch_build
 
     if options.processes < 1:
@@ -124,7 +124,7 @@ def choose_kind(options: argparse.Namespace) -> str:
 
 @dataclass
 class CeilingProcesses:
-    """Fresh processes of this harness on one device, and where their lines go."""
+    """Runs fresh processes of this harness on one device, and prints their progress."""
 
     kind: str
     gpu: str | None
@@ -134,7 +134,7 @@ class CeilingProcesses:
     began: float = field(default_factory=time.monotonic)
 
     def measure(self, number: int) -> ProcessCeilings:
-        """Run one to its end. Raises WorkerError, with the end of what it printed, when it fails or is stuck."""
+        """Runs one process and returns its figures. Raises WorkerError with its last output if it fails or is stuck."""
         import msgspec
 
         from pytest_attnperf.measure.ceilings import ProcessCeilings
@@ -152,7 +152,7 @@ class CeilingProcesses:
         return msgspec.json.decode(path.read_bytes(), type=ProcessCeilings)
 
     def _run_process(self, command: Sequence[str], number: int) -> tuple[int | None, str]:
-        """(status, None where it was stuck; the last lines it printed)."""
+        """Returns the exit status, None if the process was stuck, and the last lines that it printed."""
         from pytest_attnperf.measure.ceilings import PROGRESS
 
         tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -185,13 +185,13 @@ class CeilingProcesses:
             code = process.wait()
         finally:
             limit.cancel()
-            if process.poll() is None:  # an interrupt, which the process in its own session does not get
+            if process.poll() is None:  # interrupted: Ctrl-C does not reach another session
                 _kill_group(process)
                 process.wait()
         return (None if stuck.is_set() else code), "\n".join(tail)
 
     def _build_environment(self, number: int) -> dict[str, str]:
-        """A worker's: one GPU, this harness first; on a CPU one thread, as in every run on a CPU."""
+        """Returns a worker's environment: one GPU, this harness first; on a CPU one thread, as in all runs on a CPU."""
         from pytest_attnperf.records import Role
         from pytest_attnperf.workers.launch import LaunchPlan
 
@@ -209,16 +209,14 @@ class CeilingProcesses:
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    """End a process and all it started; nothing to do where they have ended."""
+    """Kills a process and all it started; does nothing if they have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argparse.Namespace) -> int:
-    """Medians, what is impossible left out; print, and store unless told not to. Returns the exit status.
-
-    Raises BaselineError where they cannot be stored, behind the print: measuring again would take minutes.
-    """
+    """Prints the medians without impossible figures, stores them unless --dry-run, and returns the exit status. Raises
+    BaselineError if they cannot be stored. That is after the print, because measuring again takes minutes."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore, compute_median_ceilings, drop_figures
     from pytest_attnperf.environment.device_specs import spec_for
 
@@ -241,7 +239,7 @@ def conclude(found: Sequence[ProcessCeilings], state: DeviceState, options: argp
 
 
 def _read_against(path: Path) -> StoredCeilings:
-    """Stored ceilings, wherever the file lies. Raises BaselineError."""
+    """Reads stored ceilings from any path. Raises BaselineError."""
     from pytest_attnperf.baselines.ceilings_store import decode_ceilings
     from pytest_attnperf.baselines.store import read_content
 
@@ -249,7 +247,7 @@ def _read_against(path: Path) -> StoredCeilings:
 
 
 def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
-    """The data sheet's peak of a figure, at the maximum clock; None where there is none that is to be relied on."""
+    """Returns the data sheet's peak of a figure at the maximum clock, None if there is none or it is not reliable."""
     from pytest_attnperf.measure.ceilings import CACHE, COPY, EAGER, LAUNCH, READ
     from pytest_attnperf.roofline.floors import UNRELIABLE
 
@@ -259,7 +257,7 @@ def find_peak(name: str, spec: DeviceSpec | None) -> float | None:
 
 
 def find_impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str, str]:
-    """Figures of which a process saw more than the data sheet's peak allows, each with the reason."""
+    """Returns the figures for which a process measured more than the data sheet's peak allows, each with the reason."""
     from pytest_attnperf.roofline.floors import MARGIN
 
     refused = {}
@@ -269,10 +267,8 @@ def find_impossible(stored: StoredCeilings, spec: DeviceSpec | None) -> dict[str
             continue
         refused[name] = (
             f"impossible: {_format_ceiling(name, max(values))} at {stored.ceilings.sizes[name]} is "
-            f"{max(values) / peak:.2f} "
-            f"times the data sheet's peak of {_format_ceiling(name, peak)} at the maximum clock ({spec.name}: "
-            f"{spec.source}); "
-            "either less was done than was counted, or the timer's clock or the data sheet's figure is wrong"
+            f"{max(values) / peak:.2f} times the peak of {_format_ceiling(name, peak)} at the maximum clock "
+            f"({spec.name}: {spec.source}); less work was done than counted, or the clock or the data sheet is wrong"
         )
     return refused
 
@@ -285,7 +281,7 @@ def render_ceilings(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> str:
-    """The table, what stands above it, and what must be known."""
+    """Returns the table of figures, with the lines above it and the notes below it."""
     from pytest_attnperf.baselines.ceilings_store import figures_of, shape_of
     from pytest_attnperf.reports.text.wide_tables import Column, Table, render_terminal_tables
 
@@ -324,13 +320,9 @@ def _list_head_lines(
         "reached by torch's own work, each size proven right before it was timed: lower bounds of what it can do",
     ]
     if device.kind == "cpu":
-        lines.append(
-            f"a CPU, threads: {device.compute_units}, small sizes: for trying the command, this says nothing of a GPU"
-        )
+        lines.append(f"a CPU, threads: {device.compute_units}, small sizes: to try the command; says nothing of a GPU")
     elif spec is None:
-        lines.append(
-            "no data sheet of this product with this number of compute units is known: no peak to compare with"
-        )
+        lines.append("no data sheet is known for this product with these compute units: no peak to compare with")
     else:
         lines.append(f"peaks: {spec.name}, confidence {spec.confidence}, at the maximum clock: {spec.source}")
     power = stored.environment.get("power_cap_w")
@@ -356,7 +348,7 @@ def _list_notes(stored: StoredCeilings, refused: Mapping[str, str]) -> tuple[str
 
 
 def _format_peak_share(name: str, value: float, spec: DeviceSpec | None) -> str:
-    """Of the peak; none for fp32 multiplied as fp32 where the data sheet's rate is that of TF32."""
+    """Returns the share of the peak; '-' for f32 if the data sheet's rate is that of TF32 or XF32."""
     from pytest_attnperf.reports.text.figures import format_share
 
     peak = find_peak(name, spec)
@@ -391,7 +383,7 @@ def as_json(
     refused: Mapping[str, str],
     against: StoredCeilings | None = None,
 ) -> dict[str, Any]:
-    """What was found, as stored, the device, the peaks it is held against, what was refused, and `--against`."""
+    """Returns the stored figures, the device, the peaks they are compared with, what was refused, and `--against`."""
     from pytest_attnperf.baselines.ceilings_store import figures_of
     from pytest_attnperf.baselines.schema import to_plain
 

@@ -1,4 +1,4 @@
-"""`attnperf comment`: one comment on a pull request, posted once and updated; and the commit status of a check."""
+"""`attnperf comment`: posts one comment on a pull request and updates it; sets the commit status of the gate."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 GROUP = "in CI"
 ORDER = 110
-SUMMARY = "one comment on a GitHub pull request, updated by later runs"
+SUMMARY = "post one comment on a GitHub pull request, and update it in later runs"
 DESCRIPTION = "Posts judged results as one comment on a GitHub pull request, and updates it afterwards."
 
 EPILOG = """The token comes from GITHUB_TOKEN, the address of the API from GITHUB_API_URL. Give the judged results of
 `attnperf gate`, not those that an untrusted job uploaded. The pull request is found by --head-sha, which must come
 from GitHub's event, never from a file of the run.
 
-A status is of a commit, and the same commit may be offered to several branches. --pull and --base-branch tell them
-apart: the status is NAME/gate for the default branch and 'NAME/gate into BRANCH' for another.
+A status belongs to a commit, and pull requests into several branches may offer the same commit. --pull and
+--base-branch distinguish them: the status is NAME/gate for the default branch and 'NAME/gate into BRANCH' for another.
 
-A comment is ours if the token's own account wrote it and its first line is our marker. It is left alone where the
+A comment is ours if the token's own account wrote it and its first line is our marker. It is not changed if the
 pull request is closed, has a newer commit, or shows a newer run.
 
-exit status: 0 done, or left alone for a reason that is printed; 1 GitHub refused or did not answer; 2 the command or
+exit status: 0 done, or nothing changed for the printed reason; 1 GitHub refused or did not answer; 2 the command or
 a file is invalid
 
 examples:
@@ -51,7 +51,7 @@ OTHER_CONTEXT = "{name}/gate into {branch}"
 
 @dataclass(frozen=True)
 class CommentReport:
-    """What there is to say. counted: the cases in words, foreign text."""
+    """What the comment says. counted: the cases counted by verdict, text that comes from results files."""
 
     markdown: str
     counted: str
@@ -59,55 +59,55 @@ class CommentReport:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("--results", nargs="+", type=Path, default=[], metavar="FILE", help="judged results")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: made of --results)")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the comment's text (default: from --results)")
     parser.add_argument(
         "--verdict",
         default="",
         choices=["passed", "failed", "broken", "unmeasured"],
-        help="what the gate said (default: by --results); broken and unmeasured need no file",
+        help="outcome of the gate (default: that of --results); broken and unmeasured need no file",
     )
     parser.add_argument(
         "--repo",
         default=os.environ.get("GITHUB_REPOSITORY", ""),
         metavar="OWNER/NAME",
-        help="default $GITHUB_REPOSITORY",
+        help="the repository (default: $GITHUB_REPOSITORY)",
     )
     parser.add_argument("--pull", type=int, metavar="N", help="the pull request")
-    parser.add_argument("--head-sha", default="", metavar="SHA", help="the commit that was measured: its newest one")
-    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="where that commit was pushed to")
+    parser.add_argument("--head-sha", default="", metavar="SHA", help="measured commit, the pull request's newest")
+    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="repository that it was pushed to")
     parser.add_argument(
         "--base-branch",
         default="",
         metavar="BRANCH",
-        help="whose baselines counted: nothing is written if --pull goes into another one by now",
+        help="branch whose baselines were used; nothing is written if --pull now has another base",
     )
     parser.add_argument(
         "--run-number",
         type=int,
         default=0,
         metavar="N",
-        help="of the measuring run: an older one never replaces a newer one",
+        help="number of the measuring run; an older run never replaces a newer one",
     )
-    parser.add_argument("--run-attempt", type=int, default=1, metavar="N", help="of that run (default 1)")
-    parser.add_argument("--run-url", default="", metavar="URL", help="where its log is")
+    parser.add_argument("--run-attempt", type=int, default=1, metavar="N", help="attempt of that run (default: 1)")
+    parser.add_argument("--run-url", default="", metavar="URL", help="address of its log")
     parser.add_argument(
-        "--name", default="attnperf", help="tells comments of several gates apart (default %(default)s)"
+        "--name", default="attnperf", help="name of the gate, if there are several (default: %(default)s)"
     )
     parser.add_argument(
         "--mode",
         default="",
         metavar="MODE",
-        help="shadow (no comment), warn or block; default $ATTNPERF_GATE, else warn",
+        help="shadow (no comment), warn or block (default: $ATTNPERF_GATE, else warn)",
     )
-    parser.add_argument("--status", action="store_true", help="set the commit status, too")
+    parser.add_argument("--status", action="store_true", help="also set the commit status")
     parser.add_argument("--author", default="", metavar="LOGIN", help="the account of the token (default: ask GitHub)")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, print what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Set the status first: what blocks must not depend on a comment. Raises UsageError."""
+    """Sets the status first: it blocks, so it must not depend on a comment. Raises UsageError."""
     from pytest_attnperf.tools.ci.github import GitHubError, make_client
     from pytest_attnperf.tools.ci.outcome import Conclusion, choose_mode
 
@@ -117,8 +117,7 @@ def run(options: argparse.Namespace) -> int:
     conclusion = Conclusion(report.outcome, mode)
     if options.dry_run and not (os.environ.get("GITHUB_TOKEN") or os.environ.get("GH_TOKEN")):
         say(
-            f"no token: nothing was looked "
-            f"up\n{_render_body(options, report, conclusion, _make_stamp(options, report))}"
+            f"no token: GitHub was not asked\n{_render_body(options, report, conclusion, _make_stamp(options, report))}"
         )
         return 0
     try:
@@ -130,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport, conclusion: Conclusion) -> None:
-    """Status and comment. Raises GitHubError."""
+    """Writes the status and the comment. Raises GitHubError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci import comments, pulls
     from pytest_attnperf.tools.ci.outcome import GateMode
@@ -139,7 +138,9 @@ def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport,
     pull = pulls.fetch_pull(github, repo, options.pull) if options.pull is not None else None
     stamp = _make_stamp(options, report, pull)
     if pull is not None and options.base_branch not in ("", pull.base_ref):
-        say(f"nothing written: #{pull.number} goes into {pull.base_ref} now; judged was {options.base_branch}")
+        say(
+            f"nothing written: #{pull.number} now has the base {pull.base_ref}, but --base-branch {options.base_branch}"
+        )
         return
     if options.status:
         context = _format_status_name(options.name, pull)
@@ -177,21 +178,21 @@ def _publish(github: GitHub, options: argparse.Namespace, report: CommentReport,
 
 
 def _format_status_name(name: str, pull: Pull | None) -> str:
-    """The status's name. What passes into a branch whose baselines are old says nothing of the default branch."""
+    """Returns the status's name. It names a branch other than the default one, whose baselines may differ."""
     if pull is None or pull.base_ref == pull.default_ref:
         return STATUS_CONTEXT.format(name=name)
     return OTHER_CONTEXT.format(name=name, branch=pull.base_ref)
 
 
 def _reason_not_to_write(pull: Pull | None, options: argparse.Namespace) -> str:
-    """Why nothing may be written on it; '' where it may."""
+    """Returns why nothing may be written on the pull request, '' if it may."""
     sha: str = options.head_sha
     if pull is None:
-        return f"no open pull request has {sha[:12]} as its newest commit: closed, or a newer one came"
+        return f"no open pull request has {sha[:12]} as its newest commit: it is closed, or has a newer commit"
     if not pull.open:
         return f"#{pull.number} is closed"
     if sha and pull.head_sha != sha:
-        return f"#{pull.number} has a newer commit, {pull.head_sha[:12]}; these results are of {sha[:12]}"
+        return f"#{pull.number} has a newer commit, {pull.head_sha[:12]}; these results are for {sha[:12]}"
     return ""
 
 
@@ -205,7 +206,7 @@ def _make_stamp(options: argparse.Namespace, report: CommentReport, pull: Pull |
 
 
 def _read_report(options: argparse.Namespace) -> CommentReport:
-    """By the files and --verdict, the worse of both. Raises UsageError, and what reading a file raises."""
+    """Reads the report. Its outcome is the worse of the files' and --verdict. Raises as reading does, or UsageError."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.reports.run import overview
     from pytest_attnperf.tools.ci.outcome import EXPLAINED, GateOutcome
@@ -213,7 +214,7 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
     said = GateOutcome(options.verdict) if options.verdict else None
     joined = _read_joined(options.results) if options.results else None
     if joined is None and said is None:
-        raise UsageError("--markdown alone says nothing of the verdict; give --verdict, or the judged --results")
+        raise UsageError("--markdown alone has no verdict; add --verdict, or the judged --results")
     outcome = said or GateOutcome.PASSED
     if joined is not None and joined.has_failed and outcome is GateOutcome.PASSED:
         outcome = GateOutcome.FAILED
@@ -234,7 +235,7 @@ def _read_report(options: argparse.Namespace) -> CommentReport:
 
 
 def _describe_strictness(joined: Joined) -> str:
-    """Why results fail of which no case does: the report below says that they passed."""
+    """Returns why results fail although no case does, because the report below says that they passed."""
     from pytest_attnperf.reports.run.overview import UNRESOLVED, format_verdict_counts, is_unresolved
 
     open_ones = [shown.case.verdict for shown in joined.cases if is_unresolved(shown.case)]
@@ -253,7 +254,7 @@ def _read_joined(paths: list[Path]) -> Joined:
 
 
 def _render_body(options: argparse.Namespace, report: CommentReport, conclusion: Conclusion, stamp: Stamp) -> str:
-    """The whole comment: marker, stamp, what the gate says, the report, where the log is."""
+    """Returns the whole comment: marker, stamp, the gate's outcome, a link to the log, and the report."""
     from pytest_attnperf.reports.files import markdown
     from pytest_attnperf.tools.ci.comments import cut_body
 
@@ -265,7 +266,7 @@ def _render_body(options: argparse.Namespace, report: CommentReport, conclusion:
 
 
 def _require_sound(options: argparse.Namespace) -> None:
-    """Raises UsageError for what would be sent to a wrong place."""
+    """Raises UsageError for options that are invalid or would send the comment to a wrong place."""
     from pytest_attnperf.reports.files.markdown import format_marker
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.ci.github import parse_full_sha, parse_repository
@@ -274,11 +275,11 @@ def _require_sound(options: argparse.Namespace) -> None:
     if options.head_repo:
         parse_repository(options.head_repo)
     if options.pull is None and not options.head_sha:
-        raise UsageError("give --head-sha SHA, --pull N, or both: which pull request the results are of")
+        raise UsageError("the pull request is not known; give --head-sha SHA, --pull N, or both")
     if options.pull is not None and options.pull < 1:
         raise UsageError(f"--pull is {options.pull}; pull requests are numbered from 1")
     if options.base_branch and options.pull is None:
-        raise UsageError("--base-branch says where --pull N goes; give that, too")
+        raise UsageError("--base-branch is the base of --pull N; add --pull")
     if options.head_sha:
         parse_full_sha(options.head_sha, "--head-sha")
     format_marker(options.name)

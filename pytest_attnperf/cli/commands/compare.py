@@ -1,4 +1,4 @@
-"""`attnperf compare`: two results case by case, or the cards that measured one or several side by side."""
+"""`attnperf compare`: two results case by case, or the GPUs that measured one or several results."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 60
-SUMMARY = "two results side by side, or the GPUs of a run: which card is slow"
-DESCRIPTION = "Two results side by side, case by case; or the GPUs that measured: which card is slow."
+SUMMARY = "compare two results, or the GPUs of a run: which card is slow"
+DESCRIPTION = "Compares two results case by case; or the GPUs that measured, to find a slow card."
 
 WIDTH = 80
-"""Columns where no terminal says how many it has."""
+"""Columns if no terminal tells its width."""
 
 WIDTH_LEAST = 40
-NO_GATE = "a comparison, not a gate: the two may be days, cards and machine states apart"
+NO_GATE = "a comparison, not a gate: the two may differ in day, card and machine state"
 
 EPILOG = """RESULTS are files that pytest --attnperf wrote, stored baselines, or folders of these. The second is
-compared with the first: a change of +3 % is 3 % more time. A case looks slower beyond the first one's policy and beyond
-what noise can make of so many processes; it is not proven to be. With --by gpu any number of files is taken as one, of
-one product each; a card is slow where it is 1 % slower than the others, beyond chance.
+compared with the first: a change of +3 % is 3 % more time. A case looks slower if the change exceeds both the first
+one's policy and the noise of that many processes; this does not prove it. --by gpu joins any number of files, product
+by product; a card is slow if it is at least 1 % slower than the others, beyond chance.
 
 examples:
   attnperf compare yesterday.json today.json
@@ -41,24 +41,31 @@ examples:
   attnperf compare --by gpu .attnperf/results.json
   attnperf compare --by gpu node1.json node2.json
 
-exit status: 0 shown, 1 --fail-above was given and a case is slower than that, or wrong on the second side, or nothing
-could be compared, 2 the command or a file is invalid
+exit status: 0 printed, 1 with --fail-above: a case is slower than that or wrong on the second side, or nothing could
+be compared, 2 the command or a file is invalid
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="two; any number with --by gpu")
-    parser.add_argument("--by", choices=("case", "gpu", "backend", "suite"), default="case", help="a line for each")
-    parser.add_argument("--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines")
+    parser.add_argument(
+        "--by",
+        choices=("case", "gpu", "backend", "suite"),
+        default="case",
+        help="what each line compares (default: case)",
+    )
+    parser.add_argument(
+        "--sort", choices=("worst", "best", "name", "time"), default="worst", help="order of lines (default: worst)"
+    )
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="show at most N lines (default: all)")
-    parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit 1 where a case is slower than that")
+    parser.add_argument("--fail-above", type=float, metavar="PERCENT", help="exit with 1 if a case is slower than that")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print. Raises UsageError, ResultsFileError and BaselineError."""
+    """Prints the comparison. Raises UsageError, ResultsFileError and BaselineError."""
     _refuse_contradictions(options)
     if options.by == "gpu":
         return _compare_cards(options)
@@ -79,9 +86,9 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     """Raises UsageError for options that contradict each other."""
     count = len(options.results)
     if options.by != "gpu" and count != 2:
-        raise UsageError(f"compare takes two results, got {count}; --by gpu takes one or several")
+        raise UsageError(f"compare takes two results, got {count}; --by gpu takes one or more")
     if options.by == "gpu" and options.fail_above is not None:
-        raise UsageError("--fail-above is for two results; a slow card fails nothing")
+        raise UsageError("--fail-above is for two results; drop it with --by gpu, where nothing fails")
     if options.limit < 0:
         raise UsageError(f"--limit is {options.limit}, must be 0 or more; 0 shows all")
     if options.fail_above is not None and not 0 <= options.fail_above < float("inf"):
@@ -101,7 +108,7 @@ def _choose_status(found: SideBySide, percent: float | None) -> int:
 
 
 def _list_lines(found: SideBySide, options: argparse.Namespace) -> list[str]:
-    """The table, cut to --limit."""
+    """Returns the table of cases or groups, cut to --limit, and the number of lines left out."""
     from pytest_attnperf.reports.run.compared import ComparedRow, case_table, group_table
 
     width, ink = count_columns(WIDTH, WIDTH_LEAST), choose_ink(options.color)
@@ -136,7 +143,7 @@ def _sort_cases(cases: Sequence[ComparedCase], sort: str) -> list[ComparedCase]:
 
 
 def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[GroupRow]:
-    """Backends or suites; by time is by the time of their cases together."""
+    """Returns a row per backend or suite, sorted. `time` sorts by the sum of their cases' times."""
     from pytest_attnperf.reports.run.compared import GroupRow
     from pytest_attnperf.session.side_by_side import mean_ratio
 
@@ -162,7 +169,7 @@ def _sort_groups(cases: Sequence[ComparedCase], by: str, sort: str) -> list[Grou
 
 
 def _list_notes(found: SideBySide, sides: tuple[Joined, Joined]) -> list[str]:
-    """What stands below the table: counts, what is on one side only, and what the figures are worth."""
+    """Returns the lines below the table: counts, cases on one side only, both origins, and the caveat."""
     from pytest_attnperf.reports.run.compared import list_case_lines, list_reason_lines
     from pytest_attnperf.reports.text.figures import format_change, one_line
     from pytest_attnperf.reports.text.text_width import wrap_text
@@ -212,7 +219,7 @@ def _build_values(found: SideBySide) -> dict[str, object]:
 
 
 def _compare_cards(options: argparse.Namespace) -> int:
-    """The cards of all files, by device: times of two products say nothing of each other."""
+    """Prints the GPUs of all files, per product: times of two products cannot be compared. Returns exit status 0."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.run.compared import card_table
     from pytest_attnperf.reports.run.overview import format_device

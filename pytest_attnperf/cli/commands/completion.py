@@ -1,4 +1,4 @@
-"""`attnperf completion SHELL`: a script that makes a shell complete commands, options, files and case keys."""
+"""`attnperf completion SHELL`: prints a script with which a shell completes commands, options, files and case keys."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pytest_attnperf.errors import AttnperfError, UsageError
 
 GROUP = "shells and machines"
 ORDER = 220
-SUMMARY = "print what makes a shell complete these commands"
-DESCRIPTION = "Print a script that makes a shell complete commands, options, files and the keys of cases."
+SUMMARY = "print a script with which a shell completes these commands"
+DESCRIPTION = "Prints a script with which a shell completes commands, options, files and case keys."
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 RESULTS = Path(".attnperf") / "results.json"
 CASES = "attnperf completion --cases 2>/dev/null"
 
 HARMLESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+@,-]*")
-"""Only such keys are offered: a results file may come from anywhere, and shells expand what they complete."""
+"""Pattern of keys that are offered. A results file may come from anywhere, and shells expand what they complete."""
 
 EPILOG = """In .bashrc:  eval "$(attnperf completion bash)"
 For zsh, as a file _attnperf in a folder of $fpath, before compinit runs:
              attnperf completion zsh > ~/.zfunc/_attnperf
 For fish:    attnperf completion fish > ~/.config/fish/completions/attnperf.fish
 For tcsh:    attnperf completion tcsh > ~/.attnperf.tcsh, and in .tcshrc: source ~/.attnperf.tcsh
-Keys of cases are those of .attnperf/results.json in the current folder. docs/commands.md says how pytest's own options
+Case keys come from .attnperf/results.json in the current folder. docs/commands.md says how pytest's own options
 are completed.
 
 exit status: 0 printed, 2 the command is invalid, or shtab is not installed
@@ -41,25 +41,25 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    """Declares the arguments and options of the command."""
+    parser.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     parser.add_argument("--cases", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script. Raises UsageError for no shell, and where shtab is not installed."""
+    """Prints the script. Raises UsageError if no shell is given, or shtab is not installed."""
     if options.cases:
         sys.stdout.writelines(f"{key}\n" for key in case_keys(options.results))
         return 0
     if options.shell is None:
-        raise UsageError(f"completion of which shell? One of {', '.join(SHELLS)}: attnperf completion bash")
+        raise UsageError(f"no shell is given; name one of {', '.join(SHELLS)}, e.g. attnperf completion bash")
     sys.stdout.write(f"{render_script(options.shell)}\n")
     return 0
 
 
 def render_script(shell: str) -> str:
-    """What the shell reads. Raises UsageError where shtab is not installed."""
+    """Returns the script for a shell. Raises UsageError if shtab is not installed."""
     try:
         import shtab
     except ImportError:
@@ -95,11 +95,11 @@ _attnperf_cases() {{
 """,
     },
 }
-"""How each shell asks for the keys, when they are wanted and no sooner."""
+"""How each shell asks for the case keys, only when they are wanted."""
 
 
 def list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Every argument of every command."""
+    """Yields every argument of every command."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -108,7 +108,7 @@ def list_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def find_completion(action: argparse.Action) -> str | None:
-    """'file', 'folder' or 'case', by how an argument is declared; None where there is nothing to look up."""
+    """Returns 'file', 'folder' or 'case', by the declaration of an argument; None if there is nothing to complete."""
     names = (action.metavar,) if isinstance(action.metavar, str) else action.metavar or ()
     words = set(re.findall(r"[A-Z]+", " ".join(names)))
     if action.choices is not None or action.nargs == 0:
@@ -121,7 +121,7 @@ def find_completion(action: argparse.Action) -> str | None:
 
 
 def case_keys(results: Path) -> list[str]:
-    """Of a results file, sorted; none where it cannot be read: nobody wants to be told so while typing."""
+    """Returns the sorted keys of a results file; none if it cannot be read, because messages would disturb typing."""
     from pytest_attnperf.records.regular_file import read_regular
     from pytest_attnperf.reports.files.json_results import BYTES_MAX
 
@@ -136,6 +136,6 @@ def case_keys(results: Path) -> list[str]:
 
 
 def _format_key(parts: Any) -> str:
-    """As records.CaseKey writes it; '' for what is none."""
+    """Returns a key as records.CaseKey writes it, '' for something else."""
     found = [parts.get(name) for name in ("suite", "backend", "workload", "label")] if isinstance(parts, dict) else []
     return "/".join(part for part in found if isinstance(part, str) and part)

@@ -1,4 +1,4 @@
-"""`attnperf dispatch`: which backend to take where, from measured results; and a function that a project pastes."""
+"""`attnperf dispatch`: which backend to use where, from measured results; writes it as a Python function, too."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 190
-SUMMARY = "which backend to take where, from measured results"
-DESCRIPTION = "The best backend by family, shape and size, from measured results, with margin and confidence."
+SUMMARY = "which backend to use where, from measured results"
+DESCRIPTION = "Prints the best backend by family, shape and size, with margin and confidence, from results."
 
 EPILOG = """RESULTS is the results.json of a run that measured, a file or a folder of stored baselines, or one
-published report. Only cases that were proven right count. All must be of one device.
+published report. Only cases that were proven right count. All files must be from one device.
 
 exit status: 0 printed, 2 the command or a file is invalid
 
@@ -36,11 +36,11 @@ examples:
 
 @dataclass(frozen=True)
 class TimesSource:
-    """What one file brings.
+    """The times of one file.
 
-    arch, product   of the device; a published report has what it names in `product`
+    arch, product   of the device; for a published report `product` is the device that it names
     device          the device in words
-    told            lines about the source that a reader must see
+    told            lines about the source that the reader must see
     """
 
     path: str
@@ -54,19 +54,19 @@ class TimesSource:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS", help="results, baselines, or a report")
-    parser.add_argument("--incumbent", default="", metavar="BACKEND", help="takes ties and everything unmeasured "
-                        "(default: of each family the one that is fastest most often)")  # fmt: skip
+    parser.add_argument("--incumbent", default="", metavar="BACKEND", help="use it for ties and what is unmeasured "
+                        "(default: for each family the one that is fastest most often)")  # fmt: skip
     parser.add_argument(
-        "--margin", type=float, default=2.0, metavar="PERCENT", help="less is a tie (default %(default)g)"
+        "--margin", type=float, default=2.0, metavar="PERCENT", help="a smaller gain is a tie (default: %(default)g)"
     )
-    parser.add_argument("--family", default="", metavar="F", help="this family only")
+    parser.add_argument("--family", default="", metavar="F", help="show this family only (default: all)")
     parser.add_argument(
-        "--arch", default="", metavar="ARCH[/PRODUCT]", help="of results of several devices, take these"
+        "--arch", default="", metavar="ARCH[/PRODUCT]", help="use results of this device, if there are several"
     )
-    parser.add_argument("--table", default="", metavar="NAME", help="of a published report, take this table only "
-                        "(default: of each workload, the last table that has it)")  # fmt: skip
+    parser.add_argument("--table", default="", metavar="NAME", help="use only this table of a published report "
+                        "(default: for each workload, the last table that has it)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE.py", help="write a Python module with choose_backend()")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown")
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table, and write the module. Raises UsageError, and what reading a file raises."""
+    """Prints the table and writes the module. Raises UsageError, and what reading a file raises."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.tools.dispatch.function_source import render_module
 
@@ -117,7 +117,7 @@ def _render_table(table: DispatchTable, told: Sequence[str], options: argparse.N
 
 
 def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
-    """Device, files, dates and caveats."""
+    """Returns lines on the device, the dates, the files, their caveats, and the number of GPUs."""
     lines = [sources[0].device]
     dates = sorted({timed.recorded[:10] for source in sources for timed in source.timed if timed.recorded})
     if dates:
@@ -132,9 +132,9 @@ def _list_source_lines(sources: Sequence[TimesSource]) -> list[str]:
 
 
 def _select_device(sources: Sequence[TimesSource], arch: str) -> list[TimesSource]:
-    """Sources of one device. Raises UsageError naming the devices where they are several and none is chosen."""
+    """Returns the sources of one device. Raises UsageError if there are several and --arch chooses none of them."""
     if any(source.published for source in sources) and len(sources) > 1:
-        raise UsageError("a published report's times are of another method than any other's: give it alone")
+        raise UsageError("a published report was measured by another method than the other files: give it alone")
     by_device: dict[tuple[str, str], list[TimesSource]] = {}
     for source in sources:
         by_device.setdefault((source.arch, source.product), []).append(source)
@@ -142,9 +142,9 @@ def _select_device(sources: Sequence[TimesSource], arch: str) -> list[TimesSourc
     chosen = [key for key in by_device if not arch or (key[0] == wanted and product in ("", key[1]))]
     known = ", ".join(f"{'/'.join(key)} ({', '.join(source.path for source in of)})" for key, of in by_device.items())
     if not chosen:
-        raise UsageError(f"--arch {arch!r} is none of the results'; they are of: {known}")
+        raise UsageError(f"no results are from --arch {arch!r}; they are from: {known}")
     if len(chosen) > 1:
-        raise UsageError(f"results of several devices make no table: {known}. Choose by --arch ARCH/PRODUCT")
+        raise UsageError(f"the results are from several devices: {known}. Choose one with --arch ARCH/PRODUCT")
     return by_device[chosen[0]]
 
 
@@ -153,7 +153,7 @@ def _read_sources(options: argparse.Namespace) -> list[TimesSource]:
 
 
 def _read_path(path: Path, table: str) -> Iterable[TimesSource]:
-    """Of a folder, every file in it that holds times. Raises UsageError where there is none."""
+    """Yields the times of a file, or of every baseline file in a folder. Raises UsageError if the folder has none."""
     if not path.is_dir():
         yield _read_source(path, table)
         return
@@ -168,7 +168,7 @@ def _read_path(path: Path, table: str) -> Iterable[TimesSource]:
 
 
 def _find_kind(path: Path) -> str:
-    """'results', 'baselines' or 'published' by the fields of a file; '' for anything else."""
+    """Returns 'results', 'baselines' or 'published' by the fields of a file, '' for anything else."""
     import msgspec
 
     try:
@@ -197,26 +197,26 @@ def _read_source(path: Path, table: str) -> TimesSource:
     if kind == "published":
         return _read_published_source(path, table)
     if table:
-        raise UsageError(f"--table is of published reports, and {path} is none")
+        raise UsageError(f"--table is for published reports, and {path} is not one")
     if kind == "results":
         return _read_results_source(path)
     if kind == "baselines":
         return _read_baselines_source(path)
     raise UsageError(
-        f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it has none of "
+        f"{path} is neither results of pytest --attnperf, nor stored baselines, nor a published report: it lacks "
         "their fields"
     )
 
 
 def _read_results_source(path: Path) -> TimesSource:
-    """Raises UsageError for results without a device, and for those of a CPU or an interpreter."""
+    """Reads the times of a run. Raises UsageError if it has no device, or ran on a CPU or an interpreter."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.tools.dispatch.points import split_timed_cases
 
     run = json_results.read(path)
     device = run.device
     if device is None:
-        raise UsageError(f"{path} names no device: nothing was measured in that run")
+        raise UsageError(f"{path} names no device: that run measured nothing")
     _require_gpu(path, device.arch, interpreted=device.interpreted)
     timed, left_out = split_timed_cases(run, str(path))
     said = f"{device.name or device.product} ({device.arch})"
@@ -253,7 +253,7 @@ def _read_baselines_source(path: Path) -> TimesSource:
 
 
 def _read_published_source(path: Path, table: str) -> TimesSource:
-    """Of each workload the last table that has it, or of all the one that is named. Raises UsageError."""
+    """Reads a report: the table named, or for each workload the last table that has it. Raises UsageError."""
     from pytest_attnperf.tools.dispatch.points import BackendTime
 
     report = _decode_report(path)
@@ -275,7 +275,7 @@ def _read_published_source(path: Path, table: str) -> TimesSource:
 
 
 def _decode_report(path: Path) -> PublishedReport:
-    """Raises UsageError for what is no report of a known schema."""
+    """Reads a published report. Raises UsageError for another file or another schema."""
     import msgspec
 
     from pytest_attnperf.baselines.published import PUBLISHED_SCHEMA, PublishedReport
@@ -292,7 +292,7 @@ def _decode_report(path: Path) -> PublishedReport:
 def _require_gpu(path: Path, arch: str, *, interpreted: bool = False) -> None:
     if interpreted or arch.startswith("cpu"):
         how = "from an interpreter" if interpreted else "of a CPU"
-        raise UsageError(f"{path}: the times are {how} ({arch}) and say nothing of a GPU; give results of a GPU")
+        raise UsageError(f"{path}: the times are {how} ({arch}) and say nothing about a GPU; give results of a GPU")
 
 
 def _format_software(named: dict[str, str]) -> str:

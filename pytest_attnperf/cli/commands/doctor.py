@@ -1,4 +1,4 @@
-"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends each."""
+"""`attnperf doctor`: how this machine and its packages affect the numbers, and the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from pytest_attnperf.tools.doctor.probes import NOISE, PROBES, DoctorFinding, St
 
 GROUP = "first hour"
 ORDER = 10
-SUMMARY = "what this machine and these packages do to the numbers, and how to fix it; a bundle for bug reports"
-DESCRIPTION = "Looks at torch, aiter, Triton, compilers, the GPU, its settings and the disk."
+SUMMARY = "check this machine and its packages, and how to fix problems; pack a bundle for bug reports"
+DESCRIPTION = "Checks torch, aiter, Triton, compilers, the GPU, its settings and the disk."
 
 WIDTH = 80
-"""Columns where no terminal says how many it has."""
+"""Columns if no terminal tells its width."""
 
 NARROWEST = 40
-"""Columns below which a line would hold no word."""
+"""Least columns; a line of fewer would hold no word."""
 
-EPILOG = """Nothing is changed, and no setting of a device is touched. On a GPU the last part takes a minute, because it
-measures: which timer cases get, and how far two processes of the same code lie apart. Each line says what was seen;
-what is not ok says what it means for the numbers and how to fix it. docs/doctor.md explains every line.
+EPILOG = """It changes nothing, including device settings. On a GPU the last part takes a minute, because it measures
+which timer cases get, and how much two processes of the same code differ. Each line says what was found. A line
+that is not ok also says what that means for the numbers and how to fix it. docs/doctor.md explains every line.
 
 examples:
-  attnperf doctor                        all of it: 3 s without a GPU, 75 s with one
+  attnperf doctor                        everything: 3 s without a GPU, 75 s with one
   attnperf doctor --quick                without the minute of measuring noise
-  attnperf doctor -v                     and the details of each line: files, versions, variables
+  attnperf doctor -v                     also the details of each line: files, versions, variables
   attnperf doctor --json -               for a program
   attnperf doctor --bundle doctor.zip    for a bug report, without names of people, machines and folders
 
@@ -50,30 +50,30 @@ exit status: 0 no problem found, 1 a problem found, 2 the command or a file is i
 """
 
 PROMISED_S = 72.0
-"""All of the doctor on a GPU, with some seconds to write what it found, takes less than 75 s."""
+"""Seconds for all probes. With writing the report, the doctor takes less than the 75 s that --help promises."""
 
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
 
 WORST_FIRST = (Status.PROBLEM, Status.UNKNOWN, Status.WARNING, Status.NOTE, Status.OK)
 STYLE_OF = {Status.PROBLEM: Verdict.ERROR, Status.WARNING: Verdict.UNDECIDED, Status.UNKNOWN: Verdict.UNDECIDED}
-"""Verdicts whose colour a status has; the word stands beside it in any case."""
+"""Verdicts whose colours the statuses use; the word itself is always printed."""
 
 WORD_WIDTH = max(len(status.value) for status in Status)
 NAME_WIDTH = 24
-"""Cells of the names' column at most; a longer name pushes its value to the right."""
+"""Most columns for names; a longer name pushes its value to the right."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("--quick", action="store_true", help="leave out the noise of three cases, which takes a minute")
+    """Declares the arguments and options of the command."""
+    parser.add_argument("--quick", action="store_true", help="skip the noise of three cases, which takes a minute")
     parser.add_argument("--json", metavar="FILE", default="", help="write the findings as JSON; - prints them alone")
     parser.add_argument("--bundle", type=Path, metavar="FILE.zip", help="pack the report for a bug report")
-    parser.add_argument("-v", "--verbose", action="store_true", help="meaning and details of every line")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print meaning and details of every line")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, print, write. Raises UsageError for a bad name of a file, OSError where one cannot be written."""
+    """Runs the probes, prints and writes. Raises UsageError for an invalid file name, OSError if writing fails."""
     try:
         return _run_doctor(options)
     except KeyboardInterrupt:
@@ -108,7 +108,7 @@ def _refuse_folder(path: Path) -> None:
 
 
 def _write_report_files(report: DoctorReport, here: Surroundings, options: argparse.Namespace) -> None:
-    """The files that were asked for, each named on standard error."""
+    """Writes the files that options ask for, and names each on standard error."""
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.tools.doctor.bundle import write_bundle
 
@@ -129,12 +129,12 @@ def _write_report_files(report: DoctorReport, here: Surroundings, options: argpa
             f"written: {options.bundle}\n"
             + "".join(f"  {member}\n" for member in packed)
             + "names of people and machines, folders, addresses, tokens and ids of devices were taken out by rules; "
-            "look into\nit before you send it: names of your packages, tests and kernels are in it\n"
+            "check\nit before you send it: it holds names of your packages, tests and kernels\n"
         )
 
 
 def surroundings_here() -> Surroundings:
-    """Of this process: the current folder is the project. Reads device nodes only; no device is touched."""
+    """Returns this process's surroundings; the current folder is the project. Reads device nodes, uses no device."""
     system, environ = System(), dict(os.environ)
     return Surroundings(
         system=system,
@@ -149,7 +149,7 @@ def surroundings_here() -> Surroundings:
 
 
 def has_gpu(system: System, environ: Mapping[str, str]) -> bool:
-    """Whether a GPU can be opened by its device node and is not hidden by this environment."""
+    """Returns whether a GPU has a usable device node and this environment does not hide it."""
     try:
         return bool(visible_gpus(environ, system.root))
     except OSError:
@@ -157,7 +157,7 @@ def has_gpu(system: System, environ: Mapping[str, str]) -> bool:
 
 
 def find_vendor(system: System) -> str:
-    """'nvidia', 'amd' or '': whose driver shows a GPU here, device node or not.
+    """Returns 'nvidia', 'amd' or '' by the driver that shows a GPU, even if its device node is missing.
 
     A container that was started without its devices still shows the driver of the machine.
     """
@@ -171,7 +171,7 @@ def find_vendor(system: System) -> str:
 
 
 def report_lines(report: DoctorReport, *, width: int, ink: Ink, verbose: bool = False) -> list[str]:
-    """All of it. Without `verbose`, what is OK has one line, and details are left out."""
+    """Returns the whole report. Without `verbose`, an OK finding has one line, and details are left out."""
     name_width = min(NAME_WIDTH, max((len(each.name) for each in report.findings), default=0))
     lines: list[str] = []
     for title, findings in group_findings(report):
@@ -179,13 +179,13 @@ def report_lines(report: DoctorReport, *, width: int, ink: Ink, verbose: bool = 
         for finding in findings:
             lines += _render_finding(finding, name_width, width, ink, verbose=verbose)
     if report.not_run:
-        lines += ["", *wrap_text(f"not looked at without a GPU: {', '.join(report.not_run)}", width, "  ")]
+        lines += ["", *wrap_text(f"not checked without a GPU: {', '.join(report.not_run)}", width, "  ")]
     closing = [format_summary_line(report), *(f"next: {step}" for step in next_step(report))]
     return [*lines, "", *(part for line in closing for part in wrap_text(line, width, "  "))]
 
 
 def group_findings(report: DoctorReport) -> list[tuple[str, list[DoctorFinding]]]:
-    """(title, findings) in the order of the probes; within a title the worst first."""
+    """Returns (title, findings) in the order of the probes; within a title the worst come first."""
     groups: dict[str, list[DoctorFinding]] = {}
     for each in report.examined:
         groups.setdefault(each.title, []).extend(each.findings)
@@ -197,7 +197,7 @@ def group_findings(report: DoctorReport) -> list[tuple[str, list[DoctorFinding]]
 
 
 def format_summary_line(report: DoctorReport) -> str:
-    """'doctor: 14 ok, 1 note, 2 warnings, 1 problem, 0 unknown in 2.1 s; timer: graph'."""
+    """Returns e.g. 'doctor: 14 ok, 1 note, 2 warnings, 1 problem, 0 unknown in 2.1 s; timer: graph'."""
     counts = report.counts
     parts = [
         f"{counts['ok']} ok",
@@ -210,7 +210,7 @@ def format_summary_line(report: DoctorReport) -> str:
 
 
 def next_step(report: DoctorReport) -> Sequence[str]:
-    """What to type now: the fix of the first problem, how to get cases, or a run that this machine is good for."""
+    """Returns what to do next: fix the first problem, get cases, or start the run that this machine can do."""
     problem = next((each for each in report.findings if each.status is Status.PROBLEM), None)
     if problem is not None:
         return (f"{problem.name}: {problem.fix or problem.meaning}",)
@@ -224,7 +224,7 @@ def next_step(report: DoctorReport) -> Sequence[str]:
 
 
 def _find_suites_folder(found: DoctorFinding | None) -> str:
-    """The folder that most files with cases lie in, as an argument; suites/ where there are any; '' for all."""
+    """Returns the folder with most test files of cases, as an argument; suites/ if it has any; '' if none has."""
     tops = Counter(file.partition("/")[0] for file in found.details) if found is not None else Counter()
     if not tops:
         return ""

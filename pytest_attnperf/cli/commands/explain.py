@@ -1,4 +1,4 @@
-"""`attnperf explain`: why one case has the verdict it has, in words and figures, from the results that are stored."""
+"""`attnperf explain`: says why a case has its verdict, in words and figures, from stored results."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 40
-SUMMARY = "why a case has its verdict: words, every figure, what changed, and what would decide it"
+SUMMARY = "explain a case's verdict: words, every figure, what changed, and what would decide it"
 DESCRIPTION = "Explains one verdict from stored results: plain words first, figures below."
 
 RESULTS = Path(".attnperf/results.json")
 BASELINES = Path("baselines")
 WIDTH = 80
-"""Columns where no terminal says how many it has."""
+"""Columns if no terminal tells its width."""
 
 WIDTH_LEAST = 40
 SECOND_LOOK = 3
 BASELINE_PROCESSES = 7
-"""In the summary of a case that the run's time has not reached."""
+"""Processes of the baseline that is suggested for a case without known noise."""
 
 EPILOG = """WHAT is a node id, a case's key (prefill/triton.flash/prefill-b4-...), a compiled kernel's key, or a part of
-these that no other has. Without it the worst case of the run is explained. Nothing is measured: all of it stands in the
-results file, and figures that do not follow from the samples there are named. A baseline entry that the case was held
-to is read, too, where its folder is here.
+these that only one has. Without it, the worst case of the run is explained. Nothing is measured: all figures come from
+the results file. Figures that do not follow from its samples are reported. The baseline entry that the case was
+compared with is read too, if its folder exists.
 
 examples:
   attnperf explain                                             the worst case of the last run
@@ -46,22 +46,26 @@ examples:
   attnperf explain "suites/test_prefill.py::test_prefill[triton.flash-prefill-b4-s512-h8-d256-f16-causal]"
   attnperf explain prefill-b4-s512 --results build/results.json --json
 
-exit status: 0 explained, 1 explained, and the case failed its test, 2 the command or the file is invalid, or no case or
-several are named so
+exit status: 0 explained, 1 explained, and the case failed its test, 2 the command or the file is invalid, or WHAT
+matches no case or several
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; else the worst")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help=f"default: {RESULTS}")
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"default: {BASELINES}, where it exists")
+    """Declares the arguments and options of the command."""
+    parser.add_argument(
+        "what", nargs="?", default="", metavar="WHAT", help="node id, key, or a part; default: the worst"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="FILE", help=f"results file (default: {RESULTS})"
+    )
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=f"folder (default: {BASELINES}, if it exists)")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="when to use colours")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print. Raises UsageError for no case or several, and ResultsFileError for a file that cannot be read."""
+    """Prints the explanation. Raises UsageError for no match or several, ResultsFileError for an unreadable file."""
     from pytest_attnperf.records.code import CodeResult
     from pytest_attnperf.reports.files.one_case import find_single_result, read_index
     from pytest_attnperf.reports.text.figures import printable_json
@@ -79,15 +83,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(f"{printable_json(json.dumps(values, indent=1))}\n")
     else:
-        first = (
-            "" if options.what else f"the worst of {len(index.entries)} cases; name another to have it explained\n\n"
-        )
+        first = "" if options.what else f"the worst of {len(index.entries)} cases; to explain another, name it\n\n"
         sys.stdout.write(f"{first}{text}\n")
     return 1 if held.fails else 0
 
 
 def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, baselines: Path | None) -> Told:
-    """A case with everything that can be made of it again. `cases` share the run's false-alarm rate."""
+    """Returns a case with the figures recomputed from its samples. `cases` share the run's false-alarm rate."""
     from pytest_attnperf.gate.recount import recount_figures
     from pytest_attnperf.reports.explain.facts import Facts, Told
 
@@ -107,7 +109,7 @@ def recount_case(case: CaseResult, found: RunResult, source: Path, cases: int, b
 
 
 def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[str]:
-    """What the samples and the checks of the file say against each other."""
+    """Returns where the samples and checks of the file contradict the verdict."""
     from pytest_attnperf.gate.recount import BY_TIME, IMPOSSIBLE
     from pytest_attnperf.session.consistent import find_contradictions, list_proof_gaps
 
@@ -116,12 +118,12 @@ def _list_contradictions(case: CaseResult, device: DeviceInfo | None) -> list[st
         if case.verdict in BY_TIME and (case.first or case.pairs):
             found += [f"it is said to be right: {text}" for text in list_proof_gaps(case.checks, None)]
     except IMPOSSIBLE as error:
-        found = [f"its samples cannot be looked at: {error}"]
+        found = [f"its samples cannot be evaluated: {error}"]
     return found
 
 
 def _add_options(told: Told, again: Recount) -> Facts:
-    """What would decide a case that is not decided."""
+    """Returns the facts with ways to decide an UNDECIDED case."""
     from pytest_attnperf.gate.effort import unit_cost
     from pytest_attnperf.records import Verdict
     from pytest_attnperf.records.notes import NoteKind, filter_notes
@@ -136,14 +138,14 @@ def _add_options(told: Told, again: Recount) -> Facts:
         return replace(facts, options=tuple(_plain_options(told, cost)))
     options, undecidable = _more_pairs(told, again, cost) if case.pairs else _more_processes(told, again, cost)
     counted = (
-        f"Counted for a change that stays at {format_change(again.ratio)}, at this run's noise and false-alarm rate. "
-        "The next look draws its own: a true change of just this size is found by every other one."
+        f"Computed for a change that stays at {format_change(again.ratio)} with this run's noise and false-alarm rate. "
+        "The next look has its own noise: it detects a true change of exactly this size half of the time."
     )
     return replace(facts, options=tuple(options), undecidable=undecidable, counted=counted)
 
 
 def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
-    """Where no number can be computed: what is missing is measured."""
+    """Returns ways to decide a case whose needed number of processes cannot be computed yet."""
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.explain import steps
     from pytest_attnperf.reports.explain.facts import DecisionOption
@@ -165,7 +167,7 @@ def _plain_options(told: Told, cost: UnitCost) -> list[DecisionOption]:
 
 
 def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
-    """Of a case that pairs have left open."""
+    """Returns the pairs that would decide a case that pairs left open, or why no number of pairs would."""
     from pytest_attnperf.gate.effort import PAIRS_MAX, pairs_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
@@ -177,13 +179,11 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Decisi
     what = f"{count} pairs against {steps.choose_base(told)} instead of {taken}"
     if count is None and taken < steps.PAIRS:
         count = steps.PAIRS
-        what = (
-            f"{count} pairs against {steps.choose_base(told)} instead of {taken}, whose spread says little of the noise"
-        )
+        what = f"{count} pairs against {steps.choose_base(told)} instead of {taken}, too few to know the noise"
     if count is None:
         return [], (
-            f"Not even {PAIRS_MAX} pairs would decide it: the change is below what pairs of this case resolve. Find "
-            "where the noise comes from, or allow a larger threshold."
+            f"Not even {PAIRS_MAX} pairs would decide it: the change is too small for the noise of this case. Find the "
+            "source of the noise, or allow a larger threshold."
         )
     return [
         DecisionOption(
@@ -193,7 +193,7 @@ def _more_pairs(told: Told, again: Recount, cost: UnitCost) -> tuple[list[Decisi
 
 
 def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[DecisionOption], str]:
-    """Of a case that fresh processes have left open against stored ones: more of them, or pairs."""
+    """Returns ways to decide a case that fresh processes left open against stored ones: more processes, or pairs."""
     from pytest_attnperf.gate.effort import PROCESSES_MAX, pairs_needed, processes_needed
     from pytest_attnperf.gate.interleaved import ASYMMETRY
     from pytest_attnperf.reports.explain import steps
@@ -204,7 +204,7 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
     aim = _choose_aim(told, again)
     needed = processes_needed(aim, relative_sd=again.relative_sd, stored=stored, card_error=case.card_error)
     if needed is None:
-        undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from."
+        undecidable = f"Not even {PROCESSES_MAX} processes a side would decide it: find the source of the noise."
     else:
         look = steps.format_pytest_command(case.nodeid, f"--attnperf-second-look={needed.fresh}")
         record = f"pytest --update-baselines --attnperf-processes={needed.stored} {steps.quote_word(case.nodeid)}"
@@ -215,14 +215,14 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
         options.append(
             DecisionOption(what, _estimate_seconds(cost.process_s, units), (record, look) if more else (look,))
         )
-    # Pairs of independent processes scatter by no more than this; being side by side takes away, and adds nothing.
+    # Pairs of independent processes scatter by at most this; measuring them side by side only reduces it.
     apart = math.sqrt(2) * again.relative_sd
     pairs = pairs_needed(aim, relative_sd=apart, taken=0, asymmetry=ASYMMETRY)
     count = steps.PAIRS if pairs is None else max(steps.PAIRS, pairs)
     base = steps.choose_base(told)
-    what = f"at most {count} pairs against {base}, as far as pairs scatter no more than processes do"
+    what = f"at most {count} pairs against {base}, if pairs scatter no more than processes do"
     if pairs is None:
-        what = f"{count} pairs against {base}: how many decide it is known once some were measured"
+        what = f"{count} pairs against {base}; after some pairs it is known how many decide it"
     options.append(
         DecisionOption(
             what, _estimate_seconds(cost.pair_s, count, cost.process_s), (steps.format_pairs_command(told, count),)
@@ -232,7 +232,7 @@ def _more_processes(told: Told, again: Recount, cost: UnitCost) -> tuple[list[De
 
 
 def _choose_aim(told: Told, again: Recount) -> Aim:
-    """The slowdown that is left open."""
+    """Returns the slowdown that is still open."""
     from pytest_attnperf.gate.effort import Aim
 
     assert again.ratio is not None
@@ -246,9 +246,9 @@ def _estimate_seconds(each_s: float | None, units: int, first_s: float | None = 
 
 
 def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Path | None) -> Stored | None:
-    """The baseline entry that the case was held to, where its folder still has it; None without a folder.
+    """Returns the baseline entry that the case was compared with, if the folder still has it; None without a folder.
 
-    Raises UsageError for a folder that was named and is none.
+    Raises UsageError if --baselines names no folder.
     """
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.explain.facts import Stored
@@ -267,14 +267,16 @@ def _find_stored(case: CaseResult, found: RunResult, again: Recount, folder: Pat
             return Stored(str(where), other="it has no entry for this case now")
         if tuple(process.median_us for process in entry.entry.processes) != case.stored_us:
             when = entry.entry.recorded or "another day"
-            return Stored(str(where), other=f"its entry is another one than the case was held to (recorded {when})")
+            return Stored(
+                str(where), other=f"its entry is not the one that the case was compared with (recorded {when})"
+            )
         return _compare_stored(case, found, again, entry, store)
     except AttnperfError as error:
         return Stored(str(where), other=str(error).partition("\n")[0])
 
 
 def _compare_stored(case: CaseResult, found: RunResult, again: Recount, entry: object, store: object) -> Stored:
-    """What differs from the entry, in words."""
+    """Returns how the case differs from the entry, in words."""
     from pytest_attnperf.baselines.store import BaselineStore, StoredEntry
     from pytest_attnperf.correctness.what_ran import list_differences
     from pytest_attnperf.gate.canary import compare_canaries

@@ -1,4 +1,4 @@
-"""`attnperf gate`: results that another machine measured, judged here against baselines that it cannot have touched."""
+"""`attnperf gate`: judges results of another machine here, against baselines that it cannot have changed."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 GROUP = "in CI"
 ORDER = 90
-SUMMARY = "judge results of another machine, against the baselines of a revision"
-DESCRIPTION = "Judges results files anew, on a machine without the GPU and without the code that was measured."
+SUMMARY = "judge results of another machine against the baselines of a revision"
+DESCRIPTION = "Judges results files again, on a machine that needs neither the GPU nor the measured code."
 
 WIDTH = 110
 SHOWN = 10
-"""Cases whose reasons are printed; all are in the table and in the files."""
+"""Cases whose reasons are printed; the table and the files hold all."""
 
 MODES = ("block", "warn", "shadow")
 MODE_VARIABLE = "ATTNPERF_GATE"
 BYTES_MAX = 200_000_000
 USUAL_BASELINES = "baselines"
 
-EPILOG = f"""Every verdict is made anew from the samples and checks in the results files, under the policy stored with
-the baselines of BASE. Nothing of BASE is checked out or run, and results files are data only. What this cannot see:
-whoever runs in the measuring job can invent samples.
+EPILOG = f"""Computes every verdict again from the samples and checks in the results files, with the policy stored in
+the baselines of BASE. It checks out and runs nothing of BASE, and uses results files as data only. It cannot detect
+invented samples: code that runs in the measuring job can forge them.
 
-BASE is a revision (origin/main, main...HEAD), or a folder: a checkout or its baselines. Without it the working tree's
-baselines count, which a change under review may have edited.
+BASE is a revision (origin/main, main...HEAD), or a folder: a checkout or its baselines. Without it, the working
+tree's baselines are used, which a change under review may have edited.
 
-modes: block  fails when a case or, with --strict, the suite does (the default; {MODE_VARIABLE} sets another)
+modes: block  fails if a case fails or, with --strict, the suite does (the default; {MODE_VARIABLE} sets another)
        warn   prints the same, and exits 0
        shadow prints one line, and exits 0
 
@@ -59,42 +59,46 @@ exit status: 0 passed, or not blocking; 1 failed; 2 the command, a file or the b
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="of pytest --attnperf")
-    parser.add_argument("--base", default="", metavar="REV|DIR", help="whose baselines count")
-    parser.add_argument("--baselines", default=USUAL_BASELINES, metavar="NAME", help="their folder in a tree")
-    parser.add_argument("--suite", nargs="+", default=[], metavar="NAME", help="suites that must be there (default: "
-                        "every suite that has a baseline on the device)")  # fmt: skip
+    """Declares the arguments and options of the command."""
+    parser.add_argument("--results", type=Path, nargs="+", required=True, metavar="FILE", help="results of pytest runs")
+    parser.add_argument("--base", default="", metavar="REV|DIR", help="tree with the baselines (default: this tree)")
     parser.add_argument(
-        "--filtered", action="store_true", help="a part was measured: baselines without a case are fine"
+        "--baselines", default=USUAL_BASELINES, metavar="NAME", help="its folder (default: %(default)s)"
     )
-    parser.add_argument("--tier", choices=("pr", "nightly"), default="pr", help="pr (default): baselines stored "
-                        "as nightly may be without a case; nightly: every one must have a case")  # fmt: skip
+    parser.add_argument("--suite", nargs="+", default=[], metavar="NAME", help="suites that results must hold ("
+                        "default: every suite that has a baseline on the device)")  # fmt: skip
+    parser.add_argument(
+        "--filtered", action="store_true", help="only a part was measured: accept baselines without a case"
+    )
+    parser.add_argument("--tier", choices=("pr", "nightly"), default="pr", help="pr: baselines stored as nightly "
+                        "need no case; nightly: every baseline needs a case (default: pr)")  # fmt: skip
     _add_demands(parser)
-    parser.add_argument("--mode", choices=MODES, help=f"default: ${MODE_VARIABLE}, else block")
-    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
-                        "findings, too (default: where CI is set)")  # fmt: skip
-    parser.add_argument("--threshold", type=float, metavar="P", help="percent, in place of the stored policies'")
-    parser.add_argument("--floor-us", type=float, metavar="US", help="in place of the stored policies'")
-    parser.add_argument("--fail-on", metavar="VERDICTS", help="comma-separated, in place of the stored policies'")
+    parser.add_argument("--mode", choices=MODES, help=f"effect of a failure (default: ${MODE_VARIABLE}, else block)")
+    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="also fail for unresolved cases and "
+                        "findings (default: on if CI is set)")  # fmt: skip
+    parser.add_argument("--threshold", type=float, metavar="P", help="threshold in percent, replaces the stored one")
+    parser.add_argument("--floor-us", type=float, metavar="US", help="floor in microseconds, replaces the stored one")
+    parser.add_argument(
+        "--fail-on", metavar="VERDICTS", help="failing verdicts, comma-separated; replaces the stored ones"
+    )
     add_forms(parser, "--report")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; of several files FILE, "
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the judged results; several go to FILE, "
                         "FILE-2, ...")  # fmt: skip
-    parser.add_argument("--max-bytes", type=int, default=BYTES_MAX, metavar="N", help="of a results file")
+    parser.add_argument("--max-bytes", type=int, default=BYTES_MAX, metavar="N", help="most bytes of a results file")
 
 
 def _add_demands(parser: argparse.ArgumentParser) -> None:
-    """What the results must be of, which they cannot be asked themselves."""
-    parser.add_argument("--commit", nargs="+", default=[], metavar="SHA", help="full ids of the commits that may have "
-                        "been measured; results of another fail")  # fmt: skip
+    """Declares what the results must cover, because the results themselves cannot be trusted with that."""
+    parser.add_argument("--commit", nargs="+", default=[], metavar="SHA", help="full ids of the allowed commits; "
+                        "results of another commit fail")  # fmt: skip
     parser.add_argument("--device", nargs="+", default=[], metavar="DEVICE", help="devices that must have been "
-                        "measured, as gfx942/mi300x; any: at least one")  # fmt: skip
+                        "measured, e.g. gfx942/mi300x; any: at least one device")  # fmt: skip
     parser.add_argument("--arch", default="", metavar="ARCHS", help="comma-separated architectures whose stored "
-                        "kernels must be there; all: every one that BASE has")  # fmt: skip
+                        "kernels must be in the results; all: every one in BASE")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
-    """Judge, print, write. Raises UsageError, ResultsFileError and BaselineError."""
+    """Judges, prints and writes. Raises UsageError, ResultsFileError and BaselineError."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.reports.run.joined import join_runs
     from pytest_attnperf.session.rejudge.cases import rejudge_all
@@ -115,8 +119,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunResult]]:
-    """Results files with their names. Raises UsageError for one that is no regular file or is too large, and
-    ResultsFileError for one that is none."""
+    """Reads results files; returns each run with its file's name. Raises UsageError for a file that is not regular or
+    is too large, ResultsFileError for one that is not a results file."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.files.merged import decode_merged
 
@@ -129,7 +133,7 @@ def read_results(paths: Sequence[Path], bytes_max: int) -> list[tuple[str, RunRe
 
 
 def list_failures(joined: Joined, *, strict: bool) -> list[str]:
-    """Why the gate fails, in words; empty where it passes."""
+    """Returns why the gate fails, in words; empty if it passes."""
     from pytest_attnperf.records.notes import NoteKind, filter_notes
     from pytest_attnperf.reports.run.overview import UNRESOLVED, format_result_counts, is_unresolved
 
@@ -147,7 +151,7 @@ def list_failures(joined: Joined, *, strict: bool) -> list[str]:
         reasons.append(f"strict: {unresolved.total()} cases are {', '.join(sorted(unresolved))}")
     if findings:
         reasons.append(f"strict: {len(findings)} findings")
-    # Of each file: one that holds nothing must not pass behind another that does.
+    # Checked per file: an empty file must not pass because another one holds results.
     for source, run in zip(joined.sources, joined.runs, strict=True):
         if not run.gated:
             behind = f" in {source}" if len(joined.runs) > 1 else ""
@@ -156,7 +160,7 @@ def list_failures(joined: Joined, *, strict: bool) -> list[str]:
 
 
 def _choose_mode(option: str | None, variable: str) -> str:
-    """Raises UsageError for a variable that names no mode."""
+    """Returns the mode of the option, else of the variable. Raises UsageError if the variable's mode is unknown."""
     mode = option or variable.strip().lower() or MODES[0]
     if mode not in MODES:
         raise UsageError(f"{MODE_VARIABLE} is {variable!r}; known: {', '.join(MODES)}")
@@ -164,7 +168,7 @@ def _choose_mode(option: str | None, variable: str) -> str:
 
 
 def _parse_settings(options: argparse.Namespace, base: Base) -> RejudgeSettings:
-    """Raises UsageError for demands that contradict each other."""
+    """Returns the settings that the options give. Raises UsageError if they contradict each other."""
     from pytest_attnperf.session.rejudge.cases import RejudgeSettings
 
     words = None if options.fail_on is None else options.fail_on.split(",")
@@ -190,7 +194,7 @@ def _read_content(path: Path, bytes_max: int) -> bytes:
 
 
 def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: str, reasons: Sequence[str]) -> str:
-    """What is printed."""
+    """Returns the text for standard output."""
     from pytest_attnperf.reports.files.markdown import render_summary
     from pytest_attnperf.reports.run.overview import format_result_counts
     from pytest_attnperf.reports.run.run_text import run_text
@@ -214,8 +218,7 @@ def _render_text(joined: Joined, options: argparse.Namespace, mode: str, label: 
 
 
 def list_failing_lines(joined: Joined) -> list[str]:
-    """What keeps cases from passing, the worst first: whole texts of what fails, a line of what is not resolved or is
-    excused."""
+    """Returns why cases do not pass, worst first: all text of failing cases, a line for unresolved or excused ones."""
     from pytest_attnperf.reports.run.overview import is_reported, sort_worst_first
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT, failure_text
     from pytest_attnperf.reports.text.figures import one_line
@@ -234,7 +237,7 @@ def list_failing_lines(joined: Joined) -> list[str]:
 
 
 def _write_asked_files(joined: Joined, options: argparse.Namespace) -> list[str]:
-    """Write the files that were asked for; a line for each."""
+    """Writes the files that options ask for, and returns a line per file."""
     from pytest_attnperf.reports.files import json_results
 
     asked = asked_forms(options)

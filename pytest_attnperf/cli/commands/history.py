@@ -1,4 +1,4 @@
-"""`attnperf history`: what a store of many runs says of a case; importing into it, and forgetting."""
+"""`attnperf history`: shows a case in a store of many runs; imports runs into the store, and deletes old ones."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 GROUP = "every day"
 ORDER = 70
-SUMMARY = "a case over time: where it changed, by commit; importing and pruning"
-DESCRIPTION = "What a store of many runs says of a case."
+SUMMARY = "show a case over time and where it changed, by commit; import and prune runs"
+DESCRIPTION = "Shows cases over time from a store of many runs."
 
 WIDTH = 100
-"""Columns where no terminal says how many it has."""
+"""Columns if no terminal tells its width."""
 
 VARIABLE = "ATTNPERF_HISTORY"
 DEFAULT = ".attnperf/history.sqlite"
 LISTED_MAX = 60
 NEWEST_RUNS = 10
 
-EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id; without it the cases are listed.
+EPILOG = f"""CASE is a case's key, a part that only one case has, or a pytest node id. Without it, the cases are listed.
 A store is a path, sqlite:///path or postgresql://user@host/database; {VARIABLE} is the default.
 
 exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a file or the store is invalid
@@ -41,54 +41,56 @@ exit status: 0 printed, 1 with --fail-on-change a slowdown, 2 the command, a fil
 examples:
   attnperf history                                        the cases, and where each last changed
   attnperf history triton.flash/prefill-b4-s512 --plot history.svg
-  attnperf history CASE --since 30d --fail-on-change      red, if its newest change is a slowdown
+  attnperf history CASE --since 30d --fail-on-change      fails if its newest change is a slowdown
   attnperf history --import .benchmarks results.json
   attnperf history --prune --keep-days 365 --keep-runs 50 --dry-run
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id")
-    parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
-    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="this device only")
-    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for the last 30 days")
+    """Declares the arguments and options of the command."""
     parser.add_argument(
-        "--limit", type=_parse_count, default=0, metavar="N", help="the newest N runs; of the list, N cases"
+        "case", nargs="?", default="", metavar="CASE", help="key, part of it, or node id; default: all cases"
+    )
+    parser.add_argument("--history", default="", metavar="URL", help=f"the store (default: {VARIABLE}, else {DEFAULT})")
+    parser.add_argument("--arch", default="", metavar="ARCH[/PRODUCT]", help="show this device only (default: all)")
+    parser.add_argument("--since", default="", metavar="WHEN", help="a date, or 30d for 30 days (default: all)")
+    parser.add_argument(
+        "--limit", type=_parse_count, default=0, metavar="N", help="show the newest N runs; in the list, N cases"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with every point")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw CASE to a .svg or .png file")
     parser.add_argument("--fail-on-change", type=_parse_count, nargs="?", const=NEWEST_RUNS, default=0, metavar="N",
-                        help="exit 1 when the newest change of CASE is a slowdown within the last N runs "
-                        f"(default {NEWEST_RUNS})")  # fmt: skip
+                        help="exit with 1 if the newest change of CASE is a slowdown within its last N runs "
+                        f"(without N: {NEWEST_RUNS})")  # fmt: skip
     work = parser.add_mutually_exclusive_group()
     work.add_argument("--import", dest="imports", nargs="+", type=Path, default=[], metavar="FILE",
-                      help="results.json files, and files or folders of pytest-benchmark")  # fmt: skip
+                      help="import results.json files, and files or folders of pytest-benchmark")  # fmt: skip
     work.add_argument("--prune", action="store_true", help="delete what --keep-days and --keep-runs do not keep")
-    work.add_argument("--migrate", action="store_true", help="bring an older store to this version's schema")
-    parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: younger runs stay")
+    work.add_argument("--migrate", action="store_true", help="convert an older store to this version's schema")
+    parser.add_argument("--keep-days", type=float, default=0.0, metavar="N", help="with --prune: keep the last N days")
     parser.add_argument(
-        "--keep-runs", type=_parse_count, default=0, metavar="N", help="with --prune: each case's newest stay"
+        "--keep-runs", type=_parse_count, default=0, metavar="N", help="with --prune: keep each case's newest N runs"
     )
-    parser.add_argument("--dry-run", action="store_true", help="with --prune: only say what would be deleted")
+    parser.add_argument("--dry-run", action="store_true", help="with --prune: print what would be deleted")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what is asked for. Raises UsageError and HistoryError."""
+    """Does what the options ask for. Raises UsageError and HistoryError."""
     from pytest_attnperf.tools.history.store import open_store
 
     _check_options(options)
     url = options.history or os.environ.get(VARIABLE, "") or DEFAULT
     writes = bool(options.imports or options.prune or options.migrate)
     if (options.prune or options.migrate) and "://" not in url and not Path(url).exists():
-        raise UsageError(f"history {url} is not there, so there is nothing to prune or migrate")
+        raise UsageError(f"history {url} does not exist, so there is nothing to prune or migrate")
     with open_store(url, read_only=not writes) as store:
         if options.imports:
             return _import_runs(store, options.imports)
         if options.prune:
             return _prune(store, options)
         if options.migrate:
-            sys.stdout.write(f"{store.address} is of this version's schema\n")
+            sys.stdout.write(f"{store.address} has this version's schema\n")
             return 0
         return _show_case(store, options) if options.case else _show_cases(store, options)
 
@@ -99,24 +101,26 @@ def _parse_count(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return number
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Options that go together. Raises UsageError."""
+    """Raises UsageError for options that do not go together."""
     if options.prune and not (options.keep_days or options.keep_runs):
         raise UsageError("--prune needs --keep-days N, --keep-runs N, or both: nothing is deleted without a rule")
     if not options.prune and (options.keep_days or options.keep_runs or options.dry_run):
         raise UsageError("--keep-days, --keep-runs and --dry-run belong to --prune, which was not given")
     if (options.plot or options.fail_on_change) and not options.case:
-        raise UsageError("--plot and --fail-on-change are of one case; name it: attnperf history CASE")
+        raise UsageError("--plot and --fail-on-change need one case; name it: attnperf history CASE")
     if options.case and (options.imports or options.prune or options.migrate):
-        raise UsageError(f"CASE {options.case[:80]!r} is for looking; --import, --prune and --migrate are of all cases")
+        raise UsageError(
+            f"CASE {options.case[:80]!r} is given, but --import, --prune and --migrate act on all cases; drop it"
+        )
 
 
 def _parse_since(text: str) -> str:
-    """A date as it is; '30d' as the moment so many days ago."""
+    """Returns '30d' as the time so many days ago, and any other text unchanged."""
     days = re.fullmatch(r"(\d{1,5})d", text)
     if days is None:
         return text
@@ -159,12 +163,12 @@ def _write_plot(options: argparse.Namespace, found: Sequence[CaseHistory]) -> No
     from pytest_attnperf.tools.history.plot import write_plot
 
     left_out = write_plot(options.plot, found)
-    more = f"; {left_out} series more are not in it, choose by --arch" if left_out else ""
+    more = f"; {left_out} more series are not drawn, choose by --arch" if left_out else ""
     sys.stderr.write(f"written: {options.plot}{more}\n")
 
 
 def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
-    """1 where a series' newest change is a slowdown that began within its last runs."""
+    """Returns 1 if the newest change of a series is a slowdown within its last runs, else 0."""
     from pytest_attnperf.tools.history.text import describe_change, describe_suspect
 
     status = 0
@@ -177,7 +181,7 @@ def _choose_status(found: Sequence[CaseHistory], newest_runs: int) -> int:
 
 
 def _show_cases(store: HistoryStore, options: argparse.Namespace) -> int:
-    """The cases with the newest runs first where not all are shown, because changes are looked for in each."""
+    """Prints the cases; if too many, only those with the newest runs, because each is searched for changes."""
     from pytest_attnperf.tools.history import text as report
 
     arch, _, product = options.arch.partition("/")
@@ -213,7 +217,7 @@ def _make_listed_case(store: HistoryStore, one: KnownCase, since: str) -> Listed
 
 
 def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:
-    """Raises HistoryError for a file that holds no run; what was stored before it stays, and a repetition skips it."""
+    """Imports runs. Raises HistoryError for a file without runs; earlier files stay, and a repetition skips them."""
     from pytest_attnperf.reports.files import json_results
     from pytest_attnperf.reports.text.figures import one_line
     from pytest_attnperf.tools.history.importing import import_runs
@@ -226,7 +230,7 @@ def _import_runs(store: HistoryStore, paths: Sequence[Path]) -> int:
                 continue
             done = store.append(found.run, source=found.source)
             rows, runs = rows + done.rows, runs + (not done.already)
-            said = "was there already" if done.already else f"{done.rows} measurements of {len(found.run.cases)} cases"
+            said = "was already stored" if done.already else f"{done.rows} measurements of {len(found.run.cases)} cases"
             say(f"{one_line(str(found.path))}: {said}")
             for line in found.skipped:
                 say(f"  skipped: {one_line(line, 400)}")
@@ -239,8 +243,8 @@ def _prune(store: HistoryStore, options: argparse.Namespace) -> int:
     would = "would delete" if options.dry_run else "deleted"
     say(
         f"{would} {pruned.measurements} measurements, and {pruned.runs} runs, {pruned.cases} cases and {pruned.facts} "
-        f"environments that none names any more; {pruned.kept} measurements stay"
+        f"environments that no measurement uses any more; {pruned.kept} measurements stay"
     )
     if not options.dry_run and store.transactions.is_sqlite and pruned.measurements:
-        say(f"VACUUM gave {store.compact()} bytes back to the disk")
+        say(f"VACUUM freed {store.compact()} bytes on the disk")
     return 0

@@ -1,4 +1,4 @@
-"""`attnperf ladder`: backends of a workload against each other, with the machine code that each ran, from results."""
+"""`attnperf ladder`: compares the backends of a workload, with the machine code that each ran, from results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pytest_attnperf.tools.profilers.counters import read_counters
 
 GROUP = "deeper"
 ORDER = 150
-SUMMARY = "backends of a workload side by side: times, and the machine code that ran"
-DESCRIPTION = "Backends of a workload against each other, with the machine code that each ran."
+SUMMARY = "compare the backends of a workload: times, and the machine code that ran"
+DESCRIPTION = "Compares the backends of a workload, with the machine code that each ran."
 
 PAGE_BYTES_MAX = 1 << 24
 BASE = "hip.naive"
@@ -33,8 +33,8 @@ AGAINST = "native.sdpa_flash"
 BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
 
 EPILOG = f"""RESULTS is what pytest --attnperf wrote on a GPU. With --code, results of suites/test_code_objects.py add
-tables of the same kernels compiled for other architectures, without times. With --profile, hardware counters of the
-kernels are shown as rocprofv3 --pmc ... --output-format csv found them.
+tables of the same kernels compiled for other architectures, without times. With --profile, it shows the kernels'
+hardware counters from a file of rocprofv3 --pmc ... --output-format csv.
 
 exit status: 0 printed or written, 2 the command or a file is invalid
 
@@ -45,18 +45,18 @@ examples:
 """
 
 OccupancyOf = Callable[[KernelCode], Occupancy | None]
-"""Kernel -> its occupancy, None where that is not known."""
+"""Returns a kernel's occupancy, None if it is not known."""
 
 NAME_LIMIT = 44
 NOTE_LIMIT = 300
 NAMED_VERSIONS = ("torch", "triton", "cuda", "rocm", "driver")
-"""Of `Fingerprint.named`, what a header names."""
+"""Software in `Fingerprint.named` that the header names."""
 
 COMPILER = "compiler"
-"""Entry of a case's configuration: name and version of what compiled its kernels."""
+"""Key in a case's configuration: name and version of the compiler of its kernels."""
 
 LIMITERS = {"vgprs": "registers", "sgprs": "SGPRs", "lds": "LDS", "workgroups": "workgroups", "slots": "wave slots"}
-"""As printed, by the names in `Occupancy.limits`."""
+"""Printed names of the limits in `Occupancy.limits`."""
 
 TIME_COLUMNS = ("us", "speedup", "% of other", "GB/s", "TFLOP/s")
 CODE_COLUMNS = ("LDS B", "regs", "waves/SIMD", "limit", "loads", "stores", "matrix", "spills")
@@ -65,26 +65,26 @@ LEFT = frozenset({"limit"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
     parser.add_argument(
         "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"
     )
-    parser.add_argument("--base", default=BASE, metavar="BACKEND", help="speedups are over it (default %(default)s)")
-    parser.add_argument("--against", metavar="BACKEND", help=f"speeds are relative to it (default {AGAINST})")
-    parser.add_argument("--backends", default="", metavar="A,B", help="show these only")
+    parser.add_argument("--base", default=BASE, metavar="BACKEND", help="speedups are over it (default: %(default)s)")
+    parser.add_argument("--against", metavar="BACKEND", help=f"speeds are relative to it (default: {AGAINST})")
+    parser.add_argument("--backends", default="", metavar="A,B", help="show these only (default: all)")
     parser.add_argument(
         "--code", action="append", type=Path, default=[], metavar="RESULTS", help="results of compiled kernels"
     )
     parser.add_argument("--profile", type=Path, metavar="CSV", help="rocprofv3's counter_collection.csv")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     parser.add_argument(
-        "--write", type=Path, metavar="FILE", help=f"put the Markdown between {BEGIN} and {END} of this file"
+        "--write", type=Path, metavar="FILE", help=f"write the Markdown between {BEGIN} and {END} of this file"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the ladder, or write it. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    """Prints or writes the ladder. Raises UsageError, and ResultsFileError for a file that cannot be read."""
     from pytest_attnperf.reports.files import json_results
 
     results = json_results.read(options.results)
@@ -104,12 +104,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def insert_ladder(page: str, text: str, where: str) -> str:
-    """The page with `text` between the markers. Raises UsageError where there is not exactly one of each, in order."""
+    """Returns the page with `text` between the markers. Raises UsageError unless there is one of each, in order."""
     for marker in (BEGIN, END):
         if page.count(marker) != 1:
             raise UsageError(
-                f"{where} has {page.count(marker)} times {marker!r}; put one {BEGIN} and one {END} where the ladder is "
-                "to stand"
+                f"{where} has {page.count(marker)} times {marker!r}; put one {BEGIN} and one {END} where the ladder "
+                "belongs"
             )
     before, _, rest = page.partition(BEGIN)
     _, found, after = rest.partition(END)
@@ -119,7 +119,7 @@ def insert_ladder(page: str, text: str, where: str) -> str:
 
 
 def find_occupancy(code: KernelCode) -> Occupancy | None:
-    """A kernel's occupancy on either vendor's architectures; None where it is not known."""
+    """Returns a kernel's occupancy on an architecture of either vendor; None if it is not known."""
     from pytest_attnperf.codeobject.nvidia_occupancy import nvidia_occupancy_of
     from pytest_attnperf.session.code_session import known_occupancy
 
@@ -149,7 +149,7 @@ def _build_tables(ladders: list[Ladder], options: argparse.Namespace) -> list[Ta
 
 
 def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCounter, ...]:
-    """Raises UsageError where none of them was read of a kernel of the ladder."""
+    """Reads hardware counters. Raises UsageError if none of them belongs to a kernel of the ladder."""
     if path is None:
         return ()
 
@@ -158,12 +158,12 @@ def _read_counters(ladders: list[Ladder], path: Path | None) -> tuple[KernelCoun
     if not filter_by_launches(counters, launches):
         seen = ", ".join(dict.fromkeys(counter.kernel for counter in counters))
         ours = ", ".join(dict.fromkeys(launch.name for launch in launches)) or "none that is known"
-        raise UsageError(f"{path} counts no launch of this ladder: its kernels are {seen}; launched were: {ours}")
+        raise UsageError(f"{path} has no counters of this ladder's kernels: it has {seen}; the ladder launched: {ours}")
     return counters
 
 
 def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
-    """Raises UsageError for results of a run that compiled nothing."""
+    """Reads compiled kernels from results. Raises UsageError if that run compiled nothing."""
     from pytest_attnperf.reports.files import json_results
 
     results = json_results.read(path).code
@@ -176,7 +176,7 @@ def _read_compiled(path: Path) -> tuple[CodeResult, ...]:
 
 
 def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
-    """Where, with what, when and of which commit the figures were made."""
+    """Returns the lines that say where, when, with what software and at which commit the figures were measured."""
     cases = [case for ladder in ladders for case in ladder.cases]
     prints = [found for found in (run.fingerprint, *(case.fingerprint for case in cases)) if found is not None]
     named = prints[0].named if prints else {}
@@ -190,7 +190,7 @@ def header_lines(run: RunResult, ladders: Iterable[Ladder]) -> list[str]:
 
 
 def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[KernelCounter] = ()) -> list[Table]:
-    """A row per backend, and per kernel where a call launches several; what counters say, where there are any."""
+    """Returns a table with a row per backend, or per kernel of a call with several; and a table of counters, if any."""
     rows = [row for case in ladder.cases for row in _build_rows(ladder, case, occupancy_of)]
     other = ladder.against_name.rpartition(".")[2] or "other"
     headers = [header.replace("other", one_line(other, 20)) for header in TIME_COLUMNS]
@@ -200,23 +200,23 @@ def ladder_tables(ladder: Ladder, occupancy_of: OccupancyOf, counters: Sequence[
 
 
 def describe_reference(base: str, against: str) -> str:
-    """What times are shown relative to."""
+    """Returns the line that names the backends that times are relative to."""
     return one_line(f"us: median time of a call; speedup: over {base}; %: speed relative to {against}", NOTE_LIMIT)
 
 
 LEGEND = (
     "GB/s: bytes that must be read and written once, per time; TFLOP/s: useful operations per time",
     "LDS B: LDS (shared memory) of a workgroup; regs: registers per lane, AGPRs as +Na",
-    "waves/SIMD: waves that a SIMD holds (warps of a quarter SM), in brackets by whole workgroups",
-    "limit: what keeps further waves out, full where nothing does; '-' in any column: not known",
+    "waves/SIMD: waves that a SIMD holds (warps of a quarter SM); in brackets, with whole workgroups only",
+    "limit: what prevents more waves; full: every wave slot is used; '-' in any column: not known",
     "loads, stores, matrix: instructions on global memory and matrices, of the kernel/of its loops",
     "spills: registers that did not fit; on NVIDIA the bytes of local memory of a thread",
 )
-"""What the columns say, in the words of both vendors."""
+"""What the columns mean, in the words of both vendors."""
 
 
 def compiled_tables(results: Sequence[CodeResult], ladders: Sequence[Ladder], occupancy_of: OccupancyOf) -> list[Table]:
-    """A table per architecture of the ladder's kernels that were compiled without being run."""
+    """Returns a table per architecture of the ladder's kernels that were compiled but not run."""
     wanted = [result for result in results if _is_of_ladder(result, ladders)]
     tables = []
     for arch in dict.fromkeys(result.key.label for result in wanted):
@@ -241,7 +241,7 @@ def _make_columns(headers: Sequence[str], *, begins: bool = False) -> tuple[Colu
 
 
 def _build_rows(ladder: Ladder, case: CaseResult, occupancy_of: OccupancyOf) -> Iterable[tuple[str, ...]]:
-    """The backend's row; where a call launches several kernels, the code of each stands in a row of its own."""
+    """Yields the backend's row. If a call launches several kernels, each kernel's code gets its own row below it."""
     name = one_line(case.key.backend, NAME_LIMIT)
     if not is_timed(case):
         word = verdict_text(case)
@@ -304,7 +304,7 @@ def _compiled_row(result: CodeResult, occupancy_of: OccupancyOf) -> tuple[str, .
 
 
 def _format_instruction_counts(code: KernelCode, kind: str) -> str:
-    """'24/16': instructions of classes that begin so, and those in loops; '-' where they were not counted."""
+    """Returns e.g. '24/16': instructions whose class starts with `kind`, and those in loops; '-' if not counted."""
     if not code.instructions:
         return ABSENT
     count = _sum_counts(code.instructions, kind)
@@ -316,7 +316,7 @@ def _sum_counts(counts: dict[str, int], kind: str) -> int:
 
 
 def _format_spills(code: KernelCode) -> str:
-    """'0', '4 VGPRs', '2 SGPRs'; '96 B' on NVIDIA, whose objects name local memory only: without it nothing spills."""
+    """Returns '0', '4 VGPRs' or '2 SGPRs'. NVIDIA's objects give local memory only, so there it is e.g. '96 B'."""
     if code.vgpr_spills is None or code.sgpr_spills is None:
         return f"{code.scratch_bytes} B" if code.scratch_bytes else "0"
     kinds = (("VGPR", code.vgpr_spills), ("SGPR", code.sgpr_spills))
@@ -324,8 +324,7 @@ def _format_spills(code: KernelCode) -> str:
 
 
 def _list_notes(ladder: Ladder) -> Iterable[str]:
-    """Why a backend has no time, and why one could not be compared with what is stored; said once for all it is said
-    of."""
+    """Yields why a backend has no time, or cannot be compared with its baseline; once for all with the same reason."""
     said: dict[tuple[Verdict, str], list[str]] = {}
     for case in ladder.cases:
         if not is_timed(case) or case.verdict is Verdict.INCOMPARABLE:
@@ -335,7 +334,7 @@ def _list_notes(ladder: Ladder) -> Iterable[str]:
 
 
 def _counter_tables(ladder: Ladder, counters: Sequence[KernelCounter]) -> list[Table]:
-    """Hardware counters of the kernels that the workload's timed cases launched."""
+    """Returns a table of the hardware counters of kernels that the workload's timed cases launched."""
     rows = [
         (
             one_line(f"{case.key.backend}: {counter.kernel}", NAME_LIMIT),
@@ -352,7 +351,7 @@ def _counter_tables(ladder: Ladder, counters: Sequence[KernelCounter]) -> list[T
 
 
 def _is_of_ladder(result: CodeResult, ladders: Sequence[Ladder]) -> bool:
-    """Whether a compiled kernel is named as a backend of the ladder, or has the name of a kernel that one launched."""
+    """Returns whether a compiled kernel has the name of a backend of the ladder, or of a kernel that one launched."""
     cases = [case for ladder in ladders for case in ladder.cases]
     names = {launch.name for case in cases for launch in case.launches if launch.kind == "kernel"}
     names |= {code.name for case in cases for code in case.code}

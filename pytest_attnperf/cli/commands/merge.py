@@ -1,4 +1,4 @@
-"""`attnperf merge`: results of several machines, of one architecture or many, as one file and one exit status."""
+"""`attnperf merge`: joins results of several machines, of one or more architectures, into one file and exit status."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 GROUP = "in CI"
 ORDER = 100
-SUMMARY = "results of several machines or shards as one file, one report and one exit status"
+SUMMARY = "join results of several machines or shards into one file, report and exit status"
 DESCRIPTION = "Joins results of several machines or shards into one file, one report and one exit status."
 
 LINE_LIMIT = 1000
 
-EPILOG = """RESULTS are files that pytest --attnperf wrote. What was measured on devices of one architecture, product
-and fingerprint becomes one run: the shards of a suite that was split over machines. Runs of other devices stand beside
-it in the same file, which attnperf report, compare, gate and merge read; of one device it is an ordinary results file.
-Every verdict is the one that its run gave; attnperf gate judges anew.
+EPILOG = """RESULTS are files that pytest --attnperf wrote. Results from devices of one architecture, product and
+fingerprint become one run: they are shards of a suite that was split over machines. Runs of other devices are stored
+in the same file, which attnperf report, compare, gate and merge read. For one device it is an ordinary results file.
+Verdicts stay as their runs gave them; attnperf gate judges again.
 
 examples:
   attnperf merge shard1.json shard2.json --out merged.json
@@ -41,18 +41,18 @@ or nothing was gated; 2 the command or a file is invalid, or there is no page be
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="of pytest --attnperf")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the merged results are written")
+    """Declares the arguments and options of the command."""
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results of pytest --attnperf")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="write the merged results to FILE")
     add_forms(parser)
-    parser.add_argument("--expect", type=int, metavar="N", help="fail where there are fewer runs than N")
-    parser.add_argument("--allow-commits", action="store_true", help="shards may be of different commits")
-    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="fail by unresolved cases and "
-                        "findings, too (default: where CI is set)")  # fmt: skip
+    parser.add_argument("--expect", type=int, metavar="N", help="fail if there are fewer than N runs")
+    parser.add_argument("--allow-commits", action="store_true", help="allow shards of different commits")
+    parser.add_argument("--strict", action=argparse.BooleanOptionalAction, help="also fail for unresolved cases and "
+                        "findings (default: on if CI is set)")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge, write, print a line per run. Raises UsageError and ResultsFileError."""
+    """Merges and writes the results, and prints a line per run. Raises UsageError and ResultsFileError."""
     from pytest_attnperf.environment.provenance import is_ci
     from pytest_attnperf.records.atomic_file import write_atomically
     from pytest_attnperf.reports.files.merged import encode_merged, merge_runs
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
-    """Raises UsageError for stored baselines, an output that is one of the inputs, and a wrong --expect."""
+    """Reads the runs. Raises UsageError for baselines, an output that is also an input, and an invalid --expect."""
     from pytest_attnperf.plugin.report_inputs import read_named
     from pytest_attnperf.reports.run.overview import STORED
 
@@ -94,7 +94,7 @@ def _read_runs(options: argparse.Namespace) -> list[tuple[str, RunResult]]:
 
 
 def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
-    """Why the whole fails; empty where it does not."""
+    """Returns why the merged results fail; empty if they pass."""
     from pytest_attnperf.reports.files.merged import list_failure_reasons
 
     reasons = _list_shard_problems(merged, options)
@@ -106,7 +106,7 @@ def _list_failure_reasons(merged: MergedRuns, options: argparse.Namespace, *, st
 
 
 def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> list[str]:
-    """What the shards do not share, unless that is allowed, and how many are missing."""
+    """Returns how the shards differ, unless that is allowed, and how many are missing."""
     from pytest_attnperf.records.notes import Note, NoteKind
 
     found = [] if options.allow_commits else list(merged.mixed)
@@ -118,7 +118,7 @@ def _list_shard_problems(merged: MergedRuns, options: argparse.Namespace) -> lis
 
 
 def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
-    """Kinds of findings that fail a run, strict or not."""
+    """Returns the kinds of findings that fail a run even without --strict."""
     from pytest_attnperf.records.notes import NoteKind
 
     mixed = () if options.allow_commits else (NoteKind.MIXED_SHARDS,)
@@ -126,7 +126,7 @@ def _list_fatal_kinds(options: argparse.Namespace) -> tuple[NoteKind, ...]:
 
 
 def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespace) -> RunResult:
-    """The run with what is wrong with its shards as findings; what is allowed is a note."""
+    """Returns the run with its shards' problems as findings; allowed differences become notes."""
     from dataclasses import replace
 
     allowed = merged.mixed if options.allow_commits else ()
@@ -135,7 +135,7 @@ def _add_findings(one: RunResult, merged: MergedRuns, options: argparse.Namespac
 
 
 def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool) -> list[str]:
-    """What became of every run."""
+    """Returns a line with the outcome of every run."""
     from pytest_attnperf.reports.files.merged import list_failure_reasons
     from pytest_attnperf.reports.run.run_text import format_run_line
 
@@ -148,7 +148,7 @@ def _list_lines(merged: MergedRuns, options: argparse.Namespace, *, strict: bool
 
 
 def _write_reports(joined: Joined, reasons: Sequence[str], options: argparse.Namespace) -> bool:
-    """Write the reports that were asked for; whether a page was, and could not be made."""
+    """Writes the reports that options ask for. Returns whether a page was asked for and could not be made."""
     from dataclasses import replace
 
     from pytest_attnperf.reports.files.folder import HTML

@@ -1,4 +1,4 @@
-"""`attnperf merge-baselines`: the merge driver of baseline files, and what else keeps their diffs fit to be read."""
+"""`attnperf merge-baselines`: merges baseline files as git's merge driver, and keeps their diffs readable."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ DESCRIPTION = "Merges baseline files entry by entry, and never loses one."
 DRIVER = "attnperf"
 ATTRIBUTES = f"baselines/**/*.json merge={DRIVER}"
 STAGES = (1, 2, 3)
-"""Of a file in conflict git's index holds the common ancestor, our side and theirs under these numbers."""
+"""Numbers under which git's index holds a conflicted file's common ancestor, our version and theirs."""
 
 GIT_SECONDS = 60.0
 PREFERENCES = ("ours", "theirs", "newer")
 
-EPILOG = f"""An entry that one side changed is taken from that side. One that both changed differently is written twice,
-between git's conflict markers; keep one and run git add, or settle all of a file at once:
+EPILOG = f"""An entry that only one side changed is taken from that side. If both changed it differently, it is written
+twice, between git's conflict markers; keep one and run git add, or resolve all of a file at once:
   attnperf merge-baselines --resolve FILE --prefer newer && git add FILE
---resolve works on any baseline file that git left in conflict, also where the driver was not set up. Where neither
-side's time is that of the merged code, measure again: pytest --update-baselines NODEID, or attnperf accept.
+--resolve works on any baseline file that git left in conflict, even without the driver. If neither side's time is
+valid for the merged code, measure again: pytest --update-baselines NODEID, or attnperf accept.
 
 Once per clone: attnperf merge-baselines --install; .gitattributes needs the line
   {ATTRIBUTES}
@@ -43,17 +43,17 @@ Once per clone: attnperf merge-baselines --install; .gitattributes needs the lin
 examples:
   attnperf merge-baselines --install
   attnperf merge-baselines --resolve baselines/sm_90/h200/prefill.json --prefer theirs
-  attnperf merge-baselines --rewrite baselines          put summary lines into files that have none
+  attnperf merge-baselines --rewrite baselines          add summary lines to files that have none
   attnperf merge-baselines BASE OURS THEIRS             three files; the result is written to OURS
 
-exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is invalid (given PATH, as by
-git, OURS then holds the merge by lines, and git says CONFLICT)
+exit status: 0 merged or done, 1 conflicts are left and marked, 2 the command or a file is invalid (with PATH, as
+git calls it, OURS then holds the merge by lines, and git reports a CONFLICT)
 """
 
 
 @dataclass(frozen=True)
 class MergeSides:
-    """The bytes of three versions of one file, and what it is called; `base` is empty where there is none."""
+    """The bytes of three versions of one file, and its name; `base` is empty if there is no common ancestor."""
 
     base: bytes
     ours: bytes
@@ -62,20 +62,20 @@ class MergeSides:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], as git's %%O %%A "
+    """Declares the arguments and options of the command."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="BASE OURS THEIRS [PATH], git's %%O %%A "
                         "%%B %%P; with --resolve and --rewrite: baseline files")  # fmt: skip
-    parser.add_argument("--prefer", choices=PREFERENCES, default="", help="settle conflicts: for a side, or for the "
+    parser.add_argument("--prefer", choices=PREFERENCES, default="", help="resolve conflicts: take one side, or the "
                         "entry that was recorded or accepted later")  # fmt: skip
     work = parser.add_mutually_exclusive_group()
-    work.add_argument("--resolve", action="store_true", help="merge files again that git left in conflict")
-    work.add_argument("--rewrite", action="store_true", help="write files, or all of a folder, as this version does; "
-                      "nothing but summary lines and order can change")  # fmt: skip
-    work.add_argument("--install", action="store_true", help="set the driver up in this clone's git config")
+    work.add_argument("--resolve", action="store_true", help="merge files that git left in conflict")
+    work.add_argument("--rewrite", action="store_true", help="rewrite files, or all of a folder, in this version's "
+                      "form; only summary lines and order can change")  # fmt: skip
+    work.add_argument("--install", action="store_true", help="set up the driver in this clone's git config")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Merge, rewrite or install. Raises UsageError and BaselineError."""
+    """Merges, rewrites or installs. Raises UsageError and BaselineError."""
     if options.install:
         return _install(options.files)
     if options.rewrite:
@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
         return max([_merge(_read_staged(path), path, options.prefer) for path in options.files])
     if len(options.files) not in (3, 4):
         raise UsageError(
-            f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and the path that git "
-            "calls them, and else one of --resolve, --rewrite and --install"
+            f"{len(options.files)} files were given; as a merge driver it takes BASE OURS THEIRS and git's path of the "
+            "file; otherwise give --resolve, --rewrite or --install"
         )
     from pytest_attnperf.baselines.store import read_content
 
@@ -96,14 +96,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _merge(sides, ours, options.prefer)
     except BaselineError:
-        if name:  # git takes what OURS holds now for the merge: without their lines, `git add` would lose them unseen
+        if name:  # git uses OURS as the merge: without their lines in it, `git add` would lose them
             with contextlib.suppress(UsageError):
                 _merge_lines(sides, ours)
         raise
 
 
 def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
-    """Write the merge of these; 1 where conflicts are left. Files without entries are merged by their lines."""
+    """Writes the merge to `into`. Returns 1 if conflicts are left. Merges files without entries line by line."""
     from pytest_attnperf.baselines.three_way import merge_three_way, render_merged
     from pytest_attnperf.records.atomic_file import write_atomically
 
@@ -112,7 +112,7 @@ def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
         return _merge_lines(sides, into)
     try:
         base = _parse_entries(sides.base, f"base {sides.name}") if sides.base.strip() else {}
-    except BaselineError:  # a merge of merges may have an ancestor with markers in it: then neither side has one
+    except BaselineError:  # the ancestor of merges may hold conflict markers: then treat it as missing
         base = {}
     try:
         merged = merge_three_way(base or {}, ours, theirs, prefer)
@@ -127,7 +127,7 @@ def _merge(sides: MergeSides, into: Path, prefer: str) -> int:
 
 
 def _describe_conflicts(name: str, conflicts: Sequence[Conflict]) -> list[str]:
-    """Both versions of each entry in conflict, in one line each, and how to settle them."""
+    """Returns one line for each version of each conflicting entry, and how to resolve the conflicts."""
     from pytest_attnperf.reports.text.figures import one_line
 
     lines = []
@@ -138,21 +138,21 @@ def _describe_conflicts(name: str, conflicts: Sequence[Conflict]) -> list[str]:
     if conflicts:
         lines.append(
             f"keep one of each in {name}, or: attnperf merge-baselines --resolve {shlex.quote(name)} --prefer newer; "
-            "then git add it. Where neither is the merged code's time: pytest --update-baselines"
+            "then git add it. If neither time is valid for the merged code: pytest --update-baselines"
         )
     return lines
 
 
 def _format_entry(entry: dict[str, Any] | None) -> str:
     if entry is None:
-        return "taken away"
+        return "removed"
     commit = str(entry.get("commit", ""))[:12]
     recorded = f"recorded {entry.get('recorded', '?')}" + (f" from {commit}" if commit else "")
     return str(entry.get("summary") or recorded)
 
 
 def _parse_entries(data: bytes, source: str) -> dict[str, Any] | None:
-    """A sound file of entries as plain JSON; None for another JSON file. Raises BaselineError for a damaged one."""
+    """Returns a file of entries as plain JSON, None for other JSON. Raises BaselineError for an invalid file."""
     import msgspec
 
     from pytest_attnperf.baselines import code_schema, schema
@@ -174,7 +174,7 @@ def _open_levels(file: dict[str, Any]) -> int:
 
 
 def _merge_lines(sides: MergeSides, into: Path) -> int:
-    """What git would have done without us: ceilings and published figures are no entries."""
+    """Merges by lines, as git does without a driver. Ceilings and published figures have no entries to merge."""
     from pytest_attnperf.records.atomic_file import write_atomically
 
     with tempfile.TemporaryDirectory(prefix="attnperf-merge-") as folder:
@@ -189,17 +189,17 @@ def _merge_lines(sides: MergeSides, into: Path) -> int:
 
 
 def _read_staged(path: Path) -> MergeSides:
-    """The three versions that git holds of a file in conflict. Raises UsageError for one that is in none."""
+    """Returns the three versions that git's index holds of a conflicted file. Raises UsageError without a conflict."""
     folder = path.parent if path.parent.is_dir() else Path()
     versions = [_run_git("show", f":{stage}:./{path.name}", cwd=folder) for stage in STAGES]
     if any(version.returncode for version in versions[1:]):
-        raise UsageError(f"{path} is in no conflict that has two sides; git status names the files that are")
+        raise UsageError(f"{path} has no conflict between two sides; git status names the files that have one")
     base, ours, theirs = (version.stdout if version.returncode == 0 else b"" for version in versions)
     return MergeSides(base, ours, theirs, str(path))
 
 
 def _rewrite(paths: Sequence[Path]) -> int:
-    """Raises UsageError without a file, and BaselineError where one is damaged or would lose fields."""
+    """Rewrites files. Raises UsageError without a file, and BaselineError if one is invalid or would lose fields."""
     from pytest_attnperf.baselines.writing import rewrite_file
 
     if not paths:
@@ -207,14 +207,14 @@ def _rewrite(paths: Sequence[Path]) -> int:
     files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
     changed = [path for path in files if rewrite_file(path)]
     sys.stdout.write("".join(f"rewritten: {path}\n" for path in changed))
-    sys.stdout.write(f"{len(changed)} of {len(files)} files were not as this version writes them\n")
+    sys.stdout.write(f"{len(changed)} of {len(files)} files were not in this version's form\n")
     return 0
 
 
 def _install(files: Sequence[Path]) -> int:
-    """Name the driver in this clone's config: git takes no command from a repository's own files."""
+    """Sets the driver in this clone's git config, because git takes no command from a repository's own files."""
     if files:
-        raise UsageError("--install is of this clone, and takes no file")
+        raise UsageError("--install sets up this clone and takes no file; drop the file")
     command = f"{shlex.quote(sys.executable)} -m pytest_attnperf.cli merge-baselines %O %A %B %P"
     settings = {
         "name": "baselines of pytest-attnperf, entry by entry",
@@ -235,11 +235,11 @@ def _attributes_line() -> str:
     named = _run_git("check-attr", "merge", "--", "baselines/arch/product/suite.json").stdout.decode(errors="replace")
     if named.rstrip().endswith(f": {DRIVER}"):
         return ".gitattributes names it for baselines/**/*.json"
-    return f"add this line to .gitattributes and commit it, or git will not ask the driver:\n  {ATTRIBUTES}"
+    return f"add this line to .gitattributes and commit it, or git will not use the driver:\n  {ATTRIBUTES}"
 
 
 def _run_git(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Raises UsageError where git is not there, or does not end."""
+    """Runs git and returns its result. Raises UsageError if git is missing or does not end in time."""
     try:
         return subprocess.run(["git", *arguments], capture_output=True, timeout=GIT_SECONDS, check=False, cwd=cwd)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,6 +1,6 @@
-"""`attnperf occupancy`: how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it.
+"""`attnperf occupancy`: computes how many waves of a kernel fit a SIMD of one architecture, why, and what raises it.
 
-Only a pytest session knows a project's kernels, so a registered one is compiled by one, as the code-object suite does.
+A registered kernel is compiled by a pytest session, because only that knows a project's kernels.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from pytest_attnperf.tools.occupancy.text import (
 
 GROUP = "deeper"
 ORDER = 160
-SUMMARY = "how many waves of a kernel fit a SIMD, why, and what would raise it"
-DESCRIPTION = "How many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."
+SUMMARY = "compute how many waves of a kernel fit a SIMD, why, and what would raise it"
+DESCRIPTION = "Computes how many waves of a kernel fit a SIMD of one architecture, why, and what would raise it."
 
-EPILOG = """LDS is what the launch asks for, with its dynamic part. Occupancy is a diagnosis, not a goal: matrix kernels
+EPILOG = """LDS includes the dynamic part that the launch asks for. Occupancy is a diagnosis, not a goal: matrix kernels
 run well at 1 or 2 waves per SIMD. docs/occupancy.md says how it is computed.
 
-exit status: 0 printed, 2 the command is invalid, or no kernel of the architecture can have such a value
+exit status: 0 printed, 2 the command is invalid, or a value is impossible on the architecture
 
 examples:
   attnperf occupancy --arch gfx942 --vgprs 96 --agprs 0 --sgprs 40 --lds 8192 --threads 256
@@ -67,7 +67,7 @@ examples:
 
 NO_LIMIT = "no limit"
 NUMBERS = ("vgprs", "sgprs", "lds", "wave_size")
-"""Options that describe a kernel which is not compiled."""
+"""Options that describe a kernel without a code object."""
 
 SUITE = "suites/test_code_objects.py"
 LIMIT_SECONDS = 1800
@@ -78,7 +78,7 @@ OUTPUT_LINES = 15
 class OccupancyPoint:
     """One kernel on one architecture.
 
-    name   '' where it is given by numbers
+    name   '' if the kernel is described by numbers
     """
 
     name: str
@@ -88,31 +88,31 @@ class OccupancyPoint:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument(
         "what",
         nargs="?",
         metavar="FILE|KERNEL",
-        help="a code object (.hsaco, .co, .o, a bundle), or a registered kernel or the beginning of its id: then the "
-        "suite compiles it",
+        help="a code object (.hsaco, .co, .o, a bundle), or a registered kernel or the beginning of its id, which "
+        "the suite then compiles",
     )
-    parser.add_argument("--kernel", default="", metavar="NAME", help="of a FILE with several kernels")
-    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="of a FILE: LDS the launch adds")
-    parser.add_argument("--set", default="", metavar="K=V,...", help="of a KERNEL: other settings, e.g. BLOCK_M=128")
-    parser.add_argument("--suite", default=SUITE, metavar="PATH", help=f"of a KERNEL: its test file (default {SUITE})")
+    parser.add_argument("--kernel", default="", metavar="NAME", help="kernel of a FILE that has several")
+    parser.add_argument("--dynamic-lds", type=int, default=0, metavar="BYTES", help="for a FILE: LDS added at launch")
+    parser.add_argument("--set", default="", metavar="K=V,...", help="for a KERNEL: change settings, e.g. BLOCK_M=128")
+    parser.add_argument("--suite", default=SUITE, metavar="PATH", help=f"of a KERNEL: test file (default: {SUITE})")
     parser.add_argument("--arch", metavar="ARCH", help="gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1201 ...")
     parser.add_argument("--vgprs", type=int, metavar="N", help="architectural VGPRs per lane, without AGPRs")
-    parser.add_argument("--agprs", type=int, default=0, metavar="N", help="accumulation VGPRs per lane (default 0)")
-    parser.add_argument("--sgprs", type=int, metavar="N", help="SGPRs per wave; they limit nothing from gfx10 on")
+    parser.add_argument("--agprs", type=int, default=0, metavar="N", help="accumulation VGPRs per lane (default: 0)")
+    parser.add_argument("--sgprs", type=int, metavar="N", help="SGPRs per wave; since gfx10 they limit nothing")
     parser.add_argument("--lds", type=int, metavar="BYTES", help="LDS of a workgroup, static and dynamic")
     parser.add_argument("--threads", type=int, metavar="N", help="threads of a workgroup")
     parser.add_argument("--wave-size", type=int, choices=(32, 64), help="lanes (default: the architecture's own)")
-    parser.add_argument("--cu-mode", action="store_true", help="a workgroup stays on one CU of a WGP (RDNA)")
-    parser.add_argument("--json", action="store_true", help="print one object instead of text")
+    parser.add_argument("--cu-mode", action="store_true", help="keep a workgroup on one CU of a WGP (RDNA)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the occupancy. Raises UsageError for a missing or needless option, CodeObjectError for a bad value."""
+    """Prints the occupancy. Raises UsageError for missing or unused options, CodeObjectError for an invalid value."""
     if options.what is None:
         points = [point_by_numbers(options)]
     else:
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         given += [name for name in ("agprs", "cu-mode") if getattr(options, name.replace("-", "_"))]
         if given:
             flag = f"--{given[0].replace('_', '-')}"
-            raise UsageError(f"{flag} with {options.what}: a compiled kernel says that itself; drop one of them")
+            raise UsageError(f"{flag} with {options.what}: a compiled kernel already has this value; drop one of them")
         points = [_make_point(code) for code in load_kernels(options)]
     found = [occupancy_json(point.arch, point.asked, point.name) for point in points] if options.json else []
     if options.json:
@@ -134,16 +134,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _make_point(code: KernelCode) -> OccupancyPoint:
-    """A compiled kernel. Raises CodeObjectError where its occupancy cannot be told."""
+    """Returns the point of a compiled kernel. Raises CodeObjectError if its occupancy cannot be computed."""
     found = occupancy_of(code)
     if found is None:
-        why = "has no known size of its workgroup; give --threads" if not code.workgroup else "is no AMD kernel"
+        why = "has no known workgroup size; give --threads" if not code.workgroup else "is no AMD kernel"
         raise CodeObjectError(f"{code.name} for {code.arch} {why}: its occupancy is not known")
     return OccupancyPoint(code.name, code.arch, resources_of(code), found)
 
 
 def render_overview(points: Sequence[OccupancyPoint]) -> str:
-    """A line per kernel; one kernel alone is shown whole."""
+    """Returns a table with a line per kernel, for two or more kernels."""
     rows = [OverviewRow(point.name, point.arch, *_list_demands(point), point.occupancy) for point in points]
     return render_overview_table(rows)
 
@@ -154,7 +154,7 @@ def _list_demands(point: OccupancyPoint) -> tuple[int, int, int, int, int]:
 
 
 def point_by_numbers(options: argparse.Namespace) -> OccupancyPoint:
-    """The kernel that the options describe. Raises UsageError and CodeObjectError."""
+    """Returns the kernel that the options describe. Raises UsageError and CodeObjectError."""
     needed = {"--arch": options.arch, "--vgprs": options.vgprs, "--lds": options.lds, "--threads": options.threads}
     missing = [name for name, value in needed.items() if value is None]
     if missing:
@@ -177,7 +177,7 @@ def point_by_numbers(options: argparse.Namespace) -> OccupancyPoint:
 
 
 def render_point(point: OccupancyPoint, ink: PlotInk) -> str:
-    """The answer, what is used and what it allows, what would raise it, and a plot over VGPRs and over LDS."""
+    """Returns the whole text on one kernel: occupancy, use, limits, what raises it, and plots over VGPRs and LDS."""
     title = f"{one_line(point.name)}\n" if point.name else ""
     return "\n\n".join(
         (
@@ -197,14 +197,14 @@ def _render_plot(point: OccupancyPoint, resource: str, unit: str, value: int, in
 
 
 def _vgprs_shown(point: OccupancyPoint) -> int:
-    """Where the kernel stands among VGPRs: at what it names, or at what is reserved for it where that is more."""
+    """Returns the kernel's VGPRs in the plot: its own number, or the number reserved for it if that is larger."""
     limits = limits_of(point.arch)
     own, given = compute_allocation(limits, point.asked.unreserved), compute_allocation(limits, point.asked)
     return point.asked.vgprs if given.vgprs == own.vgprs else min(given.vgprs, limits.addressable_vgprs)
 
 
 def use_rows(point: OccupancyPoint) -> list[UseRow]:
-    """What a workgroup asks for, and what it is given in the hardware's granules."""
+    """Returns what a workgroup asks for, and what it gets in the hardware's granules."""
     limits, asked = limits_of(point.arch), point.asked
     block, given = block_of(limits, asked), compute_allocation(limits, asked)
     together = " with the AGPRs" if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs else ""
@@ -225,7 +225,7 @@ def use_rows(point: OccupancyPoint) -> list[UseRow]:
 
 
 def limit_rows(point: OccupancyPoint) -> list[LimitRow]:
-    """What each resource holds, what the kernel takes of it, and how many waves that allows."""
+    """Returns a row per resource: how much there is, what the kernel takes, and how many waves that allows."""
     limits, found = limits_of(point.arch), point.occupancy
     block, given = block_of(limits, point.asked), compute_allocation(limits, point.asked)
     rows = {
@@ -273,15 +273,14 @@ def _format_slot_limit(limits: ArchLimits, block: ComputeBlock) -> tuple[str, st
 
 
 def raise_lines(point: OccupancyPoint) -> list[str]:
-    """What one more wave per SIMD takes, and one more whole workgroup where that takes something else."""
+    """Returns what one more wave per SIMD needs, and one more whole workgroup if that needs something else."""
     found, free = point.occupancy, occupancy_with(point.arch, point.asked.unreserved)
     if free.waves_per_simd > found.waves_per_simd:
         given = compute_allocation(limits_of(point.arch), point.asked)
         return [
-            f"{format_count(free.waves_per_simd, 'wave')} per SIMD without what the compiler reserves beyond "
-            f"the kernel's "
-            f"needs, {given.vgprs} VGPRs and {given.sgprs} SGPRs in all: it was told how many waves to aim for "
-            "(waves_per_eu, launch bounds)"
+            f"{format_count(free.waves_per_simd, 'wave')} per SIMD without the registers that the compiler reserves "
+            f"beyond the kernel's needs: {given.vgprs} VGPRs and {given.sgprs} SGPRs in all, as an option tells it "
+            "how many waves to aim for (waves_per_eu, launch bounds)"
         ]
     room = compute_headroom(point.arch, point.asked.unreserved)
     lines: list[str] = []
@@ -292,7 +291,7 @@ def raise_lines(point: OccupancyPoint) -> list[str]:
         lines += _list_savings(f"one more wave per SIMD{still}", room.wave)
     if room.workgroup and room.workgroup != room.wave:
         lines += _list_savings(f"one more whole workgroup per {found.block}", room.workgroup)
-    return lines or ["nothing would raise it: every wave slot is taken"]
+    return lines or ["nothing would raise it: every wave slot is used"]
 
 
 def _list_savings(goal: str, needed: Raise) -> list[str]:
@@ -300,16 +299,16 @@ def _list_savings(goal: str, needed: Raise) -> list[str]:
         return render_savings(goal, needed.ways)
     if needed.threads and needed.after:
         waves = f"{needed.after.whole_waves_per_simd:g} waves per SIMD"
-        return [f"{goal}: no saving would do; {format_sizes(needed.threads)} make {waves}"]
-    return [f"{goal}: no saving would do, and no other size of the workgroup"]
+        return [f"{goal}: no saving is enough; {format_sizes(needed.threads)} make {waves}"]
+    return [f"{goal}: no saving is enough, and no other size of the workgroup"]
 
 
 def load_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """The kernels that were asked for. Raises CodeObjectError and UsageError, naming what exists."""
+    """Returns the kernels that the options name. Raises CodeObjectError and UsageError, which name what exists."""
     path = Path(options.what)
     if path.is_file():
         if options.set:
-            raise UsageError(f"--set with {path}: it is compiled already; --set is for a KERNEL of a suite")
+            raise UsageError(f"--set with {path}: this file is already compiled; --set is for a KERNEL of a suite")
         return _read_file_kernels(path, options)
     if path.suffix in (".hsaco", ".co", ".o", ".cubin"):
         raise UsageError(f"{path} does not exist")
@@ -330,12 +329,12 @@ def _read_file_kernels(path: Path, options: argparse.Namespace) -> list[KernelCo
 
 
 def _compile_suite_kernels(options: argparse.Namespace) -> list[KernelCode]:
-    """Compile through the project's own suite; names of the results are the ids of its items."""
+    """Compiles kernels through the project's suite. The names of the results are the ids of its items."""
     from pytest_attnperf.reports.files import json_results
 
     if not Path(options.suite).exists():
         raise UsageError(
-            f"{options.what} is no file, and there is no {options.suite} whose kernels could be meant; "
+            f"{options.what} is neither a file nor a known kernel, because there is no {options.suite}; "
             "run this in the project's folder, or name the test file with --suite"
         )
     with tempfile.TemporaryDirectory(prefix="attnperf-occupancy-") as folder:

@@ -1,4 +1,4 @@
-"""`attnperf profile`: where GPU time goes and what binds kernels, from what profilers wrote or from results.json."""
+"""`attnperf profile`: where GPU time goes and what binds kernels, from profilers' files or from results.json."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 130
-SUMMARY = "where GPU time goes, what binds kernels, and what contradicts itself"
-DESCRIPTION = "Where GPU time goes, what binds kernels, and what contradicts itself, from profilers' files."
+SUMMARY = "show where GPU time goes, what binds kernels, and which figures are contradictory"
+DESCRIPTION = "Shows where GPU time goes, what binds kernels and what is contradictory, from profilers' files."
 
 SNIFFED_BYTES = 4096
 PLOT_SUFFIXES = (".svg", ".png")
 BASELINES = Path("baselines")
-"""Where ceilings of a calibration lie, below the folder the command is typed in."""
+"""Folder of the stored ceilings, below the current folder."""
 
 EPILOG = """PATH is a folder or a file: CSV of rocprofv3 (ROCm 6.2 and later) or rocprof, a rocpd database, a trace of
 torch.profiler (.json, .json.gz), or the results.json of pytest --attnperf --attnperf-profile.
@@ -37,7 +37,7 @@ exit status: 0 printed, 1 a claim of --claims is contradicted, 2 the command or 
 
 examples:
   attnperf profile out/                                     where the time goes, kernel by kernel
-  attnperf profile before/ --against after/                 what a change changed
+  attnperf profile before/ --against after/                 the effect of a change
   attnperf profile out/ --workload attn_fwd=prefill-b4-s4096-h32-d128-f16-causal   what binds this kernel
   attnperf profile out/ --claims report.json                are the figures of a report possible?
   attnperf profile .attnperf/results.json --plot roof.svg   what binds each profiled case
@@ -45,56 +45,63 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
-    parser.add_argument("path", type=Path, nargs="?", metavar="PATH", help="folder or file; none with --claims alone")
+    """Declares the arguments and options of the command."""
+    parser.add_argument("path", type=Path, nargs="?", metavar="PATH", help="folder or file; not needed with --claims")
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="a second profile, taken after a change or elsewhere"
     )
     parser.add_argument(
         "--claims", type=Path, metavar="FILE", help="figures of a report as JSON or YAML (docs/profiling.md)"
     )
-    parser.add_argument("--run", default="", metavar="PREFIX", help="which run, where a folder holds several")
+    parser.add_argument("--run", default="", metavar="PREFIX", help="which run, if a folder holds several")
     parser.add_argument(
-        "--device", default="", metavar="NAME", help="what it ran on, e.g. MI300X; default: as the files say"
+        "--device", default="", metavar="NAME", help="device that it ran on, e.g. MI300X (default: as in the files)"
     )
-    parser.add_argument("--against-device", default="", metavar="NAME", help="the same of the second profile")
+    parser.add_argument("--against-device", default="", metavar="NAME", help="--device of the second profile")
     parser.add_argument(
         "--peaks",
         default="",
         metavar="FIGURES",
-        help="of a device without a row: mem_gb_s=212,f16_tflops=36.9,measured",
+        help="peaks of a device without a data sheet: mem_gb_s=212,f16_tflops=36.9,measured",
     )
-    parser.add_argument("--against-peaks", default="", metavar="FIGURES", help="the same of the second profile")
-    parser.add_argument("--families", type=Path, metavar="FILE", help="rules of your own in front (docs/profiling.md)")
+    parser.add_argument("--against-peaks", default="", metavar="FIGURES", help="--peaks of the second profile")
+    parser.add_argument("--families", type=Path, metavar="FILE", help="own rules, applied first (docs/profiling.md)")
     parser.add_argument(
-        "--warm-up", type=int, metavar="N", help="passes (without passes: dispatches of a kernel) to leave out"
+        "--warm-up",
+        type=int,
+        metavar="N",
+        help="leave out the first N passes (without passes: dispatches of each kernel)",
     )
-    parser.add_argument("--passes", type=int, metavar="N", help="forward passes that were profiled; default: inferred")
-    parser.add_argument("--layers", type=int, metavar="N", help="layers of the model; default: inferred")
+    parser.add_argument("--passes", type=int, metavar="N", help="profiled forward passes (default: inferred)")
+    parser.add_argument("--layers", type=int, metavar="N", help="layers of the model (default: inferred)")
     parser.add_argument(
-        "--case", action="append", default=[], metavar="TEXT", help="of results.json: cases with TEXT only"
+        "--case",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="for results.json: show cases with TEXT only; may be repeated",
     )
     parser.add_argument(
         "--workload",
         action="append",
         default=[],
         metavar="KERNEL=ID",
-        help="kernels with KERNEL in their names do this workload: say what binds them; may be repeated",
+        help="workload ID of kernels with KERNEL in their name: shows what binds them; may be repeated",
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="of --workload or results.json: a roofline as .svg or .png"
+        "--plot", type=Path, metavar="FILE", help="for --workload or results.json: draw a roofline as .svg or .png"
     )
     parser.add_argument(
-        "--counters", type=Path, metavar="PATH", help="a run of the same with rocprofv3 --pmc, beside the trace"
+        "--counters", type=Path, metavar="PATH", help="add counters from a rocprofv3 --pmc run of the same program"
     )
-    parser.add_argument("--all", action="store_true", help="every kernel, not those that take longest")
+    parser.add_argument("--all", action="store_true", help="show every kernel, not only the longest")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what is asked for. Raises UsageError and ProfileError, naming the option or the file."""
+    """Prints what the options ask for. Raises UsageError and ProfileError, which name the option or the file."""
     _refuse_unused(options)
     if options.path is None:
         return _claims_alone(options)
@@ -118,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _with_counters(summary: ProfileSummary, options: argparse.Namespace) -> ProfileSummary:
-    """The summary with the counters of another run. Raises UsageError where that has none."""
+    """Returns the summary with the counters of another run. Raises UsageError if that run has none."""
     if options.counters is None:
         return summary
     from pytest_attnperf.tools.profilers.reading import read_profile
@@ -142,7 +149,7 @@ def _print_profile(
 
 
 def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tuple[KernelBound, ...]:
-    """What binds the kernels whose work the user names, on the device that the files or the user name."""
+    """Returns what binds the kernels whose workload the user names, on the device of the files or of --device."""
     if not options.workload:
         return ()
     from pytest_attnperf.tools.profilers.devices import choose_spec
@@ -153,14 +160,14 @@ def _compute_bounds(options: argparse.Namespace, summary: ProfileSummary) -> tup
 
 
 def _parse_work(text: str) -> KernelWork:
-    """'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for no workload."""
+    """Parses 'attn_fwd=prefill-b1-s512-h8-d64-f16'. Raises UsageError for another form, WorkloadError for a bad id."""
     from pytest_attnperf.records import WorkloadFigures
     from pytest_attnperf.tools.profilers.kernel_bounds import KernelWork
     from pytest_attnperf.workloads.families import parse_workload
 
     name, sign, identity = text.partition("=")
     if not (name and sign and identity):
-        raise UsageError(f"--workload {text!r}: wanted is KERNEL=ID, e.g. attn_fwd=prefill-b4-s512-h8-d64-f16-causal")
+        raise UsageError(f"--workload {text!r}: expected KERNEL=ID, e.g. attn_fwd=prefill-b4-s512-h8-d64-f16-causal")
     work = parse_workload(identity)
     figures = WorkloadFigures(work.flops, work.bytes_min, work.dtype, work.cache_state, work.definition())
     return KernelWork(name, work.id, figures)
@@ -177,18 +184,18 @@ def _find_ceilings(spec: DeviceSpec | None) -> DeviceCeilings | None:
 
 
 def _refuse_unused(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that would be passed over in silence."""
+    """Raises UsageError for options that would have no effect."""
     if options.path is None and options.claims is None:
-        raise UsageError("attnperf profile wants a PATH, or --claims FILE; see attnperf profile --help")
+        raise UsageError("attnperf profile needs a PATH, or --claims FILE; see attnperf profile --help")
     for name in ("claims", "workload", "counters"):
         if options.against is not None and getattr(options, name):
-            raise UsageError(f"--{name} is of one profile: drop --against")
+            raise UsageError(f"--{name} is for one profile only: drop --against")
     for name in ("warm_up", "passes", "layers"):
         value, least = getattr(options, name), 0 if name == "warm_up" else 1
         if value is not None and value < least:
             raise UsageError(f"--{name.replace('_', '-')} {value} must be at least {least}")
     if options.plot is not None and options.plot.suffix.lower() not in PLOT_SUFFIXES:
-        raise UsageError(f"--plot {options.plot}: known are {' and '.join(PLOT_SUFFIXES)}")
+        raise UsageError(f"--plot {options.plot}: the name must end in {' or '.join(PLOT_SUFFIXES)}")
     results = options.path is not None and _is_results(options.path)
     own = (
         ("case",)
@@ -196,10 +203,10 @@ def _refuse_unused(options: argparse.Namespace) -> None:
         else ("against", "claims", "workload", "counters", "run", "warm_up", "passes", "layers")
     )
     if not results and options.plot is not None and not options.workload:
-        raise UsageError("--plot wants work that is known: give --workload KERNEL=ID, or a results.json")
+        raise UsageError("--plot needs a known workload: add --workload KERNEL=ID, or give a results.json")
     for name in ("against_device", "peaks", "against_peaks"):
         if options.against is None and getattr(options, name):
-            raise UsageError(f"--{name.replace('_', '-')} compares two profiles: give --against, too")
+            raise UsageError(f"--{name.replace('_', '-')} is for comparing two profiles: add --against")
     if options.path is None:
         own = (*own, "workload", "counters", "run", "warm_up", "passes", "layers", "device", "families", "all")
     for name in own:
@@ -208,11 +215,11 @@ def _refuse_unused(options: argparse.Namespace) -> None:
             alone = options.path is None and name != "case"
             of = "a profiler's files" if results or alone else "a results.json of pytest --attnperf --attnperf-profile"
             is_not = "no PATH is given" if options.path is None else f"{options.path} is not that"
-            raise UsageError(f"--{name.replace('_', '-')} is of {of}, and {is_not}")
+            raise UsageError(f"--{name.replace('_', '-')} is for {of}, but {is_not}")
 
 
 def _is_results(path: Path) -> bool:
-    """Whether a file is our results.json: torch's traces are JSON, too, but say other things at their beginning."""
+    """Returns whether a file is our results.json. Torch's traces are JSON too, but begin with other fields."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -240,7 +247,7 @@ def _read_summary(path: Path, options: argparse.Namespace, device: str) -> Profi
 
 
 def _choose_peaks(text: str, name: str, agents: Sequence[Agent]) -> Peaks | None:
-    """As the user gives them, else of the device's data sheet."""
+    """Returns the peaks that the user gives, else those of the device's data sheet; None without either."""
     from pytest_attnperf.tools.profilers.devices import choose_spec
     from pytest_attnperf.tools.profilers.peak_ratios import Peaks, spec_peaks
 

@@ -1,4 +1,4 @@
-"""`attnperf report`: the tables and the closing lines of stored runs, or a page, Markdown or JUnit made of them."""
+"""`attnperf report`: prints the tables of stored runs again, or writes a page, Markdown or JUnit XML of them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 GROUP = "first hour"
 ORDER = 30
-SUMMARY = "results again: tables, a page, Markdown or JUnit"
-DESCRIPTION = "Reports of stored runs."
+SUMMARY = "show stored results: tables, a page, Markdown or JUnit"
+DESCRIPTION = "Prints and writes reports of stored runs."
 
 WIDTH = 110
-"""Columns where no terminal says how many it has."""
+"""Columns if no terminal tells its width."""
 
 BASELINES = Path("baselines")
 SHOWN_POINTS = 200
 
-EPILOG = """RESULTS are files that pytest --attnperf wrote, of one machine or several, of one architecture or many; or
-stored baselines (baselines/sm_90/h200/prefill.json, or the folder), of which the report says that nothing was measured
-for it.
+EPILOG = """RESULTS are files that pytest --attnperf wrote, from one or more machines and architectures; or
+stored baselines (baselines/sm_90/h200/prefill.json, or the folder). The report of a baseline says that nothing was
+measured for it.
 
 examples:
   attnperf report .attnperf/results.json                      the tables again
@@ -34,33 +34,33 @@ examples:
   attnperf report mi300x.json h200.json --markdown - >> "$GITHUB_STEP_SUMMARY"
   attnperf report baselines/sm_90/h200/prefill.json --html DIR
 
-exit status: 0 done, 1 a run that is shown had failures, 2 the command or a file is invalid, or an extra
+exit status: 0 done, 1 a run has failures, 2 the command or a file is invalid, or an extra
 for the page is missing
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS", help="results.json files, or baselines")
     add_forms(parser)
-    parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's past in the page")
-    parser.add_argument("-q", "--quiet", action="count", default=0, help="what needs looking at only; -qq: one line")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="every row and more columns")
+    parser.add_argument("--history", default="", metavar="URL|FILE", help="show each case's history in the page")
+    parser.add_argument("-q", "--quiet", action="count", default=0, help="only what needs attention; -qq: one line")
+    parser.add_argument("-v", "--verbose", action="count", default=0, help="show every row and more columns")
     parser.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="auto: on a terminal, but not with NO_COLOR; in a pipe with FORCE_COLOR",
+        help="use colours; auto: on a terminal without NO_COLOR, in a pipe with FORCE_COLOR (default: auto)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print or write. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
+    """Prints or writes the reports. Raises UsageError, ResultsFileError, BaselineError and HistoryError."""
     from pytest_attnperf.plugin.report_inputs import read_runs
     from pytest_attnperf.reports.files.folder import HTML
 
     if options.history and options.html is None:
-        raise UsageError("--history is shown in the page: add --html DIR")
+        raise UsageError("--history is shown only in the page: add --html DIR")
     joined = read_runs(options.results)
     if not _write_asked_forms(joined, options):
         sys.stdout.write(f"{_render_text(joined, options)}\n")
@@ -77,7 +77,7 @@ def _render_text(joined: Joined, options: argparse.Namespace) -> str:
 
 
 def _write_asked_forms(joined: Joined, options: argparse.Namespace) -> bool:
-    """Write the forms that were asked for; whether there were any."""
+    """Writes the forms that options ask for. Returns whether there were any."""
     from pytest_attnperf.plugin.report_inputs import ceilings_of, histories_of
     from pytest_attnperf.reports.run.terminal import TEXT_LIMIT
     from pytest_attnperf.reports.text.figures import one_line

@@ -1,4 +1,4 @@
-"""`attnperf run-kernel`: one backend on one workload in this process, for rocprofv3, nsys, ncu and debuggers."""
+"""`attnperf run-kernel`: runs one backend on one workload in this process, for rocprofv3, nsys, ncu and debuggers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 GROUP = "deeper"
 ORDER = 200
 SUMMARY = "run one backend on one workload, for profilers and debuggers"
-DESCRIPTION = "Run one registered backend on one workload in this process, for profilers and debuggers."
+DESCRIPTION = "Runs one registered backend on one workload in this process, for profilers and debuggers."
 
-EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed: the
-calls stand in a range named attnperf, which profilers show.
+EPILOG = """The workload is a line as --attnperf-workload takes it, or the id of a suite's case. Nothing is timed. The
+calls run inside a profiler range named attnperf.
 
 exit status: 0 it ran, 1 it is unsupported here or its result is wrong, 2 the command is invalid
 
@@ -37,20 +37,20 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("backend", help="name of a registered backend, e.g. hip.flash")
-    parser.add_argument("--workload", required=True, metavar="LINE|ID", help="e.g. s=512,d=64,h=8")
-    parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls inside the range (default 20)")
-    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before them (default 3)")
+    parser.add_argument("--workload", required=True, metavar="LINE|ID", help="workload to run, e.g. s=512,d=64,h=8")
+    parser.add_argument("--calls", type=int, default=20, metavar="N", help="calls in the range (default: 20)")
+    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="calls before it (default: 3)")
     parser.add_argument("--no-check", action="store_true", help="do not compare one call with the reference first")
     parser.add_argument(
-        "--device", choices=("auto", "gpu", "cpu"), default="auto", help="default: a GPU if there is one"
+        "--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)"
     )
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
+    parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it. Raises UsageError for unknown names and numbers that are off."""
+    """Runs the backend. Raises UsageError for unknown names and invalid numbers."""
     for name, least in (("calls", 1), ("warmup", 0)):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} {getattr(options, name)} must be at least {least}")
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_case(registered: Registered, options: argparse.Namespace) -> int:
-    """Run a backend of a project."""
+    """Runs a backend of the project, and returns the exit status."""
     from pytest_attnperf.plugin.selection import find_backend
     from pytest_attnperf.plugin.session_setup import device_kind
 
@@ -70,7 +70,7 @@ def run_case(registered: Registered, options: argparse.Namespace) -> int:
     workload = choose_workload(options.workload, backend, registered.families)
     kind, reason = device_kind(registered.config)
     if kind == "cpu":
-        os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: without a GPU it cannot compile
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: it cannot compile without a GPU
         say(f"runs on the CPU ({reason}): this says nothing about a GPU")
         interpreting.start_interpreting()
     from pytest_attnperf.measure.single_run import SingleRun
@@ -112,7 +112,7 @@ def _run_once(case: SingleRun, options: argparse.Namespace) -> int:
 
 
 def choose_workload(text: str, backend: Backend, families: Families) -> Workload:
-    """The workload that a line or an id means to this backend. Raises UsageError where it means none, or several."""
+    """Returns the backend's workload for a line or an id. Raises UsageError if it matches none or several."""
     named = text.partition("-")[0]
     known = {family.name for family in families}
     if named in known and "-" in text:
@@ -129,12 +129,12 @@ def choose_workload(text: str, backend: Backend, families: Families) -> Workload
         raise UsageError("; ".join(map(str, read)))
     if len(found) > 1:
         ids = _join_names(workload.id for workload in found)
-        raise UsageError(f"{text} may mean {ids} to {backend.name}; give the id of one")
+        raise UsageError(f"{text} matches several workloads of {backend.name}: {ids}; give one id")
     return found[0]
 
 
 def _parse_family_line(text: str, family: Family) -> Workload | WorkloadError:
-    """The workload of a line; where it is none of the family, the reason."""
+    """Returns the workload of a line, or the error if the line is not valid for the family."""
     try:
         return family.parse_line(text)
     except WorkloadError as error:
@@ -142,7 +142,7 @@ def _parse_family_line(text: str, family: Family) -> Workload | WorkloadError:
 
 
 def launch_lines(launches: Iterable[Launch]) -> list[str]:
-    """A line per kind of work: name, grid, block, shared memory."""
+    """Returns a line per launch: name, grid, block, shared memory; for other kinds of work the bytes."""
     lines = []
     for one in launches:
         if one.kind != "kernel":

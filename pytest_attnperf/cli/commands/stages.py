@@ -1,4 +1,4 @@
-"""`attnperf stages`: where the time of calls goes, stage by stage, and staged attention against fused, from results."""
+"""`attnperf stages`: shows where the time of calls goes, by stage, and compares staged with fused attention."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 GROUP = "deeper"
 ORDER = 140
-SUMMARY = "where a call's time goes: stages, launches, first call; staged against fused"
-DESCRIPTION = "Where the time of calls goes, stage by stage, and staged attention against fused."
+SUMMARY = "show where a call's time goes: stages, launches, first call; staged against fused"
+DESCRIPTION = "Shows where the time of calls goes, by stage, and compares staged with fused attention."
 
 CPU_BACKEND = "layer.plain"
 NOTE_LIMIT = 300
 
-EPILOG = f"""RESULTS is what pytest --attnperf wrote: cases of tests that say breakdown=True have stages. With --cpu,
+EPILOG = f"""RESULTS is a file that pytest --attnperf wrote. Cases of tests with breakdown=True have stages. With --cpu,
 each backend is compared with {CPU_BACKEND} on the CPU of that run (pytest --attnperf --attnperf-device=cpu). Where
 qk_scores, causal_mask, row_softmax and weighted_values were measured beside prefill, their sums are compared with fused
 kernels.
@@ -47,7 +47,7 @@ examples:
 
 FAMILIES = ("qk_scores", "causal_mask", "row_softmax", "weighted_values")
 STAGED = ".staged"
-"""Ends the name of a backend that computes attention in stages, and each of these families."""
+"""End of the name of each backend that computes attention, or one of these families, in stages."""
 
 NAME_LIMIT = 44
 TITLE_LIMIT = 200
@@ -55,26 +55,26 @@ TITLE_LIMIT = 200
 _PREFILL = re.compile(
     r"prefill-(?P<pairs>b\d+-s\d+(?:-kv\d+)?-h\d+)(?P<product>(?:-hk\d+)?-d\d+)-(?P<dtype>[a-z0-9]+)(?P<causal>-causal)?"
 )
-"""An id whose attention is made of the four stages alone: others have windows, biases or further outputs."""
+"""Pattern of prefill ids that consist of the four stages only: no windows, no biases, no further outputs."""
 
 STAGED_LEGEND = (
-    "staged against fused: times of cases in us; 'over X': how many times as fast as X, as a whole where that was "
-    "timed, else as the sum of its stages"
+    "staged against fused: times of cases in us; 'over X': speedup over X, over its whole call if that was timed, "
+    "else over the sum of its stages"
 )
 
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """`layer.plain` of another run: microseconds by workload, and the CPU's name."""
+    """Times of `layer.plain` in another run: microseconds by workload, and the CPU's name."""
 
     device: str
     times_us: dict[str, float]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument("results", type=Path, metavar="RESULTS", help="the results.json of a run that measured")
-    parser.add_argument("--cpu", type=Path, metavar="RESULTS", help=f"a run on a CPU that holds times of {CPU_BACKEND}")
+    parser.add_argument("--cpu", type=Path, metavar="RESULTS", help=f"a run on a CPU with times of {CPU_BACKEND}")
     parser.add_argument(
         "--workload", action="append", default=[], metavar="ID", help="show this one only; may be repeated"
     )
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables. Raises UsageError, and ResultsFileError for a file that cannot be read."""
+    """Prints the tables. Raises UsageError, and ResultsFileError for a file that cannot be read."""
     from pytest_attnperf.reports.files import json_results
 
     results, where = json_results.read(options.results), str(options.results)
@@ -102,20 +102,20 @@ def run(options: argparse.Namespace) -> int:
         lines.append(f"no time of {CPU_BACKEND} on the CPU: {', '.join(lacking)}")
     tables = [*_build_tables(groups, cpu), *staged]
     if not staged:
-        lines.append("staged against fused: no case of the stages of a prefill that is here, too")
+        lines.append("staged against fused: no prefill here has cases of its stages")
     said = render_markdown_tables(lines, tables) if options.markdown else render_terminal_tables(lines, tables, WIDTH)
     sys.stdout.write(f"{said}\n")
     return 0
 
 
 def _list_workloads(groups: Groups) -> list[str]:
-    """Of family block, which the CPU's backend is of, each once."""
+    """Returns the workloads of family block, each once. The CPU's backend implements only that family."""
     found = dict.fromkeys(cases[0].key.workload for cases in groups.values())
     return [workload for workload in found if workload.startswith("block-")]
 
 
 def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
-    """Of each workload an overview, its speeds over the CPU, and every backend's stages in full."""
+    """Returns for each workload an overview, its speedups over the CPU, and a table of stages per backend."""
     tables = []
     for title, cases in groups.items():
         tables.append(make_fitting_table(title, cases, WIDTH))
@@ -128,14 +128,14 @@ def _build_tables(groups: Groups, cpu: CpuTimes | None) -> list[Table]:
 
 
 def _cpu_times(path: Path, results: RunResult) -> CpuTimes:
-    """Raises UsageError for results of something else than a CPU, and for none of what is wanted."""
+    """Reads times of a run on a CPU. Raises UsageError for another device, and if it has none of the workloads."""
 
     from pytest_attnperf.reports.files import json_results
 
     found = json_results.read(path)
     if found.device is None or found.device.kind != "cpu":
         raise UsageError(
-            f"{path} was measured on {_format_device(found.device)}; --cpu wants a run on a CPU: pytest --attnperf "
+            f"{path} was measured on {_format_device(found.device)}; --cpu needs a run on a CPU: pytest --attnperf "
             "--attnperf-device=cpu"
         )
     times_us = {
@@ -163,7 +163,7 @@ def _describe_no_stages(results: RunResult, where: str, chosen: Sequence[str]) -
     of = f" of {', '.join(chosen)}" if chosen else ""
     return (
         f"{where} holds no stages{of} (mode {results.mode!r}, {len(results.cases)} cases): stages are timed by "
-        "pytest --attnperf for tests that say breakdown=True, and attention is held against its stages where a prefill "
+        "pytest --attnperf for tests with breakdown=True, and attention is compared with its stages if a prefill "
         "and the families qk_scores, row_softmax and weighted_values of the same sizes were measured"
     )
 
@@ -181,7 +181,7 @@ def _format_device(device: DeviceInfo | None) -> str:
 
 @dataclass(frozen=True)
 class Library:
-    """One library's stages of one prefill: family -> microseconds, and the whole; None where there is no time."""
+    """Times of one library's stages of one prefill in microseconds, by family, and of the whole; None if not timed."""
 
     name: str
     stages: dict[str, float | None]
@@ -189,18 +189,18 @@ class Library:
 
     @property
     def sum_us(self) -> float | None:
-        """All stages together; None where one is missing."""
+        """Sum of all stages in microseconds; None if one is missing."""
         known = [us for us in self.stages.values() if us is not None]
         return sum(known) if len(known) == len(self.stages) else None
 
     @property
     def base_us(self) -> float | None:
-        """What others are held to."""
+        """Time that others are compared with: of the whole, else the sum of the stages."""
         return self.sum_us if self.whole_us is None else self.whole_us
 
 
 def stage_ids(prefill: str) -> dict[str, str]:
-    """Family -> the workload of that family that this prefill is made of; empty where it is not made of them."""
+    """Returns the workload of each stage's family that this prefill consists of; empty if it has other parts."""
     match = _PREFILL.fullmatch(prefill)
     if match is None:
         return {}
@@ -215,9 +215,9 @@ def stage_ids(prefill: str) -> dict[str, str]:
 
 
 def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) -> list[Table]:
-    """A table per prefill workload of which some stage has a case.
+    """Returns a table per prefill workload that has a case of at least one stage.
 
-    workloads   the only ones to show, empty for all
+    workloads   show only these; empty shows all
     """
     every = list(cases)
     prefills = dict.fromkeys(case.key.workload for case in every if _PREFILL.fullmatch(case.key.workload))
@@ -230,7 +230,7 @@ def staged_tables(cases: Iterable[CaseResult], workloads: Sequence[str] = ()) ->
 
 
 def _list_libraries(cases: Sequence[CaseResult], workload: str) -> list[Library]:
-    """Those that have a case of a stage, whether it was timed or not."""
+    """Returns the libraries that have a case of a stage, timed or not."""
     ids = stage_ids(workload)
     wanted = {*ids.values(), workload}
     own = [case for case in cases if case.key.workload in wanted and case.key.backend.endswith(STAGED)]
@@ -264,7 +264,7 @@ def _format_times(us: float | None, bases: Mapping[str, float]) -> list[str]:
 
 
 def _list_missing(workload: str, libraries: Sequence[Library], cases: Sequence[CaseResult]) -> list[str]:
-    """What these results do not hold."""
+    """Returns notes on times that these results lack."""
     ids = stage_ids(workload)
     notes = []
     for library in libraries:

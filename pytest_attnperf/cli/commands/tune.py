@@ -1,4 +1,4 @@
-"""`attnperf tune`: search the configuration of one backend, and write the files that its kernel and aiter read."""
+"""`attnperf tune`: searches the configuration of one backend, and writes the files that its kernel and aiter read."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 GROUP = "deeper"
 ORDER = 180
-SUMMARY = "search a backend's configuration, and write the files that its kernel reads"
-DESCRIPTION = "Search one backend's configuration for some workloads, and compare the best with the default."
+SUMMARY = "search a backend's best configuration, and write the files that its kernel reads"
+DESCRIPTION = "Searches one backend's configuration for some workloads, and compares the best with the default."
 
 JOURNAL = "journal.jsonl"
 CACHE = Path(".attnperf") / "cache" / "compiled"
 VERSIONS = ("rocm", "torch", "triton", "aiter")
-"""Of software that a tuned rule was measured with, where it is there."""
+"""Software whose versions a tuned rule names, if they are known."""
 
 SOURCES = frozenset({".py", ".hip", ".h", ".cu", ".cpp"})
 WARM_MOST = 12
-"""Processes that compile at once: each holds some 0.5 GB of a GPU's memory beside its inputs."""
+"""Most processes that compile at once: each holds some 0.5 GB of a GPU's memory beside its inputs."""
 
 INTERRUPTED = 130
-"""As a shell says of a command that was interrupted."""
+"""Exit status after Ctrl-C, as in a shell."""
 
-EPILOG = f"""Candidates are compiled, and thrown out where their code objects spill, ask for more LDS than
-there is or fit no launch; what is left is proven right and timed in fresh processes, and the best
-is compared with the default in further ones, in turns, on every workload that the changed rule
-serves. Files are written only where it is better.
+EPILOG = f"""Candidates are compiled, and rejected if their code objects spill, need more LDS than there is or fit
+no launch. The others are proven right and timed in fresh processes. The best is compared with the
+default in further processes, interleaved, on every workload that the changed rule serves. Files are
+written only if it is better.
 
-DIR holds {JOURNAL} (an interrupted run goes on with it), tune.json, report.md, and
+DIR holds {JOURNAL} (an interrupted run continues from it), tune.json, report.md, and
 configuration files as the kernel and, for aiter's, aiter reads them.
 
 exit status: 0 better, or no better than the default; 1 better on what was tuned and slower
@@ -64,48 +64,50 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     add = parser.add_argument
     add("backend", help="name of a registered backend, e.g. triton.flash")
-    add("--family", default="", help="op family, for a backend of several")
+    add("--family", default="", help="op family, if the backend has several")
     add(
         "--workloads",
         action="append",
         default=[],
         metavar="LINE|ID|FILE",
-        help="what to tune for, as --attnperf-workload takes it; repeatable (default: all of the suites)",
+        help="workload to tune for, as in --attnperf-workload; may be repeated (default: all of the suites)",
     )
-    add("--out", type=Path, metavar="DIR", help="folder of the results (default .attnperf/tune/BACKEND)")
-    add("--budget", default="10m", metavar="TIME", help="e.g. 90s, 10m, 1h (default %(default)s)")
-    add("--strategy", default="auto", metavar="NAME", help="auto, race, optuna or exhaustive (default %(default)s)")
-    add("--trials", type=int, metavar="N", help="most trials: one candidate on one workload in one process")
-    add("--processes", type=int, default=5, metavar="N", help="fresh processes of the last survivors (default 5)")
-    add("--pairs", type=int, default=8, metavar="N", help="fresh pairs behind the verdict (default 8)")
-    add("--min-gain", type=float, default=1.0, metavar="PERCENT", help="least gain worth a change (default 1)")
-    add("--kernel", default="", metavar="NAME", help="of a backend with several")
+    add("--out", type=Path, metavar="DIR", help="folder of the results (default: .attnperf/tune/BACKEND)")
+    add("--budget", default="10m", metavar="TIME", help="time limit, e.g. 90s, 10m, 1h (default: %(default)s)")
+    add("--strategy", default="auto", metavar="NAME", help="auto, race, optuna or exhaustive (default: %(default)s)")
+    add("--trials", type=int, metavar="N", help="most trials; a trial is one candidate on one workload in one process")
+    add("--processes", type=int, default=5, metavar="N", help="fresh processes per finalist (default: 5)")
+    add("--pairs", type=int, default=8, metavar="N", help="fresh pairs behind the verdict (default: 8)")
+    add("--min-gain", type=float, default=1.0, metavar="PERCENT", help="least gain worth a change (default: 1)")
+    add("--kernel", default="", metavar="NAME", help="kernel to tune, if the backend has several")
     add(
         "--when",
         action="append",
         default=[],
         metavar="K=V",
-        help="narrow the written rule, e.g. rows_max=65536",
+        help="restrict the written rule, e.g. rows_max=65536; may be repeated",
     )
     add("--default", default="", metavar="K=V,...", help="start from these values instead of the stored ones")
     add("--static", default="", metavar="ARCH", help="rank by code object for this architecture; times nothing")
-    add("--static-files", action="store_true", help="with --static: write the files of the first in rank all the same")
-    add("--gpus", default="1", metavar="N|all", help="GPUs to search on, one worker each (default 1)")
-    add("--seed", type=int, default=0, metavar="N", help="of every random order and draw")
-    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="compiling processes")
-    add("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
-    add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="default: a GPU if there is one")
+    add("--static-files", action="store_true", help="with --static: write the files of the best-ranked candidate")
+    add("--gpus", default="1", metavar="N|all", help="GPUs to search on, one worker each (default: 1)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of every random choice (default: 0)")
+    add(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that compile (default: CPU cores)"
+    )
+    add("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
+    add("--device", choices=("auto", "gpu", "cpu"), default="auto", help="run on it (default: a GPU if any)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tune, print, write. Raises UsageError for a command that is off, and what `tune` raises."""
+    """Tunes, prints and writes. Raises UsageError for an invalid command, and what `tune` raises."""
     _check_options(options)
     from pytest_attnperf.plugin.tuning import collect_project
 
-    # A static run needs every workload of the suites, also those that are too large for this machine.
+    # A static run needs every workload of the suites, even those too large for this machine.
     device = "gpu" if options.static else options.device
     try:
         return collect_project(
@@ -121,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse numbers that are off, before anything is loaded."""
+    """Raises UsageError for invalid options, before anything is loaded."""
     for name, least in (("trials", 1), ("processes", 1), ("pairs", 3), ("jobs", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
@@ -129,7 +131,7 @@ def _check_options(options: argparse.Namespace) -> None:
     if not 0 <= options.min_gain < 100:
         raise UsageError(f"--min-gain {options.min_gain:g} must be a percentage from 0 to below 100")
     if options.static_files and not options.static:
-        raise UsageError("--static-files is for --static ARCH: a run that times writes files where they are better")
+        raise UsageError("--static-files needs --static ARCH: a run that times writes files only if they are better")
     if options.gpus != "all" and not (options.gpus.isdecimal() and int(options.gpus) > 0):
         raise UsageError(f"--gpus {options.gpus!r} must be 'all' or a number of at least 1")
     parse_seconds(options.budget)
@@ -148,16 +150,16 @@ def _tune_backend(project: TuningProject, options: argparse.Namespace) -> int:
         )
     if not options.static and project.kind == "cpu" and not backend.times_on_cpu:
         raise UsageError(
-            f"{backend.name} is interpreted without a GPU ({project.kind_reason}), and such a time says nothing; "
+            f"{backend.name} is interpreted without a GPU ({project.kind_reason}), so its times mean nothing; "
             "--static ARCH ranks candidates by their code objects"
         )
     out = options.out or Path(".attnperf") / "tune" / backend.name
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {out}: no folder can be made there ({error.strerror}); give another") from error
+        raise UsageError(f"--out {out}: the folder cannot be created ({error.strerror}); give another") from error
     if options.static and (out / JOURNAL).exists():
-        raise UsageError(f"--out {out} has the results of a run that timed; give another one for --static")
+        raise UsageError(f"--out {out} holds results of a timed run; give another folder for --static")
     with contextlib.ExitStack() as stack:
         result = tune(_make_job(project, backend, options, out, stack))
     sys.stdout.write(f"{write_tune_result(result, out)}\n")
@@ -166,14 +168,14 @@ def _tune_backend(project: TuningProject, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is searched on: leased GPUs, empty on a CPU, and what the first process said of it."""
+    """What the search runs on: leased GPUs (none on a CPU), and what the first process reported about them."""
 
     plan: LaunchPlan
     leases: Sequence[Lease]
     ready: Ready
 
     def start_pools(self) -> TunePools:
-        """A pool for each GPU, and three more on the first."""
+        """Returns a pool of workers for each GPU, and three more on the first GPU."""
         from pytest_attnperf.tools.tuner.job import TunePools
         from pytest_attnperf.workers.pool import WorkerPool
 
@@ -235,7 +237,7 @@ def _make_job(
 
 
 def hash_sources(backend: object) -> str:
-    """A hash over the files in the folder that a backend's class comes from: an edited kernel is another one."""
+    """Returns a hash of the sources in the folder of a backend's class: an edited kernel counts as another one."""
     folder = Path(inspect.getfile(type(backend))).parent
     files = [path for path in sorted(folder.rglob("*")) if path.suffix in SOURCES and path.is_file()]
     digest = hashlib.sha256()
@@ -247,7 +249,7 @@ def hash_sources(backend: object) -> str:
 def lease_machine(
     project: TuningProject, gpus: str, workloads: Sequence[Workload], stack: contextlib.ExitStack
 ) -> Machine:
-    """Lease the GPUs, and ask a first process what they are; both are given back with the stack.
+    """Leases the GPUs and asks a first process what they are. Closing the stack releases both.
 
     gpus   how many, or 'all' that are free
     """
@@ -268,9 +270,9 @@ def lease_machine(
 
 
 def lease_gpus(tokens: Sequence[str], wanted: str, folder: Path | None = None) -> list[Lease]:
-    """Lease as many GPUs as are wanted, or with 'all' every one that is free.
+    """Leases as many GPUs as are wanted, or with 'all' every free one.
 
-    Raises GpuBusyError where none is free, UsageError where fewer are than were asked for; none is held then.
+    Raises GpuBusyError if none is free, UsageError if too few are free; then it keeps none.
     """
     from pytest_attnperf.environment.cards import GpuBusyError, lease_gpu
 
@@ -303,7 +305,7 @@ def _no_pools() -> TunePools:
 
 
 def _describe_source(ready: Ready | None) -> str:
-    """What a tuned rule says of where its values come from."""
+    """Returns the text in a tuned rule that says where its values come from."""
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     if ready is None:
         return f"attnperf tune --static, {today}: by code object, nothing was timed"
@@ -313,7 +315,7 @@ def _describe_source(ready: Ready | None) -> str:
 
 
 def parse_default(space: TuningSpace, text: str) -> Candidate | None:
-    """The space's default with some values replaced, read as the old ones' types; None for an empty text.
+    """Returns the space's default with some values replaced, parsed as the stored types; None for an empty text.
 
     Raises UsageError for a name that the default does not have, and for a value of another type.
     """
@@ -333,7 +335,7 @@ def parse_default(space: TuningSpace, text: str) -> Candidate | None:
 
 
 def _parse_values(texts: Sequence[str], option: str) -> dict[str, Value]:
-    """'K=V' texts by name: whole numbers, True and False (also as JSON spells them), and words. Raises UsageError."""
+    """Parses 'K=V' texts by name: integers, True and False (in JSON's spelling too), and words. Raises UsageError."""
     found: dict[str, Value] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))

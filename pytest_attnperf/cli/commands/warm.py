@@ -1,4 +1,4 @@
-"""`attnperf warm`: build, compile and tune every selected case in a step of its own, ahead of a timed run."""
+"""`attnperf warm`: builds, compiles and tunes every selected case before a timed run."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ from typing import Any
 
 GROUP = "first hour"
 ORDER = 20
-SUMMARY = "build, compile and tune every selected case ahead of a timed run"
-DESCRIPTION = "Build, compile and tune every selected case ahead of a timed run, with progress and time left."
+SUMMARY = "build, compile and tune every selected case before a timed run"
+DESCRIPTION = "Builds, compiles and tunes every selected case before a timed run, with progress and time left."
 USAGE = "attnperf warm [-h] [ARGUMENT OF PYTEST ...]"
 
 SUITES = "suites"
 WITH_VALUE = frozenset({"-k", "-m", "-c", "-p", "-o", "-W"})
-"""Options of pytest whose value is a word of its own, and no path that selects tests."""
+"""Options of pytest whose value is a separate word that is not a path of tests."""
 
-EPILOG = """What stands behind warm is given to pytest, so that cases are selected as in a run; without a path it is
-suites/, or the current folder. It is the same as pytest --attnperf-warm. Nothing is timed and no case limit holds but
-one that is typed. The slowest cases are opened again in a fresh process: what that still pays, every later process
-will.
+EPILOG = """All arguments after warm go to pytest, which selects cases as in a run. Default path: suites/, else the
+current folder. It is the same as pytest --attnperf-warm. Nothing is timed, and cases have no time limit unless given.
+The slowest cases are opened again in a fresh process, to show the time that every later process needs.
 
 examples:
   attnperf warm
   attnperf warm suites/test_prefill.py -k triton
   attnperf warm --attnperf-backend=aiter.triton && pytest --attnperf suites/
 
-exit status: 0 every case is ready, or unsupported here; 1 one could not be built, or is wrong; 2 the command is
-off, or there is no case; 130 interrupted
+exit status: 0 every case is ready, or unsupported here; 1 one could not be built, or is wrong; 2 the command
+is invalid, or there is no case; 130 interrupted
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.set_defaults(pytest_arguments=[])
     _give_all_to_pytest(parser)
 
 
 def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
-    """Put every word into `pytest_arguments` but a request for help.
+    """Puts every word into `pytest_arguments` except a request for help.
 
-    A positional argument cannot: argparse gives it nothing where an option comes first.
+    A positional argument cannot: argparse leaves it empty if an option comes first.
     """
     parse = parser.parse_known_args
 
@@ -57,14 +56,14 @@ def _give_all_to_pytest(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Let pytest warm; its exit status as the one of a command. pytest says itself what is off."""
+    """Lets pytest warm the cases and returns the exit status of the command. pytest reports invalid arguments."""
     from pytest_attnperf.plugin.own_pytest import warm
 
     return warm(_with_path(options.pytest_arguments))
 
 
 def _with_path(words: Sequence[str]) -> list[str]:
-    """The words, and where no path is among them, the one that is meant."""
+    """Returns the words; adds the default path if none of them is a path."""
     alone = [word for before, word in zip(["", *words], words, strict=False) if before not in WITH_VALUE]
     named = any(not word.startswith("-") and os.path.exists(word.partition("::")[0]) for word in alone)
     return [*words] if named else [*words, SUITES if Path(SUITES).is_dir() else "."]

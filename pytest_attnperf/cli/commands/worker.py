@@ -1,7 +1,7 @@
-"""`attnperf worker`: the far end of a worker that is reached through a command. See docs/worker-protocol.md.
+"""`attnperf worker`: the remote end of a worker that is reached through a command. See docs/worker-protocol.md.
 
-It keeps standard input and output for the protocol, reads the start line, runs pytest as a worker over them, and
-watches. Standard library only: this runs where our dependencies may be missing.
+It moves the protocol away from standard input and output, reads the start line, runs pytest as a worker, and watches
+it. It uses the standard library only, because our dependencies may be missing here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pytest_attnperf.workers.protocol import open_pidfd
 GROUP = "shells and machines"
 ORDER = 230
 SUMMARY = "serve a pytest of another tree or machine over stdin and stdout; not typed by hand"
-DESCRIPTION = """The far end of `pytest --attnperf --attnperf-against="COMMAND"`, and of `--attnperf-candidate`. Not
-typed by hand: COMMAND is, for example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Two images:
+DESCRIPTION = """The remote end of `pytest --attnperf --attnperf-against="COMMAND"`, and of `--attnperf-candidate`.
+Not typed by hand: COMMAND is, for example, `docker run -i --gpus all IMAGE attnperf worker --rootdir /src`. Two images:
 examples/containers/compare_images.py, docs/containers.md. Reads a start line on standard input, runs
 pytest in DIR as a worker, and speaks the worker protocol on standard input and output; everything that is printed goes
-to standard error. Ends when standard input does."""
-EPILOG = """exit status: pytest's, or 128 + N where signal N killed it; 2 the first line on standard input is none of
-ours, or the tree does not exist
+to standard error. It ends when standard input ends."""
+EPILOG = """exit status: pytest's, or 128 + N where signal N killed it; 2 the first line on standard input is not a
+start line, or the tree does not exist
 
 examples:
   docker run -i --gpus all IMAGE attnperf worker --rootdir /src
@@ -42,22 +42,22 @@ examples:
 FIRST_FREE_FD = 10
 START_LINE_BYTES = 1 << 20
 END_SECONDS = 2.0
-"""How long pytest has to end by itself when standard input ends; a worker inside a kernel never would."""
+"""Seconds that pytest has to end by itself after standard input ends. A worker inside a kernel never ends by itself."""
 POLL_MS = 500
-"""How often the end of pytest is looked for where the kernel has no pidfd."""
+"""Milliseconds between checks whether pytest has ended, if the kernel has no pidfd."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what can be typed behind the command."""
+    """Declares the arguments and options of the command."""
     parser.add_argument(
         "--rootdir", type=Path, default=Path(), metavar="DIR", help="the tree to run (default: the current folder)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve one worker. The exit status is pytest's, 128 + N where signal N killed it.
+    """Serves one worker. Returns pytest's exit status, 128 + N if signal N killed it.
 
-    Raises UsageError when standard input does not begin with a start line, or nothing it names exists under DIR.
+    Raises UsageError if standard input does not begin with a start line, or no file that it names exists under DIR.
     """
     if os.isatty(0):
         raise UsageError(
@@ -82,8 +82,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _take_standard_fds() -> tuple[int, int]:
-    """Standard input and output under other numbers. What a kernel prints then goes to standard error, and what it
-    reads is empty, so that neither can corrupt the protocol."""
+    """Moves standard input and output to other descriptors and returns those. What a kernel prints then goes to
+    standard error, and its input is empty, so that it cannot corrupt the protocol."""
     read_fd, write_fd = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD) for fd in (0, 1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -93,7 +93,7 @@ def _take_standard_fds() -> tuple[int, int]:
 
 
 def _first_line(fd: int) -> bytes:
-    """The first line. Read byte by byte, because what follows belongs to pytest, which has its own buffer."""
+    """Reads the first line byte by byte, because what follows belongs to pytest, which has its own buffer."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(fd, 1)
@@ -109,7 +109,7 @@ def _first_line(fd: int) -> bytes:
 
 
 def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the files that this tree has. A case of any other exists on the near side only, which is said there."""
+    """Returns the files that this tree has. The controller reports cases of the others as missing on this side."""
     if not root.is_dir():
         raise UsageError(f"--rootdir={root} is no folder; name the tree that holds {files[0]}")
     present = tuple(file for file in files if (root / file).exists())
@@ -124,7 +124,7 @@ def _list_present(root: Path, files: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
-    """Run pytest until it ends, or until standard input does. Its return code, negative for a signal."""
+    """Runs pytest until it or standard input ends. Returns its return code, negative for a signal."""
     plan.link_harness()
     process = subprocess.Popen(
         plan.make_command(f"{read_fd},{write_fd}", name),
@@ -133,7 +133,7 @@ def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
         pass_fds=(read_fd, write_fd),
         start_new_session=True,
     )
-    # Only pytest holds standard output now, so that its death is an end of file at the other side.
+    # Only pytest holds standard output now, so that the other side reads an end of file when it dies.
     os.close(write_fd)
     try:
         _wait_for_end(process, read_fd)
@@ -144,10 +144,10 @@ def _serve(plan: LaunchPlan, name: str, read_fd: int, write_fd: int) -> int:
 
 
 def _wait_for_end(process: subprocess.Popen[bytes], read_fd: int) -> None:
-    """Return when pytest ended, or a moment after nobody can write to standard input any more.
+    """Waits until pytest ends, or until shortly after the other end of standard input is closed.
 
-    Watched from here, because a worker that is inside a kernel does not read. Through a container, this is the only
-    way in which the controller can end it.
+    It watches from outside, because a worker inside a kernel does not read. Through a container, this is the only way
+    in which the controller can end it.
     """
     poller = select.poll()
     poller.register(read_fd, select.POLLRDHUP)  # and POLLHUP, which is always reported
@@ -170,5 +170,5 @@ def _to_exit_status(code: int) -> int:
 
 
 def _end_on_signal(number: int, frame: object) -> NoReturn:
-    """End pytest and the scratch folder too when this process is asked to end (`docker stop`)."""
+    """Exits when this process is asked to end (`docker stop`), so that pytest and the scratch folder are cleaned up."""
     sys.exit(128 + number)

@@ -1,4 +1,4 @@
-"""What a verdict means that no time has decided, in words: wrong, implausible, broken, not able, or not comparable."""
+"""Explains verdicts that no time decides: wrong, implausible, broken, unsupported, or not comparable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLANTED = "replay"
 
 @dataclass(frozen=True)
 class Cause:
-    """What a reason of the gate tells a reader: `kind` is that of the reason, the sentences say what it means."""
+    """The meaning of a reason that the gate gave. `kind` is the reason's kind; the sentences explain it to a reader."""
 
     kind: NoteKind
     name: str
@@ -34,15 +34,14 @@ NOT_COMPARABLE = (
         (
             "Modules or libraries of another tree were loaded, so the time is not that of this tree's kernels.",
             "Usual causes: an editable install of another checkout, a PYTHONPATH, a conftest that changes sys.path.",
-            "The files stand below; uninstall, or run from the tree that they belong to.",
+            "The files are listed below; uninstall, or run from the tree that they belong to.",
         ),
     ),
     Cause(
         NoteKind.OTHER_PRODUCT,
         "another machine",
         (
-            "A baseline exists, of another product of this architecture: times of two products say nothing of each "
-            "other.",
+            "A baseline exists, of another product of this architecture: times of two products cannot be compared.",
             "Nothing is wrong with the code as far as anybody knows; it was proven right.",
         ),
     ),
@@ -50,8 +49,8 @@ NOT_COMPARABLE = (
         NoteKind.OTHER_PATH,
         "another path of a library",
         (
-            "The library's dispatcher took another path than for the baseline, and the case is not slower by it: the "
-            "two times are of different kernels, and one says nothing of the other.",
+            "The library's dispatcher took another path than for the baseline, and the case is not slower. The two "
+            "times are of different kernels, so they cannot be compared.",
             "If the new path is wanted, record the baseline again; if not, look for why it was taken: a version, a "
             "shape table, a build that failed.",
         ),
@@ -60,7 +59,7 @@ NOT_COMPARABLE = (
         NoteKind.MIXED_PATHS,
         "mixed paths",
         (
-            "The processes of one recording took different paths of a library, so no later time is of them all.",
+            "The processes of one recording took different paths of a library, so no later time fits all of them.",
             "Nothing is stored. Pin the choice (--attnperf-pin-config, or the library's own switch) and record again.",
         ),
     ),
@@ -68,33 +67,33 @@ NOT_COMPARABLE = (
         NoteKind.WORKLOAD,
         "workload definition",
         (
-            "The workload of this name is not the one that the baseline was recorded with: another shape, mask, "
-            "layout or count of bytes stands behind the same id.",
+            "The workload of this name differs from the one that the baseline was recorded with: another shape, mask, "
+            "layout or count of bytes has the same id.",
             "That is a change of the test, not of the kernel: if it is wanted, record the baseline again.",
         ),
     ),
     Cause(
         NoteKind.PROCESSES,
         "too few processes",
-        ("The stored entry has too few processes for its centre to be trusted; record it again.",),
+        ("The stored entry has too few processes for a reliable median; record it again.",),
     ),
     Cause(
         NoteKind.BASE_SIDE,
         "the base side",
         (
-            "The base side gave no time that this one can be held against: it is wrong there, runs on another device "
-            "or with another timer, or its workload is another one.",
-            "Nothing is known of a change, and nothing is wrong on this side.",
+            "The base side has no time to compare this one with: it is wrong there, runs on another device or with "
+            "another timer, or its workload differs.",
+            "So a change is not known. Nothing is wrong on this side.",
         ),
     ),
 )
-"""Of INCOMPARABLE, in the order in which they are looked for."""
+"""Causes of INCOMPARABLE, in the order in which they are checked."""
 
 MACHINE = Cause(
     NoteKind.MACHINE,
     "another machine or method",
     (
-        "The baseline was recorded on a machine, or by a method, whose times cannot be held against these: product, "
+        "The baseline was recorded on a machine, or by a method, whose times cannot be compared with these: product, "
         "compute units, partition, power cap, timer or cache state differ.",
         "Nothing is wrong with the code as far as anybody knows; it was proven right.",
     ),
@@ -104,7 +103,7 @@ RAISED_THERE = Cause(
     NoteKind.PLAIN,
     "the base side raised",
     (
-        "The case raised on the base side, so that there is nothing to hold this side's time against.",
+        "The case raised an error on the base side, so there is nothing to compare this side's time with.",
         "Nothing is wrong on this side.",
     ),
 )
@@ -115,8 +114,8 @@ TOO_GOOD = (
         "below the floor",
         (
             "The call took less time than the device needs to move the bytes or to do the arithmetic of the workload, "
-            "by the vendor's figures. Either the work is not done, or the time is not of the work.",
-            "Usual causes: a workload that counts more work than there is; results remembered between calls; a kernel "
+            "by the vendor's figures. Either the work is not done, or the time does not cover it.",
+            "Usual causes: a workload that counts more work than there is; results cached between calls; a kernel "
             "that is still running when the time is taken.",
         ),
     ),
@@ -124,8 +123,8 @@ TOO_GOOD = (
         NoteKind.REMEMBERS,
         "remembered results",
         (
-            "The call is fast only while it gets the inputs of the call before: with inputs that change before every "
-            "call it takes several times as long. What was timed is a memory of the result, not the work.",
+            "The call is fast only while its inputs stay the same: with inputs that change before every call it takes "
+            "several times as long. What was timed is a cached result, not the work.",
             "Usual causes: a cache keyed by address or by shape, a flag that says 'already computed'.",
         ),
     ),
@@ -133,8 +132,8 @@ TOO_GOOD = (
         NoteKind.NO_STORE,
         "no store",
         (
-            "The machine code of the kernel holds no instruction that leaves anything behind, so it cannot have made "
-            "the result that was proven. Something else made it, and this time is not of that.",
+            "The machine code of the kernel has no store instruction, so it cannot have written the result that was "
+            "proven. Something else wrote it, and this time does not cover that.",
         ),
     ),
     Cause(
@@ -142,13 +141,12 @@ TOO_GOOD = (
         "no matrix instructions",
         (
             "The backend promises matrix instructions (MFMA, WMMA), and no kernel of the call holds one for this "
-            "architecture: a fallback was compiled, and it was its time that was measured.",
-            "Usual causes: a data type or a tile that the compiler cannot use them for, another architecture than "
-            "meant.",
+            "architecture: a fallback was compiled and measured.",
+            "Usual causes: a data type or a tile that the compiler cannot use them for, or the wrong architecture.",
         ),
     ),
 )
-"""Of SUSPICIOUS."""
+"""Causes of SUSPICIOUS."""
 
 DIED = (
     "The process of the case ended without an answer; it was replaced, and the other cases went on.",
@@ -159,39 +157,39 @@ BROKEN = (
     Cause(
         NoteKind.CONTRADICTED,
         "contradicting figures",
-        ("The results file contradicts itself, so nothing in it is believed: it was edited, or made up.",),
+        ("The results file contradicts itself, so none of it is used: it was edited or made up.",),
     ),
     Cause(
         NoteKind.OUT_OF_MEMORY,
         "out of memory",
-        ("The device ran out of memory: proving a case takes several times its inputs and outputs beside them.",),
+        ("The device ran out of memory: proving a case needs several times the memory of its inputs and outputs.",),
     ),
     Cause(
         NoteKind.NO_ANSWER,
         "no answer in time",
         (
-            "The worker gave no answer within its limit and was ended: it hangs, or compiles for longer than the "
+            "The worker gave no answer within its limit and was killed: it hangs, or compiles for longer than the "
             "limit.",
-            "Usual causes: a first compilation (warm it ahead: attnperf warm), a kernel that never ends, a device that "
-            "is gone.",
+            "Usual causes: a first compilation (warm it ahead: attnperf warm), a kernel that never ends, a lost "
+            "device.",
         ),
     ),
     Cause(NoteKind.KILLED, "the process died", DIED),
     Cause(NoteKind.DIED, "the process died", DIED),
 )
-"""Of ERROR."""
+"""Causes of ERROR."""
 
 
 def explain_incorrect(told: Told) -> Words:
-    """Which output, by how much, and where."""
+    """Explains which output is wrong, by how much, and where."""
     case = told.case
     worst = find_worst_figures(case)
     said = next((p for check in case.checks for p in check.problems), case.summary)
-    sentences = ["The result is wrong, so its time says nothing, and none is judged."]
+    sentences = ["The result is wrong, so its time means nothing and is not judged."]
     sentences += [f"{_format_clause(said)}."] if worst is None else _describe_worst_output(worst)
     sentences.append(
-        "It is not noise: the allowance is that of the same computation done plainly in this precision, and exact "
-        "references do not scatter."
+        "It is not noise: the allowed error comes from the plain computation in the same precision, and the "
+        "reference is exact."
     )
     seeded = NextStep(
         "the same inputs again (the seed is in the command):", format_repeat_command(case.reproduce, case.nodeid)
@@ -201,11 +199,11 @@ def explain_incorrect(told: Told) -> Words:
 
 
 def explain_suspicious(told: Told) -> Words:
-    """Which rule it breaks."""
+    """Explains which rule the time or the machine code breaks."""
     case = told.case
     cause = _find_cause(TOO_GOOD, case)
     sentences = [
-        "The result was proven right, but the time, or the machine code, cannot be what it is taken for.",
+        "The result was proven right, but the time or the machine code is not plausible.",
         f"{_format_clause(case.summary)}.",
         *(cause.sentences if cause else ()),
         "It is not a slowdown, and no threshold makes it pass: a wrong time would be stored as the best one.",
@@ -215,32 +213,32 @@ def explain_suspicious(told: Told) -> Words:
 
 
 def explain_error(told: Told) -> Words:
-    """What broke."""
+    """Explains what broke."""
     case = told.case
     cause = _find_cause(BROKEN, case)
     sentences = [
-        "The case broke before it could be judged, so nothing is said of its result or its time.",
+        "The case broke before it could be judged, so nothing is known about its result or its time.",
         f"{_format_clause(case.summary)}.",
         *(cause.sentences if cause else ()),
-        "The end of the worker's log stands below." if case.log else "No worker's log came with it.",
+        "The end of the worker's log is below." if case.log else "There is no worker's log.",
     ]
     alone = NextStep("correctness alone, in a process of its own:", f"pytest {steps.quote_word(case.nodeid)}")
     return Words(tuple(sentences), (alone, steps.suggest_repeat(case), steps.suggest_doctor()))
 
 
 def explain_unsupported(told: Told) -> Words:
-    """The backend says that it cannot; and whether it could before."""
+    """Explains why the backend cannot run the case, and whether it could before."""
     case = told.case
     if case.skipped:
         return _explain_skipped(told)
     if case.fails:
         sentences = (
             f"The backend says that it cannot run this: {_format_clause(case.summary, lower=True)}.",
-            "It could before: a baseline, or the base side, has a time for it. A case must not disappear by calling "
-            "itself unsupported, so the test fails.",
+            "It could before: a baseline, or the base side, has a time for it. A supported case must not disappear, "
+            "so the test fails.",
             "Usual causes: a package is not installed here, a build failed, a check of shapes or of the architecture "
             "became narrower.",
-            "If it is meant to go, remove its entry from the baseline with a reason in the commit.",
+            "If it is no longer wanted, remove its entry from the baseline with a reason in the commit.",
         )
         return Words(sentences, (steps.suggest_repeat(case), steps.suggest_doctor()))
     why = "; ".join(one_line(reason, TEXT_LIMIT) for reason in case.reasons) or one_line(case.summary, TEXT_LIMIT)
@@ -248,17 +246,17 @@ def explain_unsupported(told: Told) -> Words:
         (
             f"The backend says that it cannot run this, and why: {why or 'it does not say'}.",
             "The test is skipped. Nothing is stored for the case, so nothing is lost by it.",
-            "It is not a failure, and not a proof either: the case was not run.",
+            "It is neither a failure nor a proof: the case was not run.",
         ),
         (steps.suggest_repeat(case), steps.suggest_doctor()),
     )
 
 
 def _explain_skipped(told: Told) -> Words:
-    """A mark, a fixture or the test itself left the case out."""
+    """Explains a case that a mark, a fixture or the test itself skipped."""
     case = told.case
     before = (
-        "A baseline, or the base side, has a time for it: leaving a case out is no way to pass, so the test fails."
+        "A baseline, or the base side, has a time for it. A skipped case does not pass, so the test fails."
         if case.fails
         else "Nothing is stored for the case, so nothing is lost by it; it was not run, and nothing is proven."
     )
@@ -267,21 +265,21 @@ def _explain_skipped(told: Told) -> Words:
 
 
 def explain_incomparable(told: Told) -> Words:
-    """Why the two sides say nothing of each other."""
+    """Explains why the two sides cannot be compared."""
     case = told.case
     cause = find_comparison_cause(case)
     sentences = [
-        "What was measured cannot be held against what is stored, or against the base side: neither passed nor failed.",
+        "The measured time cannot be compared with the stored one, or with the base side: neither passed nor failed.",
         f"{_format_clause(case.summary)}.",
         *cause.sentences,
     ]
     next_steps = [steps.suggest_side_by_side(told)] if cause.kind is not NoteKind.FOREIGN and not case.against else []
-    record = steps.suggest_recording(case.nodeid, "if it is to stay so, record a baseline for it:")
+    record = steps.suggest_recording(case.nodeid, "if this is the new normal, record a baseline:")
     return Words(tuple(sentences), (*next_steps, record, steps.suggest_repeat(case)))
 
 
 def explain_no_baseline(told: Told) -> Words:
-    """Nothing is stored."""
+    """Explains a case that has no stored time, or that the base side does not have."""
     case = told.case
     timed = f" It took {format_us(case.median_us)} us per call." if case.median_us is not None else ""
     if case.new:
@@ -289,19 +287,19 @@ def explain_no_baseline(told: Told) -> Words:
             (
                 f"The result is right, and {one_line(case.against)} does not have the case.{timed}",
                 "It is new there, or was renamed: a run of whole suites names what that side has and this one lacks.",
-                "It does not fail, and is not passed: there is nothing that it could be slower than.",
+                "It neither fails nor passes: there is no time to compare it with.",
             ),
             (
                 steps.suggest_recording(
-                    case.nodeid, "record a baseline with the change that brings it, on an idle machine:"
+                    case.nodeid, "record a baseline together with the change that adds it, on an idle machine:"
                 ),
             ),
         )
     return Words(
         (
-            f"The result is right, and nothing is stored that its time could be held against.{timed}",
+            f"The result is right, and no stored time exists to compare it with.{timed}",
             "Usual causes: a new case, a renamed workload or backend, a device that no baseline was recorded on.",
-            "It is not passed: a case without a baseline may be any amount slower than it was.",
+            "It has not passed: without a baseline, any slowdown could be hidden.",
         ),
         (
             steps.suggest_recording(case.nodeid, "record one, on an idle machine:"),
@@ -314,19 +312,19 @@ def explain_no_baseline(told: Told) -> Words:
 
 
 def find_comparison_cause(case: CaseResult) -> Cause:
-    """Which of the causes of INCOMPARABLE this is."""
+    """Returns the cause of an INCOMPARABLE case."""
     found = _find_cause(NOT_COMPARABLE, case)
     return found or (RAISED_THERE if case.against and not case.pairs else MACHINE)
 
 
 def find_worst_figures(case: CaseResult) -> ErrorFigures | None:
-    """The output that is furthest beyond its budget; None where every compared one is within."""
+    """Returns the figures of the output that exceeds its budget most; None if every output is within budget."""
     beyond = [figures for check in case.checks for figures in check.figures if compute_excess(figures) > 1]
     return max(beyond, key=compute_excess, default=None)
 
 
 def compute_excess(figures: ErrorFigures) -> float:
-    """Error over budget, the largest of all; infinite for a NaN or an Inf that should not be."""
+    """Returns the largest error as a multiple of its budget; infinite for an unexpected NaN, Inf or finite value."""
     if figures.nan_count or figures.inf_count or figures.finite_count:
         return math.inf
     shares = [_divide_by_budget(error, budget) for error, budget in figures.budgets]
@@ -343,7 +341,7 @@ def _describe_worst_output(worst: ErrorFigures) -> list[str]:
     name = f"Output '{one_line(worst.output)}' of the check '{one_line(worst.check)}'"
     if math.isinf(compute_excess(worst)):
         counts = ((worst.nan_count, "NaN"), (worst.inf_count, "Inf"), (worst.finite_count, "finite values"))
-        held = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "an error that is no number"
+        held = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "an error that is not a number"
         sentences = [f"{name} holds {held} among {worst.elements} elements where the reference does not."]
         if worst.nan_count:
             sentences.append(
@@ -351,15 +349,15 @@ def _describe_worst_output(worst: ErrorFigures) -> list[str]:
             )
     else:
         sentences = [
-            f"{name} is off by {worst.max_error:.3g} where {worst.max_budget:.3g} is allowed, "
-            f"{_divide_by_budget(worst.max_error, worst.max_budget):.3g} times its budget, and by "
+            f"{name} has a maximum error of {worst.max_error:.3g}, allowed is {worst.max_budget:.3g}: "
+            f"{_divide_by_budget(worst.max_error, worst.max_budget):.3g} times its budget. The error is "
             f"{worst.rms_error:.3g} in the "
             f"root mean square ({_divide_by_budget(worst.rms_error, worst.rms_budget):.3g} times)."
         ]
         if not worst.line_error <= worst.line_budget:
             sentences.append(
-                f"On {one_line(worst.line)} alone it is off by {worst.line_error:.3g} in the root mean square, "
-                f"{_divide_by_budget(worst.line_error, worst.line_budget):.3g} times what is allowed there."
+                f"On {one_line(worst.line)} alone the error is {worst.line_error:.3g} in the root mean square, "
+                f"{_divide_by_budget(worst.line_error, worst.line_budget):.3g} times the budget there."
             )
     if worst.worst_index:
         got, wanted = f"{worst.worst_got:.6g}", f"{worst.worst_expected:.6g}"
@@ -373,8 +371,8 @@ def _describe_box(worst: ErrorFigures) -> list[str]:
     ends = zip(worst.beyond_first, worst.beyond_last, strict=True)
     box = ", ".join(str(first) if first == last else f"{first}:{last + 1}" for first, last in ends)
     return [
-        f"{worst.beyond_count} of {worst.elements} elements are beyond, all in [{box}]: a box that ends at a multiple "
-        "of a tile, or at the last rows, points to a mask or a tail; one batch or head, to an offset."
+        f"{worst.beyond_count} of {worst.elements} elements exceed it, all in [{box}]. A box that ends at a multiple "
+        "of a tile, or at the last rows, suggests a wrong mask or tail; one batch or head, a wrong offset."
     ]
 
 
@@ -383,7 +381,7 @@ def _describe_planted_keys(worst: ErrorFigures) -> list[str]:
         return []
     return [
         "The inputs of this check hold planted keys, each of which dominates one row at an edge (first, last, tile "
-        "borders, mask, window): a whole wrong row means that its key was dropped, counted twice or let through."
+        "borders, mask, window): a completely wrong row means that its key was lost, counted twice or not masked."
     ]
 
 
@@ -395,6 +393,6 @@ def _find_cause(causes: tuple[Cause, ...], case: CaseResult) -> Cause | None:
 
 
 def _format_clause(text: str, *, lower: bool = False) -> str:
-    """A summary as the inside of a sentence."""
-    clean = one_line(text, TEXT_LIMIT).strip().rstrip(".") or "no more is said of it"
+    """Returns a summary in a form that fits inside a sentence."""
+    clean = one_line(text, TEXT_LIMIT).strip().rstrip(".") or "no details are known"
     return clean if lower else clean[:1].upper() + clean[1:]

@@ -1,5 +1,5 @@
-"""What a verdict means that a time has decided, in words: SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT; or the time and
-what ran: MOVED, DRIFT, STALE; and what is said of a case that is not gated."""
+"""Explains verdicts that a time decides (SAME, FASTER, SLOWER, UNDECIDED, ENVIRONMENT), or a time and what ran (MOVED,
+DRIFT, STALE), and cases that are not gated."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ NAME_LIMIT = 200
 
 
 def explain_same(told: Told) -> Words:
-    """Within what is allowed."""
+    """Explains a change within the allowed limit."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
-        f"That is within the {_format_allowed(told)} that this test allows, so nothing is said against it.",
+        f"That is within the {_format_allowed(told)} that this test allows, so it passes.",
         _describe_detection_limit(told, "It does not mean that nothing changed: a slowdown"),
     ]
     if case.second:
-        sentences.append("The first look saw more; the second, by other processes, did not confirm it.")
+        sentences.append("The first look showed a larger change; the second, in other processes, did not confirm it.")
     sentences += _machine_code(case)
     return Words(tuple(filter(None, sentences)), (steps.suggest_repeat(case), steps.suggest_history(case.key)))
 
 
 def explain_faster(told: Told) -> Words:
-    """Better than stored."""
+    """Explains a time that is faster than stored."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
-        "That is more than the threshold and more than noise makes, so it is real, or the machine is another one "
-        "today.",
-        "The test passes. Until the faster time is stored, the gate allows the slower one to come back unseen.",
-        "It is no sign of skipped work by itself: the result was proven, and a case that is faster is proven once more "
-        "on new inputs, and timed while they change.",
+        "That is more than the threshold and more than the noise, so it is real, or the machine has changed.",
+        "The test passes. Until the faster time is stored, the gate does not notice a return to the slower one.",
+        "It is no sign of skipped work by itself: the result was proven. A faster case is proven once more on new "
+        "inputs, and timed while they change.",
         *_machine_code(case),
     ]
     return Words(
@@ -46,7 +45,7 @@ def explain_faster(told: Told) -> Words:
 
 
 def explain_slower(told: Told) -> Words:
-    """Slower, by pairs or by two looks."""
+    """Explains a slowdown that pairs or two looks confirm."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
     sentences += _by_pairs(told) if case.pairs else _by_looks(told)
@@ -64,7 +63,7 @@ def explain_slower(told: Told) -> Words:
 
 
 def explain_undecided(told: Told) -> Words:
-    """More than allowed, but not for certain; or the noise is not known; or the time ran out."""
+    """Explains a change above the limit that is not certain, unknown noise, or a run that ended too early."""
     case = told.case
     if filter_notes(case.reasons, NoteKind.BUDGET):
         return _explain_out_of_time(told)
@@ -73,12 +72,11 @@ def explain_undecided(told: Told) -> Words:
     units = "pairs" if case.pairs else "processes"
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
-        f"That is more than the {_format_allowed(told)} that this test allows, but only from "
-        f"{format_change(case.threshold)} "
-        "on is it certain that the code, and not chance, makes more: nobody can tell which it is.",
+        f"That is more than the {_format_allowed(told)} that this test allows. But only from "
+        f"{format_change(case.threshold)} on is it certain that the code is slower; below that, it may be chance.",
         f"It is neither passed nor failed: the true change lies between {_format_interval_ends(case)} 95 times in 100.",
         _describe_detection_limit(told, "It does not mean that the kernel is fine: a slowdown"),
-        f"More {units} make that limit smaller; how many would decide it, and their time, stands below.",
+        f"More {units} lower that limit; how many would decide it, and how long they take, is below.",
         *_machine_code(case),
     ]
     first = () if case.pairs else (steps.suggest_side_by_side(told),)
@@ -89,55 +87,55 @@ def explain_undecided(told: Told) -> Words:
 
 
 def explain_environment(told: Told) -> Words:
-    """Slower, and the machine or the toolchain moved."""
+    """Explains a slowdown that comes with a change of the machine or the toolchain."""
     case = told.case
-    sentences = [f"The result is right, and the call takes {_describe_change(told)}, which is beyond what noise makes."]
+    sentences = [f"The result is right, and the call takes {_describe_change(told)}, which is more than noise."]
     moved = filter_notes(case.reasons, NoteKind.TOOLCHAIN)
     if moved:
         changes = one_line(moved[0].about, NAME_LIMIT)
         sentences += [
             f"But the toolchain is not the one that the baseline was recorded with: {changes}.",
-            "Against a stored time the code and the toolchain cannot be told apart, so the code is not blamed.",
-            "It is no acquittal either: the same run under the old toolchain could be as slow.",
+            "A stored time cannot show whether the code or the toolchain is the cause, so the test does not fail.",
+            "This does not prove the code innocent: with the old toolchain it could be as slow.",
         ]
     else:
         sentences += [
-            "But a fixed kernel that does not change with your code, the canary, became slower with it, and without "
-            "that share the case would be within its limit.",
-            "So the machine moved: another card of the product, its power cap, its temperature, or a neighbour.",
-            "It is no acquittal either: a slowdown smaller than the machine's own shift could hide in it.",
+            "But the canary, a fixed kernel that does not change with your code, became slower too. Without that "
+            "share the case would be within its limit.",
+            "So the machine changed: another GPU of the product, its power cap, its temperature, or another job.",
+            "This does not prove the code innocent: the machine's shift could hide a smaller slowdown.",
         ]
     sentences += _machine_code(case)
-    after = steps.suggest_recording(case.nodeid, "if only the environment changed, and for good:")
+    after = steps.suggest_recording(case.nodeid, "if only the environment changed, permanently:")
     return Words(tuple(sentences), (steps.suggest_side_by_side(told), steps.suggest_doctor(), after))
 
 
 def explain_moved(told: Told) -> Words:
-    """Slower, by the code, the configuration and the sources of the baseline."""
+    """Explains a slowdown with the baseline's code, configuration and sources."""
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
-        "But the machine code, its launches, the configuration and every source file are those that the baseline was "
-        "recorded with: the same code cannot have become slower by itself.",
-        "So the machine moved: another card of the product, its clocks, its temperature, or a neighbour.",
+        "But the machine code, its launches, the configuration and every source file are those of the baseline: "
+        "the same code cannot become slower by itself.",
+        "So the machine changed: another GPU of the product, its clocks, its temperature, or another job.",
         *map(_format_sentence, filter_notes(case.reasons, NoteKind.PINNED)),
-        "A data file outside the source folders, an environment variable or another library is not seen.",
+        "A change of a data file outside the source folders, an environment variable or a library is not detected.",
     ]
-    after = steps.suggest_recording(case.nodeid, "to have this card among those that the baseline was recorded on:")
+    after = steps.suggest_recording(case.nodeid, "to add this GPU to those of the baseline:")
     return Words(tuple(sentences), (steps.suggest_doctor(), steps.suggest_side_by_side(told), after))
 
 
 def explain_drift(told: Told) -> Words:
-    """Slower, because an autotuner chose otherwise."""
+    """Explains a slowdown because an autotuner chose another configuration."""
     case = told.case
     sentences = [f"The result is right, and the call takes {_describe_change(told)}."]
     for reason in filter_notes(case.reasons, NoteKind.PINNED):
-        sentences.append(f"But an autotuner chose otherwise: {one_line(reason.about, NAME_LIMIT)}.")
+        sentences.append(f"But an autotuner chose another configuration: {one_line(reason.about, NAME_LIMIT)}.")
         sentences.append(_format_sentence(reason))
     sentences += [
-        "The sources are those that the baseline was recorded with, so no change of them is why it chose otherwise: an "
-        "autotuner takes what was fastest in a few milliseconds.",
-        "Users of the kernel may meet the slower choice, too: --attnperf-fail-on=drift makes that fail the test.",
+        "The sources are those of the baseline, so they are not the reason: an autotuner takes what was fastest "
+        "in a few milliseconds.",
+        "Users of the kernel may get the slower choice, too: --attnperf-fail-on=drift makes this fail the test.",
     ]
     again = NextStep("time the stored choice:", steps.format_pytest_command(case.nodeid, "--attnperf-pin-config"))
     keep = steps.suggest_recording(case.nodeid, "to keep the new choice, with its time:")
@@ -145,13 +143,12 @@ def explain_drift(told: Told) -> Words:
 
 
 def explain_stale(told: Told) -> Words:
-    """Slower than an entry that was recorded with another kernel."""
+    """Explains a time that is slower than an entry recorded with another kernel."""
     case = told.case
     sentences = [
         "The result is right, and its time was not judged.",
-        "The baseline was recorded with other sources than those of the base revision, and this run has the base "
-        "revision's.",
-        "Whatever became slower did so before this change. The entry should have been recorded again there.",
+        "This run has the sources of the base revision, but the baseline was recorded with other ones.",
+        "So the slowdown came before this change. The entry should have been recorded again then.",
         *map(_format_sentence, filter_notes(case.reasons, NoteKind.SOURCES)),
     ]
     again = steps.suggest_recording(case.nodeid, "record it again, in a change of its own:")
@@ -159,15 +156,15 @@ def explain_stale(told: Told) -> Words:
 
 
 def explain_recorded(told: Told) -> Words:
-    """Measured and stored."""
+    """Explains a case that was measured and stored."""
     case = told.case
     over = f", {format_change(case.ratio)} against what was stored before" if case.ratio else ", the first of its case"
     count = len(case.first)
     return Words(
         (
             f"The case was proven right, measured in {count} fresh process{'es' * (count != 1)} and stored{over}.",
-            "Recording judges nothing: whatever time was measured is what later runs are held to.",
-            "Where it is slower than before, the creep guard remembers the fastest time and says so.",
+            "Recording judges nothing: later runs are compared with the measured time.",
+            "If it is slower than before, the creep guard keeps the fastest time and reports it.",
             *_another_path(case),
         ),
         (steps.suggest_repeat(case), steps.suggest_history(case.key)),
@@ -175,42 +172,42 @@ def explain_recorded(told: Told) -> Words:
 
 
 def explain_right(told: Told) -> Words:
-    """Proven, and not gated."""
+    """Explains a case that was proven right and not gated."""
     case = told.case
     if case.unchanged:
         return Words(
             (
-                "The result is right, and the case was not timed: it ran the very machine code, with the launches and "
-                "the configuration, that its baseline was recorded with, under the same toolchain and machine.",
+                "The result is right, and the case was not timed: its machine code, launches and configuration are "
+                "those of its baseline, with the same toolchain and machine.",
                 "The same code on the same machine takes the same time, so the case counts as judged.",
-                "It is not a measurement: a slower machine, or slower inputs, would not show here.",
+                "It is not a measurement: it would not show a slower machine or slower inputs.",
             ),
-            (NextStep("time it all the same:", steps.format_pytest_command(case.nodeid)),),
+            (NextStep("time it anyway:", steps.format_pytest_command(case.nodeid)),),
         )
     why = f" ({one_line(case.summary, NAME_LIMIT)})" if case.summary else ""
     return Words(
         (
-            f"The result is right, and no time was held against anything{why}.",
-            "That is all that was asked: a run without --attnperf, a test that says timed=False, a calibration, a run "
-            "on all GPUs at once, or a process that may not gate.",
+            f"The result is right, and no time was compared{why}.",
+            "The run did not gate it: it ran without --attnperf, with timed=False, as a calibration, on all GPUs at "
+            "once, or in a process that may not gate.",
             "It says nothing about speed.",
         ),
-        (NextStep("time it and hold it against its baseline:", steps.format_pytest_command(case.nodeid)),),
+        (NextStep("time it and compare it with its baseline:", steps.format_pytest_command(case.nodeid)),),
     )
 
 
 def _format_sentence(reason: str) -> str:
-    """A reason as a sentence of its own."""
+    """Returns a reason as a sentence."""
     text = one_line(reason, NAME_LIMIT)
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def _describe_change(told: Told) -> str:
-    """'6.1 % longer than stored: 26.1 us now, 24.6 us then'."""
+    """Returns e.g. '6.1 % longer than stored: 26.1 us now, 24.6 us then'."""
     case = told.case
     there, then = ("on the base side", "there") if case.pairs else ("when its baseline was recorded", "then")
     if case.ratio is None or case.median_us is None or case.baseline_us is None:
-        return "a time that was held against nothing"
+        return "a time that was not compared"
     size = format_change(case.ratio).lstrip("+-")
     way = "longer than" if case.ratio > 1 else "less time than"
     if size == "0.0 %":
@@ -226,13 +223,13 @@ def _format_allowed(told: Told) -> str:
 def _describe_detection_limit(told: Told, begin: str) -> str:
     limit = told.case.detection_limit
     if limit is None:
-        return f"{begin} of any size could have been missed here, because the noise is too large."
-    return f"{begin} smaller than {format_change(1 + limit).lstrip('+')} could have been missed here."
+        return f"{begin} of any size could be missed here, because the noise is too large."
+    return f"{begin} smaller than {format_change(1 + limit).lstrip('+')} could be missed here."
 
 
 def _format_interval_ends(case: CaseResult) -> str:
     if case.interval is None:
-        return "limits that are not known"
+        return "unknown limits"
     return " and ".join(format_change(end) for end in case.interval)
 
 
@@ -248,14 +245,14 @@ def _by_looks(told: Told) -> list[str]:
         f"Unchanged code goes beyond {format_change(case.threshold)} in {_format_alarm_share(told)} of such "
         f"looks, so it is not "
         "noise and not one slow process.",
-        f"It can still be the machine: the {stored} share nothing with today's but the code.",
+        f"It can still be the machine: the {stored} ran at another time, maybe on another GPU.",
     ]
 
 
 def _by_pairs(told: Told) -> list[str]:
     case = told.case
     return [
-        f"Both revisions ran on the same device in the same minutes, in turns, in {len(case.pairs)} pairs of fresh "
+        f"Both revisions ran interleaved on the same device in the same minutes, in {len(case.pairs)} pairs of fresh "
         f"processes: the change lies between {_format_interval_ends(case)} (95 %).",
         f"Unchanged code goes beyond {format_change(case.threshold)} in {_format_alarm_share(told)} of such looks.",
         _between_sides(case),
@@ -263,7 +260,7 @@ def _by_pairs(told: Told) -> list[str]:
 
 
 def _between_sides(case: CaseResult) -> str:
-    """What can be behind a difference of two sides that ran in turns."""
+    """Returns what can cause a difference between two sides that ran interleaved."""
     against = one_line(case.against, NAME_LIMIT)
     releases = filter_notes(case.notes, NoteKind.RELEASES)
     if releases:
@@ -283,17 +280,17 @@ def _format_alarm_share(told: Told) -> str:
 
 
 def _machine_code(case: CaseResult) -> list[str]:
-    """What the launch identity says of the change."""
+    """Returns what the launch identity says about the change."""
     if filter_notes(case.notes, NoteKind.UNCHANGED):
         return [
             "The machine code and its launches are the same as before, so the kernel's code is not what changed: look "
             "at the machine, at noise, and at the values passed to it."
         ]
     if filter_notes(case.notes, NoteKind.CHANGED, NoteKind.CHANGED_SIDE):
-        return ["What ran is not what ran before, as listed below: that is the first place to look."]
+        return ["What ran differs from before, as listed below: look there first."]
     known = any(launch.isa_hash for launch in case.launches)
     if case.verdict in (Verdict.SLOWER, Verdict.UNDECIDED) and case.launches and not known:
-        return ["Whether its machine code changed is not known: the kernels of a library do not tell."]
+        return ["Whether its machine code changed is not known: a library's kernels do not show it."]
     return []
 
 
@@ -307,11 +304,11 @@ def _explain_out_of_time(told: Told) -> Words:
     proven = bool(case.checks or case.first)
     sentences = [
         f"The run ended its time before this case was decided: {one_line(case.summary, NAME_LIMIT)}.",
-        f"Its first look saw {format_change(case.ratio)}, which made it a suspect, and no second look has settled it."
+        f"Its first look showed {format_change(case.ratio)}, so it is a suspect, and no second look followed."
         if case.ratio is not None
-        else "No look was taken that could say anything of its time.",
-        "The result was proven right." if proven else "Nothing is proven of it, not even that its result is right.",
-        "It is not passed: a suspect without a second look is as likely a slowdown as noise.",
+        else "No look measured its time.",
+        "The result was proven right." if proven else "Nothing is proven, not even that its result is right.",
+        "It has not passed: a suspect without a second look may be a slowdown or noise.",
     ]
     alone = NextStep("alone, without a budget:", steps.format_pytest_command(case.nodeid))
     return Words(tuple(sentences), (alone, steps.suggest_side_by_side(told), steps.suggest_quarantine()))
@@ -321,9 +318,9 @@ def _explain_noise_unknown(told: Told) -> Words:
     case = told.case
     sentences = [
         f"The result is right, and the call takes {_describe_change(told)}.",
-        "Whether that is much cannot be said: how far apart processes of unchanged code lie is not known, because no "
+        "Whether that is much is not known: the spread between processes of unchanged code is unknown, because no "
         f"case of this timer has two {'pairs' if case.pairs else 'stored processes'}.",
-        "It is neither passed nor failed, and no number of fresh runs decides it before the noise is known.",
+        "It is neither passed nor failed, and no number of fresh runs can decide it before the noise is known.",
     ]
     again = steps.suggest_recording(
         case.nodeid, "record the baseline in several fresh processes, whose spread is the noise:"

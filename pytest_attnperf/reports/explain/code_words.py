@@ -1,4 +1,4 @@
-"""What the verdict of a compiled kernel means, in words, and its figures beside the stored ones. No GPU took part."""
+"""Explains the verdict of a compiled kernel, and lists its figures beside the stored ones. No GPU is involved."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ NO_NOISE = "A compiler makes the same machine code of the same source every time
 
 MEANS: dict[Verdict, tuple[str, ...]] = {
     Verdict.WORSE: (
-        "The compiled kernel breaks a rule, or asks for more of the device than the stored one, in a way that its "
-        "policy lets fail the test.",
+        "The compiled kernel breaks a rule, or needs more of the device than the stored one, and its policy makes "
+        "that fail the test.",
         NO_NOISE,
-        "It is not a measured slowdown: the kernel may run as fast as before, or slower only where occupancy binds it.",
+        "It is not a measured slowdown: the kernel may run as fast as before, or slower only if occupancy limits it.",
         "Usual causes, most likely first: a change of the kernel's source; other block sizes, warps or stages; another "
         "compiler.",
     ),
     Verdict.SUSPICIOUS: (
-        "The compiled kernel cannot do what it is for: no store of any kind, or none of the matrix instructions it "
+        "The compiled kernel cannot do its work: it has no store of any kind, or none of the matrix instructions it "
         "promises.",
         NO_NOISE,
-        "Its time, were it measured, would be that of something else.",
+        "A measured time would be that of something else.",
     ),
     Verdict.ERROR: (
-        "The kernel was not compiled, or what came out cannot be read, so nothing is known of it.",
-        "Usual causes: an error in its source, settings that the architecture does not take, a tool that is missing "
+        "The kernel did not compile, or its object cannot be read, so nothing is known about it.",
+        "Usual causes: an error in its source, settings that the architecture does not support, a missing tool "
         "(attnperf doctor says which).",
-        "It is not a change of the kernel by itself: nothing was compared.",
+        "This does not mean that the kernel changed: nothing was compared.",
     ),
     Verdict.INCOMPARABLE: (
-        "Another compiler made the stored kernel, so what differs may be the compiler's doing: only rules that no "
-        "compiler may break were judged, and it breaks none.",
+        "Another compiler made the stored kernel, so differences may come from the compiler. Only rules that hold for "
+        "every compiler were judged, and it breaks none.",
         "It is neither passed nor failed.",
-        "If the new compiler is to stay, record the kernels with it; if not, compile with the old one.",
+        "To keep the new compiler, record the kernels with it; if not, compile with the old one.",
     ),
     Verdict.NO_BASELINE: (
-        "The kernel compiles and breaks no rule, and nothing is stored that it could be held against.",
-        "It is neither passed nor failed: registers, LDS and occupancy may be any.",
+        "The kernel compiles and breaks no rule, and no stored kernel exists to compare it with.",
+        "It is neither passed nor failed: registers, LDS and occupancy were not compared.",
         "Usual causes: a new configuration, or an architecture that no baseline was recorded for.",
     ),
     Verdict.UNSUPPORTED: (
         "The kernel cannot be compiled for this architecture, and its author says why.",
         "The test is skipped; nothing was compared.",
-        "It is no failure, unless a baseline has it.",
+        "It is no failure, unless a baseline has the kernel.",
     ),
     Verdict.SAME: (
-        "The compiled kernel breaks no rule and asks for no more than the stored one.",
+        "The compiled kernel breaks no rule and needs no more than the stored one.",
         NO_NOISE,
-        "It says nothing of time: the same registers can hold slower code.",
+        "It says nothing about time: code with the same registers can be slower.",
     ),
     Verdict.RECORDED: (
         "The kernel was compiled, breaks no rule that is not accepted, and is stored.",
-        "Later kernels are held to these figures.",
-        "What became worse against the entry before is listed, and was let through by recording it.",
+        "Later kernels are compared with these figures.",
+        "What is worse than in the previous entry is listed; recording accepted it.",
     ),
     Verdict.RIGHT: (
-        "The kernel was compiled with settings of the command line and is held against nothing.",
-        "That is for trying: nothing is gated and nothing is stored.",
-        "It says nothing of time.",
+        "The kernel was compiled with settings of the command line and was not compared.",
+        "That is for experiments: nothing is gated and nothing is stored.",
+        "It says nothing about time.",
     ),
 }
 
@@ -86,7 +86,7 @@ FIGURES: tuple[tuple[str, Callable[[KernelCode], object]], ...] = (
 
 
 def explain_code(result: CodeResult) -> Words:
-    """Sentences and next steps for one compiled kernel."""
+    """Returns sentences and next steps for one compiled kernel."""
     sentences = list(MEANS.get(result.verdict, MEANS[Verdict.SAME]))
     sentences.insert(1, f"What was found: {one_line(result.summary, TEXT_LIMIT).rstrip('.')}.")
     if result.unchanged:
@@ -104,7 +104,7 @@ def explain_code(result: CodeResult) -> Words:
 
 
 def code_inputs(result: CodeResult) -> list[tuple[str, str]]:
-    """(figure, 'stored -> now') of everything that is known on a side."""
+    """Returns (figure, 'stored -> now') for every figure that at least one side has."""
     rows = [("compiler", _format_before_after(result.stored_compiler, result.compiler))]
     for name, get in FIGURES:
         before, after = (_format_figure(side, get) for side in (result.stored, result.code))
@@ -121,14 +121,14 @@ def code_inputs(result: CodeResult) -> list[tuple[str, str]]:
 
 
 def code_changes(result: CodeResult) -> list[str]:
-    """Findings, those that fail first, and notes."""
+    """Returns the findings, failing ones first, then the notes."""
     findings = sorted(result.findings, key=lambda finding: not finding.fails)
     lines = [f"{'fails' if finding.fails else 'warning'}: {one_line(finding.text, TEXT_LIMIT)}" for finding in findings]
     return lines + [one_line(note, TEXT_LIMIT) for note in result.notes]
 
 
 def _format_occupancy_command(code: KernelCode) -> str:
-    """The command that says what fits a SIMD, and what one register fewer would bring."""
+    """Returns the command that shows how many waves fit a SIMD, and what fewer registers would gain."""
     sizes = {"vgprs": code.vgprs, "agprs": code.agprs, "sgprs": code.sgprs, "lds": code.lds_bytes}
     asked = "".join(f" --{name} {value}" for name, value in sizes.items())
     return f"attnperf occupancy --arch {steps.quote_word(code.arch)}{asked} --threads {code.workgroup}"

@@ -1,4 +1,4 @@
-"""What an explanation is made of, beside the case: figures that were made again, and what would decide it."""
+"""Data that an explanation uses beside the case: recomputed figures, and what would decide the case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 @dataclass(frozen=True)
 class DecisionOption:
-    """One way to decide what is not decided: what is measured, its wall seconds (None: not known), its commands."""
+    """One way to decide an open case: what to measure, its wall time in seconds (None: not known), its commands."""
 
     what: str
     seconds: float | None
@@ -18,9 +18,9 @@ class DecisionOption:
 
 @dataclass(frozen=True)
 class Stored:
-    """The baseline entry that a case was held to, as its folder has it: what differs from it, in words.
+    """The baseline entry that a case was compared with, if its folder still has it, and what differs from it, in words.
 
-    other   why the entry that is there now says nothing of this case; everything else is then empty
+    other   why the entry that is there now does not apply to this case; everything else is then empty
     """
 
     where: str
@@ -34,16 +34,16 @@ class Stored:
 
 @dataclass(frozen=True)
 class Facts:
-    """Figures of one case that were made again from its samples; None where they cannot be.
+    """Figures of one case that were recomputed from its samples; None if they cannot be.
 
-    source        file that it was read from, as it was typed
-    cases         that the run shares its false-alarm rate among
+    source        file that the case was read from, as it was typed
+    cases         number of cases that share the run's false-alarm rate
     tolerated     ratio up to which the policy calls it SAME
-    relative_sd   of one process, or one pair
-    z             quantile of the noise; `share` of the false-alarm rate that it stands for
-    contradicted  what the file says and its samples do not
-    options       what would decide it, and `undecidable` why something that is asked for first would not
-    counted       what the numbers of processes and pairs in `options` rest on
+    relative_sd   relative standard deviation of one process, or of one pair
+    z             quantile of the noise; `share` is the part of the false-alarm rate that it stands for
+    contradicted  statements in the file that its samples contradict
+    options       what would decide the case; `undecidable` says why the first choice would not
+    counted       assumptions behind the numbers of processes and pairs in `options`
     """
 
     source: str = ".attnperf/results.json"
@@ -61,7 +61,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Told:
-    """A case, the run it is of, and what was made of it again."""
+    """A case, its run, and its recomputed facts."""
 
     case: CaseResult
     run: RunResult
@@ -70,7 +70,7 @@ class Told:
 
 @dataclass(frozen=True)
 class NextStep:
-    """Something to do next: why, and the command, '' where there is none."""
+    """Something to do next: the reason, and the command, '' if there is none."""
 
     why: str
     command: str = ""
@@ -78,7 +78,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Words:
-    """An explanation in plain words: sentences, each whole, and what to do next, most useful first."""
+    """An explanation in plain words: whole sentences, and next steps, the most useful first."""
 
     sentences: tuple[str, ...]
     steps: tuple[NextStep, ...]

@@ -1,4 +1,4 @@
-"""Every input of a decision as (name, value) rows: policy, what is stored, the looks, the noise, and the limits."""
+"""Lists every input of a decision as (name, value) rows: policy, stored times, looks, noise and limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_LIMIT = 400
 
 
 def list_input_rows(told: Told) -> list[Row]:
-    """Every row that the file has figures for."""
+    """Returns every row for which the file has figures."""
     case = told.case
     rows = [*_list_proof_rows(case), *_list_policy_rows(told), *_list_stored_rows(case)]
     rows += _list_look_rows("first look", case.first, case) + _list_look_rows("second look", case.second, case)
@@ -32,7 +32,7 @@ def list_input_rows(told: Told) -> list[Row]:
 
 
 def _list_proof_rows(case: CaseResult) -> list[Row]:
-    """What was proven, and how close to its budget."""
+    """Returns the row on the proof: what was proven, and how close the error is to its budget."""
     shares = [compute_excess(figures) for check in case.checks for figures in check.figures]
     problems = sum(len(check.problems) for check in case.checks)
     if not shares and not problems:
@@ -126,18 +126,18 @@ def _list_result_rows(told: Told) -> list[Row]:
         rows.append(("SLOWER", f"beyond {_format_precise_change(case.threshold)}{by}"))
     if case.threshold is not None:
         limit = case.detection_limit
-        found = "no slowdown, whatever its size" if limit is None else f"a slowdown of {_format_percent(limit)}"
+        found = "no slowdown of any size" if limit is None else f"a slowdown of {_format_percent(limit)}"
         rows.append(("detects", f"{found}, 99 times in 100"))
     return rows
 
 
 def _name_limit_source(case: CaseResult, tolerated: float) -> str:
-    """What sets the limit of SLOWER."""
+    """Returns what sets the limit of SLOWER."""
     assert case.threshold is not None
     widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
     if case.threshold > widened * (1 + 1e-3):
         return ": noise sets it"
-    return ": from there on its whole interval is more than allowed"
+    return ": its whole interval then exceeds the allowed change"
 
 
 def _list_noise_rows(told: Told) -> list[Row]:
@@ -157,7 +157,7 @@ def _list_noise_rows(told: Told) -> list[Row]:
 
 
 def _list_machine_rows(case: CaseResult) -> list[Row]:
-    """Canary, clocks, and the floor."""
+    """Returns rows on the canary, the clocks and the floor."""
     rows = []
     for name, processes in sorted(case.canary.items()):
         if processes:
@@ -184,7 +184,7 @@ def _pair_clocks(case: CaseResult) -> tuple[list[float | None], list[float | Non
 
 
 def _format_spread(values: Sequence[float]) -> str:
-    """'7 processes, median 24.6 us, sd 0.31 %'."""
+    """Returns e.g. '7 processes, median 24.6 us, sd 0.31 %'."""
     count, centre = len(values), statistics.median(values)
     text = f"{count} process{'es' * (count != 1)}, median {format_us(centre)} us"
     mean = statistics.fmean(values)
@@ -202,5 +202,5 @@ def _format_percent(fraction: float) -> str:
 
 
 def _format_precise_change(ratio: float) -> str:
-    """Signed percent with the decimals that pairs can tell apart."""
+    """Returns a signed percentage with two decimals, because pairs can resolve them."""
     return f"{100 * (ratio - 1):+.2f} %"

@@ -1,5 +1,4 @@
-"""The explanation as text and as plain values: words first, then what it was decided by, what changed beside the
-time, and the device during the run."""
+"""Renders an explanation as text and as plain values: words, inputs of the decision, other changes, the device."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ BY_VERDICT: dict[Verdict, Callable[[Told], Words]] = {
     Verdict.NO_BASELINE: by_proof.explain_no_baseline,
     Verdict.WORSE: by_time.explain_slower,
 }
-"""WORSE is said of compiled kernels, and of a case only by a file that nobody's run has written."""
+"""The function that explains each verdict. A case has WORSE, a verdict of compiled kernels, only in an edited file."""
 
 CHANGE_LIMIT = 600
 LAUNCHES_SHOWN = 8
@@ -55,11 +54,11 @@ ENTRIES_SHOWN = 12
 IN_TABLE = frozenset(
     {NoteKind.NOISE, NoteKind.LIMIT, NoteKind.CYCLES, NoteKind.CANARY, NoteKind.FIRST_LOOK, NoteKind.DETECTS}
 )
-"""Reasons whose figures stand in the table."""
+"""Kinds of reasons whose figures are in the table."""
 
 
 def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
-    """A case in words and figures, in lines of at most `width` cells; commands are never broken."""
+    """Returns a case in words and figures, in lines of at most `width` cells; commands are never wrapped."""
     case, words = told.case, explain_case(told)
     blocks = [_render_head(case, width, ink), _render_paragraph(words, width), _render_steps(words.steps, width, ink)]
     if told.facts.contradicted:
@@ -77,7 +76,7 @@ def render_explanation(told: Told, *, width: int, ink: Ink = PLAIN) -> str:
 
 
 def explain_case(told: Told) -> Words:
-    """The explanation of a case in plain words."""
+    """Returns the explanation of a case in plain words."""
     said = BY_VERDICT[told.case.verdict](told)
     contradicted = told.facts.contradicted
     before = [f"This file contradicts itself, so believe none of it: {text}." for text in contradicted[:1]]
@@ -88,19 +87,19 @@ def _describe_quarantine(told: Told) -> list[str]:
     case = told.case
     if case.quarantined:
         return [
-            f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): what follows stands, and does not "
+            f"The case is quarantined ({one_line(case.quarantined, LINK_LIMIT)}): the verdict below holds, but cannot "
             "fail the test until that date."
         ]
     if filter_notes(case.reasons, NoteKind.EXPIRED):
         return [
-            f"The test fails because its {one_line(case.summary, LINK_LIMIT)}. It fails whatever the time says, "
-            "because a date that did nothing would never be looked at again."
+            f"The test fails because its {one_line(case.summary, LINK_LIMIT)}. It fails for any time, "
+            "because otherwise nobody would notice that the date has passed."
         ]
     return []
 
 
 def render_code_explanation(result: CodeResult, run: RunResult, source: str, *, width: int, ink: Ink = PLAIN) -> str:
-    """A compiled kernel in words and figures."""
+    """Returns a compiled kernel in words and figures."""
     words = explain_code(result)
     blocks = [
         _render_head(result, width, ink),
@@ -117,7 +116,7 @@ def render_code_explanation(result: CodeResult, run: RunResult, source: str, *, 
 
 
 def build_case_values(told: Told) -> dict[str, Any]:
-    """The explanation as plain builtins, for programs; figures are numbers, texts are as in the file."""
+    """Returns the explanation as plain builtins for programs: figures are numbers, texts are as in the file."""
     case, facts, words = told.case, told.facts, explain_case(told)
     return {
         **_build_result_values(case, words),
@@ -153,7 +152,7 @@ def build_case_values(told: Told) -> dict[str, Any]:
 
 
 def build_code_values(result: CodeResult) -> dict[str, Any]:
-    """The explanation of a compiled kernel as plain builtins."""
+    """Returns the explanation of a compiled kernel as plain builtins."""
     rows = _plain_rows(code_inputs(result))
     return {**_build_result_values(result, explain_code(result)), "inputs": rows, "changes": code_changes(result)}
 
@@ -187,7 +186,7 @@ def _render_paragraph(words: Words, width: int) -> str:
 
 
 def _render_steps(steps: Sequence[NextStep], width: int, ink: Ink) -> str:
-    """Commands stand on lines of their own, whole, so that they can be copied."""
+    """Returns the next steps. Each command is on its own line, unwrapped, so that it can be copied."""
     lines = [ink.bold("What to do next")]
     for step in steps:
         lines += [f"{MARGIN}{line}" for line in wrap_text(step.why, width - len(MARGIN), "")] if step.why else []
@@ -209,12 +208,12 @@ def _render_options(facts: Facts, width: int, ink: Ink) -> str:
 
 def _format_option_seconds(option: DecisionOption) -> str:
     if option.seconds is None:
-        return "how long it takes is not known, because the file holds no time of this case"
+        return "its duration is not known, because the file holds no time of this case"
     return f"about {option.seconds:.0f} s" if option.seconds >= 1 else "about a second"
 
 
 def _render_table(title: str, rows: Sequence[Row], width: int, ink: Ink) -> str:
-    """Names in one column, values wrapped beside them; a row without a name goes on with the one before."""
+    """Returns names in one column and wrapped values beside them; a row without a name continues the one above."""
     if not rows:
         return ""
     lines = [ink.bold(title)]
@@ -234,14 +233,14 @@ def _render_section(title: str, texts: Sequence[str], width: int, ink: Ink) -> s
 
 
 def _render_closing(run: RunResult, facts: Facts, width: int) -> str:
-    """Where all of this comes from."""
+    """Returns the line that names the file and the run of all figures."""
     commit = f", commit {run.commit}" if run.commit else ""
     text = f"from {facts.source}: {run.mode} run of {run.started}{commit}, {run.command}"
     return "\n".join(wrap_text(one_line(text, TEXT_LIMIT), width))
 
 
 def _change_lines(told: Told) -> list[str]:
-    """Everything that the run, or the baseline's folder, says has changed; then what the case ran."""
+    """Returns all changes that the run or the baseline's folder reports, then what the case ran."""
     case, stored = told.case, told.facts.stored
     lines = [one_line(text, CHANGE_LIMIT) for text in _list_reasons(case)]
     lines += [one_line(note, CHANGE_LIMIT) for note in case.notes]
@@ -255,7 +254,7 @@ def _change_lines(told: Told) -> list[str]:
 
 
 def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
-    """The device before and after, and who else was there."""
+    """Returns the state of the device before and after the run, and other processes on it."""
     lines = [one_line(f"{run.device.name or run.device.product} ({format_device(run)})")] if run.device else []
     ids = dict.fromkeys(process.device_id for process in (*case.first, *case.second) if process.device_id)
     lines += [f"on {one_line(', '.join(ids), CHANGE_LIMIT)}"] if ids else []
@@ -264,7 +263,7 @@ def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
     if state is None:
         return [*lines, "what the device did during the run was not recorded"]
     if not state.throttled_s:
-        lines.append("it was not held back (throttled) as far as its tools say")
+        lines.append("its tools report no throttling")
     if not state.other_processes:
         lines.append("no other compute process was on it at the beginning")
     moved = [
@@ -276,7 +275,7 @@ def _device_lines(run: RunResult, case: CaseResult) -> list[str]:
 
 
 def _list_reasons(case: CaseResult) -> list[str]:
-    """Reasons that are no figures of the table and not the summary."""
+    """Returns the reasons that are neither in the table nor the summary."""
     return [
         line
         for reason in case.reasons

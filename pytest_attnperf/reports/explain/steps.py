@@ -1,4 +1,4 @@
-"""Commands that an explanation ends with. Everything from a file is quoted for a shell."""
+"""Commands at the end of an explanation. Everything that comes from a file is quoted for a shell."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult
 
 PAIRS = 8
-"""Of an interleaved look unless it is told otherwise."""
+"""Pairs of an interleaved look by default."""
 
 ENOUGH = 7
-"""Processes or pairs that `attnperf accept` asks for."""
+"""Processes or pairs that `attnperf accept` needs."""
 
 TEXT_LIMIT = 2000
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z_./-]*")
@@ -24,12 +24,12 @@ _NOT_A_COMMIT = frozenset({"", "unknown"})
 
 
 def quote_word(text: str) -> str:
-    """One word of a shell's command, without what a terminal would obey."""
+    """Returns one word of a shell command, without control characters for the terminal."""
     return shlex.quote(one_line(text, TEXT_LIMIT))
 
 
 def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
-    """The run's own command for this case."""
+    """Suggests the run's own command for this case."""
     return NextStep(
         "measure it again as it was:",
         format_repeat_command(case.reproduce, case.nodeid) or format_pytest_command(case.nodeid),
@@ -37,12 +37,12 @@ def suggest_repeat(case: CaseResult | CodeResult) -> NextStep:
 
 
 def format_pytest_command(nodeid: str, *options: str) -> str:
-    """pytest over this case alone."""
+    """Returns the pytest command for this case alone."""
     return " ".join(["pytest --attnperf", *options, quote_word(nodeid)])
 
 
 def choose_base(told: Told) -> str:
-    """A revision to hold the case against: the base side's, else the commit of the baseline, else origin/main."""
+    """Returns a revision to compare the case with: the base side's, else the baseline's commit, else origin/main."""
     against = told.case.against or told.run.against
     label = against.partition(" ")[0]
     if label and _REVISION.fullmatch(label):
@@ -51,37 +51,37 @@ def choose_base(told: Told) -> str:
 
 
 def parse_commit(text: str) -> str:
-    """A commit without what marks a tree with changes; '' where there is none that git would take."""
+    """Returns a commit without the mark of a changed tree; '' if git would not accept it."""
     commit = text.partition("+")[0]
     return "" if commit in _NOT_A_COMMIT or not _REVISION.fullmatch(commit) else commit
 
 
 def format_pairs_command(told: Told, pairs: int = PAIRS) -> str:
-    """The case alone, both revisions in turns; the stored baseline has no say where its entry cannot be compared."""
+    """Returns the command for pairs of this case alone. They need no stored baseline that can be compared."""
     number = [] if pairs == PAIRS else [f"--attnperf-pairs={pairs}"]
     return format_pytest_command(told.case.nodeid, f"--attnperf-against={quote_word(choose_base(told))}", *number)
 
 
 def suggest_side_by_side(told: Told) -> NextStep:
-    """Take machine, driver and day out of it."""
+    """Suggests pairs with the base revision, which exclude machine, driver and day as causes."""
     return NextStep(
-        "side by side with the base revision, which takes machine, driver and day out of it:",
+        "side by side with the base revision, which excludes machine, driver and day as causes:",
         format_pairs_command(told),
     )
 
 
 def suggest_bisect(told: Told) -> NextStep:
-    """The first slow commit."""
+    """Suggests a search for the first slow commit."""
     good = parse_commit(told.case.stored_commit) or "GOOD"
     bad = parse_commit(told.run.commit) or "HEAD"
     return NextStep(
-        "find the commit that brought it:",
+        "find the commit that caused it:",
         f"attnperf bisect {quote_word(good)} {quote_word(bad)} {quote_word(told.case.nodeid)}",
     )
 
 
 def suggest_accept(told: Told) -> tuple[NextStep, ...]:
-    """Take a wanted slowdown over; a look of enough processes first, where there is none."""
+    """Suggests accepting an intended slowdown; first a look of enough processes, if there is none."""
     case, key = told.case, quote_word(str(told.case.key))
     take = f'attnperf accept {key} --from {quote_word(told.facts.source)} --reason "..."'
     if max(len(case.second), len(case.pairs)) >= ENOUGH:
@@ -94,23 +94,23 @@ def suggest_accept(told: Told) -> tuple[NextStep, ...]:
 
 
 def suggest_recording(nodeid: str, why: str) -> NextStep:
-    """Measure and store."""
+    """Suggests measuring and storing the case."""
     return NextStep(why, f"pytest --update-baselines {quote_word(nodeid)}")
 
 
 def suggest_doctor() -> NextStep:
-    """Ask what is wrong with the machine."""
-    return NextStep("look at the machine:", "attnperf doctor")
+    """Suggests checking the machine."""
+    return NextStep("check the machine:", "attnperf doctor")
 
 
 def suggest_history(key: CaseKey) -> NextStep:
-    """Earlier runs."""
-    return NextStep("look at earlier runs, where a history is kept:", f"attnperf history {quote_word(str(key))}")
+    """Suggests looking at earlier runs."""
+    return NextStep("look at earlier runs, if there is a history:", f"attnperf history {quote_word(str(key))}")
 
 
 def suggest_quarantine() -> NextStep:
-    """Known, and not to be mended today: an issue and a date."""
+    """Suggests a quarantine with an issue and a date, for a known problem that is not fixed today."""
     return NextStep(
-        "if it is known and waits for somebody, name the issue and a date in the test's marker:",
+        "if it is known and will be fixed later, name the issue and a date in the test's marker:",
         '@pytest.mark.attnperf(..., quarantine="https://...", until="YYYY-MM-DD")',
     )

@@ -1,17 +1,17 @@
-"""What makes results.json small without leaving anything out: three rules for how a run is written, and read again.
+"""Makes results.json small without losing anything: three rules for how a run is written and read again.
 
-    shared     what cases and kernels have in common stands once, at the top, in `shared`; a case holds its number there
+    shared     what cases and kernels have in common is stored once, in `shared` at the top; a case holds its number
     rows       a comparison with a reference is a list of values, whose names are `shared.columns`
     defaults   a field of a case or a kernel that has its default is left out
 
-The tables of `shared` have the names of fields: `fingerprint`, `policy`, `config`, `figures`, `sources` and `reproduce`
-hold what a case refers to with one number, `launches` and `code` what it refers to with a list of numbers. A compiled
-kernel refers to the same tables, and with `stored` to `code`, with `stored_occupancy` to `occupancy`. An entry of
-`sources` is a list of numbers of `files`, which are [path, hash]; one of `reproduce` is what stands before and after
-the case's node id. The first value of a row is the number of its [check, output] in `compared`.
+The tables of `shared` are named after fields. A case refers with one number to `fingerprint`, `policy`, `config`,
+`figures`, `sources` and `reproduce`, and with a list of numbers to `launches` and `code`. A compiled kernel refers to
+the same tables; its `stored` refers to `code`, and its `stored_occupancy` to `occupancy`. An entry of `sources` is a
+list of numbers of `files`, which are [path, hash]. An entry of `reproduce` is the text before and after the case's node
+id. The first value of a row is the number of its [check, output] in `compared`.
 
-A short file must not stand for more memory than a long one could: what it refers to is counted. Written since schema 2;
-a file of schema 1 holds everything in full, in its place.
+A short file must not expand to more memory than a long one could, so the bytes that it refers to are counted. Written
+since schema 2; a file of schema 1 holds everything in full, in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pytest_attnperf.results import CaseResult
 Json: TypeAlias = Any
 
 COMPACT_SINCE = 2
-"""The first schema of this form."""
+"""The first schema with this form."""
 
 ONE = {
     "cases": {name: name for name in ("fingerprint", "policy", "config", "figures")},
@@ -42,47 +42,47 @@ ONE = {
         "stored_occupancy": "occupancy",
     },
 }
-"""Of cases and of compiled kernels: fields whose value stands in a table, and the table's name."""
+"""Fields of cases and of compiled kernels whose value is stored in a table, and the table's name."""
 
 SEVERAL = {"cases": ("launches", "code"), "code": ()}
-"""Fields that list entries of the table of their name."""
+"""Fields that hold a list of entries of the table with their name."""
 
 RECORDS = {"cases": CaseResult, "code": CodeResult}
 
 VALUES = ("fingerprint", "policy", "config", "figures", "launches", "code", "occupancy")
-"""Tables whose entries are what a case or a kernel would hold."""
+"""Tables whose entries are values that a case or a kernel would hold itself."""
 
 SELDOM = (
     *("around_first", "around_got", "around_expected", "nan_count", "inf_count", "finite_count"),
     *("beyond_count", "beyond_first", "beyond_last"),
 )
-"""Columns that are 0 or empty for what is right: last, so that a row may end before them."""
+"""Columns that are 0 or empty for a right output. They come last, so that a row may end before them."""
 
 COMPARED = ("check", "output")
-"""Fields of ErrorFigures that a row has as one number."""
+"""Fields of ErrorFigures that a row holds as one number."""
 
 COLUMNS = (
     "compared",
     *(field.name for field in dataclasses.fields(ErrorFigures) if field.name not in (*COMPARED, *SELDOM)),
     *SELDOM,
 )
-"""What the values of a row are."""
+"""Names of the values of a row."""
 
 TABLES = ("columns", "files", "sources", "reproduce", "compared", *VALUES)
 
 FULL_BYTES_MAX = 1 << 30
-"""What a file may stand for, written in full: as much as a file may be long."""
+"""Most bytes that a file may expand to. A file itself may be that long."""
 
 
 class _ValueTable:
-    """Values, each once, numbered in the order in which they come."""
+    """Values without duplicates, numbered in the order in which they are added."""
 
     def __init__(self) -> None:
         self.values: list[Json] = []
         self._numbers: dict[bytes, int] = {}
 
     def add_value(self, value: Json, stored: Callable[[], Json] | None = None) -> int:
-        """The number of a value. What is kept of a new one is `stored`, itself by default."""
+        """Returns the number of a value. A new value is kept as `stored` returns it, by default as itself."""
         key = msgspec.json.encode(value)
         if key not in self._numbers:
             kept = stored() if stored else value
@@ -92,7 +92,7 @@ class _ValueTable:
 
 
 def compact_values(values: Json) -> Json:
-    """A run as `msgspec.to_builtins` gives it, in the form that is written. The cases of `values` are changed."""
+    """Returns a run from `msgspec.to_builtins` in the compact form. Changes the cases of `values` in place."""
     tables = {name: _ValueTable() for name in ("files", "sources", "reproduce", "compared", *VALUES)}
     for kind, record in RECORDS.items():
         for case in values[kind]:
@@ -103,7 +103,7 @@ def compact_values(values: Json) -> Json:
 
 
 def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _ValueTable]) -> None:
-    """Put numbers in the place of what is shared."""
+    """Replaces shared values by their numbers, in place."""
     for name, table in ONE[kind].items():
         if case.get(name) is not None:
             case[name] = tables[table].add_value(case[name])
@@ -124,14 +124,14 @@ def _replace_by_numbers(case: dict[str, Json], kind: str, tables: dict[str, _Val
 
 
 def _build_row(figures: dict[str, Json], compared: _ValueTable) -> list[Json]:
-    """Values by column; what is left out at the end has its default."""
+    """Returns the values of a row by column. Values left out at the end have their defaults."""
     last = max(number for number, name in enumerate(COLUMNS) if name in figures)
     first = compared.add_value([figures[name] for name in COMPARED])
     return [first, *(figures.get(name, _DEFAULT_CELLS.get(name)) for name in COLUMNS[1 : last + 1])]
 
 
 def _leave_out_defaults(value: dict[str, Json], record: type) -> None:
-    """Remove the fields of a record that have their defaults, and those of the records that it holds."""
+    """Removes fields that have their defaults from a record and from the records in it, in place."""
     for name, default, inner, mapped in _list_fields(record):
         held = value.get(name)
         if held == default and type(held) is type(default):
@@ -143,13 +143,13 @@ def _leave_out_defaults(value: dict[str, Json], record: type) -> None:
 
 
 _REQUIRED = object()
-"""Stands for the default of a field that has none: equal to nothing that a file holds."""
+"""Default of a field that has none. It equals nothing that a file can hold."""
 
 
 @functools.cache
 def _list_fields(record: type) -> list[tuple[str, Json, type | None, bool]]:
-    """(name, default as JSON has it, the record that it holds or None, whether in a mapping) of each field that has a
-    default or holds records."""
+    """Returns (name, default in JSON, record type that it holds or None, whether in a mapping) for each field that has
+    a default or holds records."""
     hints = typing.get_type_hints(record)
     found = []
     for field in dataclasses.fields(record):
@@ -168,7 +168,7 @@ def _read_default(field: dataclasses.Field[Any]) -> Json:
 
 
 def _find_record_type(hint: Json) -> type | None:
-    """The dataclass that a type is, or is a union, tuple or mapping of."""
+    """Returns the dataclass that a type is or contains (in a union, tuple or mapping), else None."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     return next(filter(None, map(_find_record_type, typing.get_args(hint))), None)
@@ -178,13 +178,13 @@ _DEFAULT_CELLS = {name: default for name, default, _, _ in _list_fields(ErrorFig
 
 
 class CompactFormError(ValueError):
-    """A number that refers to nothing, or a table of another form; says the field and what it must be."""
+    """A number refers to no entry, or a table has another form. The message names the field and what it must be."""
 
 
 def expand_values(values: Json) -> Json:
-    """What `compact` made, with everything in its place; cases share parts, and defaults stay away.
+    """Returns what `compact_values` made with shared values back in place. Cases share them; defaults stay out.
 
-    Raises BadReferenceError. What is malformed otherwise is left for the reader of the whole run, who names it.
+    Raises CompactFormError. Other invalid parts are left to the reader of the whole run, which names them.
     """
     tables = _Tables(values.pop("shared", {}))
     for kind in ONE:
@@ -216,7 +216,7 @@ class _Tables:
         }
 
     def put_back(self, case: dict[str, Json], kind: str, where: str) -> None:
-        """Everything that a case, or a compiled kernel, refers to by numbers, in their places."""
+        """Replaces all numbers in a case or a compiled kernel by the values that they refer to."""
         for name, table in (("sources", "sources"), *ONE[kind].items()):
             if case.get(name) is not None:
                 case[name] = self._read_entry(table, case[name], f"{where}.{name}")
@@ -240,14 +240,14 @@ class _Tables:
             return row
         if len(row) > len(self._columns):
             raise CompactFormError(
-                f"{where} has {len(row)} values, and $.shared.columns names {len(self._columns)} of them"
+                f"{where} has {len(row)} values, but $.shared.columns names only {len(self._columns)}"
             )
         figures = dict(zip(self._columns, row, strict=False))
         compared = self._read_entry("compared", figures.pop("compared", None), where)
         return {**figures, **dict(zip(COMPARED, compared, strict=True))}
 
     def _restore_files(self, numbers: Json, where: str) -> dict[str, str]:
-        """A set of files, by their paths."""
+        """Returns a set of files as path -> hash."""
         found: dict[str, str] = {}
         files = self._tables["files"]
         for place, number in enumerate(_require_list(numbers, where)):
@@ -266,7 +266,7 @@ class _Tables:
     def _spend_bytes(self, count: int, where: str) -> None:
         self._bytes += count
         if self._bytes > FULL_BYTES_MAX:
-            raise CompactFormError(f"{where} and what stands before it refer to more than {FULL_BYTES_MAX} bytes")
+            raise CompactFormError(f"{where} and the parts before it refer to more than {FULL_BYTES_MAX} bytes")
 
 
 def _require_list(value: Json, where: str) -> list[Json]:
@@ -288,9 +288,9 @@ def _check_text_count(entry: Json, counts: tuple[int, ...], where: str) -> None:
 
 
 def _require_number(number: Json, table: list[Json], where: str, name: str) -> int:
-    """The number of an entry of a table; where it stands and what the table is called are for errors."""
+    """Returns the number of a table's entry. `where` and `name` are for errors: the place, and the table's name."""
     if not isinstance(number, int) or isinstance(number, bool):
         raise CompactFormError(f"{where} must be the number of an entry of $.shared.{name}")
     if not 0 <= number < len(table):
-        raise CompactFormError(f"{where} is {number}, and $.shared.{name} has {len(table)} entries, numbered from 0")
+        raise CompactFormError(f"{where} is {number}, but $.shared.{name} has {len(table)} entries, numbered from 0")
     return number

@@ -1,4 +1,4 @@
-"""A folder of reports: report.html, a file of each form, and the results they were made from."""
+"""Writes a folder of reports: report.html, a file of each form, and the results that they were made from."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Ceilings = Mapping[str, Sequence[Ceiling]]
 def write_reports(
     folder: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> list[str]:
-    """Write every report into `folder`, which is made; what the terminal is told of it, a line each.
+    """Creates `folder`, writes every report into it, and returns lines for the terminal.
 
-    The page needs libraries of an extra: without them the other files are written, an older page is removed, which
-    would not belong to them, and the reason is said. Several runs leave their results as results-1.json,
-    results-2.json, in the order of their start.
+    The page needs libraries of an extra. Without them the other files are written, an older page is removed because it
+    would not match them, and a line gives the reason. Several runs are written as results-1.json, results-2.json and so
+    on, in the order of their start.
     """
     names = [RESULTS] if len(joined.runs) == 1 else [f"results-{n}.json" for n in range(1, len(joined.runs) + 1)]
     for name, run in zip(names, joined.runs, strict=True):
@@ -45,7 +45,7 @@ def write_reports(
 def write_html(
     path: Path, joined: Joined, *, histories: Sequence[CaseHistory] = (), ceilings: Ceilings | None = None
 ) -> None:
-    """Write the page. Raises HtmlReportError where a library that it needs is missing."""
+    """Writes the page. Raises HtmlReportError if a library that it needs is missing."""
     from pytest_attnperf.reports.html.page import render_page
 
     text = render_page(joined, histories=histories, ceilings=ceilings or {})

@@ -1,4 +1,4 @@
-"""The forms in which reports are written. A new one is one file, and one line of `FORMS`: option, folder and help."""
+"""The forms in which reports are written. A new form is one file and one line of `FORMS`: option, file name, help."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_attnperf.reports.run.joined import Joined
 
 @dataclass(frozen=True)
 class Form:
-    """One form. The page stands beside them: it takes more than runs, and libraries of an extra.
+    """One form of report. The HTML page is not among them: it needs more than runs, and libraries of an extra.
 
     name      of the option `--NAME FILE`
     filename  in a folder of reports
-    title     what the help calls it
-    render    the whole file, as text or bytes
+    title     name of the form in the help
+    render    returns the whole file as text or bytes
     """
 
     name: str
@@ -26,7 +26,7 @@ class Form:
     render: Callable[[Joined], str | bytes]
 
     def encode_runs(self, joined: Joined) -> bytes:
-        """The whole file; what UTF-8 cannot hold is replaced."""
+        """Returns the whole file as bytes; replaces what UTF-8 cannot encode."""
         made = self.render(joined)
         return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
 

@@ -1,8 +1,8 @@
-"""The journal of a run: a line for every case it has judged, so that whatever ends the run, these are on disk.
+"""The journal of a run: one line per judged case, so that the results are on disk however the run ends.
 
-JSON lines. The first is the header; each other one holds a case, a compiled kernel, or a case carried over from an
-earlier journal, as a results document of that one result (`json_results`). A line that a kill left half-written can
-only be the last, and is dropped; any other that cannot be read is an error.
+The file is JSON lines. The first is the header. Each other line holds a case, a compiled kernel, or a case carried over
+from an earlier journal, as a results document of that one result (`json_results`). If the process is killed, only the
+last line can be incomplete, and it is dropped. Any other unreadable line is an error.
 
 Format history: 1 = first published form.
 """
@@ -26,24 +26,24 @@ from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 
 JOURNAL_SCHEMA = 1
 MARK = b'{"attnperf_journal":'
-"""What every journal begins with."""
+"""Bytes that every journal begins with."""
 
 
 class JournalError(UsageError):
-    """A journal cannot be read; names file and line."""
+    """A journal cannot be read. The message names file and line."""
 
 
 @dataclass(frozen=True)
 class JournalHeader:
-    """What the run was, as far as its verdicts depend on it.
+    """The facts about a run that its verdicts depend on.
 
     method      version of how numbers are made (`records.METHOD_VERSION`)
     harness     digest of the plugin's own files
-    settings    what changes a verdict, by the option's name
-    tests       how many were selected, cases or not; `selected` how many of them are cases and compiled kernels
+    settings    settings that can change a verdict, by the option's name
+    tests       number of selected tests; `selected` is the number of cases and compiled kernels among them
     command     as it was typed, without credentials; `folder` where, from the root of the tree
     started     UTC, in ISO form
-    refused     why it cannot be resumed; '' where it can
+    refused     why the run cannot be resumed; '' if it can
     """
 
     attnperf_journal: int
@@ -63,7 +63,7 @@ class JournalHeader:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A result of a journal. `beside`: digests of its files' folders, of baselines, and of the tree's code."""
+    """A result in a journal. `beside`: digests of its files' folders, of baselines, and of the tree's code."""
 
     result: CaseResult
     beside: dict[str, str]
@@ -71,10 +71,10 @@ class JournalEntry:
 
 @dataclass
 class JournalContent:
-    """What a journal holds.
+    """The content of a journal.
 
     cases     judged by that run, the latest of each key
-    carried   judged by runs before it that it resumed, and not yet taken over
+    carried   judged by earlier runs that it resumed, and not yet used by it
     """
 
     header: JournalHeader
@@ -84,7 +84,7 @@ class JournalContent:
 
     @property
     def reusable_results(self) -> dict[CaseKey, JournalEntry]:
-        """Everything that a run which resumes this one may take over."""
+        """All results that a run may use when it resumes this one."""
         return {**self.carried, **self.cases}
 
 
@@ -96,28 +96,28 @@ class _JournalLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def header_line(header: JournalHeader) -> bytes:
-    """The first line."""
+    """Returns the first line."""
     return msgspec.json.encode(header) + b"\n"
 
 
 def case_line(kept: JournalEntry, *, carried: bool = False) -> bytes:
-    """A case, or one that an earlier run had judged. Raises ResultsFileError for a figure that JSON cannot hold."""
+    """Returns a case's line; `carried` if an earlier run judged it. Raises ResultsFileError for NaN or infinity."""
     beside = msgspec.json.encode(kept.beside)
     kind = b"carried" if carried else b"case"
     return b'{"%b": %b, "beside": %b}\n' % (kind, _encode_results(cases=(kept.result,)), beside)
 
 
 def code_line(result: CodeResult) -> bytes:
-    """A compiled kernel. Raises as `case_line`."""
+    """Returns the line of a compiled kernel. Raises as `case_line` does."""
     return b'{"code": %b}\n' % _encode_results(code=(result,))
 
 
 def read_content(path: Path) -> JournalContent:
-    """Everything in a journal. Raises JournalError naming the line, and OSError."""
+    """Reads a whole journal. Raises JournalError, which names the line, and OSError."""
     data = read_regular(path, json_results.BYTES_MAX, JournalError)
-    lines = data.split(b"\n")[:-1]  # what follows the last line break was torn by a kill
+    lines = data.split(b"\n")[:-1]  # a kill left the text after the last line break incomplete
     if not lines or not data.startswith(MARK):
-        raise JournalError(f"{path} does not begin with the header of a run's journal; name a .jsonl of this plugin")
+        raise JournalError(f"{path} does not begin with a journal's header; name a .jsonl file of this plugin")
     content = JournalContent(_decode_header(lines[0], f"{path}, line 1"))
     for number, line in enumerate(lines[1:], 2):
         _add_line(content, line, f"{path}, line {number}")
@@ -125,7 +125,7 @@ def read_content(path: Path) -> JournalContent:
 
 
 def read_journal(path: Path) -> RunResult:
-    """The run as far as it came, `complete` False. Raises as `read_content`."""
+    """Returns the results so far as a run with `complete` False. Raises as `read_content` does."""
     content = read_content(path)
     header, cases = content.header, tuple(kept.result for kept in content.cases.values())
     code = tuple(content.code.values())
@@ -152,7 +152,7 @@ def read_journal(path: Path) -> RunResult:
 
 
 def _encode_results(cases: Sequence[CaseResult] = (), code: Sequence[CodeResult] = ()) -> bytes:
-    """Results of one result in one line: line breaks are only ever between fields."""
+    """Returns a results document of one result in one line. Its line breaks are only between fields, so they can go."""
     run = RunResult(RESULTS_SCHEMA, "", "", "", "", "", None, None, cases=tuple(cases), code=tuple(code))
     return json_results.encode(run).replace(b"\n", b"")
 
@@ -161,7 +161,7 @@ def _decode_header(line: bytes, where: str) -> JournalHeader:
     try:
         header = msgspec.json.decode(line, type=JournalHeader)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise JournalError(f"{where}: is no header of this version ({one_line(str(error))})") from error
+        raise JournalError(f"{where}: is not a header of this version ({one_line(str(error))})") from error
     if header.attnperf_journal != JOURNAL_SCHEMA:
         raise JournalError(f"{where}: journal format {header.attnperf_journal}; this version reads {JOURNAL_SCHEMA}")
     return header
@@ -172,8 +172,8 @@ def _add_line(content: JournalContent, text: bytes, where: str) -> None:
         line = msgspec.json.decode(text, type=_JournalLine)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise JournalError(
-            f"{where}: cannot be read ({one_line(str(error))}); only the last line of a journal can be torn by a kill, "
-            "so the file was damaged otherwise. Remove it and start anew"
+            f"{where}: cannot be read ({one_line(str(error))}); a kill can damage only the last line of a journal, so "
+            "the file was damaged in another way. Remove it and start again"
         ) from error
     try:
         document = json_results.decode(bytes(line.case or line.carried or line.code), where)
@@ -184,5 +184,5 @@ def _add_line(content: JournalContent, text: bytes, where: str) -> None:
         return
     kept = content.cases if line.case else content.carried
     for result in document.cases:
-        kept.pop(result.key, None)  # the order is that of the latest
+        kept.pop(result.key, None)  # so that the order is that of the latest results
         kept[result.key] = JournalEntry(result, line.beside)

@@ -1,10 +1,8 @@
-"""results.json: a `RunResult` in its compact form (`compact_form`), the same bytes for the same run;
-docs/results.schema.json describes it.
+"""results.json: a `RunResult` in its compact form (`compact_form`), the same bytes for the same run, and its JSON
+Schema (docs/results.schema.json), which is made from the records.
 
-JSON has no NaN. Measured times and ratios are never one, and a file that holds one is refused; only the errors of a
-wrong output may be, and those are written as the strings "NaN", "Infinity" and "-Infinity" (as protobuf's JSON does).
-
-The compact form (`compact_form`) in the JSON Schema of results.json, which is made from the records.
+JSON has no NaN. Measured times and ratios are always finite, and a file with another value is refused. Only the errors
+of a wrong output may be NaN or infinite, written as "NaN", "Infinity" and "-Infinity" (as in protobuf's JSON).
 """
 
 from __future__ import annotations
@@ -49,15 +47,15 @@ from pytest_attnperf.results import RESULTS_SCHEMA, RunResult
 
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 FLOAT_FIELDS = tuple(field.name for field in dataclasses.fields(ErrorFigures) if field.type == "float")
-"""Fields of ErrorFigures that may hold one of NOT_FINITE."""
+"""Fields of ErrorFigures that may hold a value of NOT_FINITE."""
 
 BYTES_MAX = 1 << 30
-"""A results file of 10,000 cases has some tens of MB."""
+"""Most bytes of a results file. One of 10,000 cases has some tens of MB."""
 
 TWICE = "a run writes each once, so the file was edited; make it again with pytest --attnperf"
 ERROR_LIMIT = 400
 OWN_LINES = 3
-"""Fields of the run, cases, and fields of a case have lines of their own: a change of one shows as one."""
+"""Levels of JSON with own lines: fields of the run, cases, fields of a case. A diff shows one change as one line."""
 
 Json: TypeAlias = Any
 
@@ -65,20 +63,21 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
 
 
 class ResultsFileError(AttnperfError):
-    """A results file cannot be read or written; names the file, the field, and what to do."""
+    """A results file cannot be read or written. The message names the file, the field, and what to do."""
 
 
 class _Head(msgspec.Struct):
-    """What is looked at before anything else is."""
+    """The fields that are checked first."""
 
     schema: Any = None
     merged: Any = None
 
 
 def encode(run: RunResult) -> bytes:
-    """JSON, a line per field of a case, keys of mappings sorted. Raises ResultsFileError naming what cannot be stored.
+    """Returns JSON with a line per field of a case and sorted keys. Raises ResultsFileError, naming what cannot be
+    stored.
 
-    What UTF-8 cannot say (half a surrogate pair, as in a path of other bytes) is written as its escape.
+    A lone surrogate, which UTF-8 cannot encode (it may come from a path in another encoding), is written as its escape.
     """
     try:
         try:
@@ -101,12 +100,12 @@ def _encode_values(values: Json) -> bytes:
 
 
 def read(path: Path) -> RunResult:
-    """Read the file of one run. Raises UsageError for no regular file and a too large one, and as `decode`; OSError."""
+    """Reads one run. Raises UsageError for a file that is not regular or too large, OSError, and as `decode` does."""
     return decode(read_regular(path, BYTES_MAX), str(path))
 
 
 def decode(data: bytes, where: str) -> RunResult:
-    """Read what `encode` wrote, now or under an earlier schema; `where` names the file in errors.
+    """Reads what `encode` wrote, in this schema or an earlier one. `where` names the file in errors.
 
     Raises ResultsFileError.
     """
@@ -119,7 +118,7 @@ def decode(data: bytes, where: str) -> RunResult:
         _refuse_not_finite_literals(data, where)
         why = one_line(str(error), ERROR_LIMIT)
         raise ResultsFileError(
-            f"{where} is no results file of this version: {why}; make it again with pytest --attnperf"
+            f"{where} is not a results file of this version: {why}; make it again with pytest --attnperf"
         ) from error
 
 
@@ -133,7 +132,7 @@ def _decode_values(data: bytes, schema_found: int) -> RunResult:
 
 
 def give_kinds(values: Json, schema_found: int) -> None:
-    """Make notes of what stands for one in a run's builtins, in place: by their kinds, or as old files told them."""
+    """Converts the notes in a run's builtins to Notes, in place: by their kinds, or by the texts of old files."""
     if schema_found >= KINDS_SINCE:
         change_notes(values, from_value)
     else:
@@ -141,12 +140,12 @@ def give_kinds(values: Json, schema_found: int) -> None:
 
 
 def write(path: Path, run: RunResult) -> None:
-    """Write atomically: at any moment the old file or the new one is there, whole. Folders are made."""
+    """Writes atomically: at any moment either the old or the new file is there, complete. Creates folders."""
     write_atomically(path, encode(run))
 
 
 def build_schema() -> dict[str, Json]:
-    """JSON Schema of a results file (2020-12)."""
+    """Returns the JSON Schema of a results file (2020-12)."""
     described = msgspec.json.schema(RunResult)
     for definition in described["$defs"].values():
         definition["description"] = inspect.cleandoc(definition.get("description", ""))
@@ -166,12 +165,12 @@ def build_schema() -> dict[str, Json]:
 
 
 def schema_text() -> str:
-    """The schema as docs/results.schema.json holds it."""
+    """Returns the schema as the text of docs/results.schema.json."""
     return msgspec.json.format(msgspec.json.encode(build_schema(), order="deterministic"), indent=2).decode() + "\n"
 
 
 def _encode_lines(value: Json, levels: int, margin: str = "") -> bytes:
-    """JSON of `value`: what its first `levels` levels hold stands in lines of its own, everything deeper in one."""
+    """Returns the JSON of `value`. Items of the first `levels` levels have own lines; deeper ones share a line."""
     if not levels or not value or not isinstance(value, (dict, list, tuple)):
         return msgspec.json.encode(value)
     inner = f"{margin} "
@@ -188,7 +187,7 @@ def _encode_lines(value: Json, levels: int, margin: str = "") -> bytes:
 
 
 def _escape_surrogates(value: Json) -> Json:
-    """The same with every half of a surrogate pair as its escape."""
+    """Returns the value with every lone surrogate replaced by its escape."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -197,14 +196,14 @@ def _escape_surrogates(value: Json) -> Json:
 
 
 def _refuse_other_schema(data: bytes, where: str) -> int:
-    """The schema of the file."""
+    """Returns the schema of the file. Raises ResultsFileError for an unknown one, and for a file of merged runs."""
     try:
         head = msgspec.json.decode(data, type=_Head)
-    except msgspec.ValidationError:  # no object
+    except msgspec.ValidationError:  # not an object
         head = _Head()
     found = head.schema
     if not isinstance(found, int) or isinstance(found, bool):
-        raise ResultsFileError(f"{where} has no integer field 'schema'; it is no results file of pytest-attnperf")
+        raise ResultsFileError(f"{where} has no integer field 'schema'; it is not a results file of pytest-attnperf")
     if found > RESULTS_SCHEMA:
         raise ResultsFileError(
             f"{where}: field 'schema' is {found}, this version reads up to {RESULTS_SCHEMA}; upgrade pytest-attnperf"
@@ -213,14 +212,14 @@ def _refuse_other_schema(data: bytes, where: str) -> int:
         raise ResultsFileError(f"{where}: field 'schema' is {found}; known: 1 to {RESULTS_SCHEMA}")
     if head.merged is not None:
         raise ResultsFileError(
-            f"{where} holds the runs of several devices, which attnperf merge put together: attnperf report, compare, "
-            "gate and merge read them, this takes one run: name the results file of one of them"
+            f"{where} holds the runs of several devices, joined by attnperf merge. attnperf report, compare, gate and "
+            "merge read them, but this needs one run: name the results file of one of them"
         )
     return found
 
 
 def _replace_error_figures(values: Json, change: Callable[[Json], Json]) -> None:
-    """Apply `change` to the float fields of every ErrorFigures in place; msgspec names what is malformed."""
+    """Applies `change` to the float fields of every ErrorFigures in place. msgspec later names invalid parts."""
     for case in _list_items(values, "cases"):
         for check in _list_items(case, "checks"):
             for figures in _list_items(check, "figures"):
@@ -247,7 +246,7 @@ def _refuse_not_finite(value: Json, path: str) -> None:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ResultsFileError(
-                f"{one_line(path, ERROR_LIMIT)} is {value}, which no measured figure can be and JSON cannot hold"
+                f"{one_line(path, ERROR_LIMIT)} is {value}, which is not a measured figure and not JSON"
             )
     elif isinstance(value, dict):
         for key, item in value.items():
@@ -259,7 +258,7 @@ def _refuse_not_finite(value: Json, path: str) -> None:
 
 
 def _is_finite(values: Sequence[Json]) -> bool:
-    """Whether these are numbers whose sum is finite: then each of them is. Most of a file are lists of times."""
+    """Returns whether these are numbers with a finite sum: then each is finite. Most of a file are lists of times."""
     try:
         return math.isfinite(sum(values))
     except (TypeError, OverflowError):
@@ -267,13 +266,13 @@ def _is_finite(values: Sequence[Json]) -> bool:
 
 
 def _refuse_not_finite_literals(data: bytes, where: str) -> None:
-    """Name the field that holds one of the words NaN and Infinity, which other writers take for JSON."""
+    """Raises ResultsFileError for a field with the literal NaN or Infinity, which is not JSON but other writers use."""
     with contextlib.suppress(ValueError, RecursionError):
         _refuse_not_finite(json.loads(data), f"{where}: $")
 
 
 def describe_compact(definitions: dict[str, Json]) -> None:
-    """Change the definitions of a run, a case, a kernel and a comparison in place."""
+    """Changes the definitions of a run, a case, a kernel and a comparison to the compact form, in place."""
     cases = {kind: definitions[record.__name__]["properties"] for kind, record in RECORDS.items()}
     shared = {
         "columns": _TEXTS,

@@ -1,5 +1,4 @@
-"""JUnit XML of results alone: what `pytest --junitxml` would have written, where measuring and judging are apart;
-and a case as JUnit properties."""
+"""JUnit XML from stored results, as `pytest --junitxml` writes it from a run; and a case as JUnit properties."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ from pytest_attnperf.results import CaseResult, RunResult
 NAME_LIMIT = 1_000
 TEXT_LIMIT = 20_000
 OWN_COUNTS = ("attnperf.quarantined", "attnperf.unchanged")
-"""Properties of cases that a testsuite counts in properties of its own."""
+"""Properties of cases that a testsuite counts in its own properties."""
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold, and control characters that it had better not."""
+"""Characters that XML 1.0 cannot hold, and control characters that it should not."""
 
 
 @dataclass(frozen=True)
 class _Test:
-    """A testcase: what it is called by pytest, and what became of it."""
+    """A testcase: its node id, time, outcome and properties."""
 
     nodeid: str
     fallback: str
@@ -41,11 +40,11 @@ class _Test:
 
 
 def render_junit(joined: Joined) -> bytes:
-    """A testsuite per device and suite, a testcase per case and compiled kernel; the same bytes for the same runs.
+    """Returns a testsuite per device and suite, a testcase per case and kernel; the same runs give the same bytes.
 
-    A case that fails its test is a failure with the text that the terminal shows, an unsupported one is skipped, and
-    every other passes: an undecided one says so in its properties alone, as in pytest's own file. A stored baseline,
-    for which nothing was measured, is skipped.
+    A case that fails its test is a failure with the text that the terminal shows. An unsupported case is skipped. Every
+    other case passes; only the properties say that it is undecided, as in pytest's own file. A stored baseline is
+    skipped, because nothing was measured.
     """
     root = Element("testsuites", name="pytest-attnperf")
     groups: dict[tuple[str, str], list[_Test]] = {}
@@ -105,7 +104,7 @@ def _add_suite(root: Element, name: str, runs: Sequence[RunResult], tests: Seque
 
 
 def _list_count_properties(tests: Sequence[_Test]) -> list[Property]:
-    """How many tests are quarantined, and how many unchanged, where any are: JUnit knows neither."""
+    """Returns the numbers of quarantined and unchanged tests, if any: JUnit has no such counts."""
     names = [name for test in tests for name, _ in test.properties]
     return [(name, names.count(name)) for name in OWN_COUNTS if name in names]
 
@@ -130,7 +129,7 @@ def _add_properties(parent: Element, found: Iterable[Property]) -> None:
 
 
 def _set_counts(element: Element, tests: Sequence[Element]) -> None:
-    """The counts of a testsuite, or of all. Nothing is an error: what fails here fails its test."""
+    """Sets the counts of a testsuite, or of all. Errors are always 0, because every problem here fails a test."""
     element.set("tests", str(len(tests)))
     element.set("failures", str(sum(test.find("failure") is not None for test in tests)))
     element.set("errors", "0")
@@ -139,7 +138,7 @@ def _set_counts(element: Element, tests: Sequence[Element]) -> None:
 
 
 def _split_nodeid(nodeid: str) -> tuple[str, str]:
-    """(classname, name) as pytest makes them: 'a/test_b.py::TestC::test_d[e]' -> 'a.test_b.TestC', 'test_d[e]'."""
+    """Returns (classname, name) as pytest: 'a/test_b.py::TestC::test_d[e]' -> 'a.test_b.TestC', 'test_d[e]'."""
     path, bracket, parameters = xml_text(nodeid, NAME_LIMIT).partition("[")
     file, *names = path.split("::")
     first = file.replace("/", ".").removesuffix(".py")
@@ -149,7 +148,7 @@ def _split_nodeid(nodeid: str) -> tuple[str, str]:
 
 
 def _find_start_time(runs: Sequence[RunResult]) -> str:
-    """When the first of them started; '' where that is no time."""
+    """Returns the earliest start time of the runs; '' if it is not a valid time."""
     started = min((run.started for run in runs), default="")
     try:
         return datetime.fromisoformat(started.replace("Z", "+00:00")).isoformat()
@@ -158,7 +157,7 @@ def _find_start_time(runs: Sequence[RunResult]) -> str:
 
 
 def xml_text(text: str, limit: int) -> str:
-    """What XML 1.0 can hold, control characters as pytest writes them: '#x1B'."""
+    """Returns text that XML 1.0 can hold, cut to `limit`; control characters as pytest writes them: '#x1B'."""
     shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
     return _NOT_XML.sub(lambda found: f"#x{ord(found.group()):02X}", shown)
 
@@ -167,7 +166,7 @@ Property = tuple[str, str | float | int]
 
 
 def list_properties(case: CaseResult) -> list[Property]:
-    """('attnperf.verdict', 'SLOWER'), ('attnperf.median_us', 106.1), ...: what is known, unrounded; units in names."""
+    """Returns the known, unrounded figures: ('attnperf.verdict', 'SLOWER'), ('attnperf.median_us', 106.1), ..."""
     low, high = case.interval or (None, None)
     figures = case.figures
     values: dict[str, str | float | int | None] = {

@@ -1,7 +1,7 @@
-"""Runs as Markdown for a job's summary and a comment on a pull request: the verdict, what is wrong, then everything.
+"""Runs as Markdown for a job's summary and a comment on a pull request: verdict first, then problems, then everything.
 
-What does not fit is left out by whole rows, from the harmless end, and counted: GitHub cuts a comment anywhere, and
-refuses a summary that is too long.
+If the text is too long, whole rows are left out, the least important first, and counted. GitHub itself would cut a
+comment anywhere, and refuse a summary that is too long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_attnperf.reports.run.overview import (
 from pytest_attnperf.reports.text.figures import format_change, format_interval
 
 LIMIT_BYTES = 60_000
-"""GitHub takes comments of 65,536 characters and summaries of 1 MiB."""
+"""Most bytes of the text. GitHub accepts comments of 65,536 characters and summaries of 1 MiB."""
 
 LEAST_BYTES = 3_000
 TITLE_LIMIT = 80
@@ -47,7 +47,7 @@ _LINK = re.compile(r"https?://[^\s<>()\[\]\"'`\\|]+|[\w./-]+")
 
 
 def format_marker(name: str) -> str:
-    """The hidden line by which a comment is found again. Raises UsageError for a name that could end it."""
+    """Returns the hidden line that identifies a comment. Raises UsageError for a name that could end that line."""
     if len(name) > NAME_LIMIT or not _MARKER_NAME.fullmatch(name):
         raise UsageError(
             f"a comment's name is {name[:NAME_LIMIT]!r}; it may have {NAME_LIMIT} letters, digits, '.', '_' and '/', "
@@ -59,7 +59,7 @@ def format_marker(name: str) -> str:
 def render_comment(
     joined: Joined, name: str, *, limit_bytes: int = LIMIT_BYTES, link: str = "", title: str = "attnperf"
 ) -> str:
-    """`summary` behind the `marker` of this name."""
+    """Returns the summary below the marker of this name."""
     first = f"{format_marker(name)}\n"
     return first + render_summary(joined, limit_bytes=limit_bytes - count_bytes(first), link=link, title=title)
 
@@ -71,11 +71,11 @@ def render_summary(
     link: str = "",
     title: str = "attnperf",
 ) -> str:
-    """The runs in at most `limit_bytes` of UTF-8, verdict first, worst first.
+    """Returns the runs in at most `limit_bytes` of UTF-8: the verdict first, the worst cases first.
 
-    `link` is where the whole report is, which is named where something was left out. It is ours: what the runs say is
-    never made a link, and notifies nobody. Raises UsageError for a limit under LEAST_BYTES, and for a link that is
-    neither http(s) nor a path.
+    `link` is the address of the whole report; it is named if something was left out. Only this link is a link: text
+    from the runs never becomes a link and notifies nobody. Raises UsageError for a limit below LEAST_BYTES, and for a
+    link that is neither http(s) nor a path.
     """
     if limit_bytes < LEAST_BYTES:
         raise UsageError(f"limit_bytes is {limit_bytes}; the verdict alone may take {LEAST_BYTES}")
@@ -84,7 +84,7 @@ def render_summary(
     report = f"[report]({link})" if link else "report"
     blocks = _list_head_lines(joined, title, report if link else "", limit_bytes // 2)
     room = limit_bytes - count_bytes("\n\n".join(blocks)) - 2
-    # What is small and always wanted is fitted first, and stands last.
+    # Small sections that are always wanted get room first, but come last in the text.
     small = [reproduce_section(joined), finding_section(joined), quarantine_section(joined), condition_section(joined)]
     last = _fit_sections(small, room // 3, report, each=room // 6)
     room -= sum(map(count_bytes, last))
@@ -95,7 +95,7 @@ def render_summary(
 
 
 def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list[str]:
-    """The verdict's line and what belongs to it, as much as there is room for; the verdict always."""
+    """Returns the verdict's line, and as many lines below it as fit."""
     cases = [shown.case for shown in joined.cases]
     only_code = joined.code and not cases
     said = code_line(joined.code) if only_code else format_result_counts(cases)
@@ -121,7 +121,7 @@ def _list_head_lines(joined: Joined, title: str, report: str, room: int) -> list
 
 
 def _format_place(joined: Joined) -> str:
-    """' on `sm_90/h200` against `4f2c1ab`'; '' for what is not known."""
+    """Returns ' on `sm_90/h200` against `4f2c1ab`'; leaves out what is not known."""
     devices = _join_code_names(joined.devices, SHOWN_DEVICES)
     bases = _join_code_names([base for run in joined.runs if (base := format_comparison_base(run))], SHOWN_DEVICES)
     return (f" on {devices}" if devices else "") + (f" against {bases}" if bases else "")
@@ -143,7 +143,7 @@ def _describe_slowest(joined: Joined) -> str:
 
 
 def _list_notices(joined: Joined) -> list[str]:
-    """What a reader of the verdict must know beside it."""
+    """Returns what a reader must know together with the verdict."""
     told = sum(len(run.cases) + len(run.code) for run in joined.runs if not run.complete)
     selected = sum(run.selected for run in joined.runs if not run.complete)
     lines = [f"**Incomplete: {told} of {selected} selected cases have a result.**"] if selected or told else []
@@ -156,12 +156,12 @@ def _list_notices(joined: Joined) -> list[str]:
     limit = median_detection_limit(shown.case for shown in joined.cases)
     if limit is not None:
         found = format_change(1 + limit).lstrip("+")
-        lines.append(f"Half of the comparisons would have found a slowdown of {found}.")
+        lines.append(f"Half of the comparisons could detect a slowdown of {found}.")
     return lines
 
 
 def _render_devices(joined: Joined) -> str:
-    """A line per device, where there are several."""
+    """Returns a line per device if there are several, else ''."""
     if len(joined.devices) < 2:
         return ""
     lines = []
@@ -185,9 +185,9 @@ def _render_devices(joined: Joined) -> str:
 def _fit_sections(
     sections: Sequence[MarkdownSection | None], room: int, report: str, each: int | None = None
 ) -> list[str]:
-    """As text the sections that have something to show, each with as many of its rows as fit; the rest is counted.
+    """Returns the sections that have content as text, each with as many rows as fit; counts the rest.
 
-    `each` is the most that one may take.
+    `each` is the most bytes of one section.
     """
     texts: list[str] = []
     left_out = 0

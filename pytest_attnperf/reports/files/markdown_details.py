@@ -1,4 +1,4 @@
-"""Parts of the Markdown report: tables and lists that are shown as far as there is room, and say what is missing."""
+"""Parts of the Markdown report: tables and lists with as many rows as there is room for, and a count of the rest."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ SAID_LIMIT = 160
 COMMANDS = 10
 COMMANDS_BYTES = 3_000
 BY_TIME = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER})
-"""Verdicts that the figures beside them explain."""
+"""Verdicts that the figures beside them already explain."""
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 @dataclass(frozen=True)
 class MarkdownSection:
-    """Rows under a head, in a part that opens by a click where it has a title (which is HTML).
+    """Rows under a head. With a title (which is HTML), the section is folded and opens by a click.
 
-    rows   Markdown, a line each, most wanted first; made only as far as there is room. There are `count`.
+    rows   Markdown, a line each, the most important first; made only as far as there is room. `count` is their number.
     """
 
     title: str
@@ -59,7 +59,7 @@ class MarkdownSection:
     count: int
 
     def render_fitting(self, room: int, report: str) -> str:
-        """The section in at most `room` bytes, '' where not even one row fits; says how many rows there are more."""
+        """Returns the section in at most `room` bytes, with the number of missing rows; '' if not even one row fits."""
         opening = f"<details>\n<summary>{self.title}</summary>\n\n" if self.title else ""
         opening += "".join(f"{line}\n" for line in self.head)
         closing = "\n</details>\n\n" if self.title else "\n"
@@ -77,7 +77,7 @@ class MarkdownSection:
 
 @dataclass(frozen=True)
 class _MarkdownColumn:
-    """A column of cases, which is left out where no case has a figure for it."""
+    """A column of the case tables. It is left out if no case has a figure for it."""
 
     header: str
     text: Callable[[Shown], str]
@@ -124,12 +124,12 @@ SAID = _MarkdownColumn(
 
 
 def count_bytes(text: str) -> int:
-    """Bytes of UTF-8."""
+    """Returns the length of the text in bytes of UTF-8."""
     return len(text.encode())
 
 
 def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
-    """As `overview.sort_worst_first`; one case of several devices in the order of these."""
+    """Sorts as `overview.sort_worst_first`; the same case on several devices is sorted by device."""
 
     def sort_key(one: Shown) -> tuple[bool, int, float, str, str]:
         case = one.case
@@ -139,7 +139,7 @@ def sort_shown_worst_first(shown: Iterable[Shown]) -> list[Shown]:
 
 
 def worst_section(joined: Joined) -> MarkdownSection | None:
-    """Everything that failed, is worse or stayed open, kernels' code included; None where nothing is."""
+    """Returns all cases and kernels that failed, are worse or unresolved; None if there are none."""
     cases = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     kernels = _worst_code(one for one in joined.code if _is_open(one))
     if not cases and not kernels:
@@ -154,14 +154,14 @@ def worst_section(joined: Joined) -> MarkdownSection | None:
 def _worst_rows(
     columns: Sequence[_MarkdownColumn], cases: Sequence[Shown], kernels: Sequence[CodeResult]
 ) -> Iterator[str]:
-    """What failed before what stayed open."""
+    """Yields the rows of failures, then those of unresolved results."""
     for fails in (True, False):
         yield from (_format_row(columns, one) for one in cases if one.case.fails is fails)
         yield from (_code_row(columns, result) for result in kernels if result.fails is fails)
 
 
 def case_sections(joined: Joined) -> list[MarkdownSection | None]:
-    """A table of all cases per device and suite, the one with the worst case first; and one of compiled kernels."""
+    """Returns a table of cases per device and suite, that with the worst case first, and one of compiled kernels."""
     ranked = sort_shown_worst_first(joined.cases)
     groups: dict[tuple[str, str], list[Shown]] = {}
     for one in ranked:
@@ -186,18 +186,18 @@ def _code_section(results: Sequence[CodeResult]) -> MarkdownSection | None:
 
 
 def finding_section(joined: Joined) -> MarkdownSection | None:
-    """What was found about the suite, warnings about compiled kernels, and what joining decided."""
+    """Returns the findings about the suite, warnings about compiled kernels, and decisions made while joining runs."""
     found = dict.fromkeys(finding for run in joined.runs for finding in run.findings)
     return _list_section("finding", [*found, *code_warning_lines(joined.code), *joined.notes])
 
 
 def quarantine_section(joined: Joined) -> MarkdownSection | None:
-    """Every case that a quarantine keeps from failing, with the issue and the date."""
+    """Returns every case that its quarantine keeps from failing, with the issue and the date."""
     return _list_section("quarantined case", quarantined_lines(shown.case for shown in joined.cases))
 
 
 def condition_section(joined: Joined) -> MarkdownSection | None:
-    """Where the figures come from and under which conditions they were measured, run by run."""
+    """Returns where the figures come from and the conditions of the measurement, run by run."""
     lines: list[str] = []
     for run in joined.runs:
         lines += _list_provenance(run)
@@ -207,14 +207,14 @@ def condition_section(joined: Joined) -> MarkdownSection | None:
 
 
 def reproduce_section(joined: Joined) -> MarkdownSection | None:
-    """Commands that repeat the worst cases; without any that failed or stayed open, the whole run's."""
+    """Returns commands that repeat the worst cases; if all are fine, the commands of the whole runs."""
     wanted = sort_shown_worst_first(one for one in joined.cases if _is_open(one.case))
     commands = [one.case.reproduce for one in wanted if one.case.reproduce]
     commands += [result.reproduce for result in _worst_code(joined.code) if result.fails and result.reproduce]
     commands = list(dict.fromkeys(commands or [run.command for run in joined.runs if run.command]))
     shown: list[str] = []
     for command in commands[:COMMANDS]:
-        # Half a command would do something else.
+        # A shortened command would do something else.
         if len(command) > LINE_LIMIT or make_visible(command, LINE_LIMIT) != command or not can_be_offered(command):
             continue
         if sum(map(count_bytes, shown)) + count_bytes(command) <= COMMANDS_BYTES:
@@ -231,7 +231,7 @@ def _list_provenance(run: RunResult) -> list[str]:
     named = {
         "device": format_code(device)
         + (f" ({escape_cell(run.device.name)})" if run.device and run.device.name else ""),
-        # Meant to become a link: hex digits alone cannot name anything but a commit of this repository.
+        # GitHub makes this a link: hex digits alone can only name a commit of this repository.
         "commit": commit,
         "against": format_code(base),
         "started": format_code(run.started),
@@ -283,8 +283,8 @@ def _code_row(columns: Sequence[_MarkdownColumn], result: CodeResult) -> str:
 
 
 def _is_open(result: CaseResult | CodeResult) -> bool:
-    """Whether somebody should look at it: it failed, would have under another policy, or could not be told. What is
-    quarantined stands in a section of its own."""
+    """Returns whether the result needs attention: it failed, could fail under another policy, or is unresolved.
+    Quarantined cases have their own section."""
     if isinstance(result, CaseResult) and result.quarantined:
         return False
     return (
@@ -310,13 +310,13 @@ def _format_change_cell(case: CaseResult) -> str:
 
 
 def _format_detection_limit(case: CaseResult) -> str:
-    """The smallest slowdown that this look finds 99 % of the time."""
+    """Returns the smallest slowdown that this look detects 99 % of the time."""
     return ABSENT if case.detection_limit is None else format_change(1 + case.detection_limit)
 
 
 def _format_summary(case: CaseResult) -> str:
-    """Its summary, or its quarantine; '' where the figures beside it say it all. A test that fails by its time although
-    it has a quarantine fails because that is over, which no figure says."""
+    """Returns the case's summary or quarantine; '' if its figures already explain the verdict. A test whose quarantine
+    has expired keeps its summary, because no figure shows that."""
     if case.quarantined:
         return escape_cell(case.quarantined, SAID_LIMIT)
     expired = case.fails and "quarantine" in case.policy

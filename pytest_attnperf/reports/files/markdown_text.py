@@ -1,7 +1,7 @@
-"""Foreign text as GitHub-flavoured Markdown that shows it and does nothing else.
+"""Converts foreign text to GitHub-flavoured Markdown that only shows it.
 
-A workload, a device or a commit may come from a pull request, and a comment is written with a token: such text must
-not end a cell, draw an image, link anywhere, notify anybody, or look like a verdict of ours.
+A workload, a device or a commit may come from a pull request, and a comment is written with a token. Such text must not
+end a cell, show an image, make a link, notify anybody, or look like one of our verdicts.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pytest_attnperf.reports.text.figures import one_line
 LIMIT = 200
 LINE_LIMIT = 2000
 APART = "&#8203;"
-"""A space without width: what GitHub would make a link or a notification of is none with it inside.
+"""A zero-width space. It keeps GitHub from making a link or a notification of the text around it.
 
-Renovate and Dependabot write it, too. A backslash does not help: names are looked for in the page, not in its source.
+Renovate and Dependabot use it, too. A backslash does not help, because GitHub searches the rendered page for names.
 """
 
 PIECE = 6
-"""Hex digits that are too few for a commit."""
+"""Hex digits that are too few for GitHub to see a commit."""
 
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"
     "\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-"""What takes no room or turns the direction of text, beyond what `one_line` takes out, and halves of pairs."""
+"""Invisible or direction-changing characters and lone surrogates, beyond those that `one_line` removes."""
 
 _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 _STACKED = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
-"""Marks over one letter, enough of them to cover the lines above."""
+"""Combining marks over one letter, so many that they could cover the lines above."""
 
 _MARKUP = {
     "&": "&amp;",
@@ -43,7 +43,7 @@ _MARKUP = {
     "[": "\\[",
     "~": "\\~",
     "_": "\\_",
-    # As GitHub's pages on formulas say; a backslash is not enough outside of one.
+    # As GitHub's pages on formulas advise; a backslash works only inside a formula.
     "$": "<span>$</span>",
 }
 _ACTS = re.compile(
@@ -64,33 +64,33 @@ _FENCE = re.compile(r"`{3,}")
 
 
 def make_visible(text: str, limit: int = LIMIT) -> str:
-    """One line of at most `limit` characters, none of which is there without being seen."""
+    """Returns the text as one line of at most `limit` characters, without invisible characters."""
     clean = _STACKED.sub(r"\1", _UNSEEN.sub("", text[: 4 * limit]))
     line = " ".join(one_line(clean, 4 * limit).split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
 
 
 def escape_cell(text: str, limit: int = LIMIT) -> str:
-    """Foreign prose for a cell, an item of a list or a sentence: `limit` characters of it, and no markup."""
+    """Returns foreign prose for a cell, a list item or a sentence: at most `limit` characters, without markup."""
     return _ACTS.sub(_escape_match, make_visible(text, limit))
 
 
 def format_code(text: str, limit: int = LIMIT) -> str:
-    """A foreign name in the letters of code, also inside of a table; '' for nothing."""
+    """Returns a foreign name in code font, safe inside a table too; '' for an empty one."""
     shown = make_visible(text, limit)
     if not shown:
         return ""
-    # Backticks cannot quote a stroke behind a backslash in a table, nor themselves without counting.
+    # In a table, backticks cannot quote a '|' after a backslash, nor other backticks without counting them.
     return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_ACTS.sub(_escape_match, shown)}</code>"
 
 
 def format_html_code(text: str, limit: int = LIMIT) -> str:
-    """The same where Markdown is not read: between the tags of a <summary>."""
+    """Returns the same for places where Markdown is not parsed: inside a <summary>."""
     return f"<code>{html.escape(make_visible(text, limit))}</code>"
 
 
 def format_code_block(lines: Iterable[str], language: str = "") -> str:
-    """Lines as a block of code, whose fence none of them can close."""
+    """Returns lines as a block of code with a fence that none of them can close."""
     shown = [make_visible(line, LINE_LIMIT) for line in lines]
     longest = max((len(found) for line in shown for found in _FENCE.findall(line)), default=2)
     fence = "`" * (longest + 1)
@@ -98,7 +98,7 @@ def format_code_block(lines: Iterable[str], language: str = "") -> str:
 
 
 def format_table_row(cells: Sequence[str]) -> str:
-    """A row of a table, of cells that are Markdown already."""
+    """Returns a table row of cells that are already Markdown."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,6 +1,5 @@
-"""Shards of one suite, measured by several machines, as one run; runs of other devices beside it. As a file these are
-{"schema": 4, "merged": [run, run, ...]}, each as `json_results` has it.
-"""
+"""Joins shards of one suite from several machines into one run; keeps runs of other devices beside it. Such a file is
+{"schema": 4, "merged": [run, run, ...]}, each run as `json_results` writes it."""
 
 from __future__ import annotations
 
@@ -35,24 +34,23 @@ from pytest_attnperf.results import GATED, RESULTS_SCHEMA, CaseResult, RunResult
 Named = tuple[str, RunResult]
 
 FATAL = (NoteKind.MIXED_SHARDS, NoteKind.MISSING_SHARDS)
-"""Findings about shards that are not of one thing, or not all there; they fail the whole, strict or not, also where the
-merged file is merged again."""
+"""Findings about shards that differ or are missing. They fail the whole, strict or not, also after another merge."""
 
 NAMES_LIMIT = 600
 RUN_IDS = "merged_run_ids"
 SHOWN_COMMIT = 12
 
 RUNS_MAX = 1000
-"""More runs than this nobody has merged."""
+"""Most runs in a merged file."""
 
 
 @dataclass(frozen=True)
 class MergedRuns:
-    """Runs with the names of their files, one per device and way of measuring.
+    """Runs with the names of their files, one per device, mode and fingerprint.
 
-    shards   of each run, how many files it was made of
+    shards   number of files that each run was made from
     notes    what was left out, a line each
-    mixed    what the shards do not share and should, a line each
+    mixed    differences between shards that should agree, a line each
     """
 
     runs: tuple[Named, ...]
@@ -62,9 +60,9 @@ class MergedRuns:
 
 
 def merge_runs(found: Sequence[Named]) -> MergedRuns:
-    """Join what was measured on one device in one mode under one fingerprint; the rest stands apart.
+    """Joins results of one device, mode and fingerprint into one run; others stay separate.
 
-    A run that is there twice counts once. A case that is there twice is shown by its worse verdict, and both are said.
+    Counts a duplicate run once. Of a case that occurs twice it shows the worse verdict. A note reports both.
     """
     once, notes = _drop_duplicates(found)
     groups: dict[tuple[str, ...], list[Named]] = {}
@@ -74,15 +72,15 @@ def merge_runs(found: Sequence[Named]) -> MergedRuns:
     devices = Counter((format_device(run), run.mode) for _, run in runs)
     for (device, mode), count in devices.items():
         if count > 1:
-            notes.append(f"{count} runs of {device or 'no device'} ({mode}) stand apart: their fingerprints differ")
+            notes.append(f"{count} runs of {device or 'no device'} ({mode}) stay separate: their fingerprints differ")
     return MergedRuns(
         tuple(runs), tuple(len(group) for group in groups.values()), tuple(notes), tuple(_list_mixed_facts(once))
     )
 
 
 def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKind] = FATAL) -> list[str]:
-    """Why a run fails, as it would have by itself; empty where it does not. A finding of a kind in `fatal` fails it,
-    strict or not; so does what no run writes: a case lost, or a wrong one that is said to have passed."""
+    """Returns why a run fails on its own; empty if it passes. A finding of a kind in `fatal` fails it, strict or not.
+    So does what no run writes: a lost case, or a wrong case marked as passed."""
     failing: list[CaseResult | CodeResult] = [
         *(case for case in run.cases if case.fails or _should_fail(case)),
         *(result for result in run.code if result.fails),
@@ -92,7 +90,9 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
     if not run.complete:
         reasons.append("incomplete: a shard ended before all of its cases were judged")
     elif judged < run.selected:
-        reasons.append(f"incomplete: {judged} of {run.selected} results are in the file, which says it is complete")
+        reasons.append(
+            f"incomplete: {judged} of {run.selected} results are in the file, although it is marked complete"
+        )
     reasons += filter_notes(run.findings, *fatal)
     if not strict or run.mode != "gate":
         return reasons
@@ -104,7 +104,7 @@ def list_failure_reasons(run: RunResult, *, strict: bool, fatal: Sequence[NoteKi
 
 
 def _should_fail(case: CaseResult) -> bool:
-    """Whether its verdict fails a test by the policy in the file, or without one by any; a quarantine is for times."""
+    """Returns whether its verdict fails by the file's policy, or without one always. Quarantine covers times only."""
     if case.verdict not in FAILS_BY_ITSELF or (case.quarantined and case.verdict is Verdict.SLOWER):
         return False
     by_policy = case.policy.get("fail_on")
@@ -112,8 +112,7 @@ def _should_fail(case: CaseResult) -> bool:
 
 
 def _drop_duplicates(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
-    """Every run once, in the order of their start; and what was left out. An id alone hides nothing: what differs from
-    the run of that id is kept beside it."""
+    """Returns every run once, by start, and notes. Keeps a run with another one's id but different content."""
     kept: dict[str, Named] = {}
     notes: list[str] = []
     for number, (source, run) in enumerate(found):
@@ -121,9 +120,9 @@ def _drop_duplicates(found: Sequence[Named]) -> tuple[list[Named], list[str]]:
         if name not in kept:
             kept[name] = (source, run)
         elif kept[name][1] == run:
-            notes.append(one_line(f"{source} is the run of {kept[name][0]}: it counts once", NAMES_LIMIT))
+            notes.append(one_line(f"{source} is the same run as {kept[name][0]}: it counts once", NAMES_LIMIT))
         else:
-            said = f"{source} has the id of {kept[name][0]}, and is not the same run: both count"
+            said = f"{source} has the id of {kept[name][0]}, but another content: both count"
             notes.append(one_line(said, NAMES_LIMIT))
             kept[f"{name} {number}"] = (source, run)
     return sorted(kept.values(), key=lambda named: named[1].started), notes
@@ -135,7 +134,7 @@ def _build_group_key(run: RunResult) -> tuple[str, ...]:
 
 
 def _list_mixed_facts(runs: Sequence[Named]) -> list[str]:
-    """What all shards should share: the commit, and the version that made the numbers."""
+    """Returns notes if the shards differ in commit, or in the version that made the numbers."""
     found: list[str] = []
     fields: dict[str, Callable[[RunResult], str]] = {
         "commits": lambda run: run.commit[:SHOWN_COMMIT] or UNKNOWN,
@@ -153,7 +152,7 @@ def _list_mixed_facts(runs: Sequence[Named]) -> list[str]:
 
 
 def _join_shards(group: Sequence[Named]) -> Named:
-    """Shards of one device as one run; a single one as it is."""
+    """Joins shards of one device into one run; returns a single one unchanged."""
     if len(group) == 1:
         return group[0]
     joined = join_runs(group)
@@ -199,12 +198,12 @@ def _choose_shared_text(runs: Sequence[RunResult], field: Callable[[RunResult], 
 
 
 def _count_repeated(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Results that are there beside another one of the same case."""
+    """Returns the number of results that repeat a case."""
     return sum(len(run.cases) + len(run.code) for run in runs) - len(joined.cases) - len(joined.code)
 
 
 def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
-    """Gated results among these, as far as their verdicts say it."""
+    """Returns the number of repeated results whose verdicts count as gated."""
 
     def count_gated(verdicts: Sequence[Verdict], unchanged: Sequence[CaseResult]) -> int:
         return sum(verdict in GATED for verdict in verdicts) + sum(case.unchanged for case in unchanged)
@@ -217,14 +216,14 @@ def _count_gated_twice(joined: Joined, runs: Sequence[RunResult]) -> int:
 
 
 def _merge_provenance(runs: Sequence[RunResult]) -> dict[str, str]:
-    """What all say alike, and the ids of the runs."""
+    """Returns the facts that all runs share, and the ids of the runs."""
     alike = set.intersection(*(set(run.provenance.items()) for run in runs))
     ids = ", ".join(run.run_id for run in runs if run.run_id)
     return {**dict(sorted(alike)), **({RUN_IDS: ids} if ids else {})}
 
 
 def _collect_left_out(runs: Sequence[RunResult], cases: Sequence[CaseResult]) -> tuple[CaseKey, ...]:
-    """Cases that every shard left to nightly runs: what one has measured was not left out."""
+    """Returns the cases that no shard measured because they are left to nightly runs."""
     measured = {case.key for case in cases}
     return tuple(dict.fromkeys(key for run in runs for key in run.left_to_nightly if key not in measured))
 
@@ -239,15 +238,14 @@ def _merge_gpus(runs: Sequence[RunResult]) -> tuple[GpuRecord, ...]:
 
 
 class _MergedFile(msgspec.Struct):
-    """The whole file; a run is decoded by itself, so that its error names it."""
+    """The whole file. Each run is decoded separately, so that an error names its run."""
 
     schema: Any = None
     merged: msgspec.Raw = msgspec.Raw()
 
 
 def encode_merged(runs: Sequence[RunResult]) -> bytes:
-    """One run as an ordinary results file, several as a file of merged ones. Raises ResultsFileError, and ValueError
-    for no run."""
+    """Returns one run as a results file, several as a merged file. Raises ResultsFileError; ValueError for no run."""
     if not runs:
         raise ValueError("a file of merged runs needs at least one")
     parts = [json_results.encode(run).rstrip(b"\n") for run in runs]
@@ -257,14 +255,14 @@ def encode_merged(runs: Sequence[RunResult]) -> bytes:
 
 
 def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None:
-    """The runs of a file of merged ones, each with the file's name and its number; None for any other file.
+    """Returns the runs of a merged file, each named by the file and its number; None for any other file.
 
-    Raises ResultsFileError for a list that holds something else than runs, none, or more than RUNS_MAX.
+    Raises ResultsFileError for a list without runs, with anything else, or with more than RUNS_MAX.
     """
     try:
         head = msgspec.json.decode(data, type=_MergedFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # left to the reader of results, which says why
+        return None  # the reader of results reports why
     if not bytes(head.merged):
         return None
     require_unique_keys(data, where, ResultsFileError, TWICE)
@@ -272,7 +270,7 @@ def decode_merged(data: bytes, where: str) -> list[tuple[str, RunResult]] | None
         raise ResultsFileError(f"{where}: field 'schema' is not one of 1 to {RESULTS_SCHEMA}, which this version reads")
     runs = _split_parts(head.merged)
     if not 0 < len(runs) <= RUNS_MAX:
-        raise ResultsFileError(f"{where}: field 'merged' is no list of 1 to {RUNS_MAX} runs; merge the files again")
+        raise ResultsFileError(f"{where}: field 'merged' is not a list of 1 to {RUNS_MAX} runs; merge the files again")
     names = [f"{where} ({number} of {len(runs)})" for number in range(1, len(runs) + 1)]
     return [(name, json_results.decode(bytes(run), name)) for name, run in zip(names, runs, strict=True)]
 

@@ -1,7 +1,7 @@
-"""Notes of a kind in JSON: {"kind": ..., "text": ...}, with "about" where there is one. A plain note is its text.
+"""Notes with a kind in JSON: {"kind": ..., "text": ...}, with "about" if there is one. A plain note is its text.
 
-Notes of files from before schema 3 were texts alone: their kinds are told by how they begin. Nothing else may tell a
-fact by its text, and no text is added here: what is written now has its kind.
+In files before schema 3 a note is text only; its kind is found by the beginning of the text. Only this file may derive
+a fact from a text, and no text is added here, because new notes have a kind.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ KINDS_SINCE = 3
 """The first schema of results.json whose notes have kinds."""
 
 NOTED: dict[str, tuple[str, ...]] = {"": ("findings", "notes"), "cases": ("reasons", "notes"), "code": ("notes",)}
-"""Of a run, its cases and its compiled kernels: fields that hold notes."""
+"""Fields of a run, its cases and its compiled kernels that hold notes."""
 
 _Record = TypeVar("_Record")
 _KNOWN = {kind.value for kind in NoteKind}
 
 
 def to_values(record: object) -> Json:
-    """Builtins of a run, a case or a compiled kernel, with the kinds of its notes."""
+    """Returns the builtins of a run, a case or a compiled kernel, with the kinds of its notes."""
     return msgspec.to_builtins(record, order="deterministic", enc_hook=_encode_note)
 
 
 def from_values(values: Json, record: type[_Record]) -> _Record:
-    """A case or a compiled kernel from what `to_values` gave of it."""
+    """Returns a case or a compiled kernel from what `to_values` returned."""
     part = "code" if record is CodeResult else "cases"
     run = {part: [dict(values)]}
     change_notes(run, from_value)
@@ -42,7 +42,7 @@ def from_values(values: Json, record: type[_Record]) -> _Record:
 
 
 def change_notes(values: Json, change: Callable[[Json], Json]) -> None:
-    """Apply `change` to every note of a run's builtins in place; what is malformed is left for msgspec to name."""
+    """Applies `change` to every note in a run's builtins in place. msgspec later names invalid parts."""
     for part, names in NOTED.items():
         for held in _list_objects(values, part):
             for name in names:
@@ -51,7 +51,7 @@ def change_notes(values: Json, change: Callable[[Json], Json]) -> None:
 
 
 def from_value(value: Json) -> Json:
-    """One note from JSON; its text alone where a later version gave it a kind that this one does not know."""
+    """Returns one note from JSON; only its text if a later version gave it an unknown kind."""
     if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in ("kind", "text")):
         return value
     text, about = value["text"], value.get("about", "")
@@ -59,7 +59,7 @@ def from_value(value: Json) -> Json:
 
 
 def describe_notes(definitions: dict[str, Json]) -> None:
-    """Say of the fields that hold notes, in a JSON Schema, that one may have a kind."""
+    """Changes the fields that hold notes in a JSON Schema, in place, so that a note may have a kind."""
     definitions[Note.__name__] = {
         "title": Note.__name__,
         "description": "A text of a kind; `about` is the part of it that is of interest by itself.",
@@ -79,7 +79,7 @@ def describe_notes(definitions: dict[str, Json]) -> None:
 
 def _encode_note(value: object) -> Json:
     if isinstance(value, str) and not isinstance(value, Note):
-        return str(value)  # torch.__version__ is a text of a class of its own
+        return str(value)  # torch.__version__ has its own subclass of str
     if not isinstance(value, Note):
         raise NotImplementedError(f"no JSON is known of {type(value)}")
     if kind_of(value) is NoteKind.PLAIN:
@@ -134,7 +134,7 @@ BEGINNINGS = (
 )
 
 ABOUT = (NoteKind.RELEASES, NoteKind.OTHER_PATH, NoteKind.GONE)
-"""Kinds that are about what stands behind the first ': '."""
+"""Kinds whose `about` is the text after the first ': '."""
 
 WITHIN = {
     "SUSPICIOUS": (
@@ -151,14 +151,14 @@ WITHIN = {
         ("ended before", NoteKind.DIED),
     ),
 }
-"""Of verdicts: what stands somewhere in what is said of the case."""
+"""Texts that occur anywhere in the summary or the reasons of a case, by verdict, and their kinds."""
 
 FOREIGN, WITH_BASE, UNLIKE = "code from another tree ran", "not comparable with ", "not comparable: "
 STAGES, TOOLCHAIN = "stages were not timed:", ", but the toolchain changed: "
 
 
 def classify_notes(values: Json) -> None:
-    """Give the notes of a run's builtins, as an old file has them, their kinds, in place."""
+    """Gives the notes in a run's builtins from an old file their kinds, in place."""
     change_notes(values, _classify_text)
     cases = values.get("cases") if isinstance(values, dict) else None
     for case in cases if isinstance(cases, list) else ():
@@ -178,7 +178,7 @@ def _classify_text(text: Json) -> Json:
 
 
 def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
-    """The reasons with the kind of what only the summary says."""
+    """Returns the reasons, with the kind that only the summary shows."""
     summary, verdict = case["summary"], case.get("verdict")
     if verdict == "INCOMPARABLE" and not case.get("against") and summary.startswith(UNLIKE):
         return [_with_kind(reason, NoteKind.MACHINE) for reason in reasons]
@@ -194,7 +194,7 @@ def _classify_reasons(case: dict[str, Json], reasons: list[str]) -> list[str]:
 
 
 def _classify_summary(summary: str, verdict: Json, said: list[str]) -> tuple[NoteKind | None, str]:
-    """A kind and what it is about; None where the summary says nothing that the reasons do not."""
+    """Returns a kind and its `about`; None if the summary adds nothing to the reasons."""
     if summary.startswith(FOREIGN) or (summary.startswith(WITH_BASE) and any(FOREIGN in text for text in said)):
         return NoteKind.FOREIGN, ""
     if summary.startswith(WITH_BASE):
@@ -215,4 +215,4 @@ def _with_kind(reason: str, kind: NoteKind) -> str:
 
 
 _ALONE = (NoteKind.EXPIRED, NoteKind.BUDGET, NoteKind.OTHER_PRODUCT, NoteKind.MIXED_PATHS)
-"""Kinds that a summary may be of by itself."""
+"""Kinds that a summary can show without the reasons."""

@@ -1,6 +1,6 @@
-"""One case of a results file, found without reading the others whole: names first, then the one that was meant.
+"""Reads one case of a results file without decoding the others: first all names, then the chosen case.
 
-A file of 10,000 cases takes most of a second to decode; their names, and one of them in full, a fraction of that.
+A file of 10,000 cases takes most of a second to decode; their names and one full case take a fraction of that.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 Kind = Literal["cases", "code"]
 KINDS: tuple[Kind, ...] = ("cases", "code")
-"""Fields of a run that hold what has a verdict."""
+"""Fields of a run that hold results with a verdict."""
 
 LISTED = 20
 NEAREST = 5
 COMPARED_MOST = 200
-"""Names that share most words with what was typed, among which the nearest are looked for letter by letter."""
+"""Most names that are compared letter by letter: those that share most words with the typed text."""
 
 NAME_LIMIT = 400
 _WORDS = re.compile(r"[^A-Za-z0-9]+")
@@ -39,7 +39,7 @@ _Read = TypeVar("_Read")
 
 
 class _Named(msgspec.Struct):
-    """What a case, or a compiled kernel, is found by."""
+    """The fields by which a case or a compiled kernel is found."""
 
     key: CaseKey
     nodeid: str
@@ -74,17 +74,17 @@ class ResultsIndex:
 
     @property
     def timed_count(self) -> int:
-        """Cases that a run shares its false-alarm rate among; at least 1."""
+        """Number of cases that share the run's false-alarm rate; at least 1."""
         return max(1, sum(entry.kind == "cases" and entry.timed for entry in self.entries))
 
     def run_with(self, entry: ResultEntry) -> RunResult:
-        """The run with this case, or this kernel, alone. Raises ResultsFileError as `json_results.decode` does."""
+        """Returns the run with only this case or kernel. Raises ResultsFileError as `json_results.decode` does."""
         held = {kind: [raw[entry.place]] if kind == entry.kind else [] for kind, raw in self._raw.items()}
         alone = {**self._top, **{kind: msgspec.Raw(msgspec.json.encode(raw)) for kind, raw in held.items()}}
         return decode(msgspec.json.encode(alone), self.where)
 
     def choose_worst(self) -> ResultEntry:
-        """What failed, then what is unresolved, by verdict and size. Raises UsageError where there is nothing."""
+        """Returns the worst: failures first, then by verdict and size. Raises UsageError if there are no results."""
         if not self.entries:
             raise UsageError(
                 f"{self.where} holds no case: nothing was selected, or the run ended before any was judged"
@@ -92,8 +92,8 @@ class ResultsIndex:
         return min(self.entries, key=lambda e: (not e.fails, rank_verdict(e.verdict), -(e.ratio or 0.0), str(e.key)))
 
     def find(self, what: str) -> ResultEntry:
-        """The one that `what` names: its node id, its key, its key without the suite, or a part of these that no other
-        has. Raises UsageError listing what it may be where several, or none, are named so."""
+        """Returns the result with this node id, key, key without suite, or a part of these that only one has. Raises
+        UsageError, listing candidates, if several or none match."""
         exact = [e for e in self.entries if what in (e.nodeid, str(e.key), e.key.entry)]
         found = exact or [e for e in self.entries if what in e.nodeid or what in str(e.key)]
         if len(found) == 1:
@@ -118,7 +118,7 @@ class ResultsIndex:
 
 
 def read_index(data: bytes, where: str) -> ResultsIndex:
-    """The names of everything in a results file. Raises ResultsFileError for one that is none."""
+    """Reads all names in a results file. Raises ResultsFileError for any other file."""
     top = _decode_part(data, dict[str, msgspec.Raw], where)
     require_unique_keys(data, where, ResultsFileError, TWICE)
     decode(msgspec.json.encode({**top, **{kind: msgspec.Raw(b"[]") for kind in KINDS if kind in top}}), where)
@@ -134,7 +134,7 @@ def read_index(data: bytes, where: str) -> ResultsIndex:
 
 
 def find_nearest_names(what: str, names: Sequence[str]) -> list[str]:
-    """At most NEAREST names that are spelt much like `what`, the nearest first."""
+    """Returns at most NEAREST names with similar spelling, the nearest first."""
     wanted = set(_WORDS.split(what))
     known = sorted(dict.fromkeys(names), key=lambda name: -len(wanted & set(_WORDS.split(name))))
     return get_close_matches(what, known[:COMPARED_MOST], NEAREST, 0.5)
@@ -148,12 +148,12 @@ def _make_entry(kind: Kind, place: int, one: _Named, schema: int) -> ResultEntry
 
 
 def _decode_part(data: bytes | msgspec.Raw, kind: type[_Read], where: str) -> _Read:
-    """Raises ResultsFileError: that of the whole file where the file has one, which names the field."""
+    """Decodes a part of the file. Raises ResultsFileError."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         text = one_line(str(error), NAME_LIMIT)
-        raise ResultsFileError(f"{where} is no results file of this version: {text}") from error
+        raise ResultsFileError(f"{where} is not a results file of this version: {text}") from error
 
 
 def _format_entries(entries: Sequence[ResultEntry]) -> str:
@@ -167,6 +167,6 @@ def _quote_name(what: str) -> str:
 
 
 def find_single_result(run: RunResult) -> CaseResult | CodeResult:
-    """The one case or kernel of a run that holds one alone."""
+    """Returns the only case or kernel of a run that holds one."""
     held: tuple[CaseResult | CodeResult, ...] = (*run.cases, *run.code)
     return held[0]

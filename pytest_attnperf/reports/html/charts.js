@@ -90,7 +90,7 @@ class PageCharts {
     return order.map((code) => words[code]);
   }
 
-  /** One case as charts see it: of every column its text as NAME_text, and what it is sorted by as NAME. */
+  /** One case for charts: each column's text as NAME_text, and its sort value as NAME. */
   point(index) {
     const { rows } = this.table;
     const made = { index, name: rows.keys[index], length: rows.length[index], intensity: rows.intensity[index] };

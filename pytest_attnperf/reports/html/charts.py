@@ -1,9 +1,9 @@
-"""The page's charts as Vega-Lite specifications: field names are ours, foreign text comes as data only.
+"""The page's charts as Vega-Lite specifications. Field names are ours; foreign text is only data.
 
-Every chart reads named data sets, which the page's script fills in: 'points' (one per case that is drawn, see
-the script's `point`), 'ceilings', and of one case those of `samples.collect_samples`. Where a colour or shape stands
-for a backend, the script sets the scale, so that a backend looks the same in every chart; of a vertical axis of words
-it sets the domain, so that they keep their order and none stands empty.
+Every chart reads named data sets that the page's script fills: 'points' (one per drawn case, see the script's `point`),
+'ceilings', and those of `samples.collect_samples` for one case. If a colour or shape stands for a backend, the script
+sets the scale, so that a backend looks the same in every chart. For a vertical axis of words it sets the domain, so
+that they keep their order and none is empty.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Spec: TypeAlias = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 HEIGHT = 320
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-"""Of Okabe and Ito, whose black and yellow are not seen on one of the two backgrounds; grey instead."""
+"""Colours of Okabe and Ito. Their black and yellow are invisible on one of the two backgrounds; grey replaces them."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-"""One more than colours: backends share a colour or a shape, and never both, up to 56 of them."""
+"""One more shape than colours: two backends share at most one of both, for up to 56 backends."""
 
 ROWS = ["stored", "first look", "second look", "pairs", "recorded"]
 BLUE, VERMILLION, GREEN, ORANGE = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[4]
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 AXIS_WIDTH = 58
-"""Of the vertical axis in charts that stand below each other, so that their plots are aligned."""
+"""Width of the vertical axis in charts below each other, so that their plots are aligned."""
 
 CASE_TOOLTIP = (
     ("name", "case"),
@@ -41,9 +41,9 @@ CASE_TOOLTIP = (
 
 
 def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
-    """Charts over many cases by name: {'spec', 'title', 'needs': fields that a point must have to be drawn}.
+    """Returns the charts over many cases by name: {'spec', 'title', 'needs': fields that every drawn point has}.
 
-    `columns` are the names of the table's; a chart whose figures no case has is left out.
+    `columns` are the names of the table's columns. A chart without any figures is left out.
     """
     tooltip = _make_tooltip([pair for pair in CASE_TOOLTIP if pair[0].removesuffix("_text") in {*columns, "name"}])
     over = f"times as fast as {reference}"
@@ -58,7 +58,7 @@ def page_charts(columns: Sequence[str], reference: str) -> dict[str, Spec]:
 
 
 def case_charts() -> dict[str, Spec]:
-    """Charts of one case: {'spec', 'title', 'needs': data sets that must not be empty}."""
+    """Returns the charts of one case by name: {'spec', 'title', 'needs': data sets that must not be empty}."""
     return {
         "strip": {"title": "Looks against the baseline", "needs": ["dots", "marks"], "spec": _make_strip_chart()},
         "strip_us": {"title": "Processes", "needs": ["dots"], "unless": ["marks"], "spec": _make_strip_us_chart()},
@@ -73,9 +73,8 @@ def case_charts() -> dict[str, Spec]:
 
 
 def build_config() -> Spec:
-    """Vega's configuration. Colours of text, axes and grids are the page's: its style sheet sets them, so that a chart
-    follows the theme, also on paper, without being drawn again.
-    """
+    """Returns Vega's configuration. The page's style sheet sets the colours of text, axes and grids, so that a chart
+    follows the theme, on paper too, without being drawn again."""
     text, muted, grid = "#1d2126", "#555b63", "#e3e4e2"
     return {
         "background": None,
@@ -128,7 +127,7 @@ def _make_base(description: str, **more: Any) -> Spec:
 
 
 def _make_backend_encoding() -> Spec:
-    """Colour and shape, in one legend whose entries can be clicked; scales are set by the script."""
+    """Returns the encoding of colour, with a legend whose entries can be clicked. The script sets the scales."""
     scale: Spec = {}
     legend = {"title": None, "orient": "top", "symbolType": "circle"}
     return {
@@ -146,7 +145,7 @@ def _make_backend_selection() -> Spec:
 
 
 def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec]) -> Spec:
-    """A figure against sequence length, a line per backend."""
+    """Returns a chart of a figure over sequence length, with a line per backend."""
     y = _make_quantity(figure, title, scale=_make_log_scale() if scale == "log" else {"zero": True, "nice": True})
     x = _make_quantity("length", "sequence length", scale={"type": "log", "base": 2, "nice": False, "padding": 16})
     x["axis"] = {"format": "d", "grid": False}
@@ -167,7 +166,7 @@ def _make_length_chart(figure: str, title: str, scale: str, tooltip: list[Spec])
 
 
 def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
-    """Rates under the device's ceilings; both axes are logarithmic."""
+    """Returns a chart of rates below the device's ceilings; both axes are logarithmic."""
     x = _make_quantity(
         "intensity", "useful FLOP per compulsory byte", scale=_make_log_scale(), axis={"grid": False, "format": "~g"}
     )
@@ -201,9 +200,9 @@ def _make_roofline_chart(tooltip: list[Spec]) -> Spec:
 
 
 def _make_limits_chart(tooltip: list[Spec]) -> Spec:
-    """The smallest slowdown that would have been found, against time: what is noisy stands high, above the policy."""
+    """Returns a chart of the smallest detectable slowdown over time; noisy cases are above the line of the policy."""
     x = _make_quantity("ms", "ms per call", scale=_make_log_scale(), axis={"grid": False, "format": "~g"})
-    y = _make_quantity("finds", "smallest slowdown found (%)", scale=_make_linear_scale())
+    y = _make_quantity("finds", "smallest detectable slowdown (%)", scale=_make_linear_scale())
     policy: Spec = {"data": {"name": "thresholds"}, "encoding": {"y": {**y, "field": "at"}}}
     points: Spec = {
         "data": {"name": "points"},
@@ -218,12 +217,12 @@ def _make_limits_chart(tooltip: list[Spec]) -> Spec:
         {**policy, "mark": label, "encoding": {**policy["encoding"], "text": {"field": "label"}}},
         points,
     ]
-    spec = _make_base("Smallest slowdown that each look finds 99 % of the time, against the case's time", layer=layers)
-    return {"title": "What each look would have found", "needs": ["ms", "finds"], "spec": spec}
+    spec = _make_base("Smallest slowdown that each look detects 99 % of the time, over the case's time", layer=layers)
+    return {"title": "What each look could detect", "needs": ["ms", "finds"], "spec": spec}
 
 
 def _make_strip_chart() -> Spec:
-    """Stored processes, looks and pairs as dots on one axis, the limit as a rule, the change with its interval."""
+    """Returns a chart of processes and pairs as dots, the limit as a line, and the change with its interval."""
     x = _make_quantity("at", "change against the baseline (%)", scale=_make_linear_scale(), axis={"tickCount": 9})
     row: Spec = {"field": "row", "type": "nominal", "title": None, "axis": {"minExtent": AXIS_WIDTH, "grid": False}}
     spec = _make_base("Processes of each look and the change with its 95 % interval, against the limit", height=170)
@@ -282,8 +281,8 @@ def _look_colours(name: str) -> Spec:
 
 
 def _make_trace_chart(figure: str, title: str, description: str, height: int) -> Spec:
-    """A figure of every block, a faint line per process."""
-    # Both charts have the same blocks, so the same scale, with or without clocks in all of them.
+    """Returns a chart of a figure for every block, with a faint line per process."""
+    # Both charts show the same blocks, so they need the same scale, even if some blocks have no clock.
     x = _make_quantity(
         "block", "block, in measured order", scale=_make_linear_scale(), axis={"grid": False, "tickMinStep": 1}
     )
@@ -312,7 +311,7 @@ def _make_clocks_chart() -> Spec:
 
 
 def _make_history_chart() -> Spec:
-    """The case over time: processes' spread as a bar, change points as rules that name their commits."""
+    """Returns a chart of the case over time: bars for the spread of processes, and change points with commits."""
     x = {"field": "at", "type": "temporal", "title": "run", "scale": {"type": "utc"}, "axis": {"grid": False}}
     y = _make_quantity("us", "us per call", scale={"zero": False, "nice": True}, axis={"minExtent": AXIS_WIDTH - 14})
     point_tooltip = _make_tooltip([("started", "run"), ("text", "time"), ("commit", "commit"), ("verdict", "verdict")])

@@ -1,6 +1,6 @@
-"""Data and scripts as they stand inside an HTML page: nothing in them can end their element or run.
+"""Data and scripts in a form that is safe inside an HTML page: they cannot end their element, and data cannot run.
 
-The same input gives the same bytes: keys keep their order, and compressed data carries no time.
+The same input gives the same bytes: keys keep their order, and compressed data holds no time.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ Json: TypeAlias = Any
 BASE64_GROWTH = 4 / 3
 LINES_PER_FLUSH = 16
 FLUSH_BYTES = 64
-"""A flush ends in a marker and the last one in a checksum; this is more than both."""
+"""Room for the marker after a flush and the checksum after the last one; more than both need."""
 
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 def script_json(value: Json) -> str:
-    """JSON that may stand in a script element: no `<`, `>` or `&`, and none of the line ends that JSON alone allows."""
+    """Returns JSON that is safe in a script element: no `<`, `>`, `&`, and no line ends that only JSON allows."""
     return compact_json(value).translate(_ESCAPES)
 
 
 def compact_json(value: Json) -> str:
-    """JSON without spaces. Raises ValueError for NaN and infinity, which no JSON parser takes."""
+    """Returns JSON without spaces. Raises ValueError for NaN and infinity, which are not JSON."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def round_figure(value: float | None, digits: int = 6) -> float | None:
-    """As many digits as a measured figure can have: what is sorted by and drawn, never what is printed."""
+    """Returns a figure with `digits` significant digits, to sort and draw by, never to print; None if not finite."""
     if value is None or value != value or value in (float("inf"), float("-inf")):
         return None
     return float(f"{value:.{digits}g}")
 
 
 def csp_hash(text: str) -> str:
-    """The source expression that lets an inline script or style of exactly this text be used."""
+    """Returns the source expression that allows an inline script or style with exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def pack_json(value: Json) -> str:
-    """JSON, compressed (zlib), as base64."""
+    """Returns JSON, compressed with zlib, as base64."""
     return base64.b64encode(zlib.compress(_encode_text(compact_json(value)), 9)).decode()
 
 
 def pack_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[str, int]:
-    """As many JSON lines as fit into `budget_bytes` of base64, from the first on, and how many these are."""
+    """Packs the first JSON lines that fit into `budget_bytes` of base64. Returns them and their number."""
     room = int(budget_bytes / BASE64_GROWTH) - FLUSH_BYTES
     stream, taken, held = zlib.compressobj(9), b"", 0
     for batch in _split_batches(lines, LINES_PER_FLUSH):
@@ -65,7 +65,7 @@ def pack_lines(lines: Iterable[Sequence[Json]], budget_bytes: int) -> tuple[str,
 
 
 def _encode_text(text: str) -> bytes:
-    # Lone surrogates, which a name may hold, are no UTF-8.
+    # A name may hold lone surrogates, which UTF-8 cannot encode.
     return text.encode("utf-8", errors="replace")
 
 

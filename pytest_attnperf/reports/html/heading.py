@@ -1,4 +1,4 @@
-"""What stands above the table: each run in a few facts, the worst cases, compiled kernels, and changes in history."""
+"""The part above the table: facts of each run, the worst cases, compiled kernels, and changes in history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GATE = "gate"
 
 @dataclass(frozen=True)
 class CaseCard:
-    """A case that needs somebody: `index` is its row, `key` what it is opened by."""
+    """A case that needs attention: `index` is its row, `key` its name in links."""
 
     index: int
     key: str
@@ -53,19 +53,18 @@ class CaseCard:
 
 
 def run_heads(joined: Joined) -> list[dict[str, object]]:
-    """Of each run its verdict line, its facts as (name, text, link), and what was found and noted."""
+    """Returns for each run its verdict line, its facts as (name, text, link), and its findings and notes."""
     return [_run_head(run, source) for run, source in zip(joined.runs, joined.sources, strict=True)]
 
 
 def make_cards(table: CaseTable) -> tuple[list[CaseCard], int]:
-    """The failing, unresolved and excused cases, worst first, and how many more there are."""
+    """Returns the failing, unresolved and excused cases, worst first, and how many more there are."""
     found = [index for index, row in enumerate(table.rows) if row.shown.case.fails or is_reported(row.shown.case)]
     return [_make_card(table, index) for index in found[:MOST_CARDS]], max(0, len(found) - MOST_CARDS)
 
 
 def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
-    """How many cases of each verdict, worst first, and whether any of them fails; those apart that are quarantined or
-    unchanged."""
+    """Returns the cases per verdict, worst first, and whether one fails; quarantined, unchanged ones separately."""
     counted = Counter(format_result_word(row.shown.case) for row in table.rows)
     failing = {format_result_word(row.shown.case) for row in table.rows if row.shown.case.fails}
     shown = [(EXPIRED.upper(), EXPIRED), *((verdict.value, format_verdict_word(verdict)) for verdict in ORDER)]
@@ -78,7 +77,7 @@ def verdict_counts(table: CaseTable) -> list[dict[str, object]]:
 
 
 def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
-    """Compiled kernels, worst first, as a table; those beyond MOST_KERNELS are only counted."""
+    """Returns a table of compiled kernels, worst first; those beyond MOST_KERNELS are only counted."""
     ordered = sorted(code, key=lambda result: (not result.fails, rank_verdict(result.verdict), str(result.key)))
     kept = ordered[:MOST_KERNELS]
     found = [code_cells(result.code, result.occupancy) for result in kept]
@@ -98,7 +97,7 @@ def build_kernel_table(code: Sequence[CodeResult]) -> dict[str, object]:
 
 
 def list_changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, str], int]) -> list[dict[str, object]]:
-    """Every change point of every history, the latest first, with the row of its case where it is in the report."""
+    """Returns every change point of every history, latest first, with the row of its case if the report has it."""
     found = []
     for history in histories:
         device = f"{history.arch}/{history.product}"
@@ -110,14 +109,14 @@ def list_changes(histories: Sequence[CaseHistory], indices: Mapping[tuple[str, s
 
 
 def sanitize_link(url: str) -> str:
-    """The address, if it is one of the web and short; '' for anything that a click might run."""
+    """Returns the address if it is a short http(s) one; '' for anything that a click could run."""
     clean = url.strip()
     safe = clean.lower().startswith(LINKS) and len(clean) <= TEXT_LIMIT and one_line(clean, TEXT_LIMIT) == clean
     return clean if safe else ""
 
 
 def format_summary(case: CaseResult) -> str:
-    """Its summary, safe and cut."""
+    """Returns the case's summary, safe for one line and cut."""
     return one_line(case.summary, TEXT_LIMIT)
 
 
@@ -141,8 +140,8 @@ def _list_facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
         ("device", _describe_device(run), ""),
         ("software", _join_pairs(run.fingerprint.named if run.fingerprint else {}), ""),
         ("commit", run.commit, ""),
-        ("held against", format_comparison_base(run), ""),
-        ("median look finds", f"{format_change(1 + limit)} or more" if limit is not None else "", ""),
+        ("compared with", format_comparison_base(run), ""),
+        ("median look detects", f"{format_change(1 + limit)} or more" if limit is not None else "", ""),
         ("started", run.started, ""),
         ("took", _format_duration(run.seconds) if run.seconds else "", ""),
         ("mode", f"{run.mode}, {run.gated} of {run.selected} gated" if run.mode == GATE else run.mode, ""),
@@ -150,7 +149,7 @@ def _list_facts(run: RunResult, source: str) -> list[tuple[str, str, str]]:
         ("branch", run.provenance.get("branch", ""), ""),
         ("pull request", run.provenance.get("pull_request", ""), ""),
         ("CI", f"{run.provenance.get('ci', '')} {address}".strip(), sanitize_link(address)),
-        ("device held back", _join_pairs({reason: f"{seconds:.2f} s" for reason, seconds in throttled.items()}), ""),
+        ("device throttled", _join_pairs({reason: f"{seconds:.2f} s" for reason, seconds in throttled.items()}), ""),
         ("other processes", ", ".join(run.device_state.other_processes) if run.device_state else "", ""),
         ("baselines", ", ".join(run.baseline_paths), ""),
         ("file", source, ""),

@@ -53,7 +53,7 @@ async function start() {
     document.documentElement.dataset.drawn = "charts";
   }
 
-  /** Bring table, charts and panel to what the address says. */
+  /** Update table, charts and panel to the settings in the address. */
   function follow() {
     const state = readState();
     const { case: name, group, figure, roof, view, ...listed } = state;

@@ -1,8 +1,8 @@
-"""One self-contained HTML file of a report: it opens from a disk, asks no network for anything, and stays under 3 MB.
+"""One self-contained HTML file of a report: it opens from a disk, uses no network, and stays below 3 MB.
 
-The skeleton is a Jinja template with autoescape; without a script it shows the summary and the worst rows. The script
+The skeleton is a Jinja template with autoescape. Without scripts it shows the summary and the worst rows. The script
 adds the table of all cases, panels and charts, which Vega draws as SVG. Vega's expressions are interpreted, not
-compiled, so the page's content security policy allows exactly its own scripts and styles, and no evaluation.
+compiled, so the page's content security policy allows only its own scripts and styles, and no evaluation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pytest_attnperf.reports.text.figures import format_change, one_line
 BUDGET_BYTES = 2_900_000
 MOST_THRESHOLDS = 4
 SOMEBODYS = UNRESOLVED - {Verdict.NO_BASELINE} | EXCUSED
-"""Verdicts that somebody is to look at although no test failed by them."""
+"""Verdicts that need attention although no test fails by them."""
 
 REASON_LIMIT = 400
 SCRIPTS = ("state.js", "table.js", "charts.js", "panel.js", "page.js")
@@ -47,12 +47,12 @@ _NO_CEILINGS: Mapping[str, Sequence[Ceiling]] = MappingProxyType({})
 
 
 class HtmlReportError(AttnperfError):
-    """The HTML report cannot be made: what is missing, and how to install it."""
+    """The HTML report cannot be made. The message names what is missing and how to install it."""
 
 
 @dataclass(frozen=True)
 class _Details:
-    """Packed lines of (row, 't' for words or 's' for samples, value), and how many rows came in with each."""
+    """Packed lines of (row, 't' for words or 's' for samples, value), and the number of rows with each."""
 
     packed: str
     words: int
@@ -66,11 +66,11 @@ def render_page(
     ceilings: Mapping[str, Sequence[Ceiling]] = _NO_CEILINGS,
     budget_bytes: int = BUDGET_BYTES,
 ) -> str:
-    """The whole page; the same input gives the same text.
+    """Returns the whole page; the same input gives the same text.
 
-    `ceilings` are those of each device ('sm_90/h200'). Cases' details come in until the page has `budget_bytes`, the
-    failing and unresolved ones first; what is left out is said. Raises HtmlReportError where jinja2 or vl_convert is
-    missing.
+    `ceilings` are those of each device ('sm_90/h200'). Details of cases are added until the page has `budget_bytes`,
+    failing and unresolved cases first; the page says what is left out. Raises HtmlReportError if jinja2 or vl_convert
+    is missing.
     """
     template, bundle = _load_template(), _load_bundle()
     table = build_table(joined)
@@ -103,7 +103,7 @@ def _load_template() -> Any:
 
 @functools.cache
 def _load_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed, as they may stand in a script element."""
+    """Returns Vega, Vega-Lite and Vega-Embed in a form that is safe in a script element."""
     try:
         import vl_convert
     except ImportError as error:
@@ -121,7 +121,7 @@ def _read_file(name: str) -> str:
 
 
 def _replace_surrogates(text: str) -> str:
-    """A name may hold half of a surrogate pair, which no file can."""
+    """Replaces lone surrogates, which a name may hold but a file cannot."""
     return text.encode("utf-8", errors="replace").decode()
 
 
@@ -134,7 +134,7 @@ def _build_content_policy(style: str, *scripts: str) -> str:
 
 
 def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling]]) -> Json:
-    """What the script needs before anything else."""
+    """Returns the data that the script needs first."""
     intensities: dict[str, list[float]] = {}
     for row in table.rows:
         if row.shown.case.median_us and (intensity := compute_intensity(row.shown)):
@@ -152,14 +152,14 @@ def _build_script_data(table: CaseTable, ceilings: Mapping[str, Sequence[Ceiling
 
 
 def _list_thresholds(table: CaseTable) -> Json:
-    """What the policies of the cases call too slow, in percent."""
+    """Returns the thresholds of the cases' policies, in percent."""
     found = {row.shown.case.policy.get("threshold_percent") for row in table.rows if row.shown.case.detection_limit}
     numbers = sorted(value for value in found if isinstance(value, (int, float)))[:MOST_THRESHOLDS]
     return [{"at": round_figure(value), "label": f"policy: {format_change(1 + value / 100)}"} for value in numbers]
 
 
 def _build_context(joined: Joined, table: CaseTable, histories: Sequence[CaseHistory]) -> dict[str, Any]:
-    """What stands in the page as HTML."""
+    """Returns the values of the HTML template."""
     worst, more = heading.make_cards(table)
     first = table.rows[:PLAIN_ROWS]
     indices = {(row.shown.device, str(row.shown.case.key)): index for index, row in enumerate(table.rows)}
@@ -189,7 +189,7 @@ def _pack_details(
     ceilings: Mapping[str, Sequence[Ceiling]],
     room: int,
 ) -> _Details:
-    """Words and samples of what needs somebody, then words of the others, then their samples: each worst first."""
+    """Packs words and samples of cases that need attention, then words, then samples of the others; worst first."""
     urgent: list[int] = []
     others: list[int] = []
     for index, row in enumerate(table.rows):

@@ -1,4 +1,4 @@
-"""What a case's panel says in words and tables, as blocks that the page's script only has to lay out.
+"""The words and tables in a case's panel, as blocks that the page's script only has to lay out.
 
 A block is {'kind', 'heading', ...}: 'lines' and 'text' of lines, 'facts' of (name, value), 'table' of head and rows,
 'command' of one text to copy. Every text in it is safe for one line and cut.
@@ -48,7 +48,7 @@ def build_blocks(
     ceilings: Sequence[Ceiling] = (),
     occupancies: Mapping[str, Occupancy] | None = None,
 ) -> list[Json]:
-    """Everything about a case but its samples; `occupancies` are of compiled kernels, by the hash of their code."""
+    """Returns all blocks of a case except samples. `occupancies` are of compiled kernels, by their code's hash."""
     case = row.shown.case
     found = [
         _make_lines_block("Quarantined", (case.quarantined,) if case.quarantined else ()),
@@ -88,7 +88,7 @@ def _make_facts_block(heading: str, facts: object) -> Json:
 
 
 def _make_table_block(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Json:
-    """Without the columns that hold nothing."""
+    """Returns a table without empty columns."""
     if not rows:
         return None
     kept = [index for index in range(len(head)) if any(row[index] not in (ABSENT, "") for row in rows)]
@@ -106,11 +106,11 @@ def _list_figures(row: CaseRow, reference: str, ceilings: Sequence[Ceiling]) -> 
         ("time", f"{format_us(case.median_us)} us = {format_ms(case.median_us)} ms" if case.median_us else ""),
         ("stored", f"{format_us(case.baseline_us)} us" if case.baseline_us else ""),
         ("stored by", stored if case.stored_us else ""),
-        ("held against", case.against),
+        ("compared with", case.against),
         ("change", format_change(case.ratio)),
         ("95 % interval", format_interval(case.interval).partition(": ")[2]),
         ("limit", format_change(case.threshold)),
-        ("finds", f"{format_change(1 + limit)} or more, 99 % of the time" if limit is not None else ""),
+        ("detects", f"{format_change(1 + limit)} or more, 99 % of the time" if limit is not None else ""),
         ("rate", f"{format_rate(compute_tflops(case))} TFLOP/s" if compute_tflops(case) else ""),
         ("bandwidth", f"{format_rate(compute_gb_s(case))} GB/s of compulsory bytes" if compute_gb_s(case) else ""),
         (f"share of the floor ({case.floor_bound})", format_share(share_of_floor(case))),
@@ -124,7 +124,7 @@ def _list_figures(row: CaseRow, reference: str, ceilings: Sequence[Ceiling]) -> 
 
 
 def _make_proof_block(checks: Sequence[CheckReport]) -> Json:
-    """Errors against budgets; what was found wrong stands in its own column."""
+    """Returns a table of errors and budgets, with the problems as notes."""
     head = (
         "check",
         "output",
@@ -186,19 +186,19 @@ def _make_code_block(code: Sequence[KernelCode], occupancies: Mapping[str, Occup
 
 
 def code_head() -> tuple[str, ...]:
-    """Headings of `code_cells`."""
+    """Returns the headings of `code_cells`."""
     return tuple(heading for heading, _ in _CODE_CELLS)
 
 
 def code_cells(code: KernelCode | None, occupancy: Occupancy | None) -> list[str]:
-    """A compiled kernel's figures as text, '' where one is not known."""
+    """Returns a compiled kernel's figures as text, '' for those that are not known."""
     return ["" if code is None else cell(code, occupancy) for _, cell in _CODE_CELLS]
 
 
 def _format_occupancy(_: KernelCode, occupancy: Occupancy | None) -> str:
     if occupancy is None:
         return ""
-    by = f", held by {', '.join(occupancy.limiters)}" if occupancy.limiters else ""
+    by = f", limited by {', '.join(occupancy.limiters)}" if occupancy.limiters else ""
     return f"{occupancy.waves_per_simd} of {occupancy.max_waves_per_simd} waves/SIMD{by}"
 
 

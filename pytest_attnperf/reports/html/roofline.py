@@ -1,4 +1,4 @@
-"""Ceilings of a device as lines of the roofline diagram, and the share of them that a case reaches."""
+"""A device's ceilings as lines of the roofline chart, and the share of them that a case reaches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_attnperf.results import CaseResult
 FLOPS, BYTES = "FLOP/s", "B/s"
 TERA, GIGA = 1e12, 1e9
 KINDS = ("measured", "peak")
-"""Of two kinds of ceiling, what a share is of: the first that is known."""
+"""Kinds of ceilings. A share refers to the first kind that is known."""
 
 MARGIN = 4.0
 MOST_WORDS = 9
@@ -20,7 +20,7 @@ LABEL_LIMIT = 70
 
 
 def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, float | None]:
-    """Which kind of ceilings, and the least time by them over the case's time: matrix rate of its dtype, and DRAM."""
+    """Returns a kind of ceilings and the least time by them (dtype's matrix rate, DRAM) over the case's time."""
     figures = case.figures
     if figures is None or not case.median_us or not figures.flops:
         return "", None
@@ -37,10 +37,10 @@ def roof_share(case: CaseResult, ceilings: Sequence[Ceiling]) -> tuple[str, floa
 def ceiling_lines(
     ceilings: Mapping[str, Sequence[Ceiling]], intensities: Mapping[str, Iterable[float]]
 ) -> dict[str, Json]:
-    """Device -> points of its ceilings' lines, over the range in which its cases lie.
+    """Returns the points of each device's ceiling lines, over the range of its cases.
 
-    A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}; the first one of a device is no line's and
-    has as 'label' what all of them are, a line each.
+    A point is {'x': FLOP per byte, 'y': TFLOP/s, 'name', 'kind', 'label'}. The first point of a device belongs to no
+    line; its 'label' describes all ceilings, a line each.
     """
     lines = {
         device: _build_line_points(own, [x for x in intensities.get(device, ()) if x > 0])
@@ -63,7 +63,7 @@ def _build_line_points(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list
     ridges = [top / way.rate for way in slanted]
     left, right = min([*xs, *ridges]) / MARGIN, max([*xs, *ridges]) * MARGIN
     fastest = max((way.rate for way in slanted), default=None)
-    # No point can lie above the roof: up there, left of it, is room for words.
+    # No point can be above the roof, so there is room for text at its left end.
     found = [_make_point("words", "", left, top, label="\n".join(_describe_ceilings(flat, slanted)))]
     for roof in flat:
         start = left if fastest is None else max(left, roof.rate / fastest)
@@ -74,7 +74,7 @@ def _build_line_points(ceilings: Sequence[Ceiling], xs: Sequence[float]) -> list
 
 
 def _describe_ceilings(flat: Sequence[Ceiling], slanted: Sequence[Ceiling]) -> list[str]:
-    """A line for what each ceiling is of, from the top of the diagram down: 'DRAM: peak 4814, measured 4398 GB/s'."""
+    """Returns a line per kind of ceiling, from the top of the chart down: 'DRAM: peak 4814, measured 4398 GB/s'."""
     lines = []
     for ceilings, scale, unit in ((flat, TERA, "TFLOP/s"), (slanted, GIGA, "GB/s")):
         by_what: dict[str, list[Ceiling]] = {}

@@ -1,6 +1,6 @@
-"""The table of all cases, column by column: formatted text, and a number to sort and draw by.
+"""The table of all cases by column: formatted text, and a number to sort and draw by.
 
-Rows are worst first, and a row's index is what everything else on the page names a case by.
+Rows are worst first. The rest of the page names a case by the index of its row.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from pytest_attnperf.reports.text.figures import (
 
 NAME_LIMIT = 200
 PLAIN_ROWS = 100
-"""Rows that stand in the page as HTML, for a browser that runs no script."""
+"""Rows that the page holds as HTML, for a browser without scripts."""
 
 MAY_HIDE = {"device", "suite"}
-"""Columns that say nothing where all rows agree: filters and charts still know them."""
+"""Columns that are hidden if all rows agree; filters and charts still use them."""
 
 NATIVE = "native."
 _LENGTHS = (re.compile(r"-kv(\d{1,12})(?=-|$)"), re.compile(r"-s(\d{1,12})(?=-|$)"))
@@ -41,7 +41,7 @@ _FAILING_RANKS = 100
 
 @dataclass(frozen=True)
 class CaseRow:
-    """A case of the table. speedup: over the reference backend, None where that was not timed."""
+    """A case of the table. speedup: over the reference backend, None if that was not timed."""
 
     shown: Shown
     speedup: float | None = None
@@ -49,7 +49,7 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class CaseColumn:
-    """What a column says of a case, what it is sorted by (None: by its text), and a sentence on what it means."""
+    """A column: its text for a case, the number to sort by (None: sort by text), and a sentence that explains it."""
 
     name: str
     heading: str
@@ -60,10 +60,10 @@ class CaseColumn:
 
 @dataclass(frozen=True)
 class CaseTable:
-    """Rows, worst first, the columns that hold anything, and what a link names each row by.
+    """Rows, worst first, the columns that are not empty, and the name of each row in links.
 
     reference   the backend that speedups are over, '' without one
-    hidden      names of columns that are not shown, because they hold the same word in every row
+    hidden      names of columns that are not shown, because every row has the same word
     """
 
     rows: tuple[CaseRow, ...]
@@ -74,12 +74,12 @@ class CaseTable:
 
     @property
     def shown_columns(self) -> tuple[CaseColumn, ...]:
-        """Columns that are shown."""
+        """Columns that are not hidden."""
         return tuple(column for column in self.columns if column.name not in self.hidden)
 
 
 def build_table(joined: Joined) -> CaseTable:
-    """All cases of a report."""
+    """Returns the table of all cases of a report."""
     ordered = _sort_shown(joined.cases)
     reference = choose_reference(ordered)
     references = {
@@ -93,12 +93,12 @@ def build_table(joined: Joined) -> CaseTable:
 
 
 def format_key(shown: Shown) -> str:
-    """What a link names a case by: device and key, safe and cut."""
+    """Returns the name of a case in links: device and key, safe and cut."""
     return one_line(f"{shown.device} {shown.case.key}".strip(), 2 * NAME_LIMIT)
 
 
 def choose_reference(cases: Sequence[Shown]) -> str:
-    """The backend that speedups are over: torch's own in float32, or the torch backend that was timed most often."""
+    """Returns the backend that speedups are over: eager float32, else the torch backend with most timed cases."""
     timed = Counter(shown.case.key.backend for shown in cases if shown.case.median_us)
     if REFERENCE_BACKEND in timed:
         return REFERENCE_BACKEND
@@ -107,9 +107,10 @@ def choose_reference(cases: Sequence[Shown]) -> str:
 
 
 def parse_length(workload: str) -> tuple[str, int] | None:
-    """'decode-b8-kv4096-h32' -> ('decode-b8-kv*-h32', 4096): what it shares with others, and its sequence length.
+    """Splits 'decode-b8-kv4096-h32' into ('decode-b8-kv*-h32', 4096): what it shares with others, and its sequence
+    length.
 
-    Where keys have a length of their own, it is that one. None for a workload without either.
+    Uses the length of the keys if they have their own. Returns None for a workload without a length.
     """
     for pattern, name in zip(_LENGTHS, ("kv", "s"), strict=True):
         found = pattern.search(workload)
@@ -119,7 +120,7 @@ def parse_length(workload: str) -> tuple[str, int] | None:
 
 
 def to_columnar_json(table: CaseTable) -> Json:
-    """The table as the page's script reads it: words and codes of texts, texts and numbers of figures."""
+    """Returns the table for the page's script: words and their codes, and texts and numbers of figures."""
     groups = _list_groups(table.rows)
     numbers = {name: index for index, name in enumerate(groups)}
     lengths = [parse_length(row.shown.case.key.workload) for row in table.rows]
@@ -136,12 +137,12 @@ def to_columnar_json(table: CaseTable) -> Json:
 
 
 def list_cells(table: CaseTable, rows: Sequence[CaseRow]) -> list[list[str]]:
-    """The texts of some rows, in the order of the columns that are shown."""
+    """Returns the texts of some rows, in the order of the shown columns."""
     return [[column.text(row) for column in table.shown_columns] for row in rows]
 
 
 def compute_intensity(shown: Shown) -> float | None:
-    """Useful FLOP per compulsory byte; None where either is not known."""
+    """Returns useful FLOP per compulsory byte; None if either is not known."""
     figures = shown.case.figures
     if figures is None or not figures.flops or not figures.bytes_min:
         return None
@@ -174,7 +175,7 @@ def _make_columns(reference: str) -> tuple[CaseColumn, ...]:
             "finds",
             _format_detection_limit,
             _limit_percent,
-            "smallest slowdown that this look finds 99 % of the time",
+            "smallest slowdown that this look detects 99 % of the time",
         ),
         _make_figure_column(
             "tflops", "TFLOP/s", lambda row: compute_tflops(row.shown.case), format_rate, "useful FLOPs / time"
@@ -246,7 +247,7 @@ def _format_peak_memory(row: CaseRow) -> str:
 
 
 def _sort_shown(cases: Sequence[Shown]) -> list[Shown]:
-    """The same case object may be shown on several devices."""
+    """Returns the cases worst first. One case object may be shown on several devices."""
     by_case: dict[int, list[Shown]] = defaultdict(list)
     for shown in cases:
         by_case[id(shown.case)].append(shown)
@@ -267,7 +268,7 @@ def _has_anything(column: CaseColumn, rows: Sequence[CaseRow]) -> bool:
 
 
 def _parse_group(row: CaseRow) -> str:
-    """What a case shares with those that differ only in sequence length or backend."""
+    """Returns what a case shares with cases that differ only in sequence length or backend."""
     key, length = row.shown.case.key, parse_length(row.shown.case.key.workload)
     if length is None or not row.shown.case.median_us:
         return ""
@@ -276,7 +277,7 @@ def _parse_group(row: CaseRow) -> str:
 
 
 def _list_groups(rows: Sequence[CaseRow]) -> list[str]:
-    """Groups with at least two lengths, by name."""
+    """Returns the names of groups with at least two lengths, sorted."""
     lengths: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         length = parse_length(row.shown.case.key.workload)

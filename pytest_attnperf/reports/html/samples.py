@@ -1,6 +1,6 @@
-"""What a case's charts are drawn from: its processes block by block, its looks as dots, and its history.
+"""The data of a case's charts: its processes block by block, its looks as dots, and its history.
 
-Numbers are what is drawn; every text that a tooltip shows comes from here, too.
+Numbers are for drawing; every text of a tooltip comes from here, too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pytest_attnperf.results import CaseResult
 NAME_LIMIT = 60
 COMMIT_LENGTH = 12
 MOST_POINTS = 300
-"""Of a case's history, the latest; of its samples, the first."""
+"""Most points: the latest of a case's history, the first of its samples."""
 
 LOOKS = ("first look", "second look")
 RECORDED = ("recorded", "second look")
-"""What the processes of a case are called that was to be recorded: nobody looked for a change."""
+"""Names of the looks of a case that was recorded, because these looks compared nothing."""
 
 
 def collect_samples(case: CaseResult, history: CaseHistory | None = None) -> Json:
-    """The data sets of a case's charts by name; those without data are left out. {} where nothing was measured."""
+    """Returns the data sets of a case's charts by name, without empty ones; {} if nothing was measured."""
     dots, marks = _list_dots(case), _list_marks(case)
     found = {
         "dots": dots,
@@ -38,7 +38,7 @@ def collect_samples(case: CaseResult, history: CaseHistory | None = None) -> Jso
 
 
 def list_change_points(history: CaseHistory) -> list[Json]:
-    """Its change points: where, by how much, between which commits, and what else changed there."""
+    """Returns the change points: where, by how much, between which commits, and what else changed there."""
     return [
         {
             "at": _parse_moment(history.points[change.index].started),
@@ -62,7 +62,7 @@ def _list_processes(case: CaseResult) -> Iterator[tuple[str, int, ProcessSummary
 
 
 def _list_dots(case: CaseResult) -> list[Json]:
-    """Every process and pair on one axis: percent against the baseline, or microseconds without one."""
+    """Returns every process and pair on one axis: percent against the baseline, or microseconds without one."""
     base = case.baseline_us
     rows = [("stored", f"stored process {index}", us) for index, us in enumerate(case.stored_us, 1)]
     rows += [
@@ -78,7 +78,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
         }
         for row, name, us in rows
     ]
-    # Ratios of pairs are against the base side, which is measured beside them.
+    # Ratios of pairs are against the base side, which the pairs measure too.
     pairs = [
         {
             "row": "pairs",
@@ -92,7 +92,7 @@ def _list_dots(case: CaseResult) -> list[Json]:
 
 
 def _list_marks(case: CaseResult) -> list[Json]:
-    """The limit, the ratio and its interval, as percent."""
+    """Returns the limit, the ratio and its interval, in percent."""
     marks = []
     if case.threshold is not None:
         text = format_change(case.threshold)
@@ -114,7 +114,7 @@ def _list_marks(case: CaseResult) -> list[Json]:
 
 
 def _list_blocks(case: CaseResult) -> list[Json]:
-    """One entry per process: its name, its blocks in measured order, and their clocks where these are known."""
+    """Returns an entry per process: its name, its blocks in measured order, and their clocks if known."""
     found, left = [], MOST_POINTS
     for look, index, process in _list_processes(case):
         values = [round_figure(us) for us in process.block_us[: max(0, left)]]
@@ -147,7 +147,7 @@ def _history_point(point: HistoryPoint) -> Json:
 
 
 def _parse_moment(started: str) -> float | None:
-    """Milliseconds since 1970; None for a time that nobody can read. Without a zone it is taken as UTC."""
+    """Returns milliseconds since 1970; None for an invalid time. A time without a zone counts as UTC."""
     try:
         moment = datetime.datetime.fromisoformat(started[:NAME_LIMIT].strip().replace("Z", "+00:00"))
         if moment.tzinfo is None:
@@ -170,10 +170,10 @@ def _to_percent(ratio: float) -> float:
 
 
 def histories_by_case(histories: Sequence[CaseHistory]) -> dict[tuple[str, str], CaseHistory]:
-    """(device, case) -> its history, as `rows.key_of` names both.
+    """Returns the history of each (device, case), named as in `rows`.
 
-    Times of one device that cannot be compared, as under two power caps, are histories of their own: of these it is the
-    one that goes on the longest.
+    One case has several histories if its times cannot be compared, as under two power caps. Then it returns the one
+    with the latest run.
     """
     ordered = sorted(
         histories, key=lambda history: (_parse_moment(history.points[-1].started) or 0) if history.points else 0

@@ -13,7 +13,7 @@ function element(tag, properties = {}, ...children) {
 
 const NAMES = ["q", "device", "suite", "backend", "verdict", "sort", "group", "figure", "roof", "case", "view"];
 
-/** What the address says; parts that are no setting of ours are left out. */
+/** Settings in the address; unknown parts are left out. */
 function readState() {
   const found = {};
   let parts;

@@ -27,7 +27,7 @@ class CaseTable {
     return column ? column.words[column.codes[index]] : "";
   }
 
-  /** Indices of the rows that the state lets through, in its order. */
+  /** Indices of the rows that match the filters, in sorted order. */
   selected(state) {
     const terms = (state.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
     const verdicts = new Set((state.verdict ?? "").split(";").filter(Boolean));
@@ -46,7 +46,7 @@ class CaseTable {
     if (!column) return indices;
     const sign = by.startsWith("-") ? -1 : 1;
     const { ranks } = column;
-    // What has no figure stands last in either direction.
+    // Rows without a figure come last in both directions.
     return indices.sort((a, b) => {
       if (ranks[a] === null || ranks[b] === null) return (ranks[a] === null) - (ranks[b] === null) || a - b;
       return sign * (ranks[a] - ranks[b]) || a - b;
@@ -97,7 +97,7 @@ class CaseTable {
     return made;
   }
 
-  /** Buttons into the headings. A figure's first click puts the largest first, a text's the first of the alphabet. */
+  /** Makes headings buttons. A first click sorts figures from the largest, and texts alphabetically. */
   makeHeads(changed) {
     for (const head of byId("table").tHead.rows[0].cells) {
       const { name, sort } = this.columns.get(head.dataset.column);

@@ -1,4 +1,4 @@
-"""Compiled kernels in words and tables: what each asks of a compute unit, what changed, and why a test failed."""
+"""Compiled kernels in words and tables: what each needs of a compute unit, what changed, and why a test failed."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ NOTE_LINES = 12
 SHOWN_WARNINGS = 8
 BYTES_PER_KIB = 1024
 _BETWEEN_CAUSES = re.compile(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)")
-"""What joins the parts of a finding, but not the statements of a source line that it quotes."""
+"""Pattern of the separator between parts of a finding; it skips separators in a quoted source line."""
 
 
 @dataclass(frozen=True)
 class _CodeColumn:
-    """A column, and what it shows of a kernel."""
+    """A column, and its text for a kernel."""
 
     column: GridColumn
     cell: Callable[[CodeResult], str]
@@ -56,7 +56,7 @@ def _make_cell_getter(get: Callable[[KernelCode], object]) -> Callable[[CodeResu
 
 
 def _format_spills(code: KernelCode) -> str | None:
-    """'0', or VGPRs and SGPRs apart; scratch that no spill explains is named."""
+    """Returns '0', or VGPR and SGPR spills, or scratch bytes that no spill explains; None if not known."""
     if code.vgpr_spills or code.sgpr_spills:
         return f"{code.vgpr_spills or 0}v {code.sgpr_spills or 0}s"
     if code.scratch_bytes:
@@ -65,7 +65,7 @@ def _format_spills(code: KernelCode) -> str | None:
 
 
 def _format_matrix_counts(code: KernelCode) -> str | None:
-    """'0', or matrix instructions, those in loops behind the stroke."""
+    """Returns '0', or the number of matrix instructions, a slash, and those in loops; None if not known."""
     if not code.instructions:
         return None
     count = code.instructions.get("matrix", 0)
@@ -73,7 +73,7 @@ def _format_matrix_counts(code: KernelCode) -> str | None:
 
 
 def waves_text(occupancy: Occupancy | None) -> str:
-    """'2 of 8', with the whole-workgroup form behind it where that is less: '3 (2) of 8'."""
+    """Returns '2 of 8', or '3 (2) of 8' if whole workgroups allow only 2."""
     if occupancy is None:
         return ABSENT
     whole = f"{occupancy.whole_waves_per_simd:g}"
@@ -86,7 +86,7 @@ def _format_limiter(result: CodeResult) -> str:
 
 
 def _is_unchanged(result: CodeResult) -> bool:
-    """A kernel that breaks a rule as it did before, or that was only tried, may be unchanged without being SAME."""
+    """Returns whether a kernel is unchanged and SAME. One that still breaks a rule, or was only tried, is not."""
     return result.unchanged and result.verdict is Verdict.SAME
 
 
@@ -106,17 +106,17 @@ COLUMNS = (
     _CodeColumn(GridColumn("matrix", rank=6), _make_cell_getter(_format_matrix_counts)),
     _CodeColumn(GridColumn("KiB", rank=7), _make_cell_getter(lambda code: f"{code.code_bytes / BYTES_PER_KIB:.1f}")),
 )
-"""`waves/SIMD` in the compiler's form, in brackets what whole workgroups leave of it; `matrix` instructions in the
-kernel and, behind the stroke, in its loops."""
+"""`waves/SIMD` as the compiler counts them, in brackets with whole workgroups only; `matrix` instructions in the kernel
+and, after the slash, in its loops."""
 
 TABLE_WIDTH = 110
 
 
 def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: Ink = PLAIN) -> str:
-    """One architecture and kernel after the other, a line per configuration; '' without results.
+    """Returns a table by architecture and kernel, with a line per configuration; '' without results.
 
-    Where every kernel has one, its name stands before the configuration, in place of a heading. Columns that are empty
-    or 0 for every result are left out, and then those of the highest rank that do not fit.
+    If every kernel has only one, its name precedes the configuration and replaces the heading. Columns that are empty
+    or 0 in every row are left out, then those of the highest rank that do not fit.
     """
     shown = [column for column in COLUMNS if any(column.cell(result) not in (ABSENT, "0") for result in results)]
     kernels = Counter((result.key.label, result.key.backend) for result in results)
@@ -132,7 +132,7 @@ def code_table(results: Sequence[CodeResult], *, width: int = TABLE_WIDTH, ink: 
 
 
 def code_line(results: Sequence[CodeResult]) -> str:
-    """'code objects: 1 worse, 23 same (20 unchanged) on gfx942'; '' without results."""
+    """Returns e.g. 'code objects: 1 worse, 23 same (20 unchanged) on gfx942'; '' without results."""
     if not results:
         return ""
     counts = Counter(result.verdict for result in results)
@@ -147,7 +147,7 @@ def code_line(results: Sequence[CodeResult]) -> str:
 
 
 def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
-    """What changed for the worse without failing its test, the first few; and how many more."""
+    """Returns the first changes for the worse that fail no test, and the number of others."""
     found = [
         one_line(f"warning: {result.key}: {finding.text}", TEXT_LIMIT)
         for result in results
@@ -159,9 +159,9 @@ def code_warning_lines(results: Iterable[CodeResult]) -> list[str]:
 
 
 def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
-    """What a failing test shows: verdict, every finding with before and after, and a command that repeats it.
+    """Returns the text of a failing test: verdict, findings with old and new values, and a command that repeats it.
 
-    own: it was compiled in this run, so that the command may hold whatever its user typed.
+    own: the kernel was compiled in this run, so the command may hold everything that the user typed.
     """
     lines = [f"{result.verdict.value}: {one_line(str(result.key))}", one_line(result.summary, TEXT_LIMIT)]
     lines += _finding_lines(sorted(result.findings, key=lambda finding: not finding.fails))
@@ -185,7 +185,7 @@ def code_failure_text(result: CodeResult, *, own: bool = False) -> str:
 
 
 def list_code_properties(result: CodeResult) -> list[Property]:
-    """JUnit properties: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs', 236), ...: what is known."""
+    """Returns JUnit properties that are known: ('attnperf.verdict', 'WORSE'), ('attnperf.vgprs', 236), ..."""
     code, occupancy = result.code, result.occupancy
     values: dict[str, str | float | int | None] = {
         "verdict": result.verdict.value,
@@ -210,9 +210,7 @@ def list_code_properties(result: CodeResult) -> list[Property]:
 
 
 def _finding_lines(findings: Sequence[CodeFinding]) -> list[str]:
-    """Each finding, and below it what explains it, said once: several have the same settings and source lines behind
-    them.
-    """
+    """Returns each finding, with its causes below it. A cause that several findings share is given once."""
     lines: list[str] = []
     said: set[str] = set()
     for finding in findings:

@@ -1,5 +1,4 @@
-"""Two sets of results side by side as text: worst first, by case, backend or suite; and the cards of runs, and which is
-slow."""
+"""Tables of two compared results, worst first, by case, backend or suite; and of the GPUs of runs: which is slow."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from pytest_attnperf.reports.text.grid import GridColumn, GridGroup, GridRow, re
 from pytest_attnperf.reports.text.text_width import both_ends, wrap_text
 
 COLOURS = {"slower": Verdict.SLOWER, "faster": Verdict.FASTER, "undecided": Verdict.UNDECIDED}
-"""Whose colour a word is shown in."""
+"""Verdict whose colour each word has."""
 
 LISTED = 5
 REASON_LIMIT = 300
@@ -24,7 +23,7 @@ CELL_LIMIT = 24
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """One case, microseconds per call; `change` is second / first, `limit` the ratio from which on it looks slower."""
+    """One case, microseconds per call; `change` is second / first, `limit` the ratio from which it looks slower."""
 
     name: str
     looks: str
@@ -37,7 +36,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Cases of one backend or suite: the geometric mean of their changes, and how many look how."""
+    """Cases of one backend or suite: the geometric mean of their changes, and how many look slower or faster."""
 
     name: str
     change: float
@@ -58,14 +57,14 @@ GROUP_COLUMNS = (GridColumn("cases"), GridColumn("mean change"), GridColumn("loo
 
 
 def case_table(rows: Sequence[ComparedRow], *, width: int, ink: Ink = PLAIN) -> str:
-    """One line per case, in the order given; '' without any."""
+    """Returns a table with a line per case, in the given order; '' without rows."""
     return render_grid(
         [GridGroup("", tuple(map(_make_case_row, rows)))], CASE_COLUMNS, corner="case", width=width, ink=ink
     )
 
 
 def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink = PLAIN) -> str:
-    """One line per backend or suite."""
+    """Returns a table with a line per backend or suite."""
     shown = tuple(
         GridRow(row.name, (str(row.cases), format_change(row.change), str(row.slower), str(row.faster))) for row in rows
     )
@@ -73,7 +72,7 @@ def group_table(rows: Sequence[GroupRow], corner: str, *, width: int, ink: Ink =
 
 
 def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int = LISTED) -> list[str]:
-    """'only in the first: 7 cases', and the first few of them."""
+    """Returns 'only in the first: 7 cases', and the first few of their names."""
     if not names:
         return []
     lines = [f"{what}: {len(names)} case{'s' * (len(names) != 1)}"]
@@ -82,7 +81,7 @@ def list_case_lines(what: str, names: Sequence[CaseKey], width: int, most: int =
 
 
 def list_reason_lines(found: Sequence[tuple[CaseKey, str]], width: int) -> list[str]:
-    """What cannot be compared, by reason, each with how many cases and one of them."""
+    """Returns a line per reason why cases cannot be compared, with their number and one of them."""
     by_reason: dict[str, list[CaseKey]] = {}
     for key, why in found:
         by_reason.setdefault(why, []).append(key)
@@ -107,7 +106,7 @@ def _make_case_row(row: ComparedRow) -> GridRow:
 
 
 class _Offset(Protocol):
-    """Fractions."""
+    """A GPU's offset from the others; times are fractions."""
 
     @property
     def offset(self) -> float: ...
@@ -118,7 +117,7 @@ class _Offset(Protocol):
 
 
 class _ShownCard(Protocol):
-    """A card as it is shown; '' and None where something is not known."""
+    """A GPU as it is shown; '' and None for what is not known."""
 
     @property
     def device_id(self) -> str: ...
@@ -152,9 +151,9 @@ COLUMNS = (
 
 
 def card_table(groups: Sequence[tuple[str, Sequence[_ShownCard]]], *, width: int, ink: Ink = PLAIN) -> str:
-    """One line per card, under a heading per device; '' without cards.
+    """Returns a table with a line per GPU, under a heading per device; '' without GPUs.
 
-    'over' is how many cases the offset is made of, which are those that other cards have, too.
+    'over' is the number of cases behind the offset: those that other GPUs have, too.
     """
     shown = [GridGroup(heading, tuple(map(_make_card_row, cards))) for heading, cards in groups if cards]
     return render_grid(shown, COLUMNS, corner="card", width=width, ink=ink)

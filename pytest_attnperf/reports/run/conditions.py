@@ -1,4 +1,4 @@
-"""What a run says of its device, of what its second looks took, and of how its results were proven."""
+"""Lines on the device of a run, on the cost of its second looks, and on how its results were proven."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.results import CaseResult, RunResult
 
 SHOWN = ("sm_clock_mhz", "temperature_c", "power_w", "load_per_core")
-"""Readings worth a glance; results.json holds all of them."""
+"""Readings that the text shows; results.json holds all of them."""
 
 THROTTLED_LEAST_S = 0.05
-"""Throttling shorter than this over a run is not worth a line: every ramp of the power cap shows some."""
+"""Seconds of throttling in a run below which it is not shown: every ramp of the power cap causes some."""
 
 PARTS_SHOWN = 4
 NAMED_MOST = 3
 
 
 def condition_lines(run: RunResult) -> list[str]:
-    """Other jobs, throttling and notes of the device; readings before and after; '' lines are never given."""
+    """Returns other jobs, throttling and notes of the device, and readings before and after; no empty lines."""
     state = run.device_state
     if state is None:
         return []
@@ -28,7 +28,7 @@ def condition_lines(run: RunResult) -> list[str]:
     throttled = {reason: s for reason, s in state.throttled_s.items() if s >= THROTTLED_LEAST_S}
     if throttled:
         listed = ", ".join(f"{reason} {seconds:.1f} s" for reason, seconds in sorted(throttled.items()))
-        lines.append(f"the device was held back during the run: {listed}")
+        lines.append(f"the device was throttled during the run: {listed}")
     lines += [f"device: {one_line(note)}" for note in state.notes]
     shown = [
         f"{name} {state.before[name]} -> {state.after[name]}"
@@ -39,7 +39,7 @@ def condition_lines(run: RunResult) -> list[str]:
 
 
 def interleaved_line(run: RunResult) -> str:
-    """How many cases were settled by pairs, and what that took; '' where none was."""
+    """Returns how many cases pairs settled, and how long that took; '' if there are none."""
     settled = [case for case in run.cases if case.pairs]
     if not settled:
         return ""
@@ -53,7 +53,7 @@ def interleaved_line(run: RunResult) -> str:
 
 
 def cost_line(run: RunResult) -> str:
-    """'proving 126 cases took 14.2 s: reference 6.0, call 3.1, ...'; '' where nothing was checked."""
+    """Returns 'proving 126 cases took 14.2 s: reference 6.0, call 3.1, ...'; '' if nothing was checked."""
     checks = [check for case in run.cases for check in case.checks]
     seconds = sum(check.seconds for check in checks)
     if not seconds:
@@ -65,7 +65,7 @@ def cost_line(run: RunResult) -> str:
 
 
 def seconds_by_part(checks: Iterable[CheckReport]) -> dict[str, float]:
-    """Seconds of checks by what they went to, the dearest first; 'other' is what no part claims."""
+    """Returns the seconds of checks by part, the longest first; 'other' is time that no part accounts for."""
     parts: defaultdict[str, float] = defaultdict(float)
     for check in checks:
         for part, seconds in check.parts.items():
@@ -75,7 +75,7 @@ def seconds_by_part(checks: Iterable[CheckReport]) -> dict[str, float]:
 
 
 def determinism_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """One line per backend whose bits were compared: in how many cases they repeated, and in which they did not."""
+    """Returns a line per backend whose bits were compared: in how many cases they repeated, and where they did not."""
     asked: dict[str, list[tuple[CaseResult, int, bool]]] = {}
     for case in cases:
         compared = [check for check in case.checks if check.bit_equal is not None]

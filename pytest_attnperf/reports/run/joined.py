@@ -1,4 +1,4 @@
-"""Several runs as one: of one machine or many, of one architecture or many, each case once."""
+"""Joins several runs, of one or more machines and architectures, with each case once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_attnperf.results import CaseResult, RunResult
 
 @dataclass(frozen=True)
 class Shown:
-    """A case, and the run that it is shown from. device: 'sm_90/h200', '' where nothing was measured."""
+    """A case, and the run that it is shown from. device: 'sm_90/h200', '' if nothing was measured."""
 
     run: RunResult
     case: CaseResult
@@ -23,13 +23,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Joined:
-    """What a report is made of.
+    """The content of a report.
 
     runs      in the order of their start; `sources` are their files, in the same order
-    cases     each (device, case) once, runs in this order and cases in theirs
+    cases     each (device, case) once, in the order of runs, then of cases
     code      each compiled kernel once
-    notes     what had to be decided to join them, a line each
-    failed_by why whoever judges the whole fails it, also where no case does, as under --strict
+    notes     decisions made while joining, a line each
+    failed_by why the whole fails even if no case does, as under --strict
     """
 
     runs: tuple[RunResult, ...]
@@ -51,10 +51,10 @@ class Joined:
 
 
 def join_runs(runs: Sequence[tuple[str, RunResult]]) -> Joined:
-    """Runs with their files' names as one.
+    """Joins runs, given with their files' names.
 
-    A case that is there twice on one device is shown once, by its worse verdict, and by the later run where these are
-    equal, so that no failure is hidden by a repetition; that is said.
+    If a case occurs twice on one device, the worse verdict is shown, or the later of two equal ones. So no repetition
+    hides a failure. A note reports it.
     """
     ordered = sorted(runs, key=lambda pair: pair[1].started)
     cases: dict[tuple[str, str], tuple[Shown, str]] = {}
@@ -76,7 +76,7 @@ def join_runs(runs: Sequence[tuple[str, RunResult]]) -> Joined:
 
 
 def join_single(run: RunResult, source: str = "") -> Joined:
-    """One run."""
+    """Returns one run as a Joined."""
     return join_runs([(source, run)])
 
 
@@ -107,10 +107,10 @@ def _keep_code(code: dict[str, tuple[CodeResult, str]], result: CodeResult, sour
 
 
 def _is_worse(new: Verdict, new_fails: bool, old: Verdict, old_fails: bool) -> bool:
-    """Whether the later of two results is shown: it is worse, or as bad."""
+    """Returns whether the later of two results is shown: it is worse, or as bad."""
     return (not new_fails, rank_verdict(new)) <= (not old_fails, rank_verdict(old))
 
 
 def _describe_duplicate(what: str, *found: tuple[str, Verdict]) -> str:
     said = " and ".join(f"{verdict.value} in {one_line(source) or 'a run'}" for source, verdict in found)
-    return f"{one_line(what, 400)} is there twice, {said}: the worse one is shown, or the later of two equal ones"
+    return f"{one_line(what, 400)} occurs twice, {said}: the worse one is shown, or the later of two equal ones"

@@ -1,4 +1,4 @@
-"""Which cases of a run stand in the ladder: per workload its backends in canonical order, and what they are held to."""
+"""Chooses the cases of a ladder: the backends of each workload in canonical order, and what they are compared with."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pytest_attnperf.records import Verdict
 from pytest_attnperf.results import CaseResult, RunResult
 
 NO_FIGURES = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED, Verdict.WORSE})
-"""Verdicts that stand in the table instead of a time."""
+"""Verdicts that the table shows instead of a time."""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """One workload. Times in microseconds per call, None where the backend has none.
+    """One workload. Times are in microseconds per call, None if the backend has none.
 
     cases          to show, in canonical order
     base_us        of the backend that speedups are over
-    against_name   the backend that speeds are relative to, and `against_us` its time
+    against_name   the backend that speeds are relative to; `against_us` is its time
     """
 
     title: str
@@ -35,8 +35,8 @@ class Selection:
 
     base        backend that speedups are over; only workloads that have it are shown
     against     backend that speeds are relative to
-    backends    the only ones to show, empty for all
-    workloads   the only ones to show, empty for all
+    backends    show only these; empty shows all
+    workloads   show only these; empty shows all
     """
 
     base: str
@@ -46,16 +46,16 @@ class Selection:
 
 
 def is_timed(case: CaseResult) -> bool:
-    """Whether the case has a time that says something."""
+    """Returns whether the case has a time that means something."""
     return case.median_us is not None and case.verdict not in NO_FIGURES
 
 
 def build_ladders(run: RunResult, chosen: Selection, where: str) -> list[Ladder]:
-    """The ladder of every chosen workload, suite and label, in canonical order.
+    """Returns the ladder of every chosen workload, suite and label, in canonical order.
 
     where   names the results in errors
 
-    Raises UsageError where the results hold no such backend or workload, no time, or several architectures.
+    Raises UsageError if the results lack such a backend or workload, have no times, or mix architectures.
     """
     _refuse_unknown(run, chosen, where)
     _refuse_mixed(run.cases, where)
@@ -82,7 +82,7 @@ def build_ladders(run: RunResult, chosen: Selection, where: str) -> list[Ladder]
 
 
 def refuse_unknown_backends(run: RunResult, names: Iterable[str]) -> None:
-    """Raise UnknownNameError, listing the backends of the run, for the first of these that it does not have."""
+    """Raises UnknownNameError for the first name that is not a backend of the run. The message lists the backends."""
     backends = {case.key.backend for case in run.cases}
     for name in names:
         if name not in backends:
@@ -100,7 +100,7 @@ def _make_ladder(title: str, cases: Sequence[CaseResult], chosen: Selection) -> 
 def _refuse_unknown(run: RunResult, chosen: Selection, where: str) -> None:
     backends = {case.key.backend for case in run.cases}
     if not backends:
-        raise UsageError(f"{where} holds no case; a ladder is made of a run of the suites: pytest --attnperf suites/")
+        raise UsageError(f"{where} holds no case; a ladder needs a run of the suites: pytest --attnperf suites/")
     if chosen.base not in backends:
         raise UsageError(
             f"{where} has no case of the base backend {chosen.base!r}; choose one by --base: "
@@ -114,7 +114,7 @@ def _refuse_unknown(run: RunResult, chosen: Selection, where: str) -> None:
 
 
 def _refuse_mixed(cases: Sequence[CaseResult], where: str) -> None:
-    """Times of several machines do not belong into one table."""
+    """Raises UsageError for cases of several machines, whose times do not belong in one table."""
     machines = dict.fromkeys(
         f"{case.fingerprint.must_match.get('arch', '?')}/{case.fingerprint.must_match.get('product', '?')}"
         for case in cases

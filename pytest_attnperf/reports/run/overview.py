@@ -1,4 +1,4 @@
-"""What every report says first: how many cases of each verdict, where, against what, and which was slowest."""
+"""The first facts of every report: how many cases of each verdict, where, compared with what, and which was slowest."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ JUDGED = frozenset(
         *(Verdict.MOVED, Verdict.DRIFT),
     }
 )
-"""Verdicts whose change against the baseline may be named the slowest."""
+"""Verdicts whose change against the baseline can be the slowest."""
 
 UNRESOLVED = frozenset({Verdict.UNDECIDED, Verdict.NO_BASELINE, Verdict.INCOMPARABLE, Verdict.ENVIRONMENT})
-"""Neither passed nor failed: strict runs fail by them."""
+"""Verdicts that neither pass nor fail; strict runs fail by them."""
 
 EXCUSED = frozenset({Verdict.MOVED, Verdict.DRIFT, Verdict.STALE})
-"""Slower than stored, and not by this change: they fail nothing unless that is asked for, and are shown."""
+"""Verdicts of cases that are slower than stored, but not by this change. They fail only on request."""
 
 COMPARED = GATED | {Verdict.UNDECIDED}
-"""Verdicts of what was held against something: without any of them nothing has passed."""
+"""Verdicts of compared cases. Without any of them nothing has passed."""
 
 STORED = "baselines"
-"""Mode of a run that is made of stored baselines: nothing was measured for it."""
+"""Mode of a run that is made of stored baselines. It measured nothing."""
 
 DID = {"update": "RECORDED", "calibrate": "CALIBRATED", "check": "CHECKED", STORED: "STORED BASELINES"}
-"""What a run that compares nothing did, by its mode."""
+"""The word for a run that compares nothing, by its mode."""
 
 NAME_LIMIT = 200
 COMMIT_LENGTH = 12
@@ -68,28 +68,27 @@ UNKNOWN = "unknown"
 """The commit of a tree without git history."""
 
 QUARANTINED, UNCHANGED, NEW = "quarantined", "unchanged", "new"
-"""Words of cases whose verdict does not fail, of those that were not timed, and of those that the base side lacks: they
-are counted apart."""
+"""Words under which cases are counted apart: no failure, not timed, or missing on the base side."""
 
 FAILS_BY_ITSELF = frozenset({Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
-"""Verdicts of cases that nobody takes for passed where their quarantine is over."""
+"""Verdicts that fail even without an expired quarantine."""
 
 _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 
 def rank_verdict(verdict: Verdict) -> int:
-    """0 is worst."""
+    """Returns the rank of a verdict; 0 is worst."""
     return _RANK[verdict]
 
 
 def format_verdict_word(verdict: Verdict) -> str:
-    """As it stands behind a count: '2 slower', '1 without baseline'."""
+    """Returns the word after a count: '2 slower', '1 without baseline'."""
     return WORDS.get(verdict, verdict.value.lower())
 
 
 def format_result_word(result: CaseResult | CodeResult) -> str:
-    """The word that a result is counted under: its verdict's, or, where it does not fail, quarantined or unchanged;
-    of one that fails only because its quarantine is over, that."""
+    """Returns the word under which a result is counted: its verdict's, or quarantined, unchanged or new. A case that
+    fails only because its quarantine has expired is counted as that."""
     if isinstance(result, CaseResult):
         expired = bool(filter_notes(result.reasons, NoteKind.EXPIRED))
         if result.fails and expired and result.verdict not in FAILS_BY_ITSELF:
@@ -102,29 +101,29 @@ def format_result_word(result: CaseResult | CodeResult) -> str:
 
 
 def is_unresolved(case: CaseResult) -> bool:
-    """Whether a strict run fails by the case: it neither passed nor failed, and is neither quarantined nor new."""
+    """Returns whether a strict run fails by the case: it neither passed nor failed, and is not quarantined or new."""
     return case.verdict in UNRESOLVED and not case.quarantined and not is_new(case)
 
 
 def is_reported(case: CaseResult) -> bool:
-    """Whether a report says of the case, which did not fail, what is wrong with it."""
+    """Returns whether a report explains the problem of a case that did not fail."""
     return is_unresolved(case) or (case.verdict in EXCUSED and not case.quarantined)
 
 
 def is_new(case: CaseResult) -> bool:
-    """Whether there is nothing that the case could be slower than: the base side does not have it."""
+    """Returns whether the base side does not have the case, so that there is no time to compare it with."""
     return case.new and case.verdict is Verdict.NO_BASELINE and not case.fails
 
 
 def only_new(run: RunResult) -> bool:
-    """Whether a whole run gated nothing because its cases are new, apart from those that are not timed anyway."""
+    """Returns whether a whole run gated nothing because its cases are new. Cases that are never timed do not count."""
     untimed = (Verdict.UNSUPPORTED, Verdict.RIGHT)
     plain = all(is_new(case) or case.verdict in untimed for case in run.cases)
     return run.complete and not run.gated and not run.code and plain and any(map(is_new, run.cases))
 
 
 def verdict_text(case: CaseResult) -> str:
-    """The verdict's word; a case that was proven right and not timed says so, and one that is quarantined."""
+    """Returns the verdict's word, with a remark if the case was not timed or is quarantined, unchanged or new."""
     said = format_result_word(case)
     if said in (EXPIRED, QUARANTINED, UNCHANGED, NEW):
         return f"{case.verdict.value}, {said}"
@@ -134,27 +133,27 @@ def verdict_text(case: CaseResult) -> str:
 
 
 def quarantined_lines(cases: Iterable[CaseResult]) -> list[str]:
-    """'prefill/...: SLOWER, quarantined: LINK until DATE' of each that a quarantine keeps from failing, worst first."""
+    """Returns 'prefill/...: SLOWER, quarantined: LINK until DATE' for each quarantined case, worst first."""
     held = sort_worst_first(case for case in cases if case.quarantined)
     return [f"{case.key}: {case.verdict.value}, quarantined: {case.quarantined}" for case in held]
 
 
 def sort_worst_first(cases: Iterable[CaseResult]) -> list[CaseResult]:
-    """Failing cases before others, by verdict, the slowest of each verdict first; ties by name."""
+    """Sorts cases: failing ones first, then by verdict, the slowest of each verdict first; ties by name."""
     return sorted(
         cases, key=lambda case: (not case.fails, rank_verdict(case.verdict), -(case.ratio or 0.0), str(case.key))
     )
 
 
 def find_slowest(cases: Sequence[CaseResult]) -> CaseResult | None:
-    """The worst SLOWER case; without one the worst that was judged and is slower than stored at all."""
+    """Returns the worst SLOWER case; without one, the worst judged case that is slower than stored."""
     judged = [case for case in cases if case.verdict in JUDGED and case.ratio is not None and case.ratio > 1]
     failing = [case for case in judged if case.verdict is Verdict.SLOWER]
     return max(failing or judged, key=lambda case: case.ratio or 0.0, default=None)
 
 
 def format_verdict_counts(verdicts: Iterable[Verdict]) -> str:
-    """'2 slower, 1 undecided, 41 same', worst first; 'no cases'."""
+    """Returns '2 slower, 1 undecided, 41 same', worst first, or 'no cases'."""
     counted = Counter(verdicts)
     return (
         ", ".join(f"{counted[verdict]} {format_verdict_word(verdict)}" for verdict in ORDER if counted[verdict])
@@ -163,7 +162,7 @@ def format_verdict_counts(verdicts: Iterable[Verdict]) -> str:
 
 
 def format_result_counts(results: Iterable[CaseResult | CodeResult]) -> str:
-    """As `counts`, with quarantined, new and unchanged cases counted as such: '1 slower, 2 new, 30 unchanged'."""
+    """Returns counts, with quarantined, new and unchanged cases apart: '1 slower, 2 new, 30 unchanged'."""
     found = Counter(map(format_result_word, results))
     words = [EXPIRED, *(format_verdict_word(verdict) for verdict in ORDER)]
     at = words.index(format_verdict_word(Verdict.UNSUPPORTED))
@@ -172,10 +171,9 @@ def format_result_counts(results: Iterable[CaseResult | CodeResult]) -> str:
 
 
 def verdict_word(joined: Joined) -> str:
-    """The whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, QUARANTINED where every case is, or what was done
-    where nothing was held against anything: RECORDED, CALIBRATED, CHECKED, STORED BASELINES, else NOT COMPARED. A
-    quarantined case has not passed, and one that is unchanged has.
-    """
+    """Returns the whole in a word: FAILED, INCOMPLETE, NO CASES, PASSED, or QUARANTINED if every case is. If nothing
+    was compared: RECORDED, CALIBRATED, CHECKED, STORED BASELINES or NOT COMPARED. A quarantined case has not passed; an
+    unchanged one has."""
     verdicts = {shown.case.verdict for shown in joined.cases if not shown.case.quarantined}
     verdicts |= {result.verdict for result in joined.code}
     if joined.has_failed or joined.failed_by:
@@ -193,14 +191,14 @@ def verdict_word(joined: Joined) -> str:
 
 
 def format_device(run: RunResult) -> str:
-    """'sm_90/h200'; '' where nothing was measured."""
+    """Returns 'sm_90/h200'; '' if nothing was measured."""
     return "" if run.device is None else f"{run.device.arch}/{run.device.product}"
 
 
 def format_comparison_base(run: RunResult) -> str:
-    """What the cases were compared with: the base side's name, or the commit that the baselines were recorded from.
+    """Returns what the cases were compared with: the base side's name, or the commit of the baselines.
 
-    '' where nothing was compared, or where that is not known.
+    Returns '' if nothing was compared, or if it is not known.
     """
     if run.against:
         return one_line(run.against, NAME_LIMIT)
@@ -215,7 +213,7 @@ def format_comparison_base(run: RunResult) -> str:
 
 
 def verdict_line(run: RunResult) -> str:
-    """The run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 % (...)'."""
+    """Returns the run in one line: '2 slower, 41 same on sm_90/h200 against 4f2c1ab; slowest: prefill/... +6.1 %'."""
     device, base = format_device(run), format_comparison_base(run)
     where = f" on {one_line(device)}" if device else ""
     line = f"{format_result_counts(run.cases)}{where}{f' against {base}' if base else ''}"
@@ -228,16 +226,16 @@ def verdict_line(run: RunResult) -> str:
 
 
 def list_compared(cases: Iterable[CaseResult]) -> list[CaseResult]:
-    """Cases that were held against something."""
+    """Returns the cases that were compared with something."""
     return [case for case in cases if case.ratio is not None or case.detection_limit is not None]
 
 
 def median_detection_limit(cases: Iterable[CaseResult]) -> float | None:
-    """The slowdown, as a fraction, that at least half of the compared cases' looks would have found.
+    """Returns the slowdown, as a fraction, that the looks of at least half of the compared cases could detect.
 
-    None where nothing was compared, and where the noise of more than half of the cases hides any slowdown.
+    Returns None if nothing was compared, or if the noise of more than half of the cases hides any slowdown.
     """
     limits = [math.inf if case.detection_limit is None else case.detection_limit for case in list_compared(cases)]
-    # Of two in the middle the lower one: between them lies a slowdown that no half has found.
+    # With two middle values, the lower one: exactly half of the cases detect it.
     median = statistics.median_low(limits) if limits else math.inf
     return median if math.isfinite(median) else None

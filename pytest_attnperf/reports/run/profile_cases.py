@@ -1,4 +1,4 @@
-"""What binds each profiled case, in a table: its class, the share of its own roof, and the evidence below."""
+"""Tables of what binds each profiled case: its class and the share of its own roof; the evidence is below."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PER_GIGA = 1e9
 COLUMNS = ("bound by", "of its roof", "roof", "us", "profiled us", "launches", "TFLOP/s", "GB/s", "FLOP/B")
 LEFT = frozenset({"bound by", "roof"})
 LEGEND = (
-    "what binds each case: us as gated; profiled us: device time of one call under torch's profiler, which slows what "
-    "it watches and is no measurement; of its roof: the least time by useful FLOPs and compulsory bytes over us"
+    "what binds each case: us as gated; profiled us: device time of one call under torch's profiler, which slows "
+    "the call, so it is no measurement; of its roof: the least time by useful FLOPs and compulsory bytes over us"
 )
 
 
 def list_profiled(cases: Sequence[CaseResult]) -> list[tuple[CaseResult, CaseProfile]]:
-    """Cases that were profiled."""
+    """Returns the profiled cases, each with its profile."""
     return [(case, case.profile) for case in cases if case.profile is not None]
 
 
 def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> list[str]:
-    """The table of all profiled cases and the evidence of the first `reasons`; nothing where none was profiled."""
+    """Returns the table of all profiled cases and the evidence of the first `reasons`; [] if none was profiled."""
     found = list_profiled(run.cases)
     if not found:
         return []
@@ -43,7 +43,7 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 
 
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
-    """A row per case."""
+    """Returns a table with a row per case."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
     rows = tuple(
         (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
@@ -52,7 +52,7 @@ def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
 
 
 def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
-    """Why the case is of its class, what would decide it where nothing does, and what its profile's notes say."""
+    """Returns why the case is of its class, what would decide it if that is open, and the notes of its profile."""
     name, lines = case.key.entry, []
     verdict = profile.bound
     if verdict is not None:
@@ -62,7 +62,7 @@ def reason_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
 
 
 def detail_lines(case: CaseResult, profile: CaseProfile) -> list[str]:
-    """What is no part of the time: building, the first call, memory asked for, and the host's own time per call."""
+    """Returns what is not part of the time: build, first call, allocated memory, and the host's own time per call."""
     name = case.key.entry
     before = f"built in {_format_once_ms(profile.build_ms)} ms, first call {_format_once_ms(profile.first_call_ms)} ms"
     lines = [f"{name}: before any time: {before} (without what the process had built for other cases)"]
@@ -83,7 +83,7 @@ KERNEL_COLUMNS = ("bound by", "of its roof", "roof", "us", "TFLOP/s", "GB/s", "F
 
 
 def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
-    """A row per work that the user named: the class of its kernels, by their steady medians under the profiler."""
+    """Returns a table with a row per --workload: the class of its kernels, from steady medians under a profiler."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in KERNEL_COLUMNS)
     rows = tuple(
         (
@@ -99,7 +99,7 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
 
 
 def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
-    """The evidence for each, and what would decide it."""
+    """Returns the evidence for each, and what would decide it."""
     lines = []
     for found in bounds:
         verdict = found.verdict
@@ -123,7 +123,7 @@ def _format_cells(case: CaseResult, profile: CaseProfile) -> tuple[str, ...]:
 
 
 def _format_longest_kernel(profile: CaseProfile) -> str:
-    """Which kernel takes most of a call of several; '' for a call of one."""
+    """Returns the kernel with most of the time, for a call of several; '' for a call of one."""
     total = profile.total_ns
     if len(profile.kernels) < 2 or not total:
         return ""
@@ -133,14 +133,14 @@ def _format_longest_kernel(profile: CaseProfile) -> str:
 
 
 def _format_roof(point: RooflinePoint | None) -> tuple[str, str]:
-    """The share of its own roof, and which that is."""
+    """Returns the share of its own roof, and the name of that roof."""
     if point is None:
         return ABSENT, ABSENT
     return format_percent(point.share), one_line(point.roof, NAME_WIDTH) if point.roof else ABSENT
 
 
 def _format_once_ms(ms: float) -> str:
-    """Milliseconds of something that happened once."""
+    """Returns milliseconds of something that happened once."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:,.0f}"
 
 

@@ -1,6 +1,5 @@
-"""Nanoseconds, shares and gains of profiles as text: every rounding of their reports is here. And names of kernels,
-which profilers give with all template arguments, cut to what tells them apart.
-"""
+"""Text of nanoseconds, shares and gains in profiles; all rounding of these reports is here. Also cuts kernel names,
+which profilers give with all template arguments, to the part that distinguishes them."""
 
 from __future__ import annotations
 
@@ -18,17 +17,17 @@ ELLIPSIS = "..."
 
 
 def ns_as_us(ns: float | None) -> str:
-    """Nanoseconds as microseconds with four significant digits: 30100 -> '30.10'."""
+    """Returns nanoseconds as microseconds with four significant digits: 30100 -> '30.10'."""
     return ABSENT if ns is None else format_us(ns / NS_PER_US)
 
 
 def ns_as_ms(ns: float | None) -> str:
-    """Nanoseconds as milliseconds with four significant digits: 157160000 -> '157.2'."""
+    """Returns nanoseconds as milliseconds with four significant digits: 157160000 -> '157.2'."""
     return ABSENT if ns is None else format_ms(ns / NS_PER_US)
 
 
 def format_percent(share: float | None) -> str:
-    """A share as percent, more digits the smaller it is: 0.776 -> '77.6 %', 0.015 -> '1.50 %', 0.00058 -> '0.058 %'."""
+    """Returns a share in percent, small ones with more digits: 0.776 -> '77.6 %', 0.00058 -> '0.058 %'."""
     if share is None:
         return ABSENT
     value = share * 100
@@ -41,7 +40,7 @@ def format_percent(share: float | None) -> str:
 
 
 def format_gain(limit: float | None) -> str:
-    """A gain of the whole: 0.0152 -> '+1.52 %'; from twice as fast on as a factor: 4.21 -> '5.21x'."""
+    """Returns a gain: 0.0152 -> '+1.52 %'; as a factor if at least twice as fast: 4.21 -> '5.21x'."""
     if limit is None:
         return ABSENT
     return (
@@ -54,7 +53,7 @@ def format_gain(limit: float | None) -> str:
 
 
 def format_signed_percent(ratio: float | None) -> str:
-    """Signed percent of a ratio after / before: 0.957 -> '-4.3 %'."""
+    """Returns the signed percentage of a ratio after / before: 0.957 -> '-4.3 %'."""
     if ratio is None or not math.isfinite(ratio):
         return ABSENT
     text = f"{(ratio - 1) * 100:+.1f}"
@@ -62,14 +61,14 @@ def format_signed_percent(ratio: float | None) -> str:
 
 
 def format_count(number: float | None) -> str:
-    """A count with separators; per pass it may be a fraction: 1953 -> '1,953', 0.8 -> '0.8'."""
+    """Returns a count with separators; a count per pass may be a fraction: 1953 -> '1,953', 0.8 -> '0.8'."""
     if number is None:
         return ABSENT
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}".rstrip("0")
 
 
 def format_size(size: Size3 | None) -> str:
-    """(32, 8, 1) -> '32x8', (256, 1, 1) -> '256'."""
+    """Returns sizes without ones at the end: (32, 8, 1) -> '32x8', (256, 1, 1) -> '256'."""
     if size is None:
         return ABSENT
     kept = list(size)
@@ -79,7 +78,7 @@ def format_size(size: Size3 | None) -> str:
 
 
 def format_waves(occupancy: Occupancy | None) -> str:
-    """'8/16 vgprs': waves per SIMD as whole workgroups, of how many, and what keeps more out; '16/16' where nothing."""
+    """Returns '8/16 vgprs': waves per SIMD in whole workgroups, the maximum, and the limit, if there is one."""
     if occupancy is None:
         return ABSENT
     if not occupancy.fits:
@@ -89,7 +88,7 @@ def format_waves(occupancy: Occupancy | None) -> str:
 
 
 def short_name(name: str, width: int) -> str:
-    """A kernel's name in at most `width` columns: without return type and parameters, then without its middle.
+    """Returns a kernel's name in at most `width` columns: without return type and parameters, then without its middle.
 
     'void at::native::f<4, Add<float> >(int, Add<float>)' -> 'at::native::f<4, Add<float> >'. The end stays, because
     names of one library differ there.
@@ -99,7 +98,7 @@ def short_name(name: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """The text in at most `width` columns, its middle left out; three fifths of what is kept are its beginning."""
+    """Returns the text in at most `width` columns without its middle; three fifths of what stays is the beginning."""
     if len(text) <= width:
         return text
     kept = max(width - len(ELLIPSIS), 0)

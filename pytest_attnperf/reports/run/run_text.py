@@ -1,4 +1,4 @@
-"""Runs as text: sections per device and suite, compiled kernels, and closing lines, in four degrees of detail."""
+"""Runs as text: sections per device and suite, compiled kernels, and closing lines, in four levels of detail."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pytest_attnperf.reports.text.text_width import wrap_text
 from pytest_attnperf.results import CaseResult, RunResult
 
 MOST_ROWS = 200
-"""Longer tables leave out what is as it was, unless they are verbose."""
+"""Longer tables leave out cases without a change, unless they are verbose."""
 
 LONG = 40
-"""Where there are more rows than this, the worst of them stand before the tables."""
+"""With more rows than this, a table of the worst comes before the others."""
 
 MOST = 20
 NAME_SHARE = 0.6
-"""Here the name holds the workload too."""
+"""Share of the width for names, which include the workload here."""
 
 LEAST_BAD = rank_verdict(Verdict.NO_BASELINE)
 COLUMNS = (
@@ -41,7 +41,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class SuiteSection:
-    """One suite on one device, '' where nothing was measured: all its cases, and its table as text."""
+    """One suite on one device ('' if nothing was measured): all its cases, and its table as text."""
 
     suite: str
     device: str
@@ -50,10 +50,10 @@ class SuiteSection:
 
 
 def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0) -> str:
-    """Everything there is to say of the runs.
+    """Returns the whole report of the runs as text.
 
-    verbosity   as pytest's: -2 one line per run; -1 what failed or is unresolved, and the closing lines; 0 tables;
-                1 tables with every case, with intervals before other figures, and what was noted of the runs
+    verbosity   as pytest's: -2 one line per run; -1 failures, unresolved cases and the closing lines; 0 tables;
+                1 tables with every case, with intervals before other figures, and the notes of the runs
     """
     if verbosity <= -2:
         return "\n".join(format_run_line(run, source) for run, source in _list_runs(joined))
@@ -75,19 +75,19 @@ def run_text(joined: Joined, *, width: int, ink: Ink = PLAIN, verbosity: int = 0
 
 
 def format_run_line(run: RunResult, source: str = "") -> str:
-    """A run in one line, after its file's name where that is given."""
+    """Returns a run in one line, after its file's name if that is given."""
     lines = [verdict_line(run)] if run.cases or not run.code else []
     lines += [code_line(run.code)] if run.code else []
     return one_line(": ".join(filter(None, [one_line(source), "; ".join(lines)])), TEXT_LIMIT)
 
 
 def is_long(joined: Joined) -> bool:
-    """Whether the tables are so long that what is worst must stand before them."""
+    """Returns whether the tables are so long that the worst rows must come before them."""
     return len(joined.cases) + len(joined.code) > LONG
 
 
 def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: bool = False) -> Iterator[SuiteSection]:
-    """One table after the other: never one over two devices, whose times say nothing of each other."""
+    """Yields one table after the other, each of one device, because times of two devices cannot be compared."""
     parts: dict[tuple[str, str], list[CaseResult]] = {}
     for device in dict.fromkeys(shown.device for shown in joined.cases):
         for shown in joined.cases:
@@ -98,13 +98,13 @@ def suite_sections(joined: Joined, *, width: int, ink: Ink = PLAIN, verbose: boo
         most_rows = None if verbose else MOST_ROWS
         table = suite_table(timed, width=width, ink=ink, verbose=verbose, most_rows=most_rows)
         proven, unchanged = sum(map(_only_proven, cases)), sum(map(_is_unchanged, cases))
-        said = [f"{proven} cases right, and not timed: their tests say timed=False"] if proven else []
+        said = [f"{proven} cases right, and not timed: their tests have timed=False"] if proven else []
         said += [f"{unchanged} cases right, and not timed: unchanged since their baseline"] if unchanged else []
         yield SuiteSection(suite, device, tuple(cases), "\n".join(filter(None, [table, *said])))
 
 
 def section_title(part: SuiteSection, *, several: bool) -> str:
-    """'prefill', or 'prefill on sm_90/h200' where there are several devices."""
+    """Returns 'prefill', or 'prefill on sm_90/h200' if there are several devices."""
     return one_line(f"{part.suite} on {part.device}" if several and part.device else part.suite)
 
 
@@ -113,12 +113,12 @@ def _list_runs(joined: Joined) -> Iterator[tuple[RunResult, str]]:
 
 
 def _only_proven(case: CaseResult) -> bool:
-    """Whether all there is to say of a case is that it is right, as of hundreds of a layer's tests."""
+    """Returns whether the only result of a case is that it is right, as for hundreds of a layer's tests."""
     return case.verdict is Verdict.RIGHT and not case.fails and bool(filter_notes(case.notes, NoteKind.PROVEN_ONLY))
 
 
 def _is_unchanged(case: CaseResult) -> bool:
-    """Whether a case is right and runs what its baseline ran; one that fails all the same stands in the table."""
+    """Returns whether a case is right and runs what its baseline ran. A case that fails anyway stays in the table."""
     return case.unchanged and not case.fails
 
 
@@ -134,13 +134,13 @@ class _Bad:
 
     @property
     def order(self) -> tuple[bool, int, float, str]:
-        """Failing before passing, then by verdict, then the slowest; a ratio that is no number comes last."""
+        """Sort key: failing first, then by verdict, then the slowest; a ratio that is not finite comes last."""
         ratio = self.ratio if self.ratio is not None and math.isfinite(self.ratio) else 0.0
         return not self.fails, rank_verdict(self.verdict), -ratio, str(self.key)
 
 
 def worst_table(joined: Joined, *, width: int, ink: Ink = PLAIN, most: int = MOST) -> str:
-    """At most so many rows and how many more there are; '' where nothing failed and everything was resolved."""
+    """Returns at most `most` rows and the number of others; '' if nothing failed and everything is resolved."""
     bad = sorted(_collect_bad(joined), key=lambda one: one.order)
     names = _format_names(bad, several=len(joined.devices) > 1)
     rows = tuple(
@@ -179,7 +179,7 @@ def _collect_bad(joined: Joined) -> list[_Bad]:
 
 
 def _format_names(bad: Sequence[_Bad], *, several: bool) -> list[str]:
-    """'backend/label workload', with the suite and the device where there are several of them."""
+    """Returns 'backend/label workload', with suite and device if there are several."""
     suites = dict.fromkeys(one.key.suite for one in bad)
     called = {suite: format_headings(one.key.workload for one in bad if one.key.suite == suite) for suite in suites}
     names = []

@@ -1,7 +1,7 @@
-"""Where the time of calls goes, in tables: a row per backend, and, in full, a row per stage.
+"""Tables of where the time of calls goes: a row per backend, and in full a row per stage.
 
-Stages are timed alone, on values kept from one call, and the call in turns with them; a stage that launches nothing
-takes no time. What is not known is '-'.
+Stages are timed alone, on values kept from one call, interleaved with the whole call. A stage that launches nothing
+takes no time. '-' means not known.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ STAGE_COLUMNS = ("us", "of call", "launches", "allocs", "MiB", "cache", "runs")
 LEFT = frozenset({"cache", "runs"})
 
 LEGEND = (
-    "call us: the whole call, timed in turns with its stages; first ms: the first call behind the build, which is no "
-    "part of any other time; build ms: compiling, converting and copying before it, without what the process had built",
+    "call us: the whole call, timed in turns with its stages; first ms: the first call after the build, which is in "
+    "no other time; build ms: compiling, converting and copying before it, without what the process had built",
     "stages: us of each run alone on values kept from one call; sum/call: all of them together over the whole; "
     "launches (on a CPU torch's operators) and allocs: of one whole call",
 )
 
 Groups = dict[str, list[CaseResult]]
-"""Workload, and label where it has one -> its cases that have a breakdown, in canonical order."""
+"""Workload, and label if it has one -> its cases that have a breakdown, in canonical order."""
 
 
 def group_by_workload(cases: Iterable[CaseResult]) -> Groups:
-    """Cases with a breakdown by workload, without those whose times say nothing, as of a wrong result."""
+    """Returns cases with a breakdown by workload, without cases whose times mean nothing, e.g. wrong results."""
     found: Groups = {}
     for case in cases:
         if case.breakdown is not None and is_timed(case):
@@ -53,7 +53,7 @@ def group_by_workload(cases: Iterable[CaseResult]) -> Groups:
 
 
 def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
-    """What stands behind a suite's table: a table per workload that has cases with a breakdown; '' without any."""
+    """Returns a table per workload that has cases with a breakdown, for below a suite's table; '' without any."""
     groups = group_by_workload(cases)
     if not groups:
         return ""
@@ -62,7 +62,7 @@ def stage_text(cases: Iterable[CaseResult], width: int = WIDTH) -> str:
 
 
 def make_fitting_table(title: str, cases: Sequence[CaseResult], width: int) -> Table:
-    """The table of `overview`, its stages in a part of their own where it is too wide."""
+    """Returns the overview table. If it is too wide, its stages become a separate part."""
     table = make_overview_table(title, cases)
     longest = max(
         map(len, render_terminal_tables((), [table], 10 * WIDTH * len(table.columns)).splitlines()[1:]), default=0
@@ -71,9 +71,10 @@ def make_fitting_table(title: str, cases: Sequence[CaseResult], width: int) -> T
 
 
 def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool = False) -> Table:
-    """A row per backend: the whole call, what came before it, and its stages, attention's own summed up.
+    """Returns a table with a row per backend: the whole call, what came before it, and its stages; attention's are
+    summed.
 
-    apart   the stages begin a part of the table that a terminal shows by itself
+    apart   a terminal shows the stages as a separate part of the table
     """
     summed = {case.key: _sum_stages(case.breakdown) for case in cases}
     names = list(dict.fromkeys(name for stages in summed.values() for name in stages))
@@ -95,7 +96,7 @@ def make_overview_table(title: str, cases: Sequence[CaseResult], *, apart: bool 
 
 
 def make_stage_table(title: str, case: CaseResult) -> Table:
-    """Every stage of one backend, and the call below them."""
+    """Returns a table of every stage of one backend, with the whole call below."""
     found = case.breakdown
     assert found is not None, "cases are chosen by having a breakdown"
     columns = tuple(Column(name, align="left" if name in LEFT else "right") for name in STAGE_COLUMNS)
@@ -152,7 +153,7 @@ def _format_whole_call(found: Breakdown | None) -> tuple[str, ...]:
 
 
 def _sum_stages(found: Breakdown | None) -> dict[str, tuple[float, int]]:
-    """Stage -> (microseconds, number of stages); those within another one ('attention.x') under its name."""
+    """Returns stage -> (microseconds, number of stages). Parts of a stage ('attention.x') count under its name."""
     sums: dict[str, tuple[float, int]] = {}
     for stage in found.stages if found is not None else ():
         name = stage.name.partition(".")[0]
@@ -178,7 +179,7 @@ def _format_stage_us(us: float) -> str:
 
 
 def _format_once_ms(ms: float) -> str:
-    """Milliseconds of something that happened once: three digits of it say nothing more."""
+    """Returns milliseconds of something that happened once; three digits are enough."""
     return f"{ms:.2f}" if ms < 10 else f"{ms:.0f}"
 
 
@@ -191,8 +192,7 @@ def _format_mib(size: int | None) -> str:
 
 
 def _format_launched_kernel(launches: Sequence[Launch] | None) -> str:
-    """A kernel that a stage runs, of those the one launched most often, and how many kinds more: their order is not
-    known."""
+    """Returns the kernel that a stage launches most often, and the number of other kinds. Their order is not known."""
     if not launches:
         return ABSENT if launches is None else "nothing"
     first = one_line(max(launches, key=lambda one: (one.kind == "kernel", one.calls)).name, RUNS_LIMIT)
@@ -200,7 +200,7 @@ def _format_launched_kernel(launches: Sequence[Launch] | None) -> str:
 
 
 def make_cpu_speedup_table(title: str, cases: Sequence[CaseResult], cpu_us: float | None, cpu_backend: str) -> Table:
-    """How many times as fast each backend is as `cpu_backend` on a CPU, which takes `cpu_us`; None: nobody knows."""
+    """Returns the speedup of each backend over `cpu_backend` on a CPU, which takes `cpu_us`, None if not known."""
     notes = () if cpu_us is not None else (f"the CPU's results hold no time of {cpu_backend} on this workload",)
     rows = [(f"{cpu_backend} on the CPU", format_us(cpu_us), format_speedup(1.0))] if cpu_us is not None else []
     for case in cases:

@@ -1,7 +1,7 @@
-"""Tables of a run: one per suite, cases that ran on all cards at once, and published figures, never mixed into either.
+"""Tables of a run: one per suite, one of cases that ran on all GPUs at once, and published figures, always separate.
 
-Of all cards at once, scaling is the calls per second in units of what the median card does alone, at best their number;
-interference is by how much a card is slower at once than alone.
+For all GPUs at once, scaling is the calls per second in units of the median GPU alone, at best the number of GPUs.
+Interference is how much slower a GPU is at once than alone.
 """
 
 from __future__ import annotations
@@ -57,33 +57,33 @@ TOGETHER_LEGEND = (
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, and what it shows of a case beside the reference of its workload."""
+    """A column, and its text for a case and the reference of its workload."""
 
     column: GridColumn
     cell: Callable[[CaseResult, CaseResult | None], str]
 
 
 def compute_tflops(case: CaseResult) -> float | None:
-    """TFLOP/s by useful FLOPs; None for a case without a time or without known FLOPs."""
+    """Returns TFLOP/s by useful FLOPs; None without a time or known FLOPs."""
     if not case.median_us or case.figures is None or case.figures.flops is None:
         return None
     return case.figures.flops / case.median_us / 1e6
 
 
 def compute_gb_s(case: CaseResult) -> float | None:
-    """GB/s (1e9 bytes) by unique bytes; None for a case without a time or without known bytes."""
+    """Returns GB/s (1e9 bytes) by unique bytes; None without a time or known bytes."""
     if not case.median_us or case.figures is None or case.figures.bytes_min is None:
         return None
     return case.figures.bytes_min / case.median_us / 1e3
 
 
 def share_of_floor(case: CaseResult) -> float | None:
-    """Least possible time / measured time: 1 is as fast as the device can be."""
+    """Returns least possible time / measured time: 1 is as fast as the device can be."""
     return case.floor_us / case.median_us if case.median_us and case.floor_us is not None else None
 
 
 def processes_text(case: CaseResult) -> str:
-    """How much the deciding look rests on: '3', or '12 pairs' of processes of an interleaved one."""
+    """Returns how many processes the deciding look has: '3', or '12 pairs' for an interleaved one."""
     if case.pairs:
         return f"{len(case.pairs)} pairs"
     return str(len(case.second or case.first) or ABSENT)
@@ -116,10 +116,10 @@ COLUMNS = (
     _Column(GridColumn("finds", rank=13), _format_detection_limit),
     _Column(GridColumn("processes", rank=14), lambda case, _: processes_text(case)),
 )
-"""`finds` is the slowdown that the deciding look would have found, `processes` how many it rests on."""
+"""`finds` is the slowdown that the deciding look could detect, `processes` the number of its processes."""
 
 HOW_SURE = 10
-"""What is taken from the rank of the last three columns where a table is verbose: they come next after the change."""
+"""Subtracted from the rank of the last three columns in a verbose table, so that they follow the change."""
 
 
 def suite_table(
@@ -131,13 +131,13 @@ def suite_table(
     verbose: bool = False,
     most_rows: int | None = None,
 ) -> str:
-    """One suite's cases of one device, grouped by workload in the order given; '' without cases.
+    """Returns one suite's cases of one device, grouped by workload in the given order; '' without cases.
 
-    `speedup` is against `reference_backend` of the same workload and label, `change` against the baseline. A column
-    without a single figure is left out, and so is what does not fit `width`: after verdict, name, time and change as
-    many columns as there is room for, in the order of `COLUMNS`. `verbose` puts interval, detection limit and number
-    of processes before the others, and wraps no note. Of more than `most_rows` cases only those are shown that have
-    something to say, not `QUIET` ones; how many these are is said. Below stands what `tolerance_notes` says.
+    `speedup` is over `reference_backend` of the same workload and label, `change` against the baseline. Columns without
+    a figure are left out, and those that do not fit `width`: after verdict, name, time and change, columns are added in
+    the order of `COLUMNS`. `verbose` puts interval, detection limit and number of processes before the others, and
+    wraps no note. With more than `most_rows` cases, `QUIET` ones are left out and counted. The notes of
+    `tolerance_notes` are below.
     """
     hidden = [case for case in cases if case.verdict in QUIET] if _is_long(cases, most_rows) else []
     references = {_build_reference_key(case): case for case in cases if case.key.backend == reference_backend}
@@ -155,7 +155,7 @@ def suite_table(
 
 
 def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
-    """Once per backend, every tolerance that has a source: a wider budget is named also where all is well."""
+    """Returns every tolerance that has a source, once per backend: a wider budget is reported even if all is well."""
     sourced = dict.fromkeys(
         (case.key.backend, check.tolerance) for case in cases for check in case.checks if check.tolerance.source
     )
@@ -166,7 +166,7 @@ def tolerance_notes(cases: Iterable[CaseResult]) -> list[str]:
 
 
 class PublishedTime(Protocol):
-    """A figure from somebody's report: config, backend, the time as printed there, and where that is."""
+    """A figure from a published report: config, backend, the time as printed there, and its source."""
 
     @property
     def config(self) -> str: ...  # noqa: D102
@@ -179,7 +179,7 @@ class PublishedTime(Protocol):
 
 
 def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH, ink: Ink = PLAIN) -> str:
-    """Published figures with numbered sources below; '' without rows. Shown for orientation and never gated."""
+    """Returns published figures with numbered sources below; '' without rows. They are for orientation, never gated."""
     numbers = {source: number for number, source in enumerate(dict.fromkeys(row.source for row in rows), 1)}
     body = tuple(
         GridRow(
@@ -197,7 +197,7 @@ def published_table(rows: Sequence[PublishedTime], *, width: int = DEFAULT_WIDTH
 
 
 def format_headings(workloads: Iterable[str]) -> dict[str, str]:
-    """Workload -> what its group is called: its id, without the op family where all share one.
+    """Returns the heading of each workload's group: its id, without the op family if all share one.
 
     The workload of `attnperf.gate()` is its test's name, which has no family: `test_softmax[16-1000]` stays whole.
     """
@@ -212,7 +212,7 @@ def _is_long(cases: Sequence[CaseResult], most_rows: int | None) -> bool:
 
 
 def _hidden_line(hidden: Sequence[CaseResult]) -> str:
-    """'8012 cases SAME and 3 RIGHT are not shown (-v shows all)'; '' where everything is shown."""
+    """Returns '8012 cases SAME and 3 RIGHT are not shown (-v shows all)'; '' if everything is shown."""
     counted = Counter(case.verdict for case in hidden)
     first, *others = [f"{counted[verdict]} {verdict.value}" for verdict in ORDER if counted[verdict]] or [""]
     if not first:
@@ -226,7 +226,7 @@ def _choose_rank(column: GridColumn, verbose: bool) -> int:
 
 
 def _build_reference_key(case: CaseResult) -> tuple[str, str]:
-    """What a case shares with the reference it is compared with."""
+    """Returns what a case shares with the reference that it is compared with."""
     return case.key.workload, case.key.label
 
 
@@ -235,7 +235,7 @@ def _format_backend(case: CaseResult) -> str:
 
 
 def together_table(cases: Sequence[CaseResult], width: int = DEFAULT_WIDTH) -> str:
-    """A row per case under a heading per workload, and how the suite scales; '' where none ran so."""
+    """Returns a row per case that ran on all GPUs at once, grouped by workload, and how the suite scales; else ''."""
     ran = [(case, case.together) for case in cases if case.together is not None and case.together.gpus]
     if not ran:
         return ""
@@ -262,7 +262,7 @@ def _together_cells(case: CaseResult, found: Together) -> tuple[str, ...]:
 
 
 def _format_total_rate(amount: float | None, found: Together, unit: float) -> str:
-    """Of all cards in sum: an amount per call in TFLOP/s or GB/s, by its unit per microsecond."""
+    """Returns the rate of all GPUs in sum: an amount per call in TFLOP/s or GB/s, by its unit per microsecond."""
     return ABSENT if amount is None else format_rate(sum(amount / gpu.together_us for gpu in found.gpus) / unit)
 
 
@@ -271,7 +271,7 @@ def _find_worst_gpu(found: Together) -> TogetherGpu:
 
 
 def _suite_line(ran: Sequence[tuple[CaseResult, Together]]) -> str:
-    """The geometric mean of the share of perfect scaling, in units of the cards there were, and the worst case."""
+    """Returns the geometric mean of the share of perfect scaling, in units of GPUs, and the worst case."""
     cards = max(len(found.gpus) for _, found in ran)
     share = statistics.geometric_mean(found.scaling / len(found.gpus) for _, found in ran)
     case, found = max(ran, key=lambda one: _find_worst_gpu(one[1]).interference)

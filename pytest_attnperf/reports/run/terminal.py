@@ -1,4 +1,4 @@
-"""What a run says in words: why a test failed, and the closing lines."""
+"""Text of a run for the terminal: why a test failed, and the closing lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEXT_LIMIT = 2000
 
 
 def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -> list[str]:
-    """The end of a run: one line that says it all, then what it would have found, findings, and what was written."""
+    """Returns the end of a run: one line with the result, then detectable slowdowns, findings, and written files."""
     lines = []
     if run.cases or not run.code:
         lines.append(
@@ -65,7 +65,7 @@ def closing_lines(run: RunResult, results_path: str = "", *, ink: Ink = PLAIN) -
 
 
 def _not_timed_lines(run: RunResult) -> list[str]:
-    """How many cases count as gated without a time, why others have none, and how many the run's tier left out."""
+    """Returns how many cases count as gated without a time, why others have none, and how many the tier left out."""
     unchanged, left = sum(case.unchanged for case in run.cases), len(run.left_to_nightly)
     lines = [f"{max(0, run.gated - unchanged)} gated, {unchanged} unchanged (not timed)"] if unchanged else []
     if run.mode in TIMING_MODES:
@@ -76,7 +76,7 @@ def _not_timed_lines(run: RunResult) -> list[str]:
 
 
 def _new_lines(run: RunResult) -> list[str]:
-    """How many cases the base side lacks, and that nothing was held against them."""
+    """Returns how many cases the base side lacks, and that they were not compared."""
     found = [case for case in run.cases if is_new(case)]
     if not found:
         return []
@@ -87,7 +87,7 @@ def _new_lines(run: RunResult) -> list[str]:
 
 
 def _skipped_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """Which cases were skipped before they were looked at, a line per reason."""
+    """Returns the cases that were skipped before they were run, a line per reason."""
     by_reason: dict[str, list[str]] = {}
     for case in cases:
         if case.skipped:
@@ -104,36 +104,36 @@ def _join_first_names(names: Sequence[str]) -> str:
 
 
 def _quarantine_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """Each quarantined case with its link, as far as a screen holds them."""
+    """Returns each quarantined case with its link, up to QUARANTINED_LINES."""
     lines = [one_line(line, TEXT_LIMIT) for line in quarantined_lines(cases)]
     left_out = len(lines) - QUARANTINED_LINES
     return [*lines[:QUARANTINED_LINES], f"and {left_out} more quarantined cases"] if left_out > 0 else lines
 
 
 def limit_lines(cases: Sequence[CaseResult]) -> list[str]:
-    """How large a slowdown the comparisons would have shown: what 'same' is worth; nothing where none was made."""
+    """Returns how large a slowdown the comparisons could detect: what 'same' is worth; [] without comparisons."""
     limit = median_detection_limit(cases)
     if limit is None:
         return []
     which = "half of the compared cases" if len(list_compared(cases)) > 1 else "the one compared case"
-    return [f"{which} would have shown a slowdown of {format_change(1 + limit).removeprefix('+')}"]
+    return [f"{which} could detect a slowdown of {format_change(1 + limit).removeprefix('+')}"]
 
 
 def _list_counted_verdicts(cases: Iterable[CaseResult]) -> Iterable[Verdict]:
-    """Verdicts of the cases that are neither quarantined nor new."""
+    """Returns the verdicts of the cases that are neither quarantined nor new."""
     return (case.verdict for case in cases if not case.quarantined and not is_new(case))
 
 
 def _find_worst_verdict(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """The worst of what failed or is unresolved; None where nothing is."""
+    """Returns the worst verdict that failed or is unresolved; None if there is none."""
     worst = min(verdicts, key=rank_verdict, default=None)
     return worst if worst is not None and rank_verdict(worst) <= rank_verdict(Verdict.NO_BASELINE) else None
 
 
 def failure_text(case: CaseResult, *, own: bool = False) -> str:
-    """What a failing test shows: verdict, what changed with every figure behind it, and a command that repeats it.
+    """Returns the text of a failing test: verdict, what changed with all figures, and a command that repeats it.
 
-    own: the case was judged in this process, so that its command may hold whatever its user typed.
+    own: the case was judged in this process, so its command may hold everything that the user typed.
     """
     lines = [f"{case.verdict.value}: {one_line(str(case.key))}", one_line(case.summary, TEXT_LIMIT)]
     lines += _fault_lines(case)
@@ -151,7 +151,7 @@ def failure_text(case: CaseResult, *, own: bool = False) -> str:
 
 
 def _fault_lines(case: CaseResult) -> list[str]:
-    """What broke the process or the device, and how the kernel was found out, or why it was not."""
+    """Returns what broke the process or the device, and how the kernel was identified, or why it was not."""
     if case.fault is None or not case.fault.how:
         return []
     kernel = f"kernel {case.fault.kernel}" if case.fault.kernel else "no kernel named"
@@ -173,7 +173,7 @@ def _change_lines(case: CaseResult) -> list[str]:
 
 
 def _reason_lines(case: CaseResult) -> list[str]:
-    """What the summary has not said, line by line: a reason may hold a traceback."""
+    """Returns what the summary does not say, line by line: a reason may hold a traceback."""
     lines = []
     for reason in case.reasons:
         first, _, rest = reason.partition("\n")
@@ -191,7 +191,7 @@ def _look_line(name: str, processes: Sequence[ProcessSummary]) -> str:
 
 
 def _pairs_line(case: CaseResult) -> str:
-    """The interleaved look: how far its pairs lie apart, and what it took."""
+    """Returns the interleaved look: the range of its pairs, and how long it took."""
     ratios = [pair.ratio for pair in case.pairs]
     seconds = sum(pair.seconds for pair in case.pairs)
     return (
@@ -201,7 +201,7 @@ def _pairs_line(case: CaseResult) -> str:
 
 
 def _problem_lines(case: CaseResult) -> list[str]:
-    """Problems of every check that the reasons have not said, figures that no problem is about, and the tolerance."""
+    """Returns problems of every check that are not among the reasons, figures without a problem, and the tolerance."""
     said = {case.summary, *case.reasons}
     problems = list(dict.fromkeys(p for check in case.checks for p in check.problems if p not in said))
     lines = [f"  {one_line(problem, TEXT_LIMIT)}" for problem in problems]
@@ -215,13 +215,13 @@ def _problem_lines(case: CaseResult) -> list[str]:
 
 
 def _is_beyond_budget(figures: ErrorFigures) -> bool:
-    """Whether a finite output is beyond its budget; one that holds NaN or Inf has no error to print."""
+    """Returns whether a finite output exceeds its budget. An output with NaN or Inf has no error to print."""
     finite = figures.nan_count == figures.inf_count == figures.finite_count == 0
     return finite and not all(error <= budget for error, budget in figures.budgets)
 
 
 def _is_said(figures: ErrorFigures, problems: Sequence[str]) -> bool:
-    """Whether a problem is about this output of this check: the judge begins all it says of one in this way."""
+    """Returns whether a problem names this output of this check: the judge begins every such text in this way."""
     return any(f"{figures.check}: {figures.output!r} " in problem for problem in problems)
 
 

@@ -1,4 +1,4 @@
-"""Colours of a terminal: only where they are wanted, and never the only carrier of a meaning."""
+"""Colours of a terminal. They are used only on request, and never carry a meaning alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 from pytest_attnperf.records import Verdict
 
 RED, GREEN, YELLOW, BOLD, DIM = "1;31", "32", "33", "1", "2"
-"""Parameters of SGR sequences: the 8 basic colours, bold and dim are what every terminal has."""
+"""Parameters of SGR sequences. Every terminal has the 8 basic colours, bold and dim."""
 
 STYLES = {
     Verdict.INCORRECT: RED,
@@ -27,37 +27,37 @@ STYLES = {
     Verdict.UNSUPPORTED: DIM,
     Verdict.FASTER: GREEN,
 }
-"""SAME and what is only recorded have none: a page of green says nothing."""
+"""Style of each verdict. SAME and recorded verdicts have none, because a page of green would show nothing."""
 
 CHOICES = ("auto", "always", "never")
 
 
 @dataclass(frozen=True)
 class Ink:
-    """Puts escape sequences around text, or leaves it as it is."""
+    """Adds escape sequences to text, or leaves it unchanged."""
 
     on: bool = False
 
     @classmethod
     def plain(cls) -> Ink:
-        """Leaves text as it is."""
+        """Returns an Ink that leaves text unchanged."""
         return cls(on=False)
 
     @classmethod
     def ansi(cls) -> Ink:
-        """For a terminal that knows SGR sequences."""
+        """Returns an Ink for a terminal that knows SGR sequences."""
         return cls(on=True)
 
     def paint_verdict(self, text: str, verdict: Verdict | None) -> str:
-        """Text in the colour of a verdict, which the text also says in words."""
+        """Returns text in the colour of a verdict; the text also says the verdict in words."""
         return self._paint(text, STYLES.get(verdict, "") if verdict else "")
 
     def bold(self, text: str) -> str:
-        """A heading."""
+        """Returns text in bold, for headings."""
         return self._paint(text, BOLD)
 
     def dim(self, text: str) -> str:
-        """What is there for the eye alone."""
+        """Returns text in dim, for decoration."""
         return self._paint(text, DIM)
 
     def _paint(self, text: str, style: str) -> str:
@@ -68,15 +68,15 @@ PLAIN = Ink.plain()
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str], choice: str = "auto") -> bool:
-    """Whether colours go to a stream.
+    """Returns whether a stream gets colours.
 
-    choice   'always' or 'never', or 'auto': not where NO_COLOR is set to anything, else where FORCE_COLOR is, else on
-             a terminal that is not dumb
+    choice   'always', 'never' or 'auto': no if NO_COLOR is set, else yes if FORCE_COLOR is set, else yes on a terminal
+             that is not dumb
 
     Raises ValueError for another choice.
     """
     if choice not in CHOICES:
-        raise ValueError(f"colour {choice!r} is not known; there are: {', '.join(CHOICES)}")
+        raise ValueError(f"colour {choice!r} is not known; known: {', '.join(CHOICES)}")
     if choice != "auto":
         return choice == "always"
     if environ.get("NO_COLOR"):

@@ -1,4 +1,4 @@
-"""Commands of a results file as they may be shown: somebody pastes them, and the file may be anybody's."""
+"""Commands of a results file in a form that is safe to show: a user may paste them, and anybody may write the file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pytest_attnperf.reports.text.figures import one_line
 
 LIMIT = 2000
 _ACTIVE = re.compile(r"[`$\\!;|&<>\n\r]")
-"""What a shell acts on, some of it inside of double quotes, too."""
+"""Characters that a shell acts on, some of them inside double quotes too."""
 
 _OURS = ("--attnperf", "--update-baselines")
 _RUNS = ("--attnperf-build", "--attnperf-worker-args")
-"""Options whose value is, or becomes part of, a command."""
+"""Options whose value is a command or becomes part of one."""
 
 _SIDES = ("--attnperf-against", "--attnperf-candidate")
 _NAME = re.compile(r"[\w.@^~/{}:+-]+")
@@ -21,26 +21,26 @@ _NAME = re.compile(r"[\w.@^~/{}:+-]+")
 
 _WRITES = ("--attnperf-results", "--attnperf-report", "--attnperf-history")
 _INSIDE = re.compile(r"(?!.*\.\.)[\w][\w./-]*")
-"""A path below the current folder: a file must not choose what is overwritten elsewhere."""
+"""A path below the current folder: a results file must not choose which file is overwritten elsewhere."""
 
 _OFTEN = re.compile(
     r"-[kmn].*|-[qvsxl]+|-r\w+|--(?:tb|dist|durations|maxfail|color|deselect|ignore|numprocesses|strict-markers|verbose|"
     r"quiet|exitfirst|lf|ff|last-failed|failed-first)(?:=.*)?",
     re.DOTALL,
 )
-"""Options of pytest and pytest-xdist that neither import, start, write nor delete anything by their value."""
+"""Options of pytest and pytest-xdist whose values neither import, start, write nor delete anything."""
 
 
 def format_typed_command(text: str) -> str:
-    """The command of a run in this process: its user typed it, and gets all of it back, in one line."""
+    """Returns the command of a run in this process, in one line. Nothing is removed, because its user typed it."""
     return one_line(text, LIMIT)
 
 
 def format_repeat_command(text: str, nodeid: str = "") -> str:
-    """The command that repeats a case, inert when it is pasted: pytest, options of this plugin, and tests.
+    """Returns the command that repeats a case, safe to paste: pytest, options of this plugin, and tests.
 
-    Options that run something else, or write elsewhere, are left out. What is no such command is made anew from
-    `nodeid`; '' without one.
+    Options that run something else, or write elsewhere, are left out. If the text is not such a command, a new one is
+    made from `nodeid`; '' without one.
     """
     words = _split_words(one_line(text, LIMIT))
     kept = [word for word in words[1:] if _is_harmless(word)]
@@ -51,7 +51,7 @@ def format_repeat_command(text: str, nodeid: str = "") -> str:
 
 
 def can_be_offered(text: str) -> bool:
-    """Whether a command may be offered for copying as it stands: pytest, nothing that a shell acts on or that runs."""
+    """Returns whether a command may be copied unchanged: only pytest, and nothing that a shell or option runs."""
     words = _split_words(text)
     inert = all(_is_harmless(word) or _OFTEN.fullmatch(word) for word in words[1:])
     return words[:1] == ["pytest"] and inert and not _ACTIVE.search(text)
@@ -69,7 +69,7 @@ def _is_harmless(word: str) -> bool:
     if not name.startswith(("-", "@")):
         return True
     if name in _SIDES:
-        return _NAME.fullmatch(value) is not None  # one in a word of its own, behind a blank, is left out, too
+        return _NAME.fullmatch(value) is not None  # a value in a separate word is left out, too
     if name in _WRITES:
         return _INSIDE.fullmatch(value) is not None
     return name.startswith(_OURS) and not name.startswith(_RUNS)

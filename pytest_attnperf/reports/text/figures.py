@@ -1,4 +1,4 @@
-"""Numbers and foreign text as reports print them: every rounding of every report is here."""
+"""Numbers and foreign text as reports print them; all rounding is here."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]+"
 )
-"""Control characters, half surrogates, and what is not seen or turns the direction of writing."""
+"""Control characters, lone surrogates, and characters that are invisible or change the direction of text."""
 
 _COMMAND = re.compile(r"(?<!\S)::|:{3,}|##(?=\w*\[)")
-"""What a CI system takes for a command of the job: GitHub `::name::` at the beginning of a line, after spaces, too, and
-`##[name]` anywhere; Azure `##vso[name]`."""
+"""What a CI system takes for a command: GitHub's `::name::` at the start of a line, also after spaces, and `##[name]`
+anywhere; Azure's `##vso[name]`."""
 
 
 def format_us(us: float | None) -> str:
-    """Microseconds with four significant digits: 18.84, 1005, 104300."""
+    """Returns microseconds with four significant digits: 18.84, 1005, 104300."""
     return ABSENT if us is None else _format_significant(us)
 
 
 def format_ms(us: float | None) -> str:
-    """Microseconds, printed as milliseconds with four significant digits: 0.01884, 1.005, 104.3."""
+    """Returns microseconds as milliseconds with four significant digits: 0.01884, 1.005, 104.3."""
     return ABSENT if us is None else _format_significant(us / US_PER_MS)
 
 
 def format_change(ratio: float | None) -> str:
-    """Signed percent of a ratio new / old: 1.061 -> '+6.1 %', 0.9996 -> '0.0 %'."""
+    """Returns the signed percentage of a ratio new / old: 1.061 -> '+6.1 %', 0.9996 -> '0.0 %'."""
     if ratio is None:
         return ABSENT
     text = f"{(ratio - 1) * 100:+.1f}"
@@ -42,24 +42,24 @@ def format_change(ratio: float | None) -> str:
 
 
 def format_interval(interval: Sequence[float] | None) -> str:
-    """A 95 % interval of a ratio: (1.052, 1.07) -> '95 %: +5.2 % .. +7.0 %'; '' where there is none."""
+    """Returns the 95 % interval of a ratio: (1.052, 1.07) -> '95 %: +5.2 % .. +7.0 %'; '' without one."""
     if interval is None:
         return ""
     return f"95 %: {format_change(interval[0])} .. {format_change(interval[1])}"
 
 
 def format_share(share: float | None) -> str:
-    """A share as whole percent: 0.873 -> '87 %'."""
+    """Returns a share in whole percent: 0.873 -> '87 %'."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
 def format_speedup(factor: float | None) -> str:
-    """How many times as fast: 12.34 -> '12.3x', 1.0 -> '1.00x'."""
+    """Returns how many times as fast: 12.34 -> '12.3x', 1.0 -> '1.00x'."""
     return ABSENT if factor is None else f"{factor:.1f}x" if factor >= 10 else f"{factor:.2f}x"
 
 
 def format_rate(rate: float | None) -> str:
-    """TFLOP/s or GB/s with three significant digits: 0.512, 12.3, 1307."""
+    """Returns TFLOP/s or GB/s with three significant digits: 0.512, 12.3, 1307."""
     return ABSENT if rate is None else _format_significant(rate, 3)
 
 
@@ -67,16 +67,16 @@ BYTES_MOST = 2**63
 
 
 def format_bytes(count: int | None) -> str:
-    """Bytes as MiB: 134217728 -> '128.0'."""
-    if count is None or abs(count) > BYTES_MOST:  # a file may say any number, and Python's have no end
+    """Returns bytes in MiB: 134217728 -> '128.0'."""
+    if count is None or abs(count) > BYTES_MOST:  # a file may hold any integer, and Python's are unlimited
         return ABSENT if count is None else f"{'-' if count < 0 else ''}2^{abs(count).bit_length() - 21} or more"
     return f"{count / BYTES_PER_MIB:.1f}"
 
 
 def format_tolerance(tolerance: Tolerance) -> str:
-    """What a backend may be off by: "errors up to 3 x the plain computation's are allowed (the paper, table 4)".
+    """Returns the allowed error: "errors up to 3 x the plain computation's are allowed (the paper, table 4)".
 
-    Multipliers of single outputs are named: "errors up to 3 x the plain computation's in dq and 2 x in others are".
+    Names multipliers of single outputs: "errors up to 3 x the plain computation's in dq and 2 x in others are".
     """
     own = tolerance.outputs
     named = [f"{factor:g} x{'' if index else _PLAIN} in {name}" for index, (name, factor) in enumerate(own)]
@@ -87,7 +87,7 @@ def format_tolerance(tolerance: Tolerance) -> str:
 
 
 def format_around(figures: ErrorFigures) -> str:
-    """The worst element between its neighbours: 'got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4'; '' where it has none."""
+    """Returns the worst element and neighbours: 'got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4'; '' without them."""
     if len(figures.around_got) < 2 or not figures.worst_index:
         return ""
     middle = figures.worst_index[-1] - figures.around_first
@@ -100,22 +100,22 @@ def format_around(figures: ErrorFigures) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """Foreign text made safe for one line of a terminal or a log: no control characters, no commands of a CI system, no
-    more than `limit` characters.
+    """Makes foreign text safe for one line of a terminal or log: no control characters, no commands of a CI system, at
+    most `limit` characters.
 
-    A name may come from a file or a pull request; an escape sequence in it must not repaint the verdict beside it.
+    A name may come from a file or a pull request. An escape sequence in it must not overwrite the verdict beside it.
     """
     clean = _COMMAND.sub(_break_command, _UNPRINTABLE.sub(" ", text[: 4 * limit]))
     return clean if len(clean) <= limit and len(text) <= 4 * limit else f"{clean[: limit - 3]}..."
 
 
 def printable_json(text: str) -> str:
-    """The same JSON, with escapes in place of the letters that a terminal or a CI system would obey."""
+    """Returns the same JSON, with escapes for the characters that a terminal or a CI system would act on."""
     return _COMMAND.sub(_escape_letter, _UNPRINTABLE.sub(_escape_letter, text))
 
 
 def safe_lines(text: str, limit: int, width: int = 500) -> list[str]:
-    """The last `limit` lines of a log, each made safe; says how many were left out."""
+    """Returns the last `limit` lines of a log, each made safe, and how many lines were left out."""
     lines = text.rstrip().split("\n")
     shown = [one_line(line, width) for line in lines[-limit:]]
     left_out = len(lines) - len(shown)
@@ -127,14 +127,14 @@ def _break_command(command: re.Match[str]) -> str:
 
 
 def _escape_letter(found: re.Match[str]) -> str:
-    """As JSON escapes letters inside of a string; line breaks stand between strings only."""
+    """Returns the JSON escape of a character in a string. Line breaks stay: they occur only between strings."""
     units = found.group().encode("utf-16-be", "surrogatepass").hex()
     escapes = "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
     return escapes.replace("\\u000a", "\n")
 
 
 def _format_significant(value: float, digits: int = 4) -> str:
-    """Fixed notation, so that columns can be compared by eye; zeros at the end are kept, because they are measured."""
+    """Returns fixed notation, so that columns are easy to compare. Keeps final zeros: they are measured."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"

@@ -1,4 +1,4 @@
-"""Tables whose columns give way to a width: names are cut in the middle, and what matters least is left out first."""
+"""Tables that adapt to a width: names are cut in the middle, and the least important columns are left out first."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pytest_attnperf.reports.text.text_width import (
 NAME = -1
 LEAST_NAME = 8
 NAME_SHARE = 0.4
-"""Names get at least this share of the width if they need it, and whatever the columns leave over."""
+"""Least share of the width for names, if they need it; they also get what the columns leave."""
 
 
 @dataclass(frozen=True)
 class GridColumn:
-    """rank: 0 always stands; the others in this order, as far as they fit."""
+    """A column. rank: 0 is always shown; the others are added in this order while they fit."""
 
     header: str
     align: str = "right"
@@ -44,7 +44,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class GridGroup:
-    """Rows under a heading, which stands on a line of its own; '' for none. Names are told apart within a group."""
+    """Rows under a heading on its own line; '' for none. Cut names stay distinct within a group."""
 
     heading: str
     rows: tuple[GridRow, ...]
@@ -60,14 +60,13 @@ def render_grid(
     before: int = 1,
     share: float = NAME_SHARE,
 ) -> str:
-    """The table as text; '' without rows.
+    """Returns the table as text; '' without rows.
 
     corner   header of the names
-    before   how many of the columns stand before the names
+    before   number of columns before the names
     share    of the width that names get, if they need it, before any column that may be left out
 
-    A column without a single figure is left out. No line is wider than `width`, except where even the columns that
-    always stand are.
+    Columns without a figure are left out. No line is wider than `width`, unless the columns of rank 0 already are.
     """
     rows = [row for group in groups for row in group.rows]
     if not rows:
@@ -89,7 +88,7 @@ def render_grid(
 
 @dataclass(frozen=True)
 class _Layout:
-    """What stands where in a line: `slots` are indices of columns, and `NAME`; each has its width and alignment."""
+    """The layout of a line: `slots` are indices of columns, and `NAME`; each has its width and alignment."""
 
     slots: tuple[int, ...]
     widths: tuple[int, ...]
@@ -98,7 +97,7 @@ class _Layout:
     ink: Ink
 
     def format_line(self, name: str, cells: Sequence[str], verdict: Verdict | None = None) -> str:
-        """One line without spaces at its end; widths are those of the text without colours."""
+        """Returns one line without spaces at its end; widths are those of the text without colours."""
         parts = []
         for index, width, align in zip(self.slots, self.widths, self.aligns, strict=True):
             text = name if index == NAME else cells[index]
@@ -136,7 +135,7 @@ def _has_figure(rows: Sequence[GridRow], index: int) -> bool:
 def _choose_fitting_columns(
     filled: list[int], columns: Sequence[GridColumn], widths: Sequence[int], room: int
 ) -> list[int]:
-    """Which of the columns that hold a figure are shown beside the names."""
+    """Returns the columns with figures that fit beside the names."""
     shown = [index for index in filled if columns[index].rank == 0]
     room -= sum(widths[index] + GAP for index in shown)
     others = [index for index in filled if columns[index].rank]

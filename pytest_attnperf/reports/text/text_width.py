@@ -1,4 +1,4 @@
-"""How wide a text stands in a terminal, how it is padded in a table, and how foreign text is cut and wrapped."""
+"""Measures text in terminal cells, pads it for tables, and cuts and wraps foreign text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pytest_attnperf.reports.text.figures import one_line
 
 ENDS = 200
-"""Characters kept of either end of a name that is longer than both."""
+"""Characters kept at each end of a name that is longer than both."""
 
 CUT = "..."
 GAP = 2
@@ -18,31 +18,31 @@ GAP = 2
 
 
 def display_width(text: str) -> int:
-    """Terminal cells: 2 of an East Asian wide character, 0 of a mark that combines with the one before it."""
+    """Returns terminal cells: 2 for an East Asian wide character, 0 for a combining mark."""
     return len(text) if text.isascii() else sum(map(_count_cells, text))
 
 
 def pad_text(text: str, width: int, align: str, painted: str | None = None) -> str:
-    """Fill a text up to `width` cells, 'left' or 'right'; `painted` is the same with what takes no room: colours."""
+    """Returns text padded to `width` cells, 'left' or 'right'. `painted` is the same text with colour codes."""
     fill = " " * (width - display_width(text))
     shown = text if painted is None else painted
     return shown + fill if align == "left" else fill + shown
 
 
 def plain_line(parts: Iterable[str]) -> str:
-    """Put padded texts of a table beside each other, without spaces at the end."""
+    """Returns padded texts of a table in one line, without spaces at the end."""
     return (" " * GAP).join(parts).rstrip()
 
 
 def both_ends(name: str) -> str:
-    """A foreign name made safe for one line; of one that is far too long the middle is left out, not the end."""
+    """Returns a foreign name made safe for one line. A name that is far too long loses its middle, not its end."""
     if len(name) > 2 * ENDS:
         name = f"{name[:ENDS]}{CUT}{name[-ENDS:]}"
     return one_line(name, 2 * ENDS + len(CUT))
 
 
 def cut_text(text: str, width: int) -> str:
-    """At most `width` cells: both ends with '...' between them, because names differ at both."""
+    """Returns text in at most `width` cells: both ends with '...' between them, because names differ at both."""
     if display_width(text) <= width:
         return text
     room = width - len(CUT)
@@ -53,7 +53,7 @@ def cut_text(text: str, width: int) -> str:
 
 
 def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
-    """Name -> what is shown of it in at most `width` cells; names that would be shown alike are numbered: 'a...z#2'."""
+    """Returns name -> shown text of at most `width` cells. Names that would look the same get a number: 'a...z#2'."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(names):
         alike[cut_text(both_ends(name), width)].append(name)
@@ -72,7 +72,7 @@ def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Lines of at most `width` cells, broken between words; a word that is wider than a line is broken within."""
+    """Returns lines of at most `width` cells, broken between words; a word wider than a line is broken inside."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -85,7 +85,7 @@ def wrap_text(text: str, width: int, indent: str = "  ") -> list[str]:
         line = f"{indent if lines else ''}{word}"
         while display_width(line) > width > len(indent) + 1:
             part = _cut_head(line, width)
-            # A line that begins with '::' is a command to GitHub; `one_line` leaves '::' behind other letters alone.
+            # A line that begins with '::' is a command to GitHub; `one_line` keeps '::' after other letters.
             part = part[:-1] if line[len(part) :].startswith("::") else part
             lines.append(part)
             line = f"{indent}{line[len(part) :]}"
@@ -98,7 +98,7 @@ def _format_numbered(name: str, number: int, width: int) -> str:
 
 
 def _cut_head(text: str, width: int) -> str:
-    """As much of the beginning as fits."""
+    """Returns as much of the beginning as fits."""
     if text.isascii():
         return text[:width]
     used = 0

@@ -1,4 +1,4 @@
-"""Tables with more columns than a terminal holds: cut into several there, whole in Markdown."""
+"""Tables with more columns than a terminal has room for: split into several there, whole in Markdown."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pytest_attnperf.reports.text.text_width import display_width, pad_text, plain_line, wrap_text
 
 WIDTH = 100
-"""Columns of a terminal that every table and line fits, except for a name that is longer by itself."""
+"""Columns of a terminal that every table and line fits, except for a single name that is longer."""
 
 HEADER_ROOM = 2
-"""Cells that a column is wider than its header, at least."""
+"""Cells by which a column is at least wider than its header."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column's header, and whether it begins a part of the table that a terminal shows by itself."""
+    """A column's header, and whether it begins a part of the table that a terminal shows separately."""
 
     header: str
     align: str = "right"
@@ -27,9 +27,9 @@ class Column:
 class Table:
     """One table as text: rows of a name and a cell per column.
 
-    title    stands above; '' for none
+    title    line above; '' for none
     corner   header of the names
-    notes    stand below, a line each
+    notes    lines below
     """
 
     title: str
@@ -40,7 +40,7 @@ class Table:
 
 
 def render_terminal_tables(lines: Sequence[str], tables: Sequence[Table], width: int = WIDTH) -> str:
-    """Text of at most `width` columns: a table that is wider is cut into several, each with the names."""
+    """Returns text of at most `width` columns. A wider table is split into several, each with the names."""
     blocks = ["\n".join(filled for line in lines for filled in _wrap_line(line, width))]
     for table in tables:
         parts = [_render_part(table, part) for part in _split_columns(table, width)]
@@ -50,7 +50,7 @@ def render_terminal_tables(lines: Sequence[str], tables: Sequence[Table], width:
 
 
 def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str:
-    """The same as Markdown: every table whole, under a heading; `lines` and notes as lists."""
+    """Returns the same as Markdown: every table whole, under a heading; `lines` and notes as lists."""
     blocks = [_render_list(lines)]
     for table in tables:
         every = range(len(table.columns))
@@ -60,7 +60,7 @@ def render_markdown_tables(lines: Sequence[str], tables: Sequence[Table]) -> str
 
 
 def _split_columns(table: Table, width: int) -> list[list[int]]:
-    """Indices of the columns of each part: as many as fit, and a new part where a column begins one."""
+    """Returns the indices of each part's columns: as many as fit, and a new part where a column begins one."""
     parts: list[list[int]] = [[]]
     for index, column in enumerate(table.columns):
         longer = [*parts[-1], index]
@@ -76,20 +76,20 @@ def _render_part(table: Table, part: Sequence[int]) -> str:
 
 
 def _select_cells(table: Table, part: Sequence[int]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Headers, rows and alignments. Rows that have nothing in these columns are left out, but headings of others."""
+    """Returns headers, rows and alignments. Rows without cells in these columns are left out, except headings."""
     shown = [[row[0], *(row[index + 1] for index in part)] for row in table.rows if _has_part_cells(row, part)]
     headers = [table.corner, *(table.columns[index].header for index in part)]
     return headers, shown, ["left", *(table.columns[index].align for index in part)]
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
-    """Lay rows out under their headers, for a terminal; `aligns` are 'left' or 'right'."""
+    """Returns rows under their headers, for a terminal; `aligns` are 'left' or 'right'."""
     widths, head, *body = _pad_columns(headers, rows, aligns)
     return "\n".join(map(plain_line, [head, widths, *body]))
 
 
 def _render_pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> str:
-    """Lay rows out as a table of Markdown."""
+    """Returns rows as a Markdown table."""
     widths, *lines = _pad_columns(headers, rows, aligns)
     ends = [(":", "-") if align == "left" else ("-", ":") for align in aligns] if rows else [("-", "-")] * len(widths)
     rule = "|".join(f"{left}{each}{right}" for (left, right), each in zip(ends, widths, strict=True))
@@ -98,7 +98,7 @@ def _render_pipes(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns:
 
 
 def _pad_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], aligns: Sequence[str]) -> list[list[str]]:
-    """Pad headers and rows to the widths of their columns. The first line is dashes, as wide as the columns are."""
+    """Returns headers and rows padded to the widths of their columns. The first line is dashes of those widths."""
     body = [[cell.strip() for cell in row] for row in rows]
     widths = [display_width(header) + HEADER_ROOM for header in headers]
     for row in body:
@@ -133,7 +133,7 @@ def _escape_table(table: Table) -> Table:
 
 
 def _escape_text(text: str) -> str:
-    """Nothing in a name ends a cell, opens a comment, or is taken for markup."""
+    """Returns text in which nothing ends a cell, opens a comment, or counts as markup."""
     for character, written in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("*", "\\*"), ("`", "\\`")):
         text = text.replace(character, written)
     return text

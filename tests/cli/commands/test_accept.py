@@ -62,9 +62,9 @@ def test_a_case_is_named_whole_or_by_a_part(results: RunResult, name: str, label
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("ck", "'ck' is a part of 2 cases: prefill/ck/prefill-.*, prefill/ck/.*/wide; give more of one"),
-        (" ", "a CASE is empty: it is a key, a node id"),
-        ("nothing", "'nothing' is no case of these 3, which begin with: prefill/ck/"),
+        ("ck", "'ck' matches 2 cases: prefill/ck/prefill-.*, prefill/ck/.*/wide; give more of the name"),
+        (" ", "a CASE is empty; give a key, a node id"),
+        ("nothing", "'nothing' matches none of these 3 cases; the first are: prefill/ck/"),
         ("flash_kernel", "is a compiled kernel, which has no time: .* --attnperf-accept"),
     ],
 )
@@ -103,7 +103,7 @@ def test_git_says_who_accepts() -> None:
 
     assert answers(0, "Ada L.\n") == "Ada L."
     for nameless in (lambda: answers(1, ""), lambda: answers(0, "\n"), lambda: git_name(missing)):
-        with pytest.raises(UsageError, match="says nothing: add --author NAME"):
+        with pytest.raises(UsageError, match="is not set: add --author NAME"):
             nameless()
 
 
@@ -120,7 +120,7 @@ def test_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.Capture
         refused.append(capsys.readouterr().err)
     assert refused[::2] == [2, 2, 2]
     assert "is no file; it takes what pytest --attnperf wrote" in refused[1]
-    assert "it is no results file" in refused[3]
+    assert "it is not a results file" in refused[3]
     assert "attnperf: " in refused[5]
     assert not (tmp_path / "baselines").exists()
 

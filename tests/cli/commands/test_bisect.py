@@ -114,7 +114,7 @@ def test_options_of_pytest_without_dashes(capsys: pytest.CaptureFixture[str]) ->
     """An option that is not ours is named, with where options of pytest stand."""
     with pytest.raises(SystemExit):
         _parsed("c0", "c8", NODEID, "-k", "x")
-    assert "unknown: -k x; options of pytest stand behind --" in capsys.readouterr().err
+    assert "unknown: -k x; give options of pytest after --" in capsys.readouterr().err
 
 
 def test_culprit(commits: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +224,7 @@ def test_merge_as_culprit(commits: list[str], tmp_path: Path, capsys: pytest.Cap
     assert bisect_command.run(_parsed("c0", "main", NODEID), FakePytest(line, first_slow=9)) == 0
     short = line[9][:7]
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"it is a merge; which of its commits: attnperf bisect $(git merge-base {short}^1 {short}^2) {short}^2 "
+        f"it is a merge; to search its commits: attnperf bisect $(git merge-base {short}^1 {short}^2) {short}^2 "
         f"'{NODEID}'"
     )
 

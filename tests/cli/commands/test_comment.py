@@ -163,7 +163,7 @@ def test_pull_request_that_was_moved_to_another_branch_is_left_alone(
 ) -> None:
     """Its author may do that between judging and commenting."""
     assert comment("--results", results, "--status", "--pull", 7, "--base-branch", "old") == 0
-    assert "nothing written: #7 goes into main now; judged was old" in capsys.readouterr().out
+    assert "nothing written: #7 now has the base main, but --base-branch old" in capsys.readouterr().out
     assert github.written == []
 
 
@@ -291,7 +291,7 @@ def test_dry_run_needs_no_token(
     """It prints the comment; everything else does need one."""
     monkeypatch.delenv("GITHUB_TOKEN")
     assert comment("--results", results, "--dry-run") == 0
-    assert "no token: nothing was looked up\n<!-- pytest-attnperf" in capsys.readouterr().out
+    assert "no token: GitHub was not asked\n<!-- pytest-attnperf" in capsys.readouterr().out
     assert github.seen == []
     with pytest.raises(UsageError, match="no token: set GITHUB_TOKEN"):
         comment("--results", results)
@@ -307,8 +307,8 @@ def test_dry_run_needs_no_token(
         (["--verdict", "broken", "--pull", "0"], HEAD, "--pull is 0; pull requests are numbered from 1"),
         (["--verdict", "broken", "--name=a-->x"], HEAD, "a comment's name is 'a-->x'"),
         (["--verdict", "broken", "--run-url", "javascript:x"], HEAD, "--run-url is 'javascript:x'; an http address"),
-        (["--verdict", "broken", "--base-branch", "main"], HEAD, "--base-branch says where --pull N goes"),
-        (["--markdown", "judged.md"], HEAD, "--markdown alone says nothing of the verdict"),
+        (["--verdict", "broken", "--base-branch", "main"], HEAD, "--base-branch is the base of --pull N"),
+        (["--markdown", "judged.md"], HEAD, "--markdown alone has no verdict"),
     ],
 )
 def test_bad_command_is_refused_before_anything_is_asked(

@@ -115,7 +115,7 @@ def test_a_slow_card_among_several_files(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a.json"], "compare takes two results, got 1; --by gpu takes one or several"),
+        (["a.json"], "compare takes two results, got 1; --by gpu takes one or more"),
         (["a.json", "gone.json"], "gone.json"),
         (["a.json", "a.json", "--limit", "-1"], "--limit is -1"),
         (["a.json", "a.json", "--fail-above", "nan"], "--fail-above is nan"),

@@ -144,7 +144,7 @@ def test_shtab_may_be_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_no_shell_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The shells that there are are listed."""
     assert main(["completion"]) == 2
-    assert "completion of which shell? One of bash, zsh, tcsh, fish" in capsys.readouterr().err
+    assert "no shell is given; name one of bash, zsh, tcsh, fish" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

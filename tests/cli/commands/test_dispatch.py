@@ -162,13 +162,13 @@ def test_devices_are_not_mixed(printed: Printed, tmp_path: Path) -> None:
     ours = results(tmp_path / "1.json", case("a", 1.0), case("b", 2.0))
     amd = results(tmp_path / "2.json", case("a", 2.0), case("b", 1.0), device=DeviceInfo("rocm", "gfx942", "mi300x"))
     other = results(tmp_path / "3.json", case("a", 2.0), device=replace(DEVICE, product="h100"))
-    with pytest.raises(UsageError, match=r"several devices make no table: sm_90/h200 \(.*gfx942/mi300x \("):
+    with pytest.raises(UsageError, match=r"results are from several devices: sm_90/h200 \(.*gfx942/mi300x \("):
         printed(ours, amd)
-    with pytest.raises(UsageError, match="Choose by --arch ARCH/PRODUCT"):
+    with pytest.raises(UsageError, match="Choose one with --arch ARCH/PRODUCT"):
         printed(ours, other, "--arch", "sm_90")
     assert rows(printed(ours, amd, "--arch", "gfx942"))[0][1] == "b"
     assert rows(printed(ours, other, "--arch", "sm_90/h200"))[0][1] == "a"
-    with pytest.raises(UsageError, match="--arch 'gfx950' is none of the results'; they are of: sm_90/h200"):
+    with pytest.raises(UsageError, match="no results are from --arch 'gfx950'; they are from: sm_90/h200"):
         printed(ours, "--arch", "gfx950")
     with pytest.raises(UsageError, match="give it alone"):
         printed(PUBLISHED, ours)
@@ -192,11 +192,11 @@ def test_a_time_that_is_none_is_refused(printed: Printed, tmp_path: Path, us: fl
     ("text", "said"),
     [
         ("", "not readable as JSON"),
-        ("[1]", "none of their fields"),
-        ("{}", "none of their fields"),
+        ("[1]", "lacks their fields"),
+        ("{}", "lacks their fields"),
         ('{"schema": 1, "cases": [{"median_us": NaN}]}', "not readable as JSON"),
         ('{"schema": 99, "cases": []}', "this version reads up to"),
-        ('{"schema": 1, "cases": 3}', "no results file of this version"),
+        ('{"schema": 1, "cases": 3}', "not a results file of this version"),
         ('{"schema": 9, "suite": "s", "entries": {}, "policies": {}}', "this version reads 1"),
         ('{"schema": 1, "rows": 3, "method": ""}', "is not a published report"),
     ],
@@ -242,7 +242,7 @@ def test_empty_results_and_misplaced_options_are_refused(printed: Printed, tmp_p
     """With what to do."""
     with pytest.raises(UsageError, match="no case was proven right and timed"):
         printed(results(tmp_path / "empty.json"))
-    with pytest.raises(UsageError, match="--table is of published reports"):
+    with pytest.raises(UsageError, match="--table is for published reports"):
         printed(results(tmp_path / "run.json", case("a", 1.0)), "--table", "x")
     with pytest.raises(UsageError, match="--margin is 200 %"):
         printed(tmp_path / "run.json", "--margin", "200")

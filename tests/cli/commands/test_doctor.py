@@ -67,7 +67,7 @@ def test_report_without_a_gpu(done: Done) -> None:
     """Without a GPU no probe of one runs, the report ends with its sum and a next step, and nothing is a traceback."""
     assert "Traceback" not in done.out + done.err
     assert done.status == (1 if "  problem  " in done.out else 0)
-    assert "not looked at without a GPU: partitions, power, GPU processes, noise" in done.out
+    assert "not checked without a GPU: partitions, power, GPU processes, noise" in done.out
     assert re.search(r"\ndoctor: \d+ ok, .* 0 unknown in [\d.]+ s; timer: host\nnext: ", done.out)
     assert max(map(len, done.out.splitlines())) <= 100
     assert "\x1b" not in done.out
@@ -84,7 +84,7 @@ def test_json_and_bundle_say_the_same(done: Done) -> None:
     assert [each["status"] for each in packed["findings"]] == [each["status"] for each in written["findings"]]
     assert str(done.folder) not in everything
     assert "correct-horse-battery" not in everything
-    assert "look into\nit before you send it" in done.err
+    assert "check\nit before you send it" in done.err
 
 
 def test_fields_of_the_json_are_documented(done: Done) -> None:

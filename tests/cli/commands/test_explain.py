@@ -56,7 +56,7 @@ def test_the_worst_case_is_explained_unless_another_is_named(typed: Typed) -> No
     """It says so, exits with 1 for a case that failed, is 80 columns wide in a pipe, and contradicts nothing."""
     status, out, err = typed()
     assert (status, err) == (1, "")
-    assert out.startswith("the worst of 120 cases; name another to have it explained\n\nSLOWER (fails its test)\n")
+    assert out.startswith("the worst of 120 cases; to explain another, name it\n\nSLOWER (fails its test)\n")
     assert "What contradicts" not in out
     assert "z 5.1" in out
     assert max(len(line) for line in out.splitlines() if not line.startswith("    ")) <= 80
@@ -182,7 +182,7 @@ def test_the_baseline_that_it_was_held_to_is_read(typed: Typed) -> None:
     assert "BLOCK: 128 here, 64 stored" in out
     assert "runs 1 x new_kernel" in out or "runs new_kernel" in out
     stored(replace(case, stored_us=case.stored_us[:6]))
-    assert "its entry is another one than the case was held to" in " ".join(typed(recorded.TRITON)[1].split())
+    assert "its entry is not the one that the case was compared with" in " ".join(typed(recorded.TRITON)[1].split())
     status, _, err = typed(recorded.TRITON, "--baselines", "none")
     assert (status, "--baselines none is no folder" in err) == (2, True)
 

@@ -162,7 +162,7 @@ def test_files_are_imported_once(ran: Ran) -> None:
     assert "skipped: in/notes.json holds no run" in out
     assert out.endswith("3 measurements of 1 new run added to .attnperf/history.sqlite\n")
     _, out, _ = ran("--import", "in/results.json")
-    assert "was there already" in out
+    assert "was already stored" in out
     assert "1 run, 2026-01-02" in ran("triton.flash")[1]
 
 
@@ -172,17 +172,18 @@ def test_pruning_says_first_and_then_does(ran: Ran) -> None:
         for number in range(4):
             store.append(run_of(number, 100.0))
     rule = ("--history", "a.sqlite", "--prune", "--keep-runs", 1)
-    expected = "9 measurements, and 3 runs, 0 cases and 0 environments that none names any more; 3 measurements stay\n"
+    unused = "3 runs, 0 cases and 0 environments that no measurement uses any more"
+    expected = f"9 measurements, and {unused}; 3 measurements stay\n"
     assert ran(*rule, "--dry-run")[1] == f"would delete {expected}"
     _, out, _ = ran(*rule)
-    assert out.startswith(f"deleted {expected}VACUUM gave ")
+    assert out.startswith(f"deleted {expected}VACUUM freed ")
     assert ran(*rule)[1].startswith("deleted 0 measurements")
 
 
 def test_migrating_a_store_of_today_changes_nothing(ran: Ran) -> None:
     """It says so."""
     open_store("a.sqlite").close()
-    assert ran("--history", "a.sqlite", "--migrate") == (0, "a.sqlite is of this version's schema\n", "")
+    assert ran("--history", "a.sqlite", "--migrate") == (0, "a.sqlite has this version's schema\n", "")
 
 
 @pytest.mark.parametrize(
@@ -191,11 +192,11 @@ def test_migrating_a_store_of_today_changes_nothing(ran: Ran) -> None:
         (["--prune"], "--prune needs --keep-days N, --keep-runs N, or both"),
         (["--keep-days", 5], "belong to --prune, which was not given"),
         (["--dry-run"], "belong to --prune"),
-        (["--plot", "a.svg"], "are of one case; name it"),
-        (["--fail-on-change"], "are of one case; name it"),
-        (["case", "--prune", "--keep-runs", 5], "'case' is for looking"),
-        (["--prune", "--keep-runs", 5], "is not there, so there is nothing to prune"),
-        (["--migrate", "--history", "x.sqlite"], "x.sqlite is not there"),
+        (["--plot", "a.svg"], "need one case; name it"),
+        (["--fail-on-change"], "need one case; name it"),
+        (["case", "--prune", "--keep-runs", 5], "'case' is given, but"),
+        (["--prune", "--keep-runs", 5], "does not exist, so there is nothing to prune"),
+        (["--migrate", "--history", "x.sqlite"], "x.sqlite does not exist"),
         (["case"], r"\.attnperf/history\.sqlite is not there yet"),
         (["--history", "mysql://u:secret@h/d"], "unknown scheme 'mysql'"),
     ],
@@ -212,4 +213,4 @@ def test_a_number_that_is_none_is_refused(ran: Ran, text: str, capsys: pytest.Ca
     """argparse says so and ends with 2."""
     with pytest.raises(SystemExit):
         ran("case", f"--limit={text}")
-    assert f"'{text}' is no whole number of at least 1" in capsys.readouterr().err
+    assert f"'{text}' is not a whole number of at least 1" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_markdown_and_writing_are_the_same_text(files: dict[str, str], printed: 
 @pytest.mark.parametrize(
     ("page", "message"),
     [
-        ("text", f"README.md has 0 times '{BEGIN}'; put one {BEGIN} and one {END} where the ladder is to stand"),
+        ("text", f"README.md has 0 times '{BEGIN}'; put one {BEGIN} and one {END} where the ladder belongs"),
         (BEGIN, f"README.md has 0 times '{END}'; put one"),
         (BEGIN + END + END, f"README.md has 2 times '{END}'; put one"),
         (END + BEGIN, f"README.md has {END} before {BEGIN}; put the markers in order"),
@@ -182,16 +182,16 @@ def test_a_page_needs_one_pair_of_markers(page: str, message: str) -> None:
         (("run", "--against", "ck"), "unknown backend 'ck'; known: hip.flash, hip.naive, native.sdpa_flash"),
         (("run", "--backends", "ck"), "unknown backend 'ck'; known:"),
         (("run", "--workload", "decode"), f"unknown workload 'decode'; known: {WORKLOAD}"),
-        (("code",), "code.json holds no case; a ladder is made of a run of the suites"),
+        (("code",), "code.json holds no case; a ladder needs a run of the suites"),
         (("run", "--code", "run"), "run.json holds no compiled kernels; make some by pytest --attnperf"),
         (("run", "--code", "rope"), "rope.json holds none of the kernels of this ladder; it holds: triton.rope"),
         (("run", "--profile", "page"), "page has no column Dispatch_Id, Kernel_Name, Counter_Name, Counter_Value"),
         (
             ("run", "--profile", "strange"),
-            "strange counts no launch of this ladder: its kernels are gemm; launched were",
+            "strange has no counters of this ladder's kernels: it has gemm; the ladder launched",
         ),
         (("run", "--write", "strange"), f"strange has 0 times '{BEGIN}'"),
-        (("page",), "page is no results file of this version"),
+        (("page",), "page is not a results file of this version"),
         (("absent.json",), "absent.json"),
     ],
 )

@@ -78,7 +78,7 @@ ANOTHER = Note(NoteKind.OTHER_COMMIT, "of another commit: x")
         ({"complete": False}, [], 1, "incomplete: a shard ended before"),
         ({"commit": "f" * 40}, [], 1, "shards of different commits: "),
         ({"commit": "f" * 40}, ["--allow-commits", "--strict"], 0, "passed"),
-        ({"run_id": "1.json", "complete": False}, [], 1, "has the id of 1.json, and is not the same run: both count"),
+        ({"run_id": "1.json", "complete": False}, [], 1, "has the id of 1.json, but another content: both count"),
         (
             {"findings": (ANOTHER,)},
             ["--allow-commits"],

@@ -136,7 +136,7 @@ def test_compiled_kernels_are_merged_too(tmp_path: Path) -> None:
         (["a", "b"], "2 files were given; as a merge driver it takes BASE OURS THEIRS"),
         (["--resolve"], "--resolve needs the files that are in conflict"),
         (["--rewrite"], "--rewrite needs a baseline file or a folder"),
-        (["--install", "a"], "--install is of this clone, and takes no file"),
+        (["--install", "a"], "--install sets up this clone and takes no file"),
     ],
 )
 def test_what_is_typed_wrong_is_said(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +152,7 @@ def test_rewriting_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "prefill.json").write_text(json.dumps(bare))
     for count in (1, 0):
         assert main(["merge-baselines", "--rewrite", str(tmp_path)]) == 0
-        assert capsys.readouterr().out.endswith(f"{count} of 1 files were not as this version writes them\n")
+        assert capsys.readouterr().out.endswith(f"{count} of 1 files were not in this version's form\n")
     assert (tmp_path / "prefill.json").read_bytes() == text_of(a=101)
 
 
@@ -208,7 +208,7 @@ def test_git_merges_by_entry_once_the_driver_is_installed(clone: Path, capsys: p
     assert times(path.read_bytes()) == {"a": 145, "b": 112}
     git("add", NAME)
     assert main(["merge-baselines", "--resolve", NAME]) == 2
-    assert "is in no conflict that has two sides" in capsys.readouterr().err
+    assert "has no conflict between two sides" in capsys.readouterr().err
 
 
 def test_this_repository_names_the_driver() -> None:

@@ -177,10 +177,10 @@ def test_lds_over_the_limit() -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (Resources(64, 0, 40, 0, 256), ["nothing would raise it: every wave slot is taken"]),
+        (Resources(64, 0, 40, 0, 256), ["nothing would raise it: every wave slot is used"]),
         (
             Resources(64, 0, 40, 0, 768),
-            ["one more wave per SIMD: no saving would do; workgroups of 512 or 1,024 threads make 8 waves per SIMD"],
+            ["one more wave per SIMD: no saving is enough; workgroups of 512 or 1,024 threads make 8 waves per SIMD"],
         ),
         (
             Resources(136, 0, 40, 65536, 512),
@@ -193,7 +193,7 @@ def test_lds_over_the_limit() -> None:
         ),
         (
             Resources(72, 0, 40, 0, 896),
-            ["one more wave per SIMD: no saving would do, and no other size of the workgroup"],
+            ["one more wave per SIMD: no saving is enough, and no other size of the workgroup"],
         ),
     ],
 )
@@ -256,7 +256,9 @@ def test_what_a_compiler_reserves_is_said() -> None:
     """Where reserved registers bind, no saving is proposed: the waves without them are named, and the reason."""
     asked = Resources(138, 0, 96, 16384, 256, 64, True, reserved_vgprs=176, reserved_sgprs=112)
     [line] = raise_lines(OccupancyPoint("k", "gfx942", asked, occupancy_with("gfx942", asked)))
-    assert line.startswith("3 waves per SIMD without what the compiler reserves beyond the kernel's needs, 176 VGPRs")
+    assert line.startswith(
+        "3 waves per SIMD without the registers that the compiler reserves beyond the kernel's needs: 176 VGPRs"
+    )
     assert "waves_per_eu" in line
 
 
@@ -317,15 +319,18 @@ def test_kernels_of_a_suite(project: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["saxpy.gfx942.co", "--vgprs", "9"], "--vgprs with saxpy.gfx942.co: a compiled kernel says that itself"),
+        (["saxpy.gfx942.co", "--vgprs", "9"], "--vgprs with saxpy.gfx942.co: a compiled kernel already has this value"),
         (["saxpy.gfx942.co", "--agprs", "9"], "--agprs with saxpy.gfx942.co"),
-        (["saxpy.gfx942.co", "--set", "A=1"], "--set with saxpy.gfx942.co: it is compiled already"),
+        (["saxpy.gfx942.co", "--set", "A=1"], "--set with saxpy.gfx942.co: this file is already compiled"),
         (["saxpy.gfx942.co", "--arch", "gfx1100"], "was compiled for gfx942, not for gfx1100"),
         (["saxpy.gfx942.co", "--kernel", "other"], "has no kernel 'other'; it has: saxpy"),
         (["absent.hsaco"], "absent.hsaco does not exist"),
         (["hip.absent"], "compiled nothing for 'hip.absent'"),
         (["hip.saxpy", "--set", "TILE=1"], "no kernel has a setting TILE"),
-        (["hip.saxpy", "--suite", "no/such.py"], "hip.saxpy is no file, and there is no no/such.py"),
+        (
+            ["hip.saxpy", "--suite", "no/such.py"],
+            "hip.saxpy is neither a file nor a known kernel, because there is no no/such.py",
+        ),
     ],
 )
 def test_what_cannot_be_told(

@@ -75,7 +75,7 @@ def test_a_case_that_is_there_twice(written: Written, capsys: Captured) -> None:
     assert main(["report", *map(str, paths), "-q"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("SLOWER triton.flash") == 1
-    assert "is there twice, SLOWER in " in out
+    assert "occurs twice, SLOWER in " in out
 
 
 def test_degrees_of_detail(written: Written, capsys: Captured) -> None:
@@ -212,7 +212,7 @@ def test_a_missing_extra(written: Written, capsys: Captured, monkeypatch: pytest
     [
         (["--html", "{path}"], "results.json"),
         (["--junit", "{path}/x.xml"], "results.json"),
-        (["--history", "h.sqlite"], "--history is shown in the page: add --html DIR"),
+        (["--history", "h.sqlite"], "--history is shown only in the page: add --html DIR"),
         (["--html", "{folder}/out", "--history", "{folder}/none.sqlite"], "none.sqlite"),
         (["{folder}/absent.json"], "absent.json"),
     ],

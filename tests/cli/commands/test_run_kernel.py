@@ -141,7 +141,7 @@ def test_a_line_or_an_id_names_the_workload(text: str, backend: Backend, expecte
 @pytest.mark.parametrize(
     ("text", "backend", "error", "message"),
     [
-        ("s=32,d=16,h=2", EVERY, UsageError, "may mean backward-.*, prefill-.* to all; give the id of one"),
+        ("s=32,d=16,h=2", EVERY, UsageError, "matches several workloads of all: backward-.*, prefill-.*; give one id"),
         ("s=x", Mine("one"), UsageError, "prefill workload 's=x'"),
         ("gemm-m8-n8-k16-f16", Mine("one"), UsageError, "one implements prefill; gemm-.* is a workload of gemm"),
         ("nothing", Mine("one"), UnknownNameError, "unknown family .* 'nothing'; known: prefill"),

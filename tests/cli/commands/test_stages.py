@@ -91,7 +91,7 @@ def test_everything_that_a_run_has(run: Run) -> None:
 
 def test_a_run_with_one_of_both(run: Run) -> None:
     """What is not there is said where something could be expected, and is no error."""
-    assert "staged against fused: no case of the stages of a prefill that is here, too" in run("layers")
+    assert "staged against fused: no prefill here has cases of its stages" in run("layers")
     text = run("staged")
     assert "where the time goes" not in text
     assert "hip.best" in text
@@ -130,7 +130,7 @@ def test_files_without_any_of_it(files: dict[str, str], capsys: pytest.CaptureFi
 def test_a_cpu_file_that_is_none(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """A GPU's results, and a CPU's that has no such time, are refused with what is wanted."""
     wrong = refused(capsys, files["gpu"], "--cpu", files["layers"])
-    assert "layers.json was measured on NVIDIA H200 (sm_90); --cpu wants a run on a CPU: pytest --attnperf" in wrong
+    assert "layers.json was measured on NVIDIA H200 (sm_90); --cpu needs a run on a CPU: pytest --attnperf" in wrong
     without = refused(capsys, files["gpu"], "--cpu", files["cpu without"])
     assert "no.json has no time of layer.plain on a workload whose stages are shown; it has times of it on: none" in (
         without

@@ -76,7 +76,7 @@ OFF = {
     "family": (("fake.c", "--family", "decode"), "fake.c implements prefill, not decode"),
     "workload": (("fake.c", "--workloads", "s=many"), "s=many"),
     "suite": (("fake.c", "--suite", "nowhere"), "nowhere does not exist"),
-    "folder": (("fake.c", "--out", "conftest.py"), "--out conftest.py: no folder can be made there (File exists)"),
+    "folder": (("fake.c", "--out", "conftest.py"), "--out conftest.py: the folder cannot be created (File exists)"),
 }
 """Commands that are off, and what is said of each."""
 
@@ -132,7 +132,7 @@ def options(*arguments: str) -> argparse.Namespace:
         (("--pairs", "2"), "--pairs 2 must be at least 3"),
         (("--trials", "0"), "--trials 0 must be at least 1"),
         (("--min-gain", "-1"), "--min-gain -1 must be a percentage"),
-        (("--static-files",), "--static-files is for --static ARCH"),
+        (("--static-files",), "--static-files needs --static ARCH"),
         (("--gpus", "none"), "--gpus 'none' must be 'all' or a number"),
         (("--budget", "soon"), "--budget 'soon' must be a time above 0"),
     ],

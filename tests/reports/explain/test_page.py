@@ -53,7 +53,7 @@ def slower() -> str:
         "second look     3 processes, median 20.02 us",
         "change          +5.26 % (95 %: +3.4 % .. +7.1 %), ratio 1.0526",
         "allowed         up to +2.60 %",
-        "SLOWER          beyond +4.43 %: from there on its whole interval is",
+        "SLOWER          beyond +4.43 %: its whole interval then exceeds the allowed",
         "standard error  0.81 % of the change, 14 degrees of freedom",
         "noise           0.99 % per process",
         "clock           1799 MHz in the first look, 1801 MHz in the second look",
@@ -85,7 +85,7 @@ def test_what_would_decide_is_shown_where_nothing_is_decided() -> None:
     text = shown(recorded.undecided(), facts)
     part = text.partition("What would decide it\n")[2].partition("\n\n")[0].splitlines()
     assert part[:4] == ["  No number would.", "  9 processes: about 20 s", "    cmd 1", "    cmd 2"]
-    assert part[4].startswith("  8 pairs: how long it takes is not known")
+    assert part[4].startswith("  8 pairs: its duration is not known")
     assert part[-1] == "  Counted so."
     assert "What would decide it" not in shown(recorded.same(), facts)
 
@@ -200,10 +200,10 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
     """Output, check, error over budget, the worst element, the box, and what planted keys mean."""
     text = said(Verdict.INCORRECT, checks=(NOT_TIMED,), reproduce="pytest --attnperf-seed=41 x")
     for part in (
-        "Output 'out' of the check 'replay' is off by 0.5 where 0.01 is allowed, 50 times its budget",
+        "Output 'out' of the check 'replay' has a maximum error of 0.5, allowed is 0.01: 50 times its budget",
         "(100 times)",
         "The worst element is [0, 1, 2, 3]: got 7.25, expected 0.4.",
-        "3 of 64 elements are beyond, all in [0, 1, 0:4, 0:8]",
+        "3 of 64 elements exceed it, all in [0, 1, 0:4, 0:8]",
         "planted keys",
         "pytest --attnperf-seed=41 x",
     ):
@@ -214,14 +214,14 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
     ("verdict", "fields", "part"),
     [
         (Verdict.SLOWER, {"notes": (note(NoteKind.UNCHANGED),)}, "not what changed"),
-        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED),)}, "the first place to look"),
-        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED_SIDE),)}, "the first place to look"),
+        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED),)}, "look there first"),
+        (Verdict.SLOWER, {"notes": (note(NoteKind.CHANGED_SIDE),)}, "look there first"),
         (
             Verdict.SLOWER,
             {"pairs": recorded.slower_by_pairs().pairs, "notes": (note(NoteKind.RELEASES, "rocm: 6 -> 7"),)},
             "it may be the toolchain, which is not that of : rocm: 6 -> 7.",
         ),
-        (Verdict.SLOWER, {"launches": (Launch("k"),)}, "the kernels of a library do not tell"),
+        (Verdict.SLOWER, {"launches": (Launch("k"),)}, "a library's kernels do not show it"),
         (
             Verdict.SLOWER,
             {"reasons": (note(NoteKind.OTHER_PATH, "path: ck here"),)},
@@ -229,18 +229,22 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         ),
         (Verdict.UNDECIDED, {"reasons": (note(NoteKind.BUDGET),)}, "Nothing is proven"),
         (Verdict.ENVIRONMENT, {"reasons": (note(NoteKind.TOOLCHAIN, "driver: 1 -> 2"),)}, "with: driver: 1 -> 2."),
-        (Verdict.ENVIRONMENT, {"reasons": (note(NoteKind.CANARY),)}, "So the machine moved"),
-        (Verdict.MOVED, {"ratio": 1.1}, "So the machine moved: another card"),
-        (Verdict.DRIFT, {"reasons": (note(NoteKind.PINNED, "a: 1 here"),)}, "an autotuner chose otherwise: a: 1 here."),
-        (Verdict.STALE, {}, "became slower did so before this change"),
+        (Verdict.ENVIRONMENT, {"reasons": (note(NoteKind.CANARY),)}, "So the machine changed"),
+        (Verdict.MOVED, {"ratio": 1.1}, "So the machine changed: another GPU"),
+        (
+            Verdict.DRIFT,
+            {"reasons": (note(NoteKind.PINNED, "a: 1 here"),)},
+            "an autotuner chose another configuration: a: 1 here.",
+        ),
+        (Verdict.STALE, {}, "the slowdown came before this change"),
         (Verdict.UNDECIDED, {"ratio": 1.1}, "before the noise is known"),
-        (Verdict.RIGHT, {"unchanged": True}, "the very machine code"),
+        (Verdict.RIGHT, {"unchanged": True}, "its machine code, launches and configuration"),
         (Verdict.RECORDED, {"ratio": 1.05}, "+5.0 % against what was stored before"),
         (Verdict.UNSUPPORTED, {"reasons": ("no fp8 here",)}, "no fp8 here"),
         (Verdict.UNSUPPORTED, {"fails": True}, "must not disappear"),
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.BELOW_FLOOR),)}, "less time than the device needs"),
-        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.REMEMBERS),)}, "a memory of the result"),
-        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_STORE),)}, "leaves anything behind"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.REMEMBERS),)}, "a cached result"),
+        (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_STORE),)}, "has no store instruction"),
         (Verdict.SUSPICIOUS, {"reasons": (note(NoteKind.NO_MATRIX),)}, "a fallback was compiled"),
         (Verdict.ERROR, {"reasons": (note(NoteKind.NO_ANSWER),)}, "attnperf warm"),
         (Verdict.ERROR, {"reasons": (note(NoteKind.OUT_OF_MEMORY),)}, "ran out of memory"),
@@ -252,14 +256,14 @@ def test_incorrect_says_which_output_by_how_much_and_where() -> None:
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PRODUCT),)}, "of another product"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.OTHER_PATH),)}, "dispatcher took another path"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MIXED_PATHS),)}, "took different paths"),
-        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.WORKLOAD),)}, "not the one that the baseline"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.WORKLOAD),)}, "layout or count of bytes has the same id"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.PROCESSES),)}, "too few processes"),
-        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.BASE_SIDE),)}, "gave no time that this one"),
+        (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.BASE_SIDE),)}, "has no time to compare this one with"),
         (Verdict.INCOMPARABLE, {"reasons": (note(NoteKind.MACHINE),)}, "on a machine, or by a method"),
         (Verdict.NO_BASELINE, {"median_us": 12.5}, "12.50 us"),
         (Verdict.NO_BASELINE, {"new": True, "against": "main"}, "main does not have the case"),
         (Verdict.UNSUPPORTED, {"skipped": "no fp8"}, "skips it: no fp8"),
-        (Verdict.UNSUPPORTED, {"skipped": "no fp8", "fails": True}, "no way to pass"),
+        (Verdict.UNSUPPORTED, {"skipped": "no fp8", "fails": True}, "A skipped case does not pass"),
     ],
 )
 def test_causes_are_told_apart(verdict: Verdict, fields: dict[str, Any], part: str) -> None:

@@ -38,15 +38,19 @@ def test_what_cases_share_stands_once(written: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("cases", 1, "sources"), 1, "$.cases[1].sources is 1, and $.shared.sources has 1 entries, numbered from 0"),
-        (("cases", 0, "policy"), -1, "$.cases[0].policy is -1, and $.shared.policy has 1 entries"),
+        (("cases", 1, "sources"), 1, "$.cases[1].sources is 1, but $.shared.sources has 1 entries, numbered from 0"),
+        (("cases", 0, "policy"), -1, "$.cases[0].policy is -1, but $.shared.policy has 1 entries"),
         (("cases", 0, "policy"), True, "$.cases[0].policy must be the number of an entry of $.shared.policy"),
         (("cases", 0, "policy"), {"a": 1}, "$.cases[0].policy must be the number of an entry of $.shared.policy"),
-        (("cases", 2, "launches"), [0, 7], "$.cases[2].launches[1] is 7, and $.shared.launches has 1 entries"),
+        (("cases", 2, "launches"), [0, 7], "$.cases[2].launches[1] is 7, but $.shared.launches has 1 entries"),
         (("cases", 2, "launches"), 0, "$.cases[2].launches must be a list"),
-        (("cases", 0, "checks", 0, "figures", 0), [9], "$.cases[0].checks[0].figures[0] is 9, and $.shared.compared"),
-        (("cases", 0, "checks", 0, "figures", 0), [0] * 99, "figures[0] has 99 values, and $.shared.columns names 21"),
-        (("shared", "sources", 0), [0, 2], "$.shared.sources[0][1] is 2, and $.shared.files has 2 entries"),
+        (("cases", 0, "checks", 0, "figures", 0), [9], "$.cases[0].checks[0].figures[0] is 9, but $.shared.compared"),
+        (
+            ("cases", 0, "checks", 0, "figures", 0),
+            [0] * 99,
+            "figures[0] has 99 values, but $.shared.columns names only 21",
+        ),
+        (("shared", "sources", 0), [0, 2], "$.shared.sources[0][1] is 2, but $.shared.files has 2 entries"),
         (("shared", "sources", 0), [1, 1], "$.shared.sources[0] names 'b.py' twice"),
         (("shared", "files", 1), ["a.py", "ff"], "$.shared.sources[0] names 'a.py' twice"),
         (("shared", "files", 1), ["a.py"], "$.shared.files[1] must hold 2 texts"),
@@ -64,7 +68,7 @@ def test_forged_references_are_refused(written: Any, path: tuple[str | int, ...]
     target[path[-1]] = value
     with pytest.raises(ResultsFileError) as caught:
         decode(json.dumps(written).encode(), "r.json")
-    assert str(caught.value).startswith("r.json is no results file of this version: ")
+    assert str(caught.value).startswith("r.json is not a results file of this version: ")
     assert said in str(caught.value)
     assert str(caught.value).endswith("; make it again with pytest --attnperf")
 
@@ -73,7 +77,7 @@ def test_a_short_file_stands_for_no_more_than_a_long_one(written: Any, monkeypat
     """Cases that refer to one large entry again and again are counted with it."""
     written["shared"]["config"][0]["long"] = "x" * 5_000
     monkeypatch.setattr(compact_form, "FULL_BYTES_MAX", 12_000)
-    with pytest.raises(ResultsFileError, match=r"\$\.cases\[2\]\.config and what stands before it refer to more than"):
+    with pytest.raises(ResultsFileError, match=r"\$\.cases\[2\]\.config and the parts before it refer to more than"):
         decode(json.dumps(written).encode(), "r.json")
 
 

@@ -76,7 +76,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, kept_bytes: int) -> None:
     [
         (b'{"case": {"schema": 1\n', "line 2: cannot be read"),
         (b'{"case": {"schema": 1}, "more": 1}\n', "line 2: cannot be read"),
-        (b'{"case": {"schema": 1}}\n', "line 2 is no results file"),
+        (b'{"case": {"schema": 1}}\n', "line 2 is not a results file"),
         (b"{}\n", "line 2"),
         (b"[" * 100_000 + b"\n", "line 2: cannot be read"),
     ],
@@ -91,10 +91,10 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: bytes, said: str) -> No
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "does not begin with the header"),
-        (header_line(HEADER)[:30], "does not begin with the header"),
-        (b'{"schema": 1}\n', "does not begin with the header"),
-        (b'{"attnperf_journal": 1}\n', "line 1: is no header of this version"),
+        (b"", "does not begin with a journal"),
+        (header_line(HEADER)[:30], "does not begin with a journal"),
+        (b'{"schema": 1}\n', "does not begin with a journal"),
+        (b'{"attnperf_journal": 1}\n', "line 1: is not a header of this version"),
         (header_line(replace(HEADER, attnperf_journal=2)), "journal format 2; this version reads 1"),
     ],
 )

@@ -109,7 +109,9 @@ def test_errors_of_a_wrong_output_may_be_nan(case: CaseFactory, run: RunFactory)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_times_may_not_be_nan(case: CaseFactory, run: RunFactory, value: float) -> None:
     """A time that is NaN or infinite is refused by name instead of becoming null."""
-    with pytest.raises(ResultsFileError, match=r"\$\.cases\[1\]\.median_us is (nan|inf), which no measured figure"):
+    with pytest.raises(
+        ResultsFileError, match=r"\$\.cases\[1\]\.median_us is (nan|inf), which is not a measured figure"
+    ):
         encode(run(case(), case("b", median_us=value)))
 
 
@@ -118,8 +120,8 @@ def test_times_may_not_be_nan(case: CaseFactory, run: RunFactory, value: float) 
     [
         (("schema",), 5, "r.json: field 'schema' is 5, this version reads up to 4; upgrade pytest-attnperf"),
         (("schema",), 0, "r.json: field 'schema' is 0; known: 1 to 4"),
-        (("schema",), "1", "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
-        (("schema",), True, "r.json has no integer field 'schema'; it is no results file of pytest-attnperf"),
+        (("schema",), "1", "r.json has no integer field 'schema'; it is not a results file of pytest-attnperf"),
+        (("schema",), True, "r.json has no integer field 'schema'; it is not a results file of pytest-attnperf"),
         (("cases", 0, "median_us"), "fast", r"Expected `float | null`, got `str` - at `$.cases[0].median_us`"),
         (("cases", 0, "median_us"), "NaN", r"Expected `float | null`, got `str` - at `$.cases[0].median_us`"),
         (("cases", 0, "verdict"), "FINE", r"Invalid enum value 'FINE' - at `$.cases[0].verdict`"),
@@ -166,7 +168,7 @@ def test_words_that_are_no_json(case: CaseFactory, run: RunFactory, word: str, s
     with pytest.raises(ResultsFileError) as caught:
         decode(data.replace(b'"HERE"', word.encode()), "r.json")
     assert str(caught.value) == (
-        f"r.json: $.cases[1].first[0].block_us[2] is {said}, which no measured figure can be and JSON cannot hold"
+        f"r.json: $.cases[1].first[0].block_us[2] is {said}, which is not a measured figure and not JSON"
     )
 
 
@@ -201,7 +203,7 @@ def test_a_case_twice_is_read(case: CaseFactory, run: RunFactory) -> None:
     """A file may hold a case twice, as one that was put together may; both are there, and `join` says it."""
     read = decode(encode(run(case(), case(ratio=1.2))), "r.json")
     assert [one.ratio for one in read.cases] == [1.061, 1.2]
-    assert "is there twice" in join_runs([("r.json", read)]).notes[0]
+    assert "occurs twice" in join_runs([("r.json", read)]).notes[0]
 
 
 def test_a_deeply_nested_value(case: CaseFactory, run: RunFactory) -> None:
@@ -212,7 +214,7 @@ def test_a_deeply_nested_value(case: CaseFactory, run: RunFactory) -> None:
         for depth in (200, 100_000)
     )
     assert encode(decode(data, "r.json")) == data
-    with pytest.raises(ResultsFileError, match=r"^r\.json is no results file of this version"):
+    with pytest.raises(ResultsFileError, match=r"^r\.json is not a results file of this version"):
         decode(endless, "r.json")
 
 
@@ -222,7 +224,7 @@ def test_depth_that_only_another_reader_takes(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(5_000):
         nested = [nested]
     monkeypatch.setattr(json, "loads", lambda data: nested)
-    with pytest.raises(ResultsFileError, match=r"^r\.json is no results file of this version"):
+    with pytest.raises(ResultsFileError, match=r"^r\.json is not a results file of this version"):
         decode(b'{"schema": 1}', "r.json")
 
 
@@ -315,7 +317,7 @@ def test_errors_that_no_comparison_gives_are_refused(
     sound = ErrorFigures("c", "out", 0.25, 1.0, 0.1, 1.0, worst_got=0.5, worst_expected=0.25, elements=4)
     plain = in_schema_1(run(case(checks=(CheckReport((sound,)),))))
     plain["cases"][0]["checks"][0]["figures"][0][field] = value
-    with pytest.raises(ResultsFileError, match=rf"r\.json is no results file.*{said}.*figures\[0\]"):
+    with pytest.raises(ResultsFileError, match=rf"r\.json is not a results file.*{said}.*figures\[0\]"):
         decode(json.dumps(plain).encode(), "r.json")
 
 

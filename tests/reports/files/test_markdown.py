@@ -198,7 +198,7 @@ def test_several_devices(case: CaseFactory, run: RunFactory) -> None:
     assert "\n- `sm_90/h200`: 1 slower\n- `gfx942/mi300x`: 1 same\n" in text
     assert "| verdict | case | device | ms now |" in text
     assert text.count("<summary><code>prefill</code> on") == 2
-    assert "is there twice, SLOWER in a.json and SLOWER in c.json" in text
+    assert "occurs twice, SLOWER in a.json and SLOWER in c.json" in text
 
 
 def test_compiled_kernels(run: RunFactory) -> None:

@@ -61,7 +61,7 @@ def test_a_case_that_two_shards_have() -> None:
     run = one(merge_runs([shard(1, 0, 4), (name, replace(second, cases=(worse, *second.cases[1:])))]))
     assert (len(run.cases), run.gated, run.selected) == (10, 10, 10)
     assert run.cases[3].verdict is Verdict.SLOWER
-    assert "is there twice, SAME in 1.json and SLOWER in 2.json" in run.notes[1]
+    assert "occurs twice, SAME in 1.json and SLOWER in 2.json" in run.notes[1]
     assert list_failure_reasons(run, strict=False) == ["failed: 1 slower"]
 
 
@@ -69,7 +69,7 @@ def test_the_same_run_twice_counts_once() -> None:
     """By its id and content; runs without one are all there, and so is a failure behind the id of another run."""
     merged = merge_runs([shard(1, 0, 4), shard(1, 0, 4)])
     assert (merged.shards, len(one(merged).cases)) == ((1,), 4)
-    assert merged.notes == ("1.json is the run of 1.json: it counts once",)
+    assert merged.notes == ("1.json is the same run as 1.json: it counts once",)
     assert merge_runs([shard(1, 0, 4, run_id=""), shard(2, 4, 8, run_id="")]).shards == (2,)
     failed = merge_runs([shard(1, 0, 4), shard(1, 0, 4, cases=(replace(WHOLE.cases[0], fails=True),))])
     assert failed.shards == (2,)
@@ -83,7 +83,7 @@ def test_other_devices_and_fingerprints_stand_apart() -> None:
     assert len(merge_runs([shard(1, 0, 4), other]).runs) == 2
     merged = merge_runs([shard(1, 0, 4), shard(2, 4, 8, fingerprint=capped)])
     assert len(merged.runs) == 2
-    assert merged.notes == ("2 runs of sm_90/sample (gate) stand apart: their fingerprints differ",)
+    assert merged.notes == ("2 runs of sm_90/sample (gate) stay separate: their fingerprints differ",)
 
 
 def test_shards_of_different_code_are_named() -> None:
@@ -170,8 +170,8 @@ def test_readers_of_one_run_say_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"schema": 1, "merged": []}', "no list of 1 to 1000 runs"),
-        (b'{"schema": 1, "merged": {"a": 1}}', "no list of 1 to 1000 runs"),
+        (b'{"schema": 1, "merged": []}', "not a list of 1 to 1000 runs"),
+        (b'{"schema": 1, "merged": {"a": 1}}', "not a list of 1 to 1000 runs"),
         (b'{"schema": 1, "merged": [1]}', r"m.json \(1 of 1\) has no integer field 'schema'"),
         (b'{"schema": 9, "merged": [1]}', "field 'schema' is not one of 1 to 4"),
         (b'{"schema": true, "merged": [1]}', "field 'schema' is not one of 1 to 4"),

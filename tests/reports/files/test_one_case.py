@@ -114,10 +114,13 @@ def test_the_worst_is_what_failed_and_is_slowest(run: RunResult, index: ResultsI
         (b"[]", "r.json"),
         (b"{", "r.json"),
         (b'{"schema": 99}', "this version reads up to 4"),
-        (b'{"schema": 1, "cases": 3}', "r.json is no results file of this version"),
+        (b'{"schema": 1, "cases": 3}', "r.json is not a results file of this version"),
         (b"\xff\xfe", "r.json"),
-        (encode(sample_run(2)).replace(b'"verdict": "', b'"verdict": "X'), "r.json is no results file of this version"),
-        (encode(sample_run(2)).replace(b'"key"', b'"quay"'), "r.json is no results file of this version"),
+        (
+            encode(sample_run(2)).replace(b'"verdict": "', b'"verdict": "X'),
+            "r.json is not a results file of this version",
+        ),
+        (encode(sample_run(2)).replace(b'"key"', b'"quay"'), "r.json is not a results file of this version"),
         (b"[" * 100000, "r.json"),
     ],
 )

@@ -55,10 +55,10 @@ def test_run_head_says_where_and_against_what(case: Case, run: Run) -> None:
     facts = {name: text for name, text, _ in head["facts"]}  # type: ignore[attr-defined]
     assert head["line"].startswith("1 slower on sm_90/h200 against c0ffee; slowest: ")  # type: ignore[attr-defined]
     assert facts["device"] == "sm_90/h200"
-    assert facts["held against"] == "c0ffee"
-    assert facts["median look finds"] == "+2.1 % or more"
+    assert facts["compared with"] == "c0ffee"
+    assert facts["median look detects"] == "+2.1 % or more"
     assert facts["took"] == "2 min 5 s"
-    assert facts["device held back"] == "power cap 1.50 s"
+    assert facts["device throttled"] == "power cap 1.50 s"
     assert head["notes"] == ["exclusive mode"]
     assert "branch" not in facts
 

@@ -180,7 +180,7 @@ def test_page_of_several_runs(run: RunResult, read_page: Read, history: Callable
     assert "second.json" in text
     assert "This run was stopped before its end" in text
     assert "120 notes on joining these runs" in text
-    assert "is there twice" in text
+    assert "occurs twice" in text
     assert "c0ffee3 -> c0ffee4" in text
     assert "torch: 2.10.0 -> 2.11.0" in text
 

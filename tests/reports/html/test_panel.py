@@ -43,7 +43,7 @@ def test_figures_are_formatted_once_and_for_all(said: Make) -> None:
     assert found["time"] == "26.10 us = 0.02610 ms"
     assert (found["change"], found["95 % interval"], found["limit"]) == ("+6.1 %", "+5.2 % .. +7.0 %", "+2.0 %")
     assert found["stored by"] == "2 processes, abc, 2026-01-01"
-    assert found["finds"] == "+2.5 % or more, 99 % of the time"
+    assert found["detects"] == "+2.5 % or more, 99 % of the time"
     assert found["share of the floor (compute)"] == "61 %"
     assert found["speedup over native"] == "2.00x"
     assert not any("roofline" in name for name in found)
@@ -79,7 +79,7 @@ def test_launches_and_code_name_kernels(said: Make) -> None:
     ]
     cells = dict(zip(found["Code objects"]["head"], found["Code objects"]["rows"][0], strict=True))
     assert (cells["VGPRs"], cells["VGPR spills"], cells["LDS bytes"]) == ("96+32", "2", "32768")
-    assert cells["occupancy"] == "3 of 8 waves/SIMD, held by vgprs"
+    assert cells["occupancy"] == "3 of 8 waves/SIMD, limited by vgprs"
 
 
 def test_unknown_code_has_no_cells() -> None:

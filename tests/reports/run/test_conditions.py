@@ -31,7 +31,7 @@ def test_everything_that_disturbed_is_said(run: RunFactory) -> None:
     assert condition_lines(run(device_state=state)) == [
         "another compute process was on the device: 4711 python",
         "another compute process was on the device: 4712 train [2J",
-        "the device was held back during the run: hw slowdown 0.1 s, power cap 2.3 s",
+        "the device was throttled during the run: hw slowdown 0.1 s, power cap 2.3 s",
         "device: exclusive mode",
         "device before -> after: sm_clock_mhz 1980 -> 1830, temperature_c 41 -> 66",
     ]

@@ -89,7 +89,7 @@ def test_what_is_not_there_is_named(case: CaseFactory, run: RunFactory, changed:
 
 def test_results_without_cases_or_times(case: CaseFactory, run: RunFactory) -> None:
     """A run that compiled or only proved gives no ladder, and says which run would."""
-    with pytest.raises(UsageError, match=r"r\.json holds no case; a ladder is made of a run of the suites"):
+    with pytest.raises(UsageError, match=r"r\.json holds no case; a ladder needs a run of the suites"):
         build_ladders(run(), CHOSEN, "r.json")
     proved = run(case("hip.naive", verdict=Verdict.RIGHT, median_us=None), mode="check")
     with pytest.raises(UsageError, match=r"r\.json holds no time of these backends \(mode 'check'\): a ladder needs"):

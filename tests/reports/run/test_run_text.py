@@ -105,7 +105,7 @@ def test_one_table_per_device(case: CaseFactory, run: RunFactory) -> None:
 def test_a_case_of_two_runs_is_said(case: CaseFactory, run: RunFactory) -> None:
     """What had to be decided to join runs stands before the closing lines, wrapped."""
     text = run_text(join_runs([("a", run(case())), ("b", run(case()))]), width=60)
-    note = next(block for block in text.split("\n\n") if "is there twice" in block)
+    note = next(block for block in text.split("\n\n") if "occurs twice" in block)
     assert max(map(len, note.splitlines())) <= 60
 
 
@@ -114,7 +114,7 @@ def test_cases_that_are_only_proven_are_counted(case: CaseFactory, run: RunFacto
     notes = (Note(NoteKind.PROVEN_ONLY, NOT_TO_BE_TIMED),)
     proven = {"verdict": Verdict.RIGHT, "fails": False, "median_us": None, "ratio": None, "notes": notes}
     text = run_text(join_single(run(*(case(f"b{index}", **proven) for index in range(3)))), width=80)
-    assert text.splitlines()[:2] == ["prefill", "3 cases right, and not timed: their tests say timed=False"]
+    assert text.splitlines()[:2] == ["prefill", "3 cases right, and not timed: their tests have timed=False"]
 
 
 @pytest.mark.parametrize("verbosity", [-2, -1, 0, 1])

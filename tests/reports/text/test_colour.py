@@ -56,7 +56,7 @@ def test_a_closed_stream_gets_none() -> None:
 
 def test_an_unknown_choice() -> None:
     """It is named with what there is."""
-    with pytest.raises(ValueError, match="colour 'sometimes' is not known; there are: auto, always, never"):
+    with pytest.raises(ValueError, match="colour 'sometimes' is not known; known: auto, always, never"):
         wants_colour(io.StringIO(), {}, "sometimes")
 
 
