@@ -110,7 +110,7 @@ def test_a_renamed_suite_is_a_finding(project: FakeProject) -> None:
     result = gate(project, "-k", "fake")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["whether a new case is an old one renamed was not looked at, because only some cases were selected: *"]
+        ["it was not checked whether new cases are renamed old ones, because only some cases were selected: *"]
     )
 
 

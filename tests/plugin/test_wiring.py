@@ -68,7 +68,7 @@ def test_the_flaky_marker_is_refused(one_case: FakeProject, other_plugins: None)
     )
     result = one_case.run("--attnperf")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*carries @pytest.mark.flaky*"])
+    result.stderr.fnmatch_lines(["*has @pytest.mark.flaky*"])
 
 
 def test_x_and_lf_follow_verdicts(slower: FakeProject) -> None:

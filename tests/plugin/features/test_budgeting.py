@@ -46,7 +46,7 @@ def test_other_runs_have_no_budget(mode: RunMode) -> None:
         ({"typed": "soon"}, "--attnperf-budget 'soon' must be a time above 0"),
         ({"distributed": True}, "with -n: each worker of xdist sees only some cases"),
         ({"isolate": "none"}, "drop --attnperf-isolate=none"),
-        ({"record_local": True}, "with --attnperf-record-local: recording takes as long as it takes"),
+        ({"record_local": True}, "with --attnperf-record-local: recording cannot be limited in time"),
         ({"profile": True}, "with --attnperf-profile: a profile of every case"),
     ],
 )
