@@ -100,7 +100,7 @@ class CodeCollector:
         items[:] = [*kept[:first], *builds, *others]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        """Returns whether the item is left out: workloads were typed, or backends without this kernel."""
+        """Returns whether the item is left out: workloads or backends without this kernel were typed."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
@@ -118,7 +118,7 @@ class CodeCollector:
         return kept
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
-        """Returns all builds in nightly runs or if options choose builds; else the first per kernel and architecture."""
+        """Returns all builds in nightly runs, or if options choose some; else the first of a kernel per architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
         if selection.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):

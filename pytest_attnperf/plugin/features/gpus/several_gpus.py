@@ -125,7 +125,7 @@ def prepare_xdist(config: pytest.Config) -> None:
             lease.release()
     if len(free) < workers:
         raise GpuBusyError(
-            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: another run has the others "
+            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: another run has others "
             f"(locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
         )
     for lease in spare:
