@@ -73,7 +73,7 @@ def test_a_new_suite_beside_an_old_one(project: FakeProject) -> None:
     shown = result.stdout.str()
     assert shown.count(" NEW ") == 2
     assert shown.count("NO_BASELINE, new") == 2
-    assert "was not looked at" not in shown
+    assert "it was not checked" not in shown
     result.stdout.fnmatch_lines(["2 new, 1 same on *"])
     result.stdout.fnmatch_lines(["2 new in this revision: not in HEAD (*), so proven and timed, and compared with *"])
     assert project.results()["findings"] == []

@@ -303,7 +303,7 @@ def test_only_what_has_changed_is_timed(attnperf_project: FakeProject) -> None:
         ),
         ("--attnperf --attnperf-changed --attnperf-profile", "--attnperf-profile with --attnperf-changed: only a"),
         ("--attnperf-changed --attnperf-warm", "--attnperf-warm with --attnperf-changed: only a gating run"),
-        ("--attnperf --attnperf-changed --attnperf-isolate=none", "nothing is with --attnperf-isolate=none"),
+        ("--attnperf --attnperf-changed --attnperf-isolate=none", "--attnperf-isolate=none never gates"),
         ("--attnperf --attnperf-warm", "--attnperf with --attnperf-warm: warming compiles ahead of a run"),
         ("--update-baselines --attnperf-warm", "--update-baselines with --attnperf-warm: warming compiles"),
         ("--attnperf-calibrate=5 --attnperf-warm", "--attnperf-calibrate with --attnperf-warm: warming compiles"),

@@ -47,7 +47,7 @@ def test_other_runs_have_no_budget(mode: RunMode) -> None:
         ({"distributed": True}, "with -n: each worker of xdist sees only some cases"),
         ({"isolate": "none"}, "drop --attnperf-isolate=none"),
         ({"record_local": True}, "with --attnperf-record-local: recording cannot be limited in time"),
-        ({"profile": True}, "with --attnperf-profile: a profile of every case"),
+        ({"profile": True}, "with --attnperf-profile: every case is also profiled"),
     ],
 )
 def test_what_has_no_place_beside_a_budget(values: dict[str, Any], said: str) -> None:

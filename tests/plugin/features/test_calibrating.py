@@ -39,6 +39,6 @@ def test_thresholds_that_cannot_be_kept_are_said_worst_first() -> None:
     ]
     assert tighter_lines(tight) == [
         f"{name}: its threshold is smaller than the noise of {noise}: slowdowns in between are "
-        "UNDECIDED; allow more, or settle them with --attnperf-against"
+        "UNDECIDED; raise the threshold, or settle them with --attnperf-against"
         for name, noise in (("b", "3.00 %"), ("a", "1.10 %"))
     ]

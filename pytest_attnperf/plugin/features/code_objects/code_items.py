@@ -118,7 +118,7 @@ class CodeCollector:
         return kept
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
-        """Returns all builds in nightly runs, or if options choose some; else the first of a kernel per architecture."""
+        """Returns all builds in nightly or narrowed runs; else the first per kernel and architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
         if selection.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
