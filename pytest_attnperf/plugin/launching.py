@@ -58,9 +58,7 @@ class RunSides:
 
 def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> RunSides:
     """Makes the pools of this run and its log folder, checks out and builds revisions, and leases GPUs for timed runs.
-
-    Raises UsageError for a side that does not exist or cannot be built.
-    """
+    Raises UsageError for a side that does not exist or cannot be built."""
     asked, plan = run_config(config), make_launch_plan(config, cases)
     candidate_plan: WorkerPlan = plan
     notes: tuple[str, ...] = ()

@@ -45,9 +45,7 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> Generator[None, object, object]:
     """Leases the GPU of a worker of xdist before a conftest can import torch.
-
-    Adds the option `--update-baselines` unless another plugin has that name.
-    """
+    Adds the option `--update-baselines` unless another plugin has that name."""
     if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
 
@@ -86,9 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Returns a line if torch is missing in a run that measures, unless a conftest has its own device.
-
-    This package never installs torch.
-    """
+    This package never installs torch."""
     asked = run_config(config)
     measures = asked.gate or asked.is_recording
     if not measures or config.hook.pytest_attnperf_device.get_hookimpls() or _has_torch():

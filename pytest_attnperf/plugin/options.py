@@ -131,45 +131,18 @@ OPTIONS: tuple[Option, ...] = (
     Option("pairs", "8", "fresh pairs of processes per case compared with the base side; default: 8", "N"),
     Option("build", "", "shell command that builds a revision's tree, run once each; default: no build", "COMMAND"),
     Option("timer", "auto", "the timer to use; an unknown name lists them all; default: auto (by device)", "NAME"),
-    Option(
-        "accept",
-        "",
-        "with --update-baselines: accept slowdowns since the creep guard's anchor, for this reason; default: none",
-        "REASON",
-    ),
+    Option("accept", "", "with --update-baselines: why slowdowns since the anchor are wanted; default: none", "REASON"),
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes per baseline entry, at least 7; default: 7", "N"),
     Option("second-look", "3", "fresh processes of the second look at a suspect; default: 3", "N"),
     Option("blocks", "30", "maximum number of blocks measured per process and case; default: 30", "N"),
     Option("block-us", "600", "length of a block in microseconds; default: 600", "US"),
     Option("budget-ms", "120", "maximum milliseconds that a process spends in blocks of a case; default: 120", "MS"),
-    Option(
-        "determinism",
-        "0",
-        "check that this many calls on the same inputs return the same bits; 0 does not check; default: 0",
-        "N",
-    ),
-    Option(
-        "case-limit",
-        "300",
-        "seconds after which a case is given up and its worker killed; default: 300, with --attnperf-warm 14400",
-        "SECONDS",
-    ),
+    Option("determinism", "0", "calls on the same inputs that must give the same bits (0: no check); default: 0", "N"),
+    Option("case-limit", "300", "seconds per case, then its worker is killed; default: 300 (warm: 14400)", "SECONDS"),
     Option("seed", "", "seed of the inputs of checks, printed when a check fails; default: random", "N"),
     Option("baselines", "baselines", "folder of the stored baselines; default: baselines", "DIR", path=True),
-    Option(
-        "results",
-        ".attnperf/results.json",
-        "write the results of the run to this file; default: .attnperf/results.json",
-        "FILE",
-        path=True,
-    ),
-    Option(
-        "report",
-        "",
-        "write results.json, report.html and all other report formats to this folder; default: no reports",
-        "DIR",
-        path=True,
-    ),
+    Option("results", ".attnperf/results.json", "results file; default: .attnperf/results.json", "FILE", path=True),
+    Option("report", "", "folder for results.json, report.html and all other reports; default: none", "DIR", path=True),
     Option(
         "history",
         "",
@@ -221,12 +194,7 @@ OPTIONS: tuple[Option, ...] = (
         "compile kernels for these architectures, e.g. gfx942,gfx1100, or all; default: gfx942 and AMD GPUs found here",
         "ARCHS",
     ),
-    Option(
-        "code-set",
-        "",
-        "compile kernels with other settings, e.g. BLOCK_M=128,num_warps=8, and never gate them; default: their own",
-        "K=V",
-    ),
+    Option("code-set", "", "compile with other settings, e.g. BLOCK_M=128; never gates; default: their own", "K=V"),
     Option(
         "code-fail-on",
         "occupancy,wider_loads",
@@ -269,17 +237,13 @@ def add_options(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
         parser.addini(
-            option.dest,
-            f"sets {option.flag} if not typed; default: {option.default or 'that of the option'}",
-            default=None,
+            option.dest, f"sets {option.flag} if not typed; default: {option.default or 'its own'}", default=None
         )
 
 
 def _add_flags(group: pytest.OptionGroup) -> None:
     """Declares the options that are not in `OPTIONS`: flags, repeatable and internal ones."""
-    group.addoption(
-        "--attnperf", action="store_true", help="prove each case right, measure it, and gate it; default: only prove"
-    )
+    group.addoption("--attnperf", action="store_true", help="also measure and gate each case; default: only prove it")
     group.addoption(
         "--attnperf-update-baselines",
         action="store_true",

@@ -107,9 +107,7 @@ def refuse_unheeded(asked: RunConfig) -> None:
 
 def refuse_useless_base(asked: RunConfig) -> None:
     """Raises UsageError if a base side is typed for a run that times nothing.
-
-    Not called if the run compiles kernels, because their baselines are read from the base side also without timing.
-    """
+    Not called if the run compiles kernels, because their baselines are read from the base side also without timing."""
     word = _find_typed(asked.words, options.BY_NAME["against"].flag)
     if word and not asked.is_timed:
         raise pytest.UsageError(f"{word} needs --attnperf: {NEEDS_TIMING}. Add --attnperf, or drop {word}")

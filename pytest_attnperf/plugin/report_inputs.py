@@ -36,9 +36,7 @@ HISTORIES_MAX = 1000
 
 def read_runs(paths: Sequence[Path]) -> Joined:
     """Reads results files, files of stored baselines, and folders of these, and joins their runs.
-
-    Raises UsageError for a path that is none of them, and the errors of `read_named`.
-    """
+    Raises UsageError for a path that is none of them, and the errors of `read_named`."""
     return join_runs([named for path in paths for file in _list_files(path) for named in read_named(file)])
 
 
@@ -185,9 +183,7 @@ def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeiling
 
 def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
     """Returns the newest points of the HISTORIES_MAX worst cases that are in the store, with their change points.
-
-    Cases are looked up by their exact name: the store also matches parts of names.
-    """
+    Cases are looked up by their exact name: the store also matches parts of names."""
     from pytest_attnperf.tools.history.change_points import with_changes
     from pytest_attnperf.tools.history.store import open_store
 

@@ -278,9 +278,7 @@ def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
 
 def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
     """Returns the revision that this run's code is a change of: the base side's, or the one that CI names; else None.
-
-    It is never HEAD, because the change itself may be committed.
-    """
+    It is never HEAD, because the change itself may be committed."""
     repository = Repository.find_around(root)
     named = base_revision(os.environ)
     if repository is None or (side is None and not named):

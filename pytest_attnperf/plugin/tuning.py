@@ -52,9 +52,7 @@ class TuningProject:
 
     def list_workloads(self, texts: Sequence[str]) -> list[Workload]:
         """Returns the workloads that `texts` (lines, ids, files) name, each once; without texts all of the suites.
-
-        Raises WorkloadError that names the text.
-        """
+        Raises WorkloadError that names the text."""
         if not texts:
             return list(self.suite_workloads)
         found = [workload for text in texts for workload in workloads_from_text(text, self.family)]

@@ -75,9 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def open_channel(text: str) -> Channel:
     """Opens the channel of `--attnperf-worker-fd`: '7' is a socket, '10,11' are descriptors to read and to write.
-
-    Raises pytest.UsageError if it is neither or a descriptor is not open.
-    """
+    Raises pytest.UsageError if it is neither or a descriptor is not open."""
     numbers = text.split(",")
     try:
         fds = [int(number) for number in numbers]

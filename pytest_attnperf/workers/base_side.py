@@ -92,9 +92,7 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
 
 def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
     """Returns the plan of the base side's workers: the working tree's `plan` with the other tree or interpreter.
-
-    Raises ValueError for a command, which needs a CommandPlan.
-    """
+    Raises ValueError for a command, which needs a CommandPlan."""
     if side.root is None:
         raise ValueError(f"base side {side.label}: a command starts its workers itself; use CommandPlan")
     moved = replace(

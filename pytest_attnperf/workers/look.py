@@ -130,9 +130,7 @@ def open_and_check(
     loaded: Callable[[Sequence[KernelObject]], None] | None = None,
 ) -> Look:
     """Opens and checks a case. The case is still open exactly if the look's ending is RIGHT, and then may be timed.
-
-    If the look has a note, the case must not be timed; the note says why.
-    """
+    If the look has a note, the case must not be timed; the note says why."""
     opened = case.open()
     if opened.state == "finished":
         return _without_rendezvous(opened)

@@ -76,9 +76,7 @@ def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: 
 
 def wait_for_starts(pool: Pool, places: Sequence[int]) -> None:
     """Waits until all these processes have started, because starting disturbs timing.
-
-    A process that cannot start raises when a case is opened in it.
-    """
+    A process that cannot start raises when a case is opened in it."""
     for place in places:
         with contextlib.suppress(WorkerError):
             pool.wait_until_ready(place)
@@ -181,9 +179,7 @@ class WorkerPool:
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
         """Opens and checks one case in a separate process, with `environment` added. Nothing is timed.
-
-        Raises WorkerError if that process dies or hangs, CaseFailedError if the case raises.
-        """
+        Raises WorkerError if that process dies or hangs, CaseFailedError if the case raises."""
         assert isinstance(self.plan, LaunchPlan)
         plan = replace(self.plan, extra_environment={**self.plan.extra_environment, **environment})
         self._started += 1
@@ -246,9 +242,7 @@ class WorkerPool:
 
     def _gpu_token(self, place: int) -> str | None:
         """Returns the GPU of a place: its own, or another one if a process that does not end holds it.
-
-        Raises WorkerError if no GPU is left.
-        """
+        Raises WorkerError if no GPU is left."""
         _UNDEAD[:] = [worker for worker in _UNDEAD if worker.is_alive]
         lost = {worker.gpu: worker for worker in _UNDEAD if worker.gpu is not None or self.plan.role is Role.DEVICE}
         tokens: list[str | None] = [*self.gpus] or [None]

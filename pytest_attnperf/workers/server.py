@@ -98,10 +98,7 @@ class Server:
         self._send_error(request, {"kind": "protocol", "message": message})
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Serves one case until it is closed; called from inside the test's body.
-
-        Raises UsageError on a second call in one test.
-        """
+        """Serves one case until it is closed; called by the test's body. Raises UsageError on a second call in it."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
         self.state = WorkerState.OPEN

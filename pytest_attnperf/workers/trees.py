@@ -278,9 +278,7 @@ def build_folders(folder: Path, *, own_aiter: bool) -> dict[str, str]:
 
 def remove_stale_locks(folder: Path) -> None:
     """Removes lock files of killed compilers, for which torch and aiter would wait forever.
-
-    Call it only while no other run uses the folder.
-    """
+    Call it only while no other run uses the folder."""
     for pattern in ("torch_extensions/*/lock", "aiter/build/lock_*"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)

@@ -142,9 +142,7 @@ class CodeCollector:
 
 def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:
     """Returns the builds that have one of the settings `changes`, with these changed; all builds if it is empty.
-
-    Raises UsageError for a setting that no build has.
-    """
+    Raises UsageError for a setting that no build has."""
     if not changes:
         return builds
     own = [(build, {name: changes[name] for name in changes if name in changeable_settings(build)}) for build in builds]

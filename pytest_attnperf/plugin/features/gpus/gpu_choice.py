@@ -150,9 +150,7 @@ def check_same_product(config: pytest.Config) -> None:
 
 def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
     """Returns the cards that `text` names by index, UUID, start of a UUID, or PCI address; all if it is empty.
-
-    Raises UsageError for a name that fits no card or several.
-    """
+    Raises UsageError for a name that fits no card or several."""
     if not text:
         return tuple(cards)
     chosen: list[Card] = []
@@ -168,9 +166,7 @@ def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
 
 def choose_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
     """Returns the GPUs of this session's workers, leased if the run times.
-
-    Raises GpuBusyError if none is free, UsageError if the cards cannot be in the same run.
-    """
+    Raises GpuBusyError if none is free, UsageError if the cards cannot be in the same run."""
     if mode is RunMode.CHECK:
         return GpuChoice(_choose_for_checks(config))
     held = _find_worker_gpus(config)

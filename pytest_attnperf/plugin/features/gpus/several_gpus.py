@@ -37,9 +37,7 @@ _WATCH = pytest.StashKey[CardWatch]()
 
 def auto_workers(config: pytest.Config) -> int | None:
     """Returns the number of workers of `-n auto` in a timed run: one per GPU, 0 on a CPU. None leaves it to xdist.
-
-    Raises UsageError as `usable_cards`.
-    """
+    Raises UsageError as `usable_cards`."""
     return len(usable_cards(config)) if run_config(config).is_timed else None
 
 

@@ -64,9 +64,7 @@ def _clear_handed_down() -> None:
 
 def lease_in_worker(config: pytest.Config) -> None:
     """Leases a card if this process is a worker of the controller that set the variable, and hides the other cards.
-
-    Raises GpuBusyError if none is free within `WAIT_S`.
-    """
+    Raises GpuBusyError if none is free within `WAIT_S`."""
     handed = msgspec.json.decode(os.environ[XDIST_GPUS], type=Handed)
     if handed.pid != os.getppid() or WORKER not in os.environ:
         return
