@@ -128,8 +128,8 @@ OPTIONS: tuple[Option, ...] = (
         "all: every case; default: suspects",
         "HOW",
     ),
-    Option("pairs", "8", "fresh pairs of processes per case compared with the base side; default: 8", "N"),
-    Option("build", "", "shell command that builds a revision's tree, run once each; default: no build", "COMMAND"),
+    Option("pairs", "8", "fresh pairs of processes in which a case is compared with the base side; default: 8", "N"),
+    Option("build", "", "shell command to build a revision's tree, once per revision; default: no build", "COMMAND"),
     Option("timer", "auto", "the timer to use; an unknown name lists them all; default: auto (by device)", "NAME"),
     Option("accept", "", "with --update-baselines: why slowdowns since the anchor are wanted; default: none", "REASON"),
     Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes per baseline entry, at least 7; default: 7", "N"),
@@ -237,7 +237,7 @@ def add_options(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
         parser.addini(
-            option.dest, f"sets {option.flag} if not typed; default: {option.default or 'its own'}", default=None
+            option.dest, f"sets {option.flag} if not typed; default: {option.default or 'see the option'}", default=None
         )
 
 
@@ -297,7 +297,7 @@ def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--attnperf-profile",
         action="store_true",
-        help="profile every case that is right with torch's profiler, in a process that times nothing else, and report "
+        help="profile every case that is right with torch's profiler, in a process that times nothing, and report "
         "what limits it; with --attnperf this uses the measured time; default: off",
     )
     group.addoption(

@@ -107,7 +107,7 @@ def test_a_command_that_never_answers(worker: MakeWorker) -> None:
 
 def test_a_far_harness_of_another_protocol(worker: MakeWorker) -> None:
     """Both numbers are named, and whose harness it is."""
-    with pytest.raises(WorkerError, match=r"speaks protocol 1, this side \d+: .* installed there"):
+    with pytest.raises(WorkerError, match=r"speaks protocol 1, this side \d+: .* installed behind it"):
         worker(ready_but(protocol=1)).wait_until_ready(20)
 
 

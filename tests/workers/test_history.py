@@ -94,7 +94,7 @@ def test_good_on_a_merged_branch_is_told(repository: Repository) -> None:
     found = read_history("side", "main", repository.folder)
     assert [commit.subject for commit in found.commits][0::3] == ["on side", "merge side"]
     (note,) = found.notes
-    assert note.startswith("side is not on the first-parent line of main: a slowdown of ")
+    assert note.startswith("side is not on the first-parent line of main: a slowdown at ")
 
 
 def test_no_repository(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 PATIENCE_S = 30.0
-"""Seconds after the first signal from which the next one kills the run at once."""
+"""Seconds after the first signal, after which a further signal takes effect at once."""
 
 
 class Interrupts(Feature):
