@@ -1,1 +1,1 @@
-"""How pytest is wired: the only imports of pytest besides `testing`."""
+"""The pytest plugin. Only this room and `testing` import pytest."""

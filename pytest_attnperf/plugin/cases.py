@@ -1,4 +1,4 @@
-"""Which test items are cases, by which key; parametrisation, canonical order, and what is too large for a CPU.
+"""Makes cases from marked tests: parametrisation, case keys, canonical order, and deselection.
 
 The same code runs in the controller and in every worker, so that both give an item the same key.
 """
@@ -32,23 +32,23 @@ FIXTURE = "attnperf"
 _ORDER = pytest.StashKey[int]()
 _IDENTITY = frozenset({"family", "workloads", "backends", "without", "suite", "label"})
 _SWITCHES = {"timed": True, "breakdown": False}
-"""Keywords that are True or False, and what a test that does not give them has."""
+"""Keywords that are True or False -> their default."""
 
 _EXEMPTIONS = frozenset({"tier", "nightly", "cpu", "each", "quarantine", "until"})
 _KNOWN = frozenset({*_IDENTITY, *_SWITCHES, *_EXEMPTIONS, *(option.field for option in options.CASE_OPTIONS)})
 
 _Conforming = dict[tuple[int, type], object]
-"""Parameters found to be backends or workloads, by identity: to ask a protocol takes longer than all else that is done
-with an item, and thousands of items share them."""
+"""(id, protocol) -> a parameter that satisfies the protocol. A cache, because an isinstance check of a protocol is slow
+and thousands of items share their parameters."""
 
 _CONFORMING = pytest.StashKey[_Conforming]()
 _LEFT = "attnperf_left_to_nightly"
-"""What a worker of xdist tells its controller, which collects nothing."""
+"""Key of `workeroutput` by which a worker of xdist sends the left-out cases to its controller."""
 
 
 @dataclass(eq=False)  # pluggy keeps plugins in sets, where a conftest.py does not concern every folder
 class CaseCollector:
-    """Plugin object: makes cases out of marked tests and gives every item its key."""
+    """Plugin object that parametrises marked tests and gives every item its case key."""
 
     config: pytest.Config
     on_gpu: bool
@@ -60,15 +60,15 @@ class CaseCollector:
     _counter: int = 0
 
     def register_backends(self) -> None:
-        """Ask every conftest for its backends and families."""
+        """Lets every conftest register its backends and families."""
         self.config.hook.pytest_attnperf_register_backends(registry=self.registry)
         self.config.hook.pytest_attnperf_register_workloads(families=self.families)
         self.registry.require_families({family.name for family in self.families})
-        _ = self._model  # a file that cannot be read is an error also where no test asks for its workloads
+        _ = self._model  # a model file that cannot be read is an error even if no test uses its workloads
 
     @functools.cached_property
     def _model(self) -> ModelCases | None:
-        """What `--attnperf-model` asks for. Raises UsageError."""
+        """The model of `--attnperf-model`, or None. Raises UsageError."""
         asked = run_config(self.config)
         if not asked.model and not any(name in asked.typed for name in options.OF_A_MODEL):
             return None
@@ -77,19 +77,19 @@ class CaseCollector:
         return ModelCases.from_options(asked)
 
     def pytest_report_header(self) -> list[str]:
-        """Say what is measured of which model."""
+        """Returns lines on the model whose workloads are measured."""
         try:
             return self._model.describe_model() if self._model else []
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
 
     def wanted_backends(self) -> list[str] | None:
-        """What `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
+        """Returns the names that `--attnperf-backend` selects, None for all. Raises UsageError for an unknown name."""
         names = selection.split_names(run_config(self.config).backend)
         return selection.expand_names(names, self.registry, self.families) if names else None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise a marked test over backends and workloads, the same on every machine."""
+        """Parametrises a marked test over backends and workloads, in the same way on every machine."""
         try:
             self._parametrize(metafunc)
         except UsageError as error:
@@ -116,7 +116,7 @@ class CaseCollector:
         metafunc.parametrize("backend,workload", params)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Remember the collected order, before any plugin shuffles it, and the key."""
+        """Stores the collected order, before any plugin shuffles it, and the case key."""
         item.stash[_ORDER] = self._counter
         self._counter += 1
         if FIXTURE in getattr(item, "fixturenames", ()):
@@ -130,8 +130,8 @@ class CaseCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Refuse duplicate keys, restore the canonical order of cases, deselect what is too large for a CPU, what is
-        left to nightly runs, and what workloads of the command line are not for."""
+        """Raises UsageError for duplicate keys, restores the canonical order, and deselects cases: too large for a CPU,
+        left to nightly runs, or repeated by the workloads of the command line."""
         asked = run_config(config)
         selects = not asked.is_worker
         if selects:
@@ -139,7 +139,7 @@ class CaseCollector:
             _keep_only(config, items, [item for item in items if not _is_empty_selection(item)])
         if asked.replaced_by:
             _keep_only(config, items, drop_repeats(items))
-            if selects:  # a worker has what any selection asks for
+            if selects:  # a worker keeps all cases: the controller selects
                 _keep_only(config, items, drop_untimed_repeats(items))
         try:
             refuse_duplicates(items)
@@ -163,7 +163,7 @@ class CaseCollector:
         show_notice(config, "attnperf-left-out", self._describe_left_out(too_large))
 
     def _describe_left_out(self, too_large: int) -> list[str]:
-        """What was left out, and why."""
+        """Returns lines on deselected cases, with the reasons."""
         lines = self._model.describe_left_out() if self._model else []
         if too_large:
             lines.append(
@@ -176,25 +176,25 @@ class CaseCollector:
         return lines
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-        """Say of which tests the command line left no case, unless that was an error."""
+        """Prints which tests have no selected case, unless that was an error."""
         line = describe_tests_without_cases(self.tests, run_config(self.config).backend)
         if line and exitstatus != pytest.ExitCode.USAGE_ERROR:
             terminalreporter.write_line(line)
 
     def pytest_sessionfinish(self) -> None:
-        """In a worker of xdist: tell what was left out."""
+        """In a worker of xdist: sends the keys of left-out cases to the controller."""
         output = getattr(self.config, "workeroutput", None)
         if output is not None:
             output[_LEFT] = [(key.suite, key.backend, key.workload, key.label) for key in self.left_to_nightly]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """In the controller of xdist: every worker has left out the same; one that died tells nothing."""
+        """In xdist's controller: takes the keys of left-out cases, the same from every worker that did not die."""
         told = getattr(node, "workeroutput", {}).get(_LEFT, ())
         self.left_to_nightly = tuple(CaseKey(*key) for key in told) or self.left_to_nightly
 
     def _list_backends(self, settings: dict[str, Any], where: str) -> list[Backend]:
-        """The backends that the marker asks for, in the order in which they were registered."""
+        """Returns the backends that the marker allows, in the order in which they were registered."""
         family, only, without = (settings.get(name) for name in ("family", "backends", "without"))
         if only is not None and without is not None:
             raise UsageError(f"{where}: the attnperf marker has backends= and without=; give one of them")
@@ -229,7 +229,7 @@ class CaseCollector:
         return [family.parse(w) if isinstance(w, str) else w for w in given]
 
     def _is_of_other_family(self, text: str, family: Family) -> bool:
-        """Whether `text` is a workload of another family: then a test of this one is not meant."""
+        """Returns whether `text` is a workload of another family, so that tests of this family are skipped."""
         for other in self.families:
             with contextlib.suppress(WorkloadError):
                 if other.name != family.name and workloads_from_text(text, other):
@@ -238,7 +238,7 @@ class CaseCollector:
 
 
 def marker_settings(marker: pytest.Mark, where: str) -> dict[str, Any]:
-    """The marker's keywords, checked. Raises UsageError for an unknown one, naming those that exist."""
+    """Returns the checked keywords of the marker. Raises UsageError for an unknown one that lists those that exist."""
     unknown = sorted(marker.kwargs.keys() - _KNOWN)
     if marker.args or unknown:
         what = f"unknown keywords {unknown}" if unknown else "positional arguments"
@@ -259,25 +259,25 @@ def _check_switches(given: Mapping[str, Any], where: str) -> None:
             )
     if given.get("breakdown") and not given.get("timed", True):
         raise UsageError(
-            f"{where}: the attnperf marker has breakdown=True and timed=False; stages are those of a time: drop one"
+            f"{where}: the attnperf marker has breakdown=True and timed=False; stages are parts of a time; drop one"
         )
 
 
 def read_switches(item: pytest.Item) -> dict[str, bool]:
-    """`timed` and `breakdown` of an item, as its marker says. Raises UsageError as `marker_settings` does."""
+    """Returns `timed` and `breakdown` of an item, from its marker. Raises UsageError as `marker_settings` does."""
     marker = item.get_closest_marker(MARKER)
     settings = marker_settings(marker, item.nodeid) if marker else {}
     return {name: bool(settings.get(name, default)) for name, default in _SWITCHES.items()}
 
 
 def tier_of(item: pytest.Item) -> str:
-    """'' for a case of every run, 'check', 'cpu' or 'nightly'. Raises UsageError as `marker_settings`."""
+    """Returns the tier of an item: '', 'check', 'cpu' or 'nightly'. Raises UsageError as `marker_settings`."""
     marker = item.get_closest_marker(MARKER)
     return selection.tier_of(item, marker_settings(marker, item.nodeid)) if marker else ""
 
 
 def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
-    """The (backend, workload) an item is parametrised with, if any; a project may use the names for its own things."""
+    """Returns the (backend, workload) of an item, or None. Parameters of these names may also be of other types."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     backend, workload = params.get("backend"), params.get("workload")
     known = item.config.stash.setdefault(_CONFORMING, {})
@@ -287,20 +287,20 @@ def pair_of(item: pytest.Item) -> tuple[Backend, Workload] | None:
 
 
 def _is_of_protocol(known: _Conforming, value: object, protocol: type) -> bool:
-    """Whether a parameter is of this protocol."""
+    """Returns whether a parameter satisfies the protocol."""
     key = (id(value), protocol)
     if key not in known and isinstance(value, protocol):
-        known[key] = value  # held: its id stays its own
+        known[key] = value  # kept alive, so that its id stays unique
     return key in known
 
 
 def _is_empty_selection(item: pytest.Item) -> bool:
-    """Whether nothing of what the item's marker asks for was selected: pytest skips it, and it is no case."""
+    """Returns whether a marked item got no parameters: pytest then skips it, and it is no case."""
     return pair_of(item) is None and _is_family_test(item, item.get_closest_marker(MARKER))
 
 
 def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
-    """Whether a CPU would take too long. `by_name`: backends were named, and one that is for no CPU says so itself."""
+    """Returns whether a CPU would take too long. `by_name`: a typed backend without CPU support reports that itself."""
     ours = case_key(item) is not None or item.get_closest_marker(MARKER) is not None
     pair = pair_of(item) if ours else None
     if pair is None or (by_name and pair[0].cpu_flops_max <= 0):
@@ -309,7 +309,7 @@ def _is_too_large(item: pytest.Item, *, by_name: bool) -> bool:
 
 
 def _is_family_test(item: pytest.Item, marker: pytest.Mark | None) -> bool:
-    """Whether the item is a test of backends and workloads of a family."""
+    """Returns whether the item is a test of backends and workloads of a family."""
     names = getattr(item, "fixturenames", ())
     return marker is not None and "family" in marker.kwargs and "backend" in names and "workload" in names
 
@@ -324,7 +324,7 @@ def _key_of(item: pytest.Item, marker: pytest.Mark | None, pair: tuple[Backend, 
 
 
 def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[pytest.Item]) -> int:
-    """Leave only `kept` in `items`; how many went."""
+    """Removes all but `kept` from `items`, and returns how many were removed."""
     staying = {id(item) for item in kept}
     dropped = [item for item in items if id(item) not in staying]
     if dropped:
@@ -334,8 +334,8 @@ def _keep_only(config: pytest.Config, items: list[pytest.Item], kept: Sequence[p
 
 
 def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The items without tests that have no workload, and each case once: for workloads of the command line, which all
-    tests of a family get, and those of other families do not."""
+    """Returns the items without tests that have no workload, and with each case once. Needed for workloads of the
+    command line: all tests of their family get them, tests of other families get none."""
     seen: set[CaseKey] = set()
     kept = []
     for item in items:
@@ -348,8 +348,8 @@ def drop_repeats(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 
 def drop_untimed_repeats(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The items without those that would prove, untimed, what a timed or an earlier one of them proves: labels tell
-    tests apart whose own workloads differ, but those of the command line are the same for all."""
+    """Returns the items without untimed ones that a timed or an earlier one repeats except for its label. Labels
+    separate tests of different workloads, but workloads of the command line are the same for all."""
     untimed = [item for item in items if case_key(item) is not None and not read_switches(item)["timed"]]
     timed = {id(item) for item in items} - {id(item) for item in untimed}
     proven = {_key_without_label(item) for item in items if id(item) in timed}
@@ -367,7 +367,7 @@ def _key_without_label(item: pytest.Item) -> CaseKey | None:
 
 
 def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
-    """Raise UsageError when two items have one key: they would be compared with each other's baseline."""
+    """Raises UsageError if two items have the same key: they would share a baseline."""
     seen: dict[CaseKey, str] = {}
     for item in items:
         key = case_key(item)
@@ -382,7 +382,7 @@ def refuse_duplicates(items: Iterable[pytest.Item]) -> None:
 
 
 def restore_order(items: list[pytest.Item]) -> None:
-    """Put the cases back into collected order, in the places cases occupy; other tests stay where they are."""
+    """Sorts the cases in `items` by collected order, within the places of cases; other tests keep their places."""
     places = [index for index, item in enumerate(items) if case_key(item) is not None]
     cases = sorted((items[index] for index in places), key=lambda item: item.stash[_ORDER])
     for index, item in zip(places, cases, strict=True):

@@ -1,7 +1,7 @@
-"""What the command line and the ini file ask of a run, read once, and what its session is to pytest-xdist.
+"""Settings of a run from the command line and the ini file, read once, and the session's role under pytest-xdist.
 
-A setting that is a number is text here, and a number where a run is made of it (see `run_settings`): a session without
-a case must not fail for it.
+Numbers stay text here and are parsed when a run is set up (see `run_settings`), so that a session without a case does
+not fail because of them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _DEFAULT = {option.field: option.default for option in OPTIONS}
 _NOT_REPEATED = frozenset(
     {"backend", "results", "seed", "accept", "report", "history", "benchmark", "budget", "tier", "first"}
 )
-"""Options that select cases, or say where results go."""
+"""Options that `typed_options` leaves out: they select cases, or belong to one run only."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One session's settings: flags, then options of `options.OPTIONS` by name; `text` gives any.
+    """Settings of one session: flags, then the options of `options.OPTIONS`; `text` returns any of these by name.
 
-    gate        --attnperf itself
-    calibrate   how many processes, as typed; None where nobody asked
-    strict      as the command line says; by default where CI is set
-    override    as typed: KEY=VALUE
-    worker_fd   this session is a worker, which talks there; None in every other
-    root        pytest's rootdir, and `typed_in` the folder where pytest was typed
-    words       the command line
-    typed       option's name -> its value on the command line, of those that stand there
-    others      field of an option -> its value, of those without a field here
+    gate        --attnperf was given
+    calibrate   number of processes, as typed; None without --attnperf-calibrate
+    strict      from the command line; by default true if CI is set
+    override    KEY=VALUE, as typed
+    worker_fd   descriptor of the channel to the controller, if this session is a worker, else None
+    root        pytest's rootdir; `typed_in` is the folder where pytest was started
+    words       the words of the command line
+    typed       option's name -> value, for the options on the command line
+    others      option's field -> value, for the options without a field of this class
     """
 
     gate: bool = False
@@ -105,54 +105,54 @@ class RunConfig:
 
     @property
     def is_timed(self) -> bool:
-        """Whether this run measures."""
+        """Whether this run measures times."""
         return self.gate or self.update_baselines or bool(self.calibrate) or self.together
 
     @property
     def is_recording(self) -> bool:
-        """Whether what is measured is kept, or says how processes differ: every case in several fresh ones."""
+        """Whether every case is measured in several fresh processes: to store baselines, or to calibrate."""
         return self.update_baselines or bool(self.calibrate)
 
     @property
     def in_process(self) -> bool:
-        """Whether cases run in pytest's own process, which never gates."""
+        """Whether cases run in pytest's own process; such a run never gates."""
         return self.isolate == "none"
 
     @property
     def is_worker(self) -> bool:
-        """Whether this session is a worker."""
+        """Whether this session is a worker of this plugin (not of xdist)."""
         return self.worker_fd is not None
 
     @property
     def replaced_by(self) -> str:
-        """The option that replaces the workloads of all tests, empty where none does."""
+        """The option that replaces the workloads of all tests, or '' if none was given."""
         return next((f"--attnperf-{name}" for name in ("workload", "model") if self.text(name)), "")
 
     @property
     def typed_options(self) -> tuple[str, ...]:
-        """Options typed for this run, quoted for a shell, as a command that repeats one case must repeat them.
+        """The typed options, quoted for a shell, that a command needs to repeat one case of this run.
 
-        What selects cases or says where results go is left out, and the seed, which is named where it matters.
+        Options that select cases or say where results go are left out. So is the seed, which messages name themselves.
         """
         typed = ((f"--attnperf-{name}", text) for name, text in self.typed.items() if name not in _NOT_REPEATED)
         overrides = (f"--attnperf-override={shlex.quote(text)}" for text in self.override)
         return (*(f"{flag}={shlex.quote(text)}" for flag, text in typed), *overrides)
 
     def text(self, name: str) -> str:
-        """An option by its name."""
+        """Returns the value of an option by its name, e.g. `block-us`."""
         dest = name.replace("-", "_")
         return self.others[dest] if dest in self.others else str(getattr(self, dest))
 
     def number(self, name: str, *, minimum: float) -> float:
-        """An option as a number. Raises UsageError naming the option, the value and the least that is allowed."""
+        """Returns an option as a number. Raises UsageError that names the option, its value and the minimum."""
         return parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum)
 
     def count(self, name: str, *, minimum: int) -> int:
-        """An option as a whole number. Raises as `number`."""
+        """Returns an option as a whole number. Raises UsageError as `number` does."""
         return int(parse_number(f"--attnperf-{name}", self.text(name), minimum=minimum, integer=True))
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """An option that must be one of a few words. Raises UsageError listing them."""
+        """Returns an option whose value must be one of `allowed`. Raises UsageError that lists these."""
         value = self.text(name)
         if value not in allowed:
             raise UsageError(f"--attnperf-{name}={value!r} is not known; choose one of: {', '.join(allowed)}")
@@ -160,7 +160,7 @@ class RunConfig:
 
     @classmethod
     def from_pytest(cls, config: pytest.Config) -> RunConfig:
-        """What this session's command line, ini file and environment say: command line over ini over default."""
+        """Reads the settings of this session: command line over ini file over default, and CI from the environment."""
         given = {option.name: config.getoption(option.dest, default=None) for option in OPTIONS}
         typed = {name: str(value) for name, value in given.items() if value is not None}
         root, typed_in = Path(config.rootpath), Path(config.invocation_params.dir)
@@ -194,7 +194,7 @@ RUN_CONFIG = pytest.StashKey[RunConfig]()
 
 
 def run_config(config: pytest.Config) -> RunConfig:
-    """This session's settings, read at the first call."""
+    """Returns this session's settings; the first call reads them."""
     known = config.stash.get(RUN_CONFIG, None)
     if known is None:
         known = config.stash[RUN_CONFIG] = RunConfig.from_pytest(config)
@@ -202,7 +202,7 @@ def run_config(config: pytest.Config) -> RunConfig:
 
 
 def parse_number(what: str, text: object, *, minimum: float, integer: bool = False) -> float:
-    """A finite number of at least `minimum`. Raises UsageError saying what was given."""
+    """Parses a finite number of at least `minimum`; a '%' at its end is ignored. Raises UsageError with the text."""
     kind = "a whole number" if integer else "a number"
     try:
         value = int(str(text)) if integer else float(str(text).rstrip("%"))
@@ -214,22 +214,22 @@ def parse_number(what: str, text: object, *, minimum: float, integer: bool = Fal
 
 
 def is_xdist_worker(config: pytest.Config) -> bool:
-    """Whether this session runs some of the cases, for the session that started it."""
+    """Returns whether this session is a worker of xdist: it runs some of the cases for xdist's controller."""
     return hasattr(config, "workerinput")
 
 
 def is_xdist_controller(config: pytest.Config) -> bool:
-    """Whether the cases run in xdist's workers, not here."""
+    """Returns whether this session is xdist's controller: the cases run in its workers, not here."""
     return not is_xdist_worker(config) and config.getoption("dist", default="no") != "no"
 
 
 def is_distributed(config: pytest.Config) -> bool:
-    """Whether cases are spread over the workers of xdist."""
+    """Returns whether the cases of the run are distributed over workers of xdist."""
     return is_xdist_worker(config) or is_xdist_controller(config)
 
 
 def count_xdist_workers(config: pytest.Config) -> int:
-    """How many workers xdist's controller starts: by -n, --maxprocesses and --tx, as xdist reads them."""
+    """Returns how many workers xdist's controller starts, from `tx`, into which xdist puts -n and --maxprocesses."""
     found = 0
     for text in config.getoption("tx", default=None) or []:
         times, star, _ = str(text).partition("*")

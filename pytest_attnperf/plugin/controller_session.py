@@ -1,4 +1,4 @@
-"""The user's own pytest session: judges each case through workers, and never runs a case's body itself."""
+"""The controller: the user's pytest session. It judges each case through workers and runs no case's body itself."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import CaseKey
 
 _SKIPPED = pytest.StashKey[str]()
-"""Why an item was skipped before its body would have run."""
+"""Reason why an item was skipped before its body would have run."""
 
 
 def configure_controller(config: pytest.Config) -> None:
-    """Check the command line and register the session's plugin objects."""
+    """Checks the command line and registers the plugin objects of the session."""
     with usage_errors():
         options.check_rootdir(config)
         collectors = make_collectors(config)
@@ -49,7 +49,7 @@ def configure_controller(config: pytest.Config) -> None:
             from pytest_attnperf.plugin.features.gpus import several_gpus
 
             several_gpus.prepare_xdist(config)
-        # What a run records is no benchmark of the code: a baseline, or how processes or cards differ.
+        # Recording, calibrating and measuring on all GPUs at once are no benchmarks of the code.
         if asked.is_timed and not asked.is_recording and not asked.together:
             _register_benchmark_sink(config)
     session = ControllerSession(config, collectors)
@@ -62,7 +62,7 @@ def configure_controller(config: pytest.Config) -> None:
 
 
 def _check_options(config: pytest.Config, asked: RunConfig) -> None:
-    """Raise UsageError for options that go together with others, with xdist, or with this machine's GPUs in no way."""
+    """Raises UsageError for options that contradict each other, xdist, or the GPUs of this machine."""
     refuse_contradictions(asked)
     refuse_hidden_collecting(config, asked)
     if asked.pin_gpu:
@@ -82,7 +82,7 @@ def _check_options(config: pytest.Config, asked: RunConfig) -> None:
 
 
 def _register_benchmark_sink(config: pytest.Config) -> None:
-    """Where pytest-benchmark is loaded and `--attnperf-benchmark` allows it. Raises UsageError."""
+    """Registers the sink for pytest-benchmark if that is loaded and `--attnperf-benchmark` allows it."""
     allowed = run_config(config).choice("benchmark", ("auto", "off")) == "auto"
     if allowed and hasattr(config.option, "benchmark_skip"):
         from pytest_attnperf.plugin.features.benchmark.benchmark_sink import BenchmarkSink
@@ -91,7 +91,7 @@ def _register_benchmark_sink(config: pytest.Config) -> None:
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What deals out the cases of a run that measures in workers of xdist; None leaves it to xdist."""
+    """Returns the scheduler for `--dist load` in a run that measures; None leaves the choice to xdist."""
     if config.getoption("dist", default="no") != "load" or not run_config(config).is_timed:
         return None
     from pytest_attnperf.plugin.features.gpus import several_gpus
@@ -100,7 +100,7 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def auto_workers(config: pytest.Config) -> int | None:
-    """What `-n auto` means here; None where xdist is to say it. Raises UsageError for a pin that fits no GPU."""
+    """Returns the number of workers of `-n auto`, or None to leave it to xdist. Raises UsageError for a wrong pin."""
     from pytest_attnperf.plugin.features.gpus import several_gpus
 
     with usage_errors():
@@ -108,7 +108,7 @@ def auto_workers(config: pytest.Config) -> int | None:
 
 
 def lease_in_xdist_worker(config: pytest.Config) -> None:
-    """Lease a GPU before a conftest is loaded, where this process is a worker of a timed run."""
+    """Leases a GPU if this process is an xdist worker of a timed run. Called before a conftest is loaded."""
     from pytest_attnperf.plugin.features.gpus import xdist_gpus
 
     with usage_errors():
@@ -126,7 +126,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Fill the registry before tests are parametrised."""
+        """Fills the registries before tests are parametrised; in xdist's controller also starts the run."""
         with usage_errors():
             self._collectors.register_all()
             asked = run_config(self._config)
@@ -140,7 +140,7 @@ class ControllerSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse settings that are none, tests that no verdict reaches, and a marker that repeats failing cases."""
+        """Raises UsageError for invalid settings, cases in a unittest.TestCase, and cases marked as flaky."""
         plan_cases(self._config, items)
         refuse_unittest(items)
         if not self._config.getoption("collectonly") and any(map(case_key, items)) and not any(map(build_key, items)):
@@ -151,13 +151,13 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Start what the run needs, now that the cases are known. Not called where xdist's workers collect.
+        """Starts the run, now that the cases are known. xdist's controller does not collect and does not call this.
 
-        In a worker of xdist before it reports its cases: those of all are dealt out when the last has done so.
+        A worker of xdist starts its run before it reports its cases; they are distributed when all workers have.
         """
         cases = [item for item in session.items if case_key(item) is not None]
         builds = [item for item in session.items if build_key(item) is not None]
-        # Called also behind an error that ended collecting before everything was planned; pytest then says that error.
+        # Also called after an error that ended collection before all cases were planned; pytest reports that error.
         planned = all(PLANNED in item.stash for item in cases)
         if planned and (cases or builds) and not self._config.getoption("collectonly"):
             with usage_errors():
@@ -167,7 +167,7 @@ class ControllerSession:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_testnodedown(self, node: object, error: object) -> None:
-        """End the run where a worker of xdist found no GPU free: the one that would replace it finds none either."""
+        """Ends the run if a worker of xdist found no free GPU: a replacement would find none either."""
         from pytest_attnperf.plugin.features.gpus import xdist_gpus
 
         if reason := xdist_gpus.busy_text(error):
@@ -184,7 +184,7 @@ class ControllerSession:
         self._config.pluginmanager.register(self._run, "attnperf-run")
 
     def _show_live(self, phase: str) -> None:
-        """Say on the terminal's last line what is done; '' where its tests are none of ours."""
+        """Shows on the terminal's last line what the session does; '' ends the line, if no test is ours."""
         if not _has_live_line(self._config):
             return
         from pytest_attnperf.plugin.features.live import live_line
@@ -196,10 +196,9 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let a case that a mark or a hook skips, or expects to fail unrun, come to its verdict: it may not be left out
-        where it was timed.
+        """Catches a skip, or an xfail without a run, of a case, so that the case still gets a verdict.
 
-        A compiled kernel is skipped once more by its worker, which says so.
+        A case with a baseline must not disappear by a skip. A compiled kernel is skipped again by its worker.
         """
         if _SKIPPED in item.stash:
             del item.stash[_SKIPPED]
@@ -214,7 +213,7 @@ class ControllerSession:
 
     @contextlib.contextmanager
     def _without_fixtures(self, item: pytest.Item) -> Iterator[None]:
-        """Set up no fixture of what a worker runs: there they are needed, and here they could initialise the GPU."""
+        """Sets up no fixtures in the block for an item that a worker runs: here they could initialise the GPU."""
         remote = self._run is not None and (build_key(item) is not None or case_key(item) is not None)
         if self._run is None or self._run.in_process or not remote or not isinstance(item, pytest.Function):
             yield
@@ -228,7 +227,7 @@ class ControllerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> object | None:
-        """Judge a case instead of running its body; ordinary tests run as ever."""
+        """Judges a case instead of running its body; ordinary tests run as usual."""
         run = self._run
         if run is not None and run.features.code is not None and build_key(pyfuncitem) is not None:
             raise_code_verdict(run.features.code.judge(pyfuncitem))
@@ -246,7 +245,7 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let a case that is expected to fail unrun come to its verdict, too: pytest says so only here."""
+        """Gives a verdict also to a case with xfail(run=False): pytest raises for it only here."""
         try:
             return (yield)
         except pytest.xfail.Exception as expected:
@@ -257,7 +256,7 @@ class ControllerSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """Let the result travel with the report, and give JUnit its properties."""
+        """Attaches the result to the report, which xdist sends, and adds the properties for JUnit."""
         if call.when == "call" and self._run is not None:
             add_junit_properties(item)
         report = yield
@@ -268,7 +267,7 @@ class ControllerSession:
         return report
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        """Give verdicts that are neither right nor wrong a category of their own, never the word passed."""
+        """Returns category, letter and word of a verdict, so that e.g. UNDECIDED is not shown as passed."""
         return status_of(report)
 
     def _next_key(self, item: pytest.Item) -> CaseKey | None:
@@ -276,8 +275,9 @@ class ControllerSession:
 
 
 def _has_live_line(config: pytest.Config) -> bool:
-    """Whether somebody looks at a terminal where nothing but pytest prints: not in a worker of xdist or a log, not
-    with -q, and not with -s, where tests print between our lines.
+    """Returns whether to draw the live line: on a terminal where only pytest prints.
+
+    It is off in a worker of xdist, in a log, with -q, and with -s, where tests print between our lines.
     """
     if is_xdist_worker(config) or config.get_verbosity() < 0 or config.getoption("capture") == "no":
         return False
@@ -290,17 +290,17 @@ def _has_live_line(config: pytest.Config) -> bool:
 
 
 WHY = (
-    "the process of pytest itself, where nothing is measured, now holds memory on the GPU, and in an exclusive compute "
-    "mode no worker gets it: import or initialise it inside the test, or in what it calls"
+    "pytest's own process, which measures nothing, now holds GPU memory; in exclusive compute mode no worker can use "
+    "the GPU; initialise it inside the test, or in what the test calls"
 )
 
 
 class DeviceHere:
-    """Plugin object: sees after which import the GPU is initialised; asks nothing of torch where nobody imported it."""
+    """Plugin object: notes which import initialised the GPU. It uses torch only if that is already imported."""
 
     def __init__(self) -> None:
         self.notes: tuple[str, ...] = ()
-        """What a reader of the run must know; empty where all is well."""
+        """Warnings for the results; empty if the GPU was not initialised."""
         self._note_if_initialised("a conftest.py or a plugin")
 
     def _note_if_initialised(self, by: str) -> None:
@@ -309,15 +309,15 @@ class DeviceHere:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, object, object]:
-        """Name the first file whose import did it."""
+        """Notes the first file whose import initialised the GPU."""
         report = yield
         self._note_if_initialised(collector.nodeid or "a plugin")
         return report
 
 
 def is_initialised() -> bool:
-    """Whether torch has a context on a GPU in this process."""
+    """Returns whether torch has a context on a GPU in this process."""
     torch: Any = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)  # torch may be half imported, or a stand-in
+    cuda = getattr(torch, "cuda", None)  # torch may be partly imported, or a fake module
     asked = getattr(cuda, "is_initialized", None)
     return bool(asked()) if callable(asked) else False

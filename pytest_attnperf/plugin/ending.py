@@ -1,4 +1,4 @@
-"""The end of a run: baselines are merged, findings about the whole run made, results.json written, failures told."""
+"""The end of a run: merges baselines, collects findings about the whole run, and writes results.json."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run as it was written, with its findings.
+    """A finished run as it was written, with its findings.
 
-    failed_by   why it fails as a whole; empty where it does not, or only by its cases
-    results     where its results are, as it is shown; '' where they could not be written
+    failed_by   reasons why the run fails as a whole; empty if it does not fail, or only by its cases
+    results     path of results.json as messages show it; '' if it could not be written
     roots       folders of baselines
     """
 
@@ -52,9 +52,9 @@ class Ended:
 def end_run(
     config: pytest.Config, run: RunResult, store: BaselineStore, hidden: Sequence[str], *, interrupted: bool
 ) -> Ended:
-    """Write everything that a run leaves; what fails at that fails the run, and keeps nothing else from being written.
+    """Writes baselines and results of a run. A file that cannot be written fails the run; the others are still written.
 
-    hidden   cases that fail although their test does not
+    hidden   a line for each case that fails although its test does not
     """
     asked = run_config(config)
     collector: CaseCollector | None = config.pluginmanager.get_plugin("attnperf-cases")
@@ -79,22 +79,22 @@ def end_run(
 
 
 def results_path(asked: RunConfig) -> Path:
-    """Where a run's results go."""
+    """Returns the path of the run's results file."""
     return asked.root / asked.results
 
 
 def shown_path(asked: RunConfig, path: Path) -> Path:
-    """A path as it is shown and stored: relative to the tree where it lies inside."""
+    """Returns a path as messages show it and files store it: relative to rootdir if it is inside."""
     return path.relative_to(asked.root) if path.is_relative_to(asked.root) else path
 
 
 def has_profiles(run: RunResult) -> bool:
-    """Whether a case was profiled."""
+    """Returns whether any case was profiled."""
     return any(case.profile is not None for case in run.cases)
 
 
 def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) -> list[str]:
-    """Exemptions that are new; of a run of everything, stored entries that nothing belongs to any more."""
+    """Returns findings on new quarantines and, if everything was selected, on stored entries without a case."""
     findings = find_new_quarantines(run, store)
     whole = is_unfiltered(config) and run.complete
     findings += find_unused_entries(run, store, partial(find_lost_suites, config)) if whole else []
@@ -111,7 +111,7 @@ def _gate_findings(config: pytest.Config, run: RunResult, store: BaselineStore) 
 
 
 def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
-    """Write results.json where the run leaves any; why it could not be written, which costs nothing that is printed."""
+    """Writes results.json, except for a run that only checks; returns why it could not be written, if so."""
     if run.mode == "check" and not has_profiles(run):
         return []
     path = results_path(asked)
@@ -119,9 +119,8 @@ def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
         json_results.write(path, run)
     except OSError as error:
         return [
-            f"{shown_path(asked, path)} was not written ({error.strerror or error}), and is as it was "
-            "before: all that is left of the run is printed here; make room, or name another file with "
-            "--attnperf-results"
+            f"{shown_path(asked, path)} was not written ({error.strerror or error}) and is unchanged: "
+            "the results of this run are only in the output; make room, or name another file with --attnperf-results"
         ]
     return []
 
@@ -129,10 +128,10 @@ def _write_results(run: RunResult, asked: RunConfig) -> list[str]:
 def list_failure_reasons(
     run: RunResult, problems: Sequence[str], hidden: Sequence[str], *, strict: bool
 ) -> tuple[str, ...]:
-    """A line for each reason; none where the run does not fail, or only by its tests.
+    """Returns a line for each reason why the run as a whole fails.
 
     problems   what could not be written
-    hidden     cases that fail although their test does not
+    hidden     a line for each case that fails although its test does not
     """
     reasons = [*problems, *(hidden if run.mode != "check" else ())]
     return tuple(reasons + (_strict_reasons(run) if strict and run.mode == "gate" else []))
@@ -156,9 +155,9 @@ def _strict_reasons(run: RunResult) -> list[str]:
 
 
 def merge_recorded(run: RunResult, store: BaselineStore, accepted: str) -> tuple[list[Path], list[str]]:
-    """Merge cases and kernels; (paths written, problems).
+    """Merges RECORDED cases and kernels into the stored files. Returns the paths written, and the problems.
 
-    accepted   why a slowdown since the creep guard's anchor is wanted; '' leaves the anchors where they are
+    accepted   why slowdowns since the creep guard's anchor are accepted; '' does not move the anchors
     """
     written, problems = _merge_cases(run, store, accepted)
     if run.code:
@@ -186,7 +185,7 @@ def _merge_cases(run: RunResult, store: BaselineStore, accepted: str) -> tuple[l
 
 
 def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]:
-    """Merge every RECORDED kernel into its architecture's file; (paths written, problems)."""
+    """Merges RECORDED kernels into the file of their architecture. Returns the paths written, and the problems."""
     from pytest_attnperf.baselines.code_schema import entry_of
     from pytest_attnperf.session.code_session import new_kernel
 
@@ -204,7 +203,7 @@ def merge_code(run: RunResult, store: CodeStore) -> tuple[list[Path], list[str]]
 
 @contextlib.contextmanager
 def collect_errors_in(problems: list[str]) -> Iterator[None]:
-    """One file that cannot be read or written must not keep the others from being written."""
+    """Adds a BaselineError or OSError of the block to `problems`, so that the other files are still written."""
     try:
         yield
     except (BaselineError, OSError) as error:
@@ -212,21 +211,21 @@ def collect_errors_in(problems: list[str]) -> Iterator[None]:
 
 
 def find_loosened_policies(run: RunResult) -> list[str]:
-    """Findings about policies that let more through than what the baseline was stored with."""
+    """Returns findings on cases and kernels whose policy is looser than the one stored with their baseline."""
     noted = [(case.key, case.notes) for case in run.cases] + [(result.key, result.notes) for result in run.code]
     return [f"{key}: {note}" for key, notes in noted for note in filter_notes(notes, NoteKind.LOOSENED)]
 
 
 def find_creep(run: RunResult) -> list[str]:
-    """Findings about cases that have become slower step by step."""
+    """Returns findings on cases that have become slower step by step since their anchor."""
     return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, NoteKind.CREPT)]
 
 
 def find_new_quarantines(run: RunResult, store: BaselineStore) -> list[str]:
-    """Findings about quarantines that let more through than the stored entry's, of cases that were not held against it.
+    """Returns findings on quarantined cases whose policy is looser than the stored one, but that were not compared.
 
-    What is compared with an entry has a note (`loosened`). A case that is quarantined and INCOMPARABLE never was, and
-    a change that makes it both must not be heard of less than one that makes it slower.
+    A compared case already has a note (NoteKind.LOOSENED). A quarantined case that is INCOMPARABLE has none, and a
+    change that makes a case both must be reported as well.
     """
     unsaid = [case for case in run.cases if case.quarantined and not filter_notes(case.notes, NoteKind.LOOSENED)]
     return [f"{case.key}: {text}" for case in unsaid for text in _find_loosened_since(case, run, store)]
@@ -246,11 +245,11 @@ def _find_loosened_since(case: CaseResult, run: RunResult, store: BaselineStore)
 def find_unused_entries(
     run: RunResult, store: BaselineStore, asked: Callable[[Sequence[str]], Sequence[str]]
 ) -> list[str]:
-    """Findings about stored entries that no case of an unfiltered run belongs to: a case cannot vanish silently.
+    """Returns findings on stored entries without a case in an unfiltered run: no case may disappear silently.
 
-    What is left to nightly runs is there, and is a finding where it was stored for every run.
+    A case left to nightly runs counts as present, but is a finding if it was stored for every run.
 
-    asked   which of stored suites without a case this run should have had cases of
+    asked   given suites without a case, returns those of which this run should have had cases
     """
     if run.device is None:
         return []
@@ -280,29 +279,29 @@ def find_unused_entries(
 
 
 class BaseSideFindings(Feature):
-    """Of a run against a base side; in a controller of xdist nobody knows that side."""
+    """Findings and notes of a run with a base side. `against` is None in xdist's controller, which does not know it."""
 
     def __init__(self, config: pytest.Config, against: Against | None) -> None:
         self._config, self._against = config, against
 
     def collect_findings(self, cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
-        """What has gone since the base."""
+        """Returns findings on files and cases that exist only on the base side."""
         return find_only_on_base(self._config, self._against, cases)
 
     def collect_notes(self, cases: Iterable[CaseResult]) -> Sequence[str]:
-        """What may have gone unseen."""
+        """Returns a note if renamed cases could not be looked for."""
         return note_unseen_renames(self._config, self._against, cases)
 
 
 def make_feature(given: FeatureContext) -> BaseSideFindings:
-    """Of a run against a base side."""
+    """Returns the feature of a run with a base side."""
     return BaseSideFindings(given.config, given.session.bench.against)
 
 
 def find_only_on_base(
     config: pytest.Config, against: Against | None, here: Mapping[CaseKey, object]
 ) -> tuple[str, ...]:
-    """Findings about files and cases that the base side has and this tree has lost, where everything was selected."""
+    """Returns findings on files and cases that only the base side has; none unless everything was selected."""
     if against is None or not is_unfiltered(config):
         return ()
     files = (
@@ -314,8 +313,8 @@ def find_only_on_base(
 
 
 def note_unseen_renames(config: pytest.Config, against: Against | None, cases: Iterable[CaseResult]) -> tuple[str, ...]:
-    """A note where new cases may be renamed ones, and this run could not see which the base side has besides."""
+    """Returns a note if there are new cases and this run could not check whether they are renamed ones."""
     if not any(map(is_new, cases)) or (against is not None and is_unfiltered(config)):
         return ()
     why = "workers of xdist ran the cases" if against is None else "only some cases were selected"
-    return (f"whether a new case is an old one renamed was not looked at, because {why}: run whole suites, without -n",)
+    return (f"it was not checked whether new cases are renamed old ones, because {why}: run whole suites, without -n",)

@@ -1,4 +1,4 @@
-"""What the fixtures give to a test."""
+"""The objects that fixtures return to a test."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.base import Workload
 
 SERVER = pytest.StashKey["Rendezvous"]()
-"""Where a session that measures keeps what serves its cases."""
+"""Stash key of the object that serves the cases of a session that measures."""
 
 
 class Rendezvous(Protocol):
-    """Serves one case from inside a test's body."""
+    """Serves cases from inside a test's body."""
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Return when the case has been closed."""
+        """Serves one case; returns when it is closed."""
 
 
 class TimerFunction(Protocol):
     """The `gpu_timer` fixture: `gpu_timer(fn, *args, blocks=30, block_us=1000.0) -> Samples`."""
 
     def __call__(self, fn: Callable[..., Any], *args: Any, blocks: int = 30, block_us: float = 1000.0) -> Samples:
-        """Blocks of back-to-back calls; the device is that of the tensor arguments."""
+        """Measures blocks of back-to-back calls on the device of the tensor arguments."""
 
 
 class CaseHandle:
@@ -42,17 +42,17 @@ class CaseHandle:
 
     @property
     def _server(self) -> Rendezvous:
-        """What serves this process's cases; looked up late, because the item's body may be bound after its set-up."""
+        """The server of this process's cases, looked up at the call: it may be set after the fixture's set-up."""
         server = self._config.stash.get(SERVER, None)
         if server is None:
             raise pytest.UsageError(
-                "attnperf.run() was called outside a worker: request the `attnperf` fixture by name in the test's own "
-                "arguments, so that the plugin knows the test is a case"
+                "attnperf.run() was called outside a worker: name the fixture `attnperf` in the arguments of the test "
+                "itself, so that the plugin knows that the test is a case"
             )
         return server
 
     def run(self, backend: Backend, workload: Workload) -> None:
-        """Prove `backend` right on `workload`, and under `--attnperf` measure and gate it."""
+        """Proves `backend` right on `workload`; with `--attnperf` also measures and gates it."""
         self._server.serve_case(backend, workload)
 
     def gate(
@@ -74,24 +74,24 @@ class CaseHandle:
         operators: Sequence[str] = (),
         never: Sequence[str] = (),
     ) -> None:
-        """Prove and gate any callable.
+        """Proves any callable right; with `--attnperf` also measures and gates it.
 
         fn(*tensors)          the kernel; returns a tensor or a number, or a tuple, dict or dataclass of them
-        reference(*tensors)   the same in plain torch; run in wider types for the truth, and as it is for the budget
-        inputs(seed)          one tensor or a tuple of tensors, the same for the same seed, on the device. Checks plant
-                              large elements at edges; inputs(seed, planted) does so itself where planted is True
-        flops, bytes_min      useful work of one call, for rates and the plausibility floor
+        reference(*tensors)   the same in plain torch; run in wider types for the expected result, as is for the budget
+        inputs(seed)          returns a tensor or a tuple of tensors on the device, the same for the same seed. Checks
+                              plant large elements at edges; inputs(seed, planted) plants them itself if planted is True
+        flops, bytes_min      useful FLOPs and bytes of one call, for rates and the plausibility floor
         cache_state           'hot', or 'cold': no call finds its inputs in the last-level cache
-        tolerance             an error budget other than 2x the plain computation's, with its source
-        backward              prove the gradients of all floating-point inputs, too
-        times                 with backward: 'both' passes are timed together, or 'forward' or 'backward' alone
+        tolerance             an error budget other than 2x the error of the plain computation, with its source
+        backward              also prove the gradients of all floating-point inputs
+        times                 with backward: time 'both' passes together, or only 'forward' or 'backward'
         in_place              names of inputs (parameters of the reference; 'grad_out' for the incoming gradient) that a
-                              call may overwrite: each call gets copies, made outside the time. A call that returns None
-                              is judged by what they hold
+                              call may overwrite: each call gets copies, made outside the timed part. If a call returns
+                              None, the contents of these inputs are its result
         host_sync             the call may wait for the device (.item()), and is timed by the host's clock
-        kernels, operators    regular expressions, each to be found in the name of a kernel on the GPU, or of a torch
-                              operator, that runs: a function that falls back to something else fails
-        never                 none of these may be found in the name of a kernel or an operator that runs
+        kernels, operators    regular expressions; each must match the name of a GPU kernel, or of a torch operator,
+                              that runs: a function that falls back to something else fails
+        never                 regular expressions that must not match any kernel or operator that runs
         """
         _check_callables(fn=fn, reference=reference, inputs=inputs)
         from pytest_attnperf.backends import Declares
@@ -118,17 +118,17 @@ class CaseHandle:
 
 
 def _as_tuple(given: Sequence[str]) -> tuple[str, ...]:
-    """One text, or several."""
+    """Returns one or several texts as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _parse_patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
-    """The regular expressions of one argument. Fails the test where one is none."""
+    """Returns the regular expressions of one argument. Fails the test if one is invalid."""
     patterns = _as_tuple(given)
     if wrong := [repr(pattern) for pattern in patterns if not _is_pattern(pattern)]:
         pytest.fail(
-            f"attnperf.gate(): {argument}= takes regular expressions, and {', '.join(wrong)} is none; re.escape() "
-            "makes one of a name",
+            f"attnperf.gate(): {argument}= takes regular expressions, and {', '.join(wrong)} is not one; re.escape() "
+            "makes one from a name",
             pytrace=False,
         )
     return patterns
@@ -143,11 +143,11 @@ def _is_pattern(pattern: object) -> bool:
 
 
 def _check_callables(**given: object) -> None:
-    """Fail the test in one message where a function of `attnperf.gate()` is none: each is called more than once."""
+    """Fails the test if arguments of `attnperf.gate()` that must be functions are not."""
     wrong = [f"{name} is a {type(value).__name__}" for name, value in given.items() if not callable(value)]
     if wrong:
         pytest.fail(
-            f"attnperf.gate(): {', '.join(wrong)}, and must be a function: fn(*tensors), reference(*tensors) and "
+            f"attnperf.gate(): {', '.join(wrong)}, but must be a function: fn(*tensors), reference(*tensors) and "
             "inputs(seed), which makes the tensors, are each called several times",
             pytrace=False,
         )
@@ -160,41 +160,41 @@ class CodeObjectHandle:
         self._config = config
 
     def gate(self, build: KernelBuild) -> None:
-        """Compile `build` without a GPU, and hold its code object against the stored one."""
+        """Compiles `build` without a GPU, and compares its code object with the stored one."""
         server: Any = self._config.stash.get(SERVER, None)
         if not hasattr(server, "serve_build"):
             raise pytest.UsageError(
-                "code_object.gate() was called outside a compile worker: request the `code_object` and `kernel_build` "
-                "fixtures by name in the test's own arguments, so that the plugin knows what the test compiles"
+                "code_object.gate() was called outside a compile worker: name the fixtures `code_object` and "
+                "`kernel_build` in the arguments of the test itself, so that the plugin knows what it compiles"
             )
         server.serve_build(build)
 
 
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:
-    """The handle of this item."""
+    """Returns the case handle of this item."""
     return CaseHandle(request.config, request.node.name)
 
 
 def fail_missing_parameter(request: pytest.FixtureRequest, name: str) -> NoReturn:
-    """Fail a test that asks for `backend` or `workload` without the marker that provides them."""
+    """Fails a test that uses the fixture `backend` or `workload` without the marker that provides it."""
     pytest.fail(
         f"the fixture {name!r} is provided by @pytest.mark.attnperf(family=..., workloads=[...]), which "
-        f"{request.node.nodeid} does not carry (or it asks for only one of `backend` and `workload`)",
+        f"{request.node.nodeid} does not have (or it uses only one of `backend` and `workload`)",
         pytrace=False,
     )
 
 
 def fail_missing_build(request: pytest.FixtureRequest) -> NoReturn:
-    """Fail a test that asks for `kernel_build` where nothing provides one."""
+    """Fails a test that uses the fixture `kernel_build` if nothing provides it."""
     pytest.fail(
-        "the fixture 'kernel_build' is provided for tests that ask for `code_object`, too, from the kernels that "
+        "the fixture 'kernel_build' is provided for tests that also use `code_object`, from the kernels that "
         f"pytest_attnperf_register_kernels adds; {request.node.nodeid} has none",
         pytrace=False,
     )
 
 
 def timer_function() -> TimerFunction:
-    """The measuring function; torch is imported when it is called."""
+    """Returns the function that `gpu_timer` provides; it imports torch when it is called."""
     from pytest_attnperf.measure.gpu_timer import gpu_timer
 
     return gpu_timer

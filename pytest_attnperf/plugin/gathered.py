@@ -1,4 +1,4 @@
-"""What a run has been told: by the items of this process, and by reports from here and from xdist's workers alike."""
+"""The results of a run, from the items of this process, or from the reports of xdist's workers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pytest_attnperf.results import CaseResult
 Result = CaseResult | CodeResult
 
 CASE = "attnperf_result"
-"""Attribute of a report that carries the case's result as plain builtins, so that xdist can send it."""
+"""Attribute of a report with the case's result as builtin types, which xdist can send."""
 
 CODE = "attnperf_code_result"
-"""The same for a compiled kernel."""
+"""The same for the result of a compiled kernel."""
 
 SELECTED = "attnperf_selected"
-"""The same of how many cases were selected, which the controller of xdist, who collects none, knows from there."""
+"""The same for the number of selected cases; xdist's controller collects none and needs it."""
 
 RESULT = pytest.StashKey[Result]()
-"""The result of an item."""
+"""Stash key of an item's result."""
 
 
 def add_junit_properties(item: pytest.Item) -> None:
-    """Give JUnit the properties of the item's result."""
+    """Adds the JUnit properties of the item's result to the item."""
     result = item.stash.get(RESULT, None)
     if isinstance(result, CaseResult):
         item.user_properties.extend(list_properties(result))
@@ -42,18 +42,18 @@ def add_junit_properties(item: pytest.Item) -> None:
 
 
 def encode_result(item: pytest.Item) -> dict[str, Any]:
-    """Attribute of its report -> the item's result as builtins; nothing where it has none."""
+    """Returns report attribute -> the item's result as builtin types; empty if the item has no result."""
     result = item.stash.get(RESULT, None)
     return {} if result is None else {CASE if isinstance(result, CaseResult) else CODE: to_values(result)}
 
 
 @dataclass
 class Gathered:
-    """Results, and what else a run's record is made of.
+    """Results of a run, and its start and counts.
 
-    selected   how many cases and kernels there are to judge
-    hidden     what fails although its test does not: a mark or a hook may say what pytest shows, not what a gate does
-    dealt      tests that workers of xdist have not ended yet
+    selected   number of cases and kernels to judge
+    hidden     a line for each case that fails although a marker or hook keeps its test from failing
+    dealt      number of tests that xdist's workers have not finished yet
     """
 
     selected: int
@@ -65,7 +65,7 @@ class Gathered:
     dealt: int = 0
 
     def take_result(self, report: Any) -> Result | None:
-        """Take the result that a report carries, if any."""
+        """Stores and returns the result in a report; None if it has none."""
         self.selected = max(self.selected, getattr(report, SELECTED, 0))
         if report.when != "call":
             return None
@@ -80,5 +80,5 @@ class Gathered:
             return None
         if result.fails and not report.failed:
             way = "expected to fail" if hasattr(report, "wasxfail") else "reported otherwise"
-            self.hidden.append(f"{result.key} is {result.verdict.value}, and its test is {way}: skip it, or mend it")
+            self.hidden.append(f"{result.key} is {result.verdict.value}, but its test is {way}: skip or fix it")
         return result

@@ -14,28 +14,29 @@ if TYPE_CHECKING:
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Add implementations: `registry.add(MyBackend("mine"))`. Called once per session, before parametrisation."""
+    """Adds backends: `registry.add(MyBackend("mine"))`. Called once per session, before tests are parametrised."""
 
 
 def pytest_attnperf_register_kernels(kernels: KernelRegistry) -> None:
-    """Add kernels to compile without a GPU: `kernels.add(MyKernel("mine", ("mine",)))`. Called once a session."""
+    """Adds kernels to compile without a GPU: `kernels.add(MyKernel("mine", ("mine",)))`. Called once per session."""
 
 
 def pytest_attnperf_register_workloads(families: Families) -> None:
-    """Add op families of your own, so that their ids parse. Called once per session."""
+    """Adds op families of your own, so that the ids of their workloads parse. Called once per session."""
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
-    """Name the GPUs of a device of your own, as tokens that its workers find in CUDA_VISIBLE_DEVICES; None for the
-    machine's. Called in the process that starts workers. Tokens name leases on the whole machine: two projects with
-    the same tokens exclude each other.
+    """Returns the GPUs of a device of your own, as tokens for CUDA_VISIBLE_DEVICES of workers; None: the machine's.
+
+    Called in the process that starts workers. Tokens name leases on the whole machine: of two projects with the same
+    tokens only one can run at a time.
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> Device | None:
-    """Provide the device that cases run on; the first that returns one is taken, the real device otherwise.
+    """Returns the device that cases run on, or None. The first one returned is used, else the real device.
 
-    kind: 'gpu' or 'cpu', as `--attnperf-device` and the machine decided. Called in the process that measures.
+    kind: 'gpu' or 'cpu', from `--attnperf-device` and the machine. Called in the process that measures.
     """

@@ -1,6 +1,6 @@
-"""By what a test item is judged; collectors give it a key (see `cases` and `code_items`), `plan_cases` the rest.
+"""What test items carry for judging: their case key, set by collectors (see `cases` and `code_items`), and their plan.
 
-Which case comes behind it is found once for all items, because a run asks for every one of them.
+The next case of each item is found once for all items, because a run needs it for every one of them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 CASE, BUILD = pytest.StashKey[CaseKey](), pytest.StashKey[CaseKey]()
 PLANNED: pytest.StashKey[Case] = pytest.StashKey()
-"""The whole case, without the one behind it; in the session that judges."""
+"""The whole case of an item, set by `plan_cases` in the session that judges; its `next_key` is not filled in yet."""
 
 
 def case_key(item: pytest.Item) -> CaseKey | None:
-    """The item's case key; None when it is an ordinary test."""
+    """Returns the item's case key, or None for an ordinary test."""
     return item.stash.get(CASE, None)
 
 
 def build_key(item: pytest.Item) -> CaseKey | None:
-    """The key of the compiled kernel that the item is about; None when it is about none."""
+    """Returns the key of the kernel that the item compiles, or None if it compiles none."""
     return item.stash.get(BUILD, None)
 
 
@@ -35,9 +35,9 @@ _FOLLOWING = pytest.StashKey["_Following"]()
 
 
 def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey | None:
-    """The key of the first case behind `after`: what a worker is told comes next.
+    """Returns the key of the first case that follows `after`, or None; the controller sends it to the worker.
 
-    Found for all items at the first call, and anew where they have become more or fewer.
+    The first call finds the keys for all items; they are found again if the list of items changes.
     """
     stash = after.config.stash
     known = stash.get(_FOLLOWING, None)
@@ -48,7 +48,7 @@ def find_next_case(items: Sequence[pytest.Item], after: pytest.Item) -> CaseKey 
 
 @dataclass(frozen=True)
 class _Following:
-    """The key of the case behind each of `items`, by the item's id; there were `count` of them."""
+    """For each of `items`, by Python id: the key of the next case. `count` is the number of items."""
 
     items: Sequence[pytest.Item]
     count: int

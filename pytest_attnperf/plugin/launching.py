@@ -1,4 +1,4 @@
-"""How the plugin starts workers for this command line, and what it knows of the working tree."""
+"""Plans and pools of workers for this command line, the run's log folder, and the working tree's commit."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool
 KEPT_OUT_PLUGINS = frozenset(
     {"no:cacheprovider", "no:terminal", "no:attnperf", "pytest_attnperf.plugin.main", "pytester", "xdist"}
 )
-"""Values of `-p` that a worker must not repeat; it loads this plugin itself."""
+"""Values of `-p` that are not passed to a worker, which loads this plugin itself."""
 TRIAL_BYTES = 1 << 18
-"""What must fit a log folder before anything is run: logs of a few workers, and the results of a hundred cases."""
+"""Bytes that must fit into the log folder before a run starts: logs of a few workers, results of a hundred cases."""
 
 KEPT_RUNS = 5
 
 
 @dataclass(frozen=True)
 class RunSides:
-    """Where the processes of a run come from.
+    """The worker pool of a run, its GPUs, and its base side.
 
-    gpus      the GPUs that are used, and who holds them
-    base      the base side, where one was asked for, and `against` what a session makes of it
+    gpus      the GPUs that the run uses, with their leases
+    base      the base side, if there is one; `against` is what the session needs of it
     """
 
     pool: WorkerPool
@@ -57,10 +57,8 @@ class RunSides:
 
 
 def make_sides(config: pytest.Config, cases: Sequence[pytest.Item], settings: RunSettings) -> RunSides:
-    """The pools of this run, its log folder made, trees of revisions made and built, GPUs leased where one is timed.
-
-    Raises UsageError for a side that does not exist or cannot be built.
-    """
+    """Makes the pools of this run and its log folder, checks out and builds revisions, and leases GPUs for timed runs.
+    Raises UsageError for a side that does not exist or cannot be built."""
     asked, plan = run_config(config), make_launch_plan(config, cases)
     candidate_plan: WorkerPlan = plan
     notes: tuple[str, ...] = ()
@@ -95,31 +93,31 @@ def _resolve_candidate(text: str, plan: LaunchPlan, build: str) -> BaseSide:
 
 
 def plan_of(plan: LaunchPlan, side: BaseSide) -> WorkerPlan:
-    """How workers of a side are started, given how this tree's are."""
+    """Returns how workers of a side are started; `plan` is how workers of this tree are started."""
     return CommandPlan.from_launch_plan(plan, side.command) if side.command else base_plan(plan, side)
 
 
 def side_notes(side: BaseSide) -> tuple[str, ...]:
-    """What a reader must know of a side."""
+    """Returns notes on the base side for the results."""
     missing = (
-        [f"lacks {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
+        [f"has no {', '.join(side.missing_files)}: their cases exist on one side only"] if side.missing_files else []
     )
     return tuple(f"base side {side.label}: {note}" for note in [*side.notes, *missing])
 
 
 def candidate_notes(side: BaseSide) -> tuple[str, ...]:
-    """What is measured in place of the working tree, and what a reader must know of it."""
+    """Returns notes for the results: which tree is measured instead of the working tree, and notes on that tree."""
     measured = Note(NoteKind.CANDIDATE, f"candidate: {side.label}")
     return (measured, *(f"candidate {side.label}: {note}" for note in side.notes))
 
 
 def make_interleave_plan(asked: RunConfig) -> InterleavePlan:
-    """How much an interleaved look measures."""
+    """Returns the number of pairs and the timer of interleaved looks."""
     return InterleavePlan(pairs=asked.count("pairs", minimum=2), timer=asked.choice("timer", timer_names()))
 
 
 def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> LaunchPlan:
-    """How workers of this tree are started; makes the run's log folder."""
+    """Returns how workers of this tree are started. Makes the run's log folder."""
     kind, _ = device_kind(config)
     return LaunchPlan(
         files=tuple(dict.fromkeys(str(item.path) for item in cases)),
@@ -135,7 +133,7 @@ def make_launch_plan(config: pytest.Config, cases: Sequence[pytest.Item]) -> Lau
 
 
 def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
-    """Options a worker needs too: an allow-list, because most of a command line would act twice."""
+    """Returns the options that workers need, too. This is an allow-list: most options must not take effect twice."""
     asked, passed = run_config(config), [f"--attnperf-device={kind}"]
     given = ((f"--attnperf-{name}", asked.text(name)) for name in PASSED_TO_WORKERS)
     passed += [f"{flag}={text}" for flag, text in given if text]
@@ -149,7 +147,7 @@ def passed_options(config: pytest.Config, kind: str) -> tuple[str, ...]:
 
 
 def commit_of(root: Path) -> str:
-    """The working tree's commit, '+dirty' behind it where it differs, 'unknown' without git history."""
+    """Returns the working tree's commit, with '+dirty' appended if files differ; 'unknown' without git history."""
     try:
         command = ["git", "-C", str(root), "describe", "--always", "--dirty=+dirty", "--abbrev=12", "--exclude=*"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
@@ -159,16 +157,16 @@ def commit_of(root: Path) -> str:
 
 
 def _make_pool(plan: WorkerPlan, gpus: GpuChoice, settings: RunSettings) -> WorkerPool:
-    """The candidate side's processes, which take turns with those of other sessions where these share their GPUs."""
+    """Makes the candidate's pool; with shared GPUs its processes take turns with those of other sessions."""
     if not gpus.turns:
         return WorkerPool(plan, gpus=gpus.tokens, held=gpus.leases)
-    # A turn is a start, a canary and a case; each of the others on this GPU may have one first.
+    # A turn is a start, a canary and a case. Each other session on this GPU may take a turn first.
     limit_s = len(gpus.turns) * (2 * START_LIMIT_SECONDS + settings.case_limit_seconds)
     return SharedGpuPool(plan, gpus=gpus.tokens, held=gpus.leases, turns=gpus.turns, limit_s=limit_s)
 
 
 def _make_scratch(root: Path) -> Path:
-    """A folder for this run. Raises UsageError where it cannot hold a log: a worker that cannot write its own dies."""
+    """Makes the log folder of this run. Raises UsageError if logs do not fit: a worker that cannot log dies."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     logs = root / ".attnperf" / "logs"
     folder = logs / f"{stamp}-{os.getpid()}"
@@ -183,20 +181,19 @@ def _make_scratch(root: Path) -> Path:
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written to ({error.strerror or error}): logs, the journal and results.json of a run "
-            f"go below {root / '.attnperf'}. Nothing was run; make room, give write permission, or run a copy of the "
-            "tree"
+            f"go below {root / '.attnperf'}. Nothing was run; make room, allow writing, or run in a copy of the tree"
         ) from error
     return folder
 
 
 def _remove_old_logs(logs: Path) -> None:
-    """Keep the logs of the last few runs, and of every run that still goes on: its workers start from there."""
+    """Removes logs of all but the last few ended runs; workers of a live run start from its log folder."""
     ended = [path for path in logs.iterdir() if path.is_dir() and not _is_running(path)]
     for old in sorted(ended)[:-KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _is_running(folder: Path) -> bool:
-    """Whether the process that made a log folder, whose id ends its name, runs."""
+    """Returns whether the process that made a log folder is alive; the folder's name ends with its id."""
     pid = folder.name.rpartition("-")[2]
     return pid.isdigit() and Path("/proc", pid).exists()

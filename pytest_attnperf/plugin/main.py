@@ -1,7 +1,7 @@
-"""The plugin pytest loads. Kept light: without an attnperf option or a marked test it costs next to nothing.
+"""The plugin module that pytest loads. It imports little, so that sessions without attnperf tests pay almost nothing.
 
-Sessions come in three kinds: a *worker* (`--attnperf-worker-fd`), a *controller* (any other session that runs
-cases), and an xdist controller, which runs nothing and only gathers what its workers report.
+There are three kinds of sessions: a *worker* (`--attnperf-worker-fd`), a *controller* (any other session that runs
+cases), and an xdist controller, which runs no case and only gathers the reports of its workers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MARKER_HELP = (
     "breakdown=False, tier=None, nightly=None, cpu=None, each=None, quarantine=None, until=None, threshold=None, ...): "
     "run this test once per (backend, workload) and gate it"
 )
-NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (put there by nightly= and each= of attnperf)"
-CPU_HELP = "attnperf_cpu: only nightly runs time this case on a GPU (put there by cpu= of attnperf)"
+NIGHTLY_HELP = "attnperf_nightly: only nightly runs take this case (set by nightly= and each= of attnperf)"
+CPU_HELP = "attnperf_cpu: only nightly runs time this case on a GPU (set by cpu= of attnperf)"
 CODE_MARKER_HELP = (
     "attnperf_code(kernels=None, code_fail_on=None, code_growth=None): run this test once per compiled "
     "kernel, configuration and architecture, and gate its code object"
@@ -36,7 +36,7 @@ CODE_MARKER_HELP = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare options and ini keys."""
+    """Declares options and ini keys."""
     options.add_options(parser)
 
 
@@ -44,9 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> Generator[None, object, object]:
-    """Lease the GPU of a worker of xdist before a conftest can import torch; offer `--update-baselines` where none has
-    taken the name.
-    """
+    """Leases the GPU of a worker of xdist before a conftest can import torch.
+    Adds the option `--update-baselines` unless another plugin has that name."""
     if options.XDIST_GPUS in os.environ:
         from pytest_attnperf.plugin import controller_session
 
@@ -64,14 +63,14 @@ def pytest_load_initial_conftests(
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare the hooks that conftests implement."""
+    """Declares the hooks that conftests implement."""
     from pytest_attnperf.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set up a controller; workers are set up by `worker_session`."""
+    """Declares the markers and sets up a controller; `worker_session` sets up workers."""
     config.addinivalue_line("markers", MARKER_HELP)
     config.addinivalue_line("markers", NIGHTLY_HELP)
     config.addinivalue_line("markers", CPU_HELP)
@@ -84,30 +83,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say that torch is missing, which this package never installs; of a run that measures, where no conftest brings a
-    device of its own.
-    """
+    """Returns a line if torch is missing in a run that measures, unless a conftest has its own device.
+    This package never installs torch."""
     asked = run_config(config)
     measures = asked.gate or asked.is_recording
     if not measures or config.hook.pytest_attnperf_device.get_hookimpls() or _has_torch():
         return []
     return [
-        f"attnperf: torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build "
-        "for this GPU (a CPU build where there is none); attnperf doctor says more"
+        f"attnperf: torch is not installed for {sys.executable}, and cases need it; install the build for this GPU "
+        "(a CPU build if there is none); attnperf doctor says more"
     ]
 
 
 def _has_torch() -> bool:
-    """Whether it can be found, without importing it."""
+    """Returns whether torch is installed, without importing it."""
     try:
         return importlib.util.find_spec("torch") is not None
-    except ValueError:  # sys.modules holds something that was never found, or is kept from being so
+    except ValueError:  # sys.modules has an entry without a spec, or None, which blocks the import
         return sys.modules.get("torch") is not None
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """`-n auto` of a run that measures: one worker per GPU."""
+    """Returns one worker per GPU for `-n auto` in a run that measures; None leaves it to xdist."""
     from pytest_attnperf.plugin import controller_session
 
     return controller_session.auto_workers(config)
@@ -115,7 +113,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Neighbours of one backend on one worker, in a run that measures."""
+    """Returns a scheduler that keeps cases of a backend on one worker, in a run that measures; else None."""
     from pytest_attnperf.plugin import controller_session
 
     return controller_session.make_scheduler(config, log)
@@ -131,7 +129,7 @@ def attnperf(request: pytest.FixtureRequest) -> CaseHandle:
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> Any:
-    """The backend of this item; parametrised by the attnperf marker."""
+    """The backend of this test, set by the attnperf marker."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_parameter(request, "backend")
@@ -139,7 +137,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Any:
-    """The workload of this item; parametrised by the attnperf marker."""
+    """The workload of this test, set by the attnperf marker."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_parameter(request, "workload")
@@ -147,7 +145,7 @@ def workload(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def code_object(request: pytest.FixtureRequest) -> CodeObjectHandle:
-    """One compiled kernel: call `code_object.gate(kernel_build)`."""
+    """Handle of one compiled kernel: call `code_object.gate(kernel_build)`."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.CodeObjectHandle(request.config)
@@ -155,7 +153,7 @@ def code_object(request: pytest.FixtureRequest) -> CodeObjectHandle:
 
 @pytest.fixture
 def kernel_build(request: pytest.FixtureRequest) -> Any:
-    """What this item compiles; parametrised from the registered kernels where `code_object` is asked for, too."""
+    """The kernel build that this test compiles; needs the fixture `code_object`, too, and registered kernels."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.fail_missing_build(request)
@@ -163,7 +161,7 @@ def kernel_build(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def gpu_timer() -> TimerFunction:
-    """`samples = gpu_timer(fn, *args)`: blocks of one process in microseconds per call. Measures, never gates."""
+    """`samples = gpu_timer(fn, *args)` returns block times of this process, in us per call. Measures, never gates."""
     from pytest_attnperf.plugin import fixtures
 
     return fixtures.timer_function()

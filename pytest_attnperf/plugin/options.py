@@ -1,4 +1,4 @@
-"""The table of options: the command line and ini keys, of which two kinds of settings are made.
+"""The table of all options of the command line and keys of the ini file. They give two kinds of settings.
 
 **Run settings** are resolved once (`config`): command line over ini over default. **Case settings** per item:
 `--attnperf-override` over marker over command line over ini over default (a marker is more specific than a project).
@@ -19,16 +19,18 @@ from pytest_attnperf.errors import UsageError
 
 MIN_BASELINE_PROCESSES = 7
 XDIST_GPUS = "ATTNPERF_XDIST_GPUS"
-"""Environment variable in which a controller of xdist hands its GPUs to its workers (see `xdist_gpus`)."""
+"""Name of the environment variable by which xdist's controller passes its GPUs to its workers (see `xdist_gpus`)."""
 
 
 @dataclass(frozen=True)
 class Option:
     """One option: `--attnperf-NAME` on the command line and `attnperf_NAME` in the ini file.
 
-    path     its value is a path
-    found    a relative path is one from where it was typed, or of the ini file from rootdir, and given on as absolute:
-             workers start elsewhere, and those of another revision read the same file
+    path     whether its value is a path
+    found    whether a relative path is made absolute before workers get it: it is relative to the current folder, or
+             in the ini file to rootdir, but workers start elsewhere and all revisions must read the same file
+    case     whether it is a setting of a timed case, which markers can change
+    code     whether it is a setting of a code object, which markers can change
     """
 
     name: str
@@ -42,146 +44,180 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The command-line spelling."""
+        """The name on the command line, e.g. `--attnperf-block-us`."""
         return f"--attnperf-{self.name}"
 
     @property
     def dest(self) -> str:
-        """The attribute of `config.option`, and the ini key."""
+        """The attribute of `config.option` and the ini key, e.g. `attnperf_block_us`."""
         return f"attnperf_{self.field}"
 
     @property
     def field(self) -> str:
-        """The field of `RunConfig`, and a case setting's keyword."""
+        """The field of `RunConfig` and the keyword of the marker, e.g. `block_us`."""
         return self.name.replace("-", "_")
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("backend", "", "only these backends, separated by commas", "NAMES"),
     Option(
-        "workload", "", 'replace the workloads: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file', "TEXT|FILE"
+        "backend",
+        "",
+        "run only these backends, separated by commas (triton selects every triton.*); default: all",
+        "NAMES",
+    ),
+    Option(
+        "workload",
+        "",
+        'run these workloads instead of those of the tests: "b=1,s=512,h=8,d=64,causal,f16", or a .csv/.jsonl file; '
+        "default: those of the tests",
+        "TEXT|FILE",
     ),
     Option(
         "model",
         "",
-        "replace the workloads by those of a model's attention layers: a config.json as Hugging Face has it",
+        "run the workloads of a model's attention layers instead of those of the tests; FILE is a config.json as on "
+        "Hugging Face; default: those of the tests",
         "FILE",
         path=True,
         found=True,
     ),
-    Option("tp", "", "of --attnperf-model: tensor-parallel ranks, of which one is measured; 1 unless given", "N"),
-    Option("model-batch", "", "of --attnperf-model: sequences decoded at once; 1,16 unless given", "N,N"),
-    Option("model-seq", "", "of --attnperf-model: tokens of prompts, keys of decoded sequences; else 512,4096", "N,N"),
-    Option("model-ignore", "", "of --attnperf-model: fields of its file to leave out of account", "FIELD,FIELD"),
-    Option("device", "auto", "auto, gpu or cpu: where cases run", "KIND"),
+    Option(
+        "tp", "", "with --attnperf-model: number of tensor-parallel ranks, of which one is measured; default: 1", "N"
+    ),
+    Option("model-batch", "", "with --attnperf-model: numbers of sequences decoded at once; default: 1,16", "N,N"),
+    Option(
+        "model-seq",
+        "",
+        "with --attnperf-model: tokens per prompt, and keys per decoded sequence; default: 512,4096",
+        "N,N",
+    ),
+    Option("model-ignore", "", "with --attnperf-model: fields of its file to ignore; default: none", "FIELD,FIELD"),
+    Option(
+        "device", "auto", "device that runs the cases: gpu, cpu, or auto (a GPU if there is one); default: auto", "KIND"
+    ),
     Option(
         "isolate",
         "worker",
-        "worker: cases share a process until one breaks it; backend, case: a fresh one for each; none: this process, "
-        "for debugging, never gates",
+        "which cases share a worker process. worker: all, until one breaks it; backend: consecutive ones of a backend; "
+        "case: none, each gets a fresh process; none: no workers, cases run in pytest's process for debugging and are "
+        "never gated; default: worker",
         "HOW",
     ),
-    Option("pin-gpu", "", "of the visible GPUs use only these: indices, UUIDs or PCI addresses", "GPU,GPU"),
+    Option(
+        "pin-gpu", "", "use only these of the visible GPUs: indices, UUIDs or PCI addresses; default: all", "GPU,GPU"
+    ),
     Option(
         "against",
         "",
-        "settle suspects by A B B A against a git revision, a directory, another python, or a command that speaks the "
-        "worker protocol",
+        "compare suspects with this base side in interleaved pairs (A B B A): a git revision, a directory, another "
+        "python, or a command that speaks the worker protocol; default: no base side",
         "REV|DIR|PYTHON|COMMAND",
         path=True,
     ),
     Option(
         "candidate",
         "",
-        "measure this revision, directory or command instead of the working tree",
+        "with --attnperf-against: measure this revision, directory or command instead; default: the working tree",
         "REV|DIR|COMMAND",
         path=True,
     ),
     Option(
-        "interleave", "suspects", "suspects: interleave what the stored baseline leaves open; all: every case", "HOW"
+        "interleave",
+        "suspects",
+        "which cases are compared with the base side in pairs. suspects: those that the stored baseline leaves open; "
+        "all: every case; default: suspects",
+        "HOW",
     ),
-    Option("pairs", "8", "fresh pairs of processes of an interleaved look", "N"),
-    Option("build", "", "shell command that builds a revision's tree, run once per revision", "COMMAND"),
-    Option("timer", "auto", "auto, or the one timer to be used; an unknown name is refused with all there are", "NAME"),
-    Option("accept", "", "with --update-baselines: why a slowdown since the creep guard's anchor is wanted", "REASON"),
-    Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes behind a baseline entry (at least 7)", "N"),
-    Option("second-look", "3", "fresh processes of the second look", "N"),
-    Option("blocks", "30", "most blocks measured per process", "N"),
-    Option("block-us", "600", "length of a block in microseconds", "US"),
-    Option("budget-ms", "120", "most milliseconds spent in blocks per process and case", "MS"),
-    Option("determinism", "0", "calls on the same inputs whose results must agree bit for bit to be called so", "N"),
-    Option("case-limit", "300", "seconds after which a case is given up and its worker killed", "SECONDS"),
-    Option("seed", "", "seed of the checks' inputs; drawn afresh when absent, and printed on failure", "N"),
-    Option("baselines", "baselines", "folder of the stored baselines", "DIR", path=True),
-    Option("results", ".attnperf/results.json", "where the run's results are written", "FILE", path=True),
-    Option("report", "", "write results.json, report.html and every other form into this folder", "DIR", path=True),
+    Option("pairs", "8", "fresh pairs of processes in which a case is compared with the base side; default: 8", "N"),
+    Option("build", "", "shell command to build a revision's tree, once per revision; default: no build", "COMMAND"),
+    Option("timer", "auto", "the timer to use; an unknown name lists them all; default: auto (by device)", "NAME"),
+    Option("accept", "", "with --update-baselines: why slowdowns since the anchor are wanted; default: none", "REASON"),
+    Option("processes", str(MIN_BASELINE_PROCESSES), "fresh processes per baseline entry, at least 7; default: 7", "N"),
+    Option("second-look", "3", "fresh processes of the second look at a suspect; default: 3", "N"),
+    Option("blocks", "30", "maximum number of blocks measured per process and case; default: 30", "N"),
+    Option("block-us", "600", "length of a block in microseconds; default: 600", "US"),
+    Option("budget-ms", "120", "maximum milliseconds that a process spends in blocks of a case; default: 120", "MS"),
+    Option("determinism", "0", "calls on the same inputs that must give the same bits (0: no check); default: 0", "N"),
+    Option("case-limit", "300", "seconds per case, then its worker is killed; default: 300 (warm: 14400)", "SECONDS"),
+    Option("seed", "", "seed of the inputs of checks, printed when a check fails; default: random", "N"),
+    Option("baselines", "baselines", "folder of the stored baselines; default: baselines", "DIR", path=True),
+    Option("results", ".attnperf/results.json", "results file; default: .attnperf/results.json", "FILE", path=True),
+    Option("report", "", "folder for results.json, report.html and all other reports; default: none", "DIR", path=True),
     Option(
         "history",
         "",
-        "append the run to this store: a file for SQLite, sqlite:///FILE, or postgresql://USER@HOST/NAME",
+        "append the run to a database: a file (SQLite), sqlite:///FILE or postgresql://USER@HOST/NAME; default: none",
         "URL|FILE",
     ),
     Option(
         "benchmark",
         "auto",
-        "auto: give samples to pytest-benchmark where it is active, for its table and files; off",
+        "auto: pass samples to pytest-benchmark, if it is active, for its table and files; off: do not; default: auto",
         "HOW",
     ),
     Option(
         "tier",
         "",
-        "pr (default): without cases that are left to nightly runs; nightly: every case, as where a test is named",
+        "pr: skip cases that only nightly runs take; nightly: run every case; default: pr, or nightly if the command "
+        "line names single tests",
         "TIER",
     ),
-    Option("first", "", "files whose tests run first, in this order, separated by commas or spaces", "NAMES"),
+    Option("first", "", "run tests of these files first, in this order (comma-separated); default: none", "NAMES"),
     Option(
         "budget",
         "",
-        "wall time of the run, e.g. 10m: a first look at every case, the rest spent on the least decided ones",
+        "limit the wall time of the run, e.g. 10m: every case gets a first look, the least decided ones get the rest; "
+        "default: no limit",
         "TIME",
     ),
-    Option("worker-args", "", "options of your own conftest that workers need too", "ARGS"),
-    Option("threshold", "2", "slowdown in percent that fails a case", "PERCENT", case=True),
-    Option("floor-us", "0.5", "slowdown in microseconds below which nothing fails", "US", case=True),
+    Option("worker-args", "", "options of your own conftest that workers also need; default: none", "ARGS"),
+    Option("threshold", "2", "slowdown in percent that fails a case; default: 2", "PERCENT", case=True),
+    Option("floor-us", "0.5", "slowdown in microseconds below which no case fails; default: 0.5", "US", case=True),
     Option(
         "creep",
         "5",
-        "slowdown in percent since the anchor, over all recordings, that is a finding",
+        "slowdown in percent since the anchor, summed over all recordings, that is a finding; default: 5",
         "PERCENT",
         case=True,
     ),
-    Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction", "RATE", case=True),
-    Option("fail-on", "SLOWER,INCORRECT,SUSPICIOUS,ERROR", "verdicts that fail a test", "VERDICTS", case=True),
+    Option("suite-rate", "0.01", "false alarms allowed per suite run, as a fraction; default: 0.01", "RATE", case=True),
+    Option(
+        "fail-on",
+        "SLOWER,INCORRECT,SUSPICIOUS,ERROR",
+        "verdicts that fail a test; default: SLOWER,INCORRECT,SUSPICIOUS,ERROR",
+        "VERDICTS",
+        case=True,
+    ),
     Option(
         "arch",
         "",
-        "compile kernels for these: gfx942,gfx1100, or all; by default gfx942 and the AMD GPUs that are here",
+        "compile kernels for these architectures, e.g. gfx942,gfx1100, or all; default: gfx942 and AMD GPUs found here",
         "ARCHS",
     ),
-    Option("code-set", "", "compile kernels with other settings, e.g. BLOCK_M=128,num_warps=8; never gates", "K=V"),
+    Option("code-set", "", "compile with other settings, e.g. BLOCK_M=128; never gates; default: their own", "K=V"),
     Option(
         "code-fail-on",
         "occupancy,wider_loads",
-        "changes of a code object that fail a test, beside those that always do: occupancy, wider_loads, vgprs, lds, "
-        "code_size, launch; or all",
+        "changes of a code object that fail a test, besides those that always do: occupancy, wider_loads, vgprs, lds, "
+        "code_size, launch; or all; default: occupancy,wider_loads",
         "KINDS",
         code=True,
     ),
-    Option("code-growth", "1", "growth of LDS and code size in percent that is no finding", "PERCENT", code=True),
+    Option("code-growth", "1", "accepted growth of LDS and code size in percent; default: 1", "PERCENT", code=True),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 ISOLATIONS = ("worker", "backend", "case", "none")
 CASE_OPTIONS = tuple(option for option in OPTIONS if option.case)
 CODE_OPTIONS = tuple(option for option in OPTIONS if option.code)
-"""Settings of one code object: override over marker over command line over ini over default, as of a case."""
+"""Settings of one code object: override over marker over command line over ini over default, as for a case."""
 OF_A_MODEL = ("tp", "model-batch", "model-seq", "model-ignore")
-"""Options that say how a model is measured."""
+"""Options that need `--attnperf-model`."""
 _FLAGS = (
     *("update_baselines", "calibrate", "together", "warm", "profile", "changed", "resume", "record_local"),
     *("pin_config", "strict", "override", "worker_fd", "worker_role"),
 )
 FLAGS = {"gate": "attnperf", **{name: f"attnperf_{name}" for name in _FLAGS}}
-"""Field of `RunConfig` -> attribute of `config.option`, of what is no option of the table."""
+"""Field of `RunConfig` -> attribute of `config.option`, for the options that are not in `OPTIONS`."""
 
 TIMED = (
     ("gate", "--attnperf"),
@@ -189,101 +225,110 @@ TIMED = (
     ("calibrate", "--attnperf-calibrate"),
     ("together", "--attnperf-together"),
 )
-"""Flags of runs that measure, each with how it is typed."""
+"""Fields of `RunConfig` that make a run measure, each with its command-line option."""
 
 PASSED_TO_WORKERS = ("backend", "workload", "code-set", "model", *OF_A_MODEL)
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare everything. The group's help is the plugin's reference."""
+    """Declares all options and ini keys. The help texts are the plugin's reference."""
     group = parser.getgroup("attnperf", "attention kernel performance (pytest-attnperf)")
     _add_flags(group)
     for option in OPTIONS:
         group.addoption(option.flag, dest=option.dest, default=None, metavar=option.metavar, help=option.help)
-        parser.addini(option.dest, f"default of {option.flag}", default=None)
+        parser.addini(
+            option.dest, f"sets {option.flag} if not typed; default: {option.default or 'see the option'}", default=None
+        )
 
 
 def _add_flags(group: pytest.OptionGroup) -> None:
-    """Options that say what a run is for, and those that take no value or several."""
-    group.addoption("--attnperf", action="store_true", help="prove each case right, measure it, and gate it")
+    """Declares the options that are not in `OPTIONS`: flags, repeatable and internal ones."""
+    group.addoption("--attnperf", action="store_true", help="also measure and gate each case; default: only prove it")
     group.addoption(
         "--attnperf-update-baselines",
         action="store_true",
-        help="measure in several fresh processes and merge into the stored baselines (alias --update-baselines)",
+        help="measure in several fresh processes and store baselines (alias --update-baselines); default: off",
     )
     group.addoption(
         "--attnperf-record-local",
         action="store_true",
-        help="where no baseline is stored for this product, record one under .attnperf/local and gate against it",
+        help="if this product has no baseline, record one in .attnperf/local and compare with that; default: off",
     )
     group.addoption(
         "--attnperf-strict",
         dest="attnperf_strict",
         action="store_true",
         default=None,
-        help="UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run (default where CI is set)",
+        help="UNDECIDED, NO_BASELINE, INCOMPARABLE, ENVIRONMENT and findings fail the run; default: on if CI is set",
     )
     group.addoption(
         "--attnperf-calibrate",
         default=None,
         metavar="N",
-        help="measure every case in N fresh processes of this code and say what the gate would make of their spread",
+        help="measure every case in N fresh processes and report how often the gate would fail by noise; default: off",
     )
     group.addoption(
         "--attnperf-pin-config",
         action="store_true",
-        help="run autotuned and compiled backends with the configuration stored in the baseline",
+        help="run autotuned and compiled backends with the configuration of the baseline; default: their own choice",
     )
-    group.addoption("--no-attnperf-strict", dest="attnperf_strict", action="store_false", help="they do not")
+    group.addoption(
+        "--no-attnperf-strict",
+        dest="attnperf_strict",
+        action="store_false",
+        help="the verdicts and findings of --attnperf-strict do not fail the run; default: off if CI is set",
+    )
     group.addoption(
         "--attnperf-override",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a case setting that beats markers, e.g. threshold=5; repeatable",
+        help="a case setting that takes precedence over markers, e.g. threshold=5; repeatable; default: none",
     )
     _add_kinds_of_run(group)
-    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: this session is a worker")
-    group.addoption("--attnperf-worker-role", default="", metavar="ROLE", help="internal: compile, of a compile worker")
+    group.addoption("--attnperf-worker-fd", default=None, metavar="FD", help="internal: makes a worker; default: none")
+    group.addoption(
+        "--attnperf-worker-role", default="", metavar="ROLE", help="internal: kind of the worker; default: timing"
+    )
 
 
 def _add_kinds_of_run(group: pytest.OptionGroup) -> None:
-    """Options that make a run look at its cases in another way, or at some of them only."""
+    """Declares the flags that change how a run treats its cases, or which cases it measures."""
     group.addoption(
         "--attnperf-profile",
         action="store_true",
-        help="profile every right case with torch's profiler, in a process that times nothing, and say what binds it; "
-        "with --attnperf by its time, alone without",
+        help="profile every case that is right with torch's profiler, in a process that times nothing, and report "
+        "what limits it; with --attnperf this uses the measured time; default: off",
     )
     group.addoption(
         "--attnperf-changed",
         action="store_true",
-        help="prove every case right, and time only those that run other machine code or another configuration than "
-        "their baseline's; the others count as unchanged",
+        help="prove every case right, but time only cases whose machine code or configuration is not that of their "
+        "baseline; the others count as unchanged; default: off",
     )
     group.addoption(
         "--attnperf-warm",
         action="store_true",
-        help="build, compile and autotune every case ahead of a timed run, without timing any (attnperf warm)",
+        help="build, compile and autotune every case before a timed run, without timing (attnperf warm); default: off",
     )
     group.addoption(
         "--attnperf-together",
         action="store_true",
-        help="measure every case alone on each visible GPU, then on all of them at once: how they scale, and disturb "
-        "each other; never gates",
+        help="measure every case on each visible GPU alone, then on all at once, to show how cases scale and how GPUs "
+        "disturb each other; never gates; default: off",
     )
     group.addoption(
         "--attnperf-resume",
         action="store_true",
-        help="take over what an interrupted run of the same command had judged, and judge the rest",
+        help="reuse the verdicts of an interrupted run of the same command, and judge the other cases; default: off",
     )
 
 
 def check_rootdir(config: pytest.Config) -> None:
-    """Refuse an option's path that had a say in choosing rootdir.
+    """Raises UsageError if an option's path outside the current folder may have changed pytest's rootdir.
 
-    pytest takes every word of the command line that exists on disk into account when it looks for rootdir, also the
-    value of `--attnperf-baselines ../base`. Raises UsageError naming the option and the spelling that is safe.
+    pytest derives rootdir from every word of the command line that exists on disk, also from the value of
+    `--attnperf-baselines ../base`. The error names the option and the form that pytest ignores: `OPTION=PATH`.
     """
     words = [str(word) for word in config.invocation_params.args]
     by_flag = {option.flag: option for option in OPTIONS if option.path or option.name == "workload"}
@@ -294,13 +339,12 @@ def check_rootdir(config: pytest.Config) -> None:
         path = (start / value).resolve()
         if os.path.exists(path) and not path.is_relative_to(start.resolve()):
             raise UsageError(
-                f"{flag} {value}: pytest took this path into account when it chose rootdir={config.rootpath}; "
-                f"write {flag}={value}"
+                f"{flag} {value}: pytest used this path when it chose rootdir={config.rootpath}; write {flag}={value}"
             )
 
 
 def case_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """`--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
+    """Returns `--attnperf-override KEY=VALUE` as a dict. Raises UsageError for an unknown key or a missing '='."""
     known = {option.field for option in (*CASE_OPTIONS, *CODE_OPTIONS)}
     overrides: dict[str, Any] = {}
     for text in texts:

@@ -1,7 +1,7 @@
-"""A session of pytest that a command of ours types: it loads the project, and the command works in it, or with what the
-project registers: backends, families and kernels of its conftests.
+"""Pytest sessions that an `attnperf` command starts, to use the project in the current folder.
 
-Collects the cases of a project for one device that is not here: nothing is run.
+The command gets what the project's conftests register (backends, families, kernels), or its collected cases. It can
+plan these cases for a device that is not in this machine. No test runs.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ from pytest_attnperf.workloads.families import Families
 
 SUITES = "suites"
 QUIET = ("-qq", "-s", "--no-header", "--no-summary", "-p", "no:cacheprovider")
-"""Nothing of pytest's own is printed, and what is printed is not captured."""
+"""Options by which pytest prints nothing itself and does not capture output of the command."""
 
 INTERRUPTED = 130
-"""As a shell says of a command that was interrupted."""
+"""Exit status of an interrupted command, as in a shell."""
 
 IMPORTED = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
-"""That this package is loaded already is no news to whoever types `attnperf warm`."""
+"""Options that hide pytest's warning that this package is already imported."""
 
 
 class Loader:
     """A plugin that loads the main one where it is not installed as an entry point."""
 
     def pytest_addoption(self, parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-        """Before the command line is read."""
+        """Registers the main plugin before pytest reads the command line."""
         if not pluginmanager.has_plugin("attnperf"):
             pluginmanager.register(main, "attnperf")
 
 
 class WorkPlugin(Loader):
-    """A plugin that works in place of what pytest would do next."""
+    """A plugin that does the command's work instead of what pytest would do next."""
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.raised: list[BaseException] = []
 
     def work_in(self, session: pytest.Session, work: Callable[[], int]) -> bool:
-        """Keep what `work` gives, or raises, until pytest's session is over."""
+        """Calls `work` and keeps its exit status, or what it raises, until pytest's session has ended."""
         try:
             self.status = work()
         except BaseException as error:
             self.raised.append(error)
-        # It would say that no tests ran, and ends what is printed with an empty line.
+        # The reporter would print that no tests ran, and an empty line.
         session.config.pluginmanager.unregister(name="terminalreporter")
         return True
 
 
 def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
-    """What the worker's work gives, in the project of the current folder.
+    """Runs `worker` in a pytest session of the project in the current folder, and returns its exit status.
 
-    suite     a test file or a folder whose conftests count; without one the folder `suites`, or the current one
-    options   further ones of pytest's command line
+    suite     test file or folder whose conftests are loaded; '' for the folder `suites`, or else the current one
+    options   further options for pytest
 
-    Raises what the work raises, and UsageError where pytest cannot load the project: it has then said why.
+    Raises what the work raises, and UsageError if pytest cannot load the project; pytest has then printed why.
     """
     start = suite or (SUITES if Path(SUITES).is_dir() else ".")
     if not Path(start).exists():
@@ -84,12 +84,12 @@ def work_with(worker: WorkPlugin, suite: str, *options: str) -> int:
     if worker.raised:
         raise worker.raised[0]
     if worker.status is None:
-        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); above it says why")
+        raise UsageError(f"pytest could not load the project of {start} (status {int(ended)}); see its output above")
     return worker.status
 
 
 def warm(words: Sequence[str]) -> int:
-    """Warm what these words of pytest's command line select; 0 all ready, 1 not all, 130 interrupted, else 2."""
+    """Warms the cases that `words` select in pytest. Returns 0 if all are ready, 1 if not, 130 interrupted, else 2."""
     with own_options():
         ended = int(pytest.main(["--attnperf-warm", *IMPORTED, *no_xdist(), *words], plugins=[Loader()]))
     known = {0: 0, int(pytest.ExitCode.TESTS_FAILED): 1, int(pytest.ExitCode.INTERRUPTED): INTERRUPTED}
@@ -97,15 +97,15 @@ def warm(words: Sequence[str]) -> int:
 
 
 def no_xdist() -> tuple[str, ...]:
-    """A project that distributes its tests by default must not do so with none."""
+    """Returns options that turn xdist off, also in a project whose ini file turns it on."""
     if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
-        return ()  # xdist is then loaded by name at most, and `-n0` may be an unknown option
+        return ()  # then xdist is loaded only by `-p xdist`, and `-n0` may be unknown
     return ("-n0",) if importlib.util.find_spec("xdist") is not None else ()
 
 
 @contextlib.contextmanager
 def own_options() -> Iterator[None]:
-    """The user's additional options are for runs of tests."""
+    """Hides PYTEST_ADDOPTS in the block: its options are for runs of tests."""
     before: Any = os.environ.pop("PYTEST_ADDOPTS", None)
     try:
         yield
@@ -116,7 +116,7 @@ def own_options() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Registered:
-    """What the conftests of a project have registered."""
+    """Pytest's config, and what the conftests of a project have registered."""
 
     config: pytest.Config
     backends: Registry
@@ -125,7 +125,7 @@ class Registered:
 
 
 class _Visitor(WorkPlugin):
-    """A plugin that works where pytest would collect: the project's import path and settings are in force there."""
+    """A plugin that works instead of collection, where the project's import path and settings are active."""
 
     def __init__(self, work: Callable[[Registered], int]) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Visitor(WorkPlugin):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
-        """Work, and let nothing be collected."""
+        """Does the work; returns True, so that pytest collects nothing."""
         cases, code = (session.config.pluginmanager.get_plugin(f"attnperf-{name}") for name in ("cases", "code"))
         assert isinstance(cases, CaseCollector)
         assert isinstance(code, CodeCollector)
@@ -146,7 +146,7 @@ class _Visitor(WorkPlugin):
 
 
 def visit_project(work: Callable[[Registered], int], suite: str = "", *options: str) -> int:
-    """What `work` gives, called with what the project of the current folder has registered; as `work_with`."""
+    """Calls `work` with what the project has registered, and returns its exit status; the rest as `work_with`."""
     return work_with(_Visitor(work), suite, *options)
 
 
@@ -154,26 +154,26 @@ Cases = Callable[[DeviceInfo], list[TreeCase]]
 
 
 class Collecting(WorkPlugin, abc.ABC):
-    """A plugin that lets pytest collect, and then does what a subclass does in place of running anything."""
+    """A plugin that lets pytest collect, and then does the work of a subclass instead of running tests."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Keep the session that judges from starting a worker, and from saying what it left out: nothing is run."""
+        """Unregisters the controller, which would start workers, and the notice of left-out cases: no test runs."""
         session.config.pluginmanager.unregister(name="attnperf-controller")
         session.config.pluginmanager.unregister(name="attnperf-left-out")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Work on what was collected; a file that cannot be collected has been reported."""
+        """Works on the collected tests, unless collecting failed, which pytest has reported."""
         return True if session.testsfailed else self.work_in(session, lambda: self.work_on(session))
 
     @abc.abstractmethod
     def work_on(self, session: pytest.Session) -> int:
-        """Return the exit status."""
+        """Works on the collected session and returns the exit status."""
 
 
 class _CollectingCases(Collecting):
-    """Works on the cases of all tiers. `whole`: not where a file was skipped, whose cases nobody knows then."""
+    """Works on the cases of all tiers. `whole`: not if a file was skipped, whose cases are then unknown."""
 
     def __init__(self, work: Callable[[Cases], int], *, whole: bool) -> None:
         super().__init__()
@@ -183,28 +183,28 @@ class _CollectingCases(Collecting):
         self._skipped: list[str] = []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remember which files were skipped."""
+        """Remembers the ids of skipped files."""
         self._skipped += [report.nodeid] if report.skipped else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Take all cases, before those are left out that this machine could not run."""
+        """Remembers all cases, before those are deselected that this machine cannot run."""
         self._items = [item for item in items if case_key(item) is not None]
 
     def work_on(self, session: pytest.Session) -> int:
-        """Work. Raises UsageError where a file that is needed was skipped."""
+        """Works on the cases. Raises UsageError if `whole` is set and a file was skipped."""
         if self._whole and self._skipped:
             raise UsageError(
-                f"{', '.join(self._skipped)} was skipped while it was collected, so that its cases are not known here: "
-                "nothing was removed; run this where it is collected"
+                f"{', '.join(self._skipped)} was skipped during collection, so its cases are unknown on this machine; "
+                "nothing was removed; run this where the file is not skipped"
             )
         return self._work(lambda device: [_make_tree_case(session.config, item, device) for item in self._items])
 
 
 def collect_cases(work: Callable[[Cases], int], suite: str = "", *, whole: bool = False) -> int:
-    """Return what `work` returns, called with a function from a device to the project's cases; as `work_with`.
+    """Calls `work` with a function that returns the project's cases for a device; returns what `work` returns.
 
-    whole   raise UsageError where a file was skipped while it was collected
+    whole   raise UsageError if a file was skipped during collection; other arguments and errors as `work_with`
     """
     return work_with(_CollectingCases(work, whole=whole), suite, f"{BY_NAME['tier'].flag}=nightly")
 

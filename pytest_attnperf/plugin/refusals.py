@@ -1,5 +1,6 @@
-"""Usage errors: options that contradict each other, that this run would not heed, or that repeat cases until lucky; and
-case settings, which make a policy: of one item override over marker over command line over ini over default.
+"""Usage errors: options that contradict each other, have no effect in this run, or repeat failing cases.
+
+Also makes the policy of an item from its case settings: override over marker over command line over ini over default.
 """
 
 from __future__ import annotations
@@ -23,33 +24,32 @@ RECORDING = (("update_baselines", "--update-baselines"), ("calibrate", "--attnpe
 PROFILE, WARM = ("profile", "--attnperf-profile"), ("warm", "--attnperf-warm")
 BESIDE = {
     "profile": (RECORDING, "only cases that are gated or checked are profiled; drop one"),
-    "changed": ((*RECORDING, PROFILE, WARM), "only a gating run may leave out what has not changed; drop one"),
+    "changed": ((*RECORDING, PROFILE, WARM), "only a gating run may skip timing unchanged cases; drop one"),
     "warm": (
         (("gate", "--attnperf"), *RECORDING, PROFILE),
         "warming compiles ahead of a run and times nothing; run it first, alone",
     ),
 }
-"""Options that make a run another kind of run -> those that it goes together with in no way, each with how it is typed,
-and why."""
+"""Field of a kind of run -> ((field, option) of each option that it cannot be combined with, the reason)."""
 
 OWN_PROCESSES = {
-    "profile": "--attnperf-profile needs processes of its own, because torch's profiler slows what comes after it; "
-    "drop --attnperf-isolate=none",
-    "changed": "--attnperf-changed is about what is gated, and nothing is with --attnperf-isolate=none; drop one",
+    "profile": "--attnperf-profile needs separate processes, because torch's profiler slows what runs after it; drop "
+    "--attnperf-isolate=none",
+    "changed": "--attnperf-changed is for runs that gate, but --attnperf-isolate=none never gates; drop one",
 }
 
 OF_TIMING = (
     *("interleave", "pairs", "timer", "processes", "second-look", "blocks", "block-us", "budget-ms", "results"),
     *("report", "history", "benchmark", "threshold", "floor-us", "creep", "suite-rate", "record-local", "strict"),
 )
-"""What says how a run measures, judges times, or where what it measured goes."""
+"""Options that have an effect only in runs that measure."""
 
 OF_A_BASE = ("interleave", "pairs")
 NEEDS_TIMING = "without it this run only proves that cases are right: nothing is timed, gated or written"
 
 
 def refuse_contradictions(asked: RunConfig) -> None:
-    """Raise UsageError for options that would turn a verdict into something else, each with the way out."""
+    """Raises UsageError for options that contradict each other; the message says which to drop."""
     if asked.calibrate == "":
         raise pytest.UsageError("--attnperf-calibrate is empty; give the number of fresh processes, e.g. 20")
     require_tier(asked.tier, options.BY_NAME["tier"].flag)
@@ -62,30 +62,32 @@ def refuse_contradictions(asked: RunConfig) -> None:
         if asked.in_process and name in OWN_PROCESSES:
             raise pytest.UsageError(OWN_PROCESSES[name])
         if name == "changed" and not asked.gate:
-            raise pytest.UsageError("--attnperf-changed says which cases --attnperf times; give that, too")
+            raise pytest.UsageError("--attnperf-changed selects which cases --attnperf times; add --attnperf")
 
 
 def refuse_two_modes(asked: RunConfig) -> None:
-    """Raise UsageError where a run would record, calibrate and gate at once, or not heed an option of one of them."""
+    """Raises UsageError for two modes in one run, and for a base side or candidate that cannot be measured."""
     if asked.update_baselines and asked.calibrate:
-        raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run does one of them; drop one")
+        raise pytest.UsageError("--update-baselines and --attnperf-calibrate: a run can only do one of them; drop one")
     for name in ("against", "candidate"):
         if asked.is_recording and asked.text(name):
             mode = "--update-baselines" if asked.update_baselines else "--attnperf-calibrate"
             raise pytest.UsageError(f"{mode} with --attnperf-{name}: it measures the working tree only; drop one")
     if asked.candidate and not _find_typed(asked.words, "--attnperf-candidate"):
         raise pytest.UsageError(
-            f"the ini file or PYTEST_ADDOPTS gives --attnperf-candidate={asked.candidate}: another tree than this one "
-            "would be measured, and nobody who reads the command sees it; type it, or take it out"
+            f"the ini file or PYTEST_ADDOPTS sets --attnperf-candidate={asked.candidate}: the run would measure "
+            "another tree, and the command does not show it; type the option, or remove it there"
         )
     if asked.candidate and not asked.against:
-        raise pytest.UsageError("--attnperf-candidate needs --attnperf-against: what is it to be held against?")
+        raise pytest.UsageError(
+            "--attnperf-candidate needs --attnperf-against: a base side to compare it with; add that"
+        )
     if asked.against and asked.in_process:
-        raise pytest.UsageError("--attnperf-against needs processes of its own; drop --attnperf-isolate=none")
+        raise pytest.UsageError("--attnperf-against needs separate processes; drop --attnperf-isolate=none")
 
 
 def refuse_update(asked: RunConfig) -> None:
-    """Raise UsageError for a recording of what is never stored, or by a process that measures nothing."""
+    """Raises UsageError if a run would store baselines of typed workloads, or of pytest's own process."""
     if asked.update_baselines and asked.workload:
         raise pytest.UsageError(
             "--update-baselines with --attnperf-workload: workloads given on the command line are never stored; "
@@ -96,7 +98,7 @@ def refuse_update(asked: RunConfig) -> None:
 
 
 def refuse_unheeded(asked: RunConfig) -> None:
-    """Raise UsageError for typed options that need another one. What stands in an ini file is for other runs, too."""
+    """Raises UsageError for typed options that need another option. Ini keys may be meant for other runs."""
     for name, needed, why in _list_unmet_needs(asked):
         word = _find_typed(asked.words, f"--attnperf-{name}")
         if word:
@@ -104,17 +106,15 @@ def refuse_unheeded(asked: RunConfig) -> None:
 
 
 def refuse_useless_base(asked: RunConfig) -> None:
-    """Raise UsageError for a base side of a run that has cases, times none and compiles no kernel.
-
-    Stored kernels are read from a base side in a run that times nothing, too.
-    """
+    """Raises UsageError if a base side is typed for a run that times nothing.
+    Not called if the run compiles kernels, because their baselines are read from the base side also without timing."""
     word = _find_typed(asked.words, options.BY_NAME["against"].flag)
     if word and not asked.is_timed:
         raise pytest.UsageError(f"{word} needs --attnperf: {NEEDS_TIMING}. Add --attnperf, or drop {word}")
 
 
 def _list_unmet_needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """(option, what it needs, what happens without that) of everything that this run would not heed."""
+    """Yields (option, the option it needs, what happens without that) for options without an effect in this run."""
     if not asked.is_timed:
         written = ("results",) if asked.profile else ()
         yield from ((name, "--attnperf", NEEDS_TIMING) for name in OF_TIMING if name not in written)
@@ -124,16 +124,16 @@ def _list_unmet_needs(asked: RunConfig) -> Iterator[tuple[str, str, str]]:
     if not asked.against and not asked.candidate:
         yield "build", "--attnperf-against or --attnperf-candidate", "there is no other tree to build"
     if not asked.update_baselines:
-        yield "accept", "--update-baselines", "it says why a recorded slowdown is wanted, and nothing is recorded"
+        yield "accept", "--update-baselines", "it is the reason for a recorded slowdown, but nothing is recorded"
 
 
 def _find_typed(words: Sequence[str], flag: str) -> str:
-    """The option as it stands on the command line; '' where it does not."""
+    """Returns the word of the command line that gives the option; '' if there is none."""
     return next((word for word in words if word == flag or word.startswith(f"{flag}=")), "")
 
 
 def refuse_repeats(config: pytest.Config) -> None:
-    """Raise UsageError where every failing test is to be repeated."""
+    """Raises UsageError if failing tests are repeated (pytest-rerunfailures)."""
     for name in ("force_reruns", "reruns"):
         if config.getoption(name, default=None):
             raise _make_refusal(f"--{name.replace('_', '-')}")
@@ -146,43 +146,43 @@ def refuse_repeats(config: pytest.Config) -> None:
 
 
 def refuse_hidden_collecting(config: pytest.Config, asked: RunConfig) -> None:
-    """Raise UsageError where a gate would run nothing because of an option that nobody has typed."""
+    """Raises UsageError if --attnperf would run nothing because --collect-only is set, but not typed."""
     typed = any(word in ("--collect-only", "--collectonly", "--co") for word in asked.words)
     if asked.gate and config.getoption("collectonly") and not typed:
         raise pytest.UsageError(
-            "the ini file or PYTEST_ADDOPTS gives --collect-only: with --attnperf nothing would be measured, and the "
-            "exit status be 0; take it out there, or type it"
+            "the ini file or PYTEST_ADDOPTS sets --collect-only: with --attnperf nothing would be measured, and the "
+            "exit status would be 0; remove it there, or type it"
         )
 
 
 def refuse_flaky(items: Iterable[pytest.Item]) -> None:
-    """Raise UsageError for a case whose marker repeats it."""
+    """Raises UsageError for a case with the marker `flaky`, which repeats it."""
     for item in items:
         if case_key(item) is not None and item.get_closest_marker("flaky"):
-            raise pytest.UsageError(f"{item.nodeid} carries @pytest.mark.flaky: a case is never repeated until lucky")
+            raise pytest.UsageError(f"{item.nodeid} has @pytest.mark.flaky: no case is repeated until it passes")
 
 
 def refuse_unittest(items: Iterable[pytest.Item]) -> None:
-    """Raise UsageError for a case that is a method of a unittest.TestCase."""
+    """Raises UsageError for a case that is a method of a unittest.TestCase."""
     kind = getattr(sys.modules.get("unittest"), "TestCase", None)
     for item in items:
         if kind is not None and case_key(item) is not None and issubclass(getattr(item, "cls", None) or object, kind):
             raise pytest.UsageError(
-                f"{item.nodeid} is a method of a unittest.TestCase, which pytest runs by a way that no verdict "
-                "reaches; make it a function, or a method of a plain class"
+                f"{item.nodeid} is a method of a unittest.TestCase, which pytest runs in a way that this plugin cannot "
+                "judge; make it a function, or a method of a plain class"
             )
 
 
 def _make_refusal(what: str) -> pytest.UsageError:
     way = "Give --reruns=0" if "ini" in what else f"Drop {what}"
     return pytest.UsageError(
-        f"{what} turns a SLOWER into a pass by repeating it until it is lucky; with --attnperf the second look "
-        f"in fresh processes does the repeating. {way} (or add -p no:rerunfailures)"
+        f"{what} repeats a SLOWER case until it passes by chance; with --attnperf the second look in fresh processes "
+        f"replaces repeating. {way} (or add -p no:rerunfailures)"
     )
 
 
 def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
-    """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
+    """Returns the effective policy of an item. Raises pytest.UsageError that names the setting and its value."""
     marker = item.get_closest_marker(MARKER)
     try:
         settings = {} if marker is None else marker_settings(marker, item.nodeid)
@@ -192,13 +192,13 @@ def policy_for(config: pytest.Config, item: pytest.Item) -> Policy:
 
 
 def plan_case(config: pytest.Config, item: pytest.Item, key: CaseKey) -> Case:
-    """An item as the session judges it, without the one behind it. Raises as `policy_for`."""
+    """Returns the case of an item; `next_key` is still None. Raises as `policy_for`."""
     return Case(key, item.nodeid, policy_for(config, item), None, **read_switches(item))
 
 
 def plan_cases(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Say of every item that is a case what it is judged by. Raises pytest.UsageError for settings of the command line,
-    the ini file or a marker that make no policy: before anything runs, and not inside of a test."""
+    """Stores with every item that is a case how it is judged. Raises pytest.UsageError for invalid settings, before any
+    test runs."""
     try:
         _make_policy(config, {})
     except (UsageError, ValueError) as error:
@@ -226,6 +226,6 @@ def _make_policy(config: pytest.Config, settings: Mapping[str, Any]) -> Policy:
 
 
 def _split_verdicts(value: object) -> Any:
-    """Words, upper case; Policy itself says which may fail a case."""
+    """Splits verdicts into upper-case words; Policy checks them."""
     words = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
     return tuple(str(word).strip().upper() for word in words if str(word).strip())

@@ -1,5 +1,6 @@
-"""What a report is made from: results files, stored baselines, ceilings of the devices, and histories; and what a run
-gives to others when it has ended: a folder of reports, and a line in the history.
+"""Inputs of reports: results files, stored baselines, ceilings of devices, and histories.
+
+Also publishes a finished run: it writes the folder of `--attnperf-report` and appends to `--attnperf-history`.
 """
 
 from __future__ import annotations
@@ -30,20 +31,19 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 HISTORIES_MAX = 1000
-"""Looking for changes takes some 3 ms a case."""
+"""Most histories in a report: looking for changes takes about 3 ms per case."""
 
 
 def read_runs(paths: Sequence[Path]) -> Joined:
-    """Results files, files of stored baselines, and folders of these, as one.
-
-    Raises UsageError for a path that is none of them, and what reading a file raises.
-    """
+    """Reads results files, files of stored baselines, and folders of these, and joins their runs.
+    Raises UsageError for a path that is none of them, and the errors of `read_named`."""
     return join_runs([named for path in paths for file in _list_files(path) for named in read_named(file)])
 
 
 def read_named(path: Path) -> list[tuple[str, RunResult]]:
-    """The runs of one file with their names: one of most files, several of what `attnperf merge` wrote of several
-    devices. Raises as `read_run`."""
+    """Reads (name, run) of one file; a file that `attnperf merge` wrote for several devices holds several runs.
+
+    Raises as `read_run`."""
     from pytest_attnperf.reports.files.merged import decode_merged
 
     if path.suffix == ".jsonl":
@@ -54,10 +54,10 @@ def read_named(path: Path) -> list[tuple[str, RunResult]]:
 
 
 def read_run(path: Path) -> RunResult:
-    """One results file, or one file of stored baselines as a run whose cases are RECORDED.
+    """Reads one results file, or one file of stored baselines as a run whose cases are RECORDED.
 
-    Raises UsageError for what is no regular file or a too large one, ResultsFileError or BaselineError for one that
-    cannot be read.
+    Raises UsageError for a file that is not regular or too large, and ResultsFileError or BaselineError for one that
+    cannot be decoded.
     """
     if path.suffix == ".jsonl":
         return journal.read_journal(path)
@@ -78,7 +78,7 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def _is_baseline_file(data: bytes) -> bool:
-    """By the fields that only such a file has; anything else is left to the reader of results, which says why."""
+    """Returns whether `data` has the fields of a baseline file; the reader of results reports other wrong files."""
     import msgspec
 
     try:
@@ -139,7 +139,7 @@ def _make_stored_case(file: Any, key: str, entry: Any, path: Path) -> CaseResult
 
 
 def _figures_of(workload: str, definition: Mapping[str, Any]) -> WorkloadFigures | None:
-    """FLOPs and bytes of a workload that this version knows by its id, if it means the same as when it was stored."""
+    """Returns FLOPs and bytes of a stored workload; None if this version has no or another workload of this id."""
     from pytest_attnperf.baselines.schema import to_plain
     from pytest_attnperf.workloads.families import parse_workload
 
@@ -153,7 +153,7 @@ def _figures_of(workload: str, definition: Mapping[str, Any]) -> WorkloadFigures
 
 
 def ceilings_of(joined: Joined, roots: Sequence[Path]) -> dict[str, tuple[Ceiling, ...]]:
-    """By device: what a calibration stored under one of `roots` reached, and the data sheet's peaks beside it."""
+    """Returns the ceilings of each device: those measured by a calibration under `roots`, and the datasheet's peaks."""
     from pytest_attnperf.environment.device_specs import spec_for
     from pytest_attnperf.roofline.points import roofs_of
 
@@ -171,7 +171,7 @@ def ceilings_of(joined: Joined, roots: Sequence[Path]) -> dict[str, tuple[Ceilin
 
 
 def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeilings | None:
-    """What a calibration has stored of a device; None without one, and for one that cannot be read."""
+    """Returns the stored ceilings of a device; None if there are none or they cannot be read."""
     from pytest_attnperf.baselines.ceilings_store import CeilingsStore
 
     try:
@@ -182,10 +182,8 @@ def _find_calibrated(device: DeviceInfo, roots: Sequence[Path]) -> DeviceCeiling
 
 
 def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
-    """The newest points of the cases that the store holds, with what changed among them; of the HISTORIES_MAX worst.
-
-    A case that it does not hold has no past: not that of another one, of whose name its own is a part.
-    """
+    """Returns the newest points of the HISTORIES_MAX worst cases that are in the store, with their change points.
+    Cases are looked up by their exact name: the store also matches parts of names."""
     from pytest_attnperf.tools.history.change_points import with_changes
     from pytest_attnperf.tools.history.store import open_store
 
@@ -203,16 +201,16 @@ def histories_of(joined: Joined, url: str, points: int) -> list[CaseHistory]:
 
 
 SHOWN_POINTS = 200
-"""Points of a case's history that a report shows."""
+"""Most points of a case's history in a report."""
 
 
 def make_feature(given: FeatureContext) -> Publishing | None:
-    """Of a run that measures, and is to be kept or shown elsewhere."""
+    """Returns the feature of a run that measures; None for other runs."""
     return None if given.mode in UNTIMED else Publishing(given.asked)
 
 
 class Publishing(Feature):
-    """Appends to the history, then writes the reports, which show it. What fails is said; the run is not lost by it."""
+    """Appends the run to the history, then writes reports, which show it. Errors become lines of output."""
 
     def __init__(self, asked: RunConfig) -> None:
         self._results = asked.results
@@ -222,14 +220,14 @@ class Publishing(Feature):
         self._appended = False
 
     def after_run(self, ended: Ended) -> None:
-        """Give the run to what was asked for."""
+        """Appends to the history and writes reports, as far as options name them."""
         if self._history:
             self._try_publishing("history", lambda: self._append_history(ended.run))
         if self._folder is not None:
             self._try_publishing("report", lambda: self._write_report(ended))
 
     def print_at_end(self, reporter: Any) -> None:
-        """Print what was written where, and what could not be."""
+        """Prints what was written and where, and what could not be written."""
         for line in self._lines:
             reporter.write_line(one_line(line, TEXT_LIMIT))
 
@@ -238,7 +236,7 @@ class Publishing(Feature):
             self._lines += work()
         except (AttnperfError, OSError) as error:
             self._lines.append(f"{what}: not written: {error}")
-        except Exception as error:  # a library's, which must not cost the tables and the exit status of the run
+        except Exception as error:  # raised by a library: tables and exit status of the run must survive it
             self._lines.append(f"{what}: not written: {type(error).__name__}: {error}")
 
     def _append_history(self, run: RunResult) -> list[str]:
@@ -261,25 +259,25 @@ class Publishing(Feature):
         )
 
     def _read_histories(self, joined: Joined) -> Sequence[CaseHistory]:
-        """What the store holds of the run's cases; nothing where it could not be appended to, or cannot be read."""
+        """Returns the histories of the run's cases; none if the store could not be appended to or read."""
         try:
             return histories_of(joined, self._history, SHOWN_POINTS) if self._appended else ()
         except AttnperfError as error:
-            self._lines.append(f"report: without the past of its cases: {error}")
+            self._lines.append(f"report: written without histories: {error}")
             return ()
 
 
 def history_url(asked: RunConfig) -> str:
-    """The store that the run is appended to: a URL, or a file's path from where it was typed; '' for none."""
+    """Returns the store that the run is appended to: a URL or the path of a file; '' for none."""
     text = asked.history
     return text if not text or "://" in text else str(_start_folder(asked, "history") / text)
 
 
 def report_folder(asked: RunConfig) -> Path | None:
-    """The folder of `--attnperf-report`."""
+    """Returns the folder of `--attnperf-report`, or None without it."""
     return _start_folder(asked, "report") / asked.report if asked.report else None
 
 
 def _start_folder(asked: RunConfig, name: str) -> Path:
-    """Where a relative path begins: where it was typed; of the ini file at rootdir."""
+    """Returns the start of relative paths: the current folder for a typed option, rootdir for the ini file."""
     return asked.typed_in if name in asked.typed else asked.root

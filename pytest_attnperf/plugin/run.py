@@ -1,4 +1,4 @@
-"""One run inside the user's pytest: owns the session and its workers, gathers results, and ends with all of them."""
+"""One run inside the user's pytest: it starts and ends the workers, collects results, and writes them at the end."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ LOCAL_STORE = Path(".attnperf") / "local"
 class Run:
     """Plugin object of a session that has cases.
 
-    gpus         those that are used, with who holds them and what watches them
-    in_process   whether no case has a process of its own
-    notes        what a reader must know of the process of pytest
-    ended        the run as it was written; None before that
+    gpus         the GPUs that the run uses, with their leases and readings of their state
+    in_process   whether cases run in pytest's own process, without workers
+    notes        warnings about pytest's own process
+    ended        the finished run as it was written; None before that
     """
 
     config: pytest.Config
@@ -79,10 +79,10 @@ class Run:
 
     @classmethod
     def set_up(cls, config: pytest.Config, cases: Sequence[pytest.Item], builds: Sequence[pytest.Item]) -> Run:
-        """Resolve the run settings and start the workers that are sure to be needed. Raises UsageError."""
+        """Resolves the run settings and starts the workers that are needed in any case. Raises UsageError."""
         asked, timed = run_config(config), sum(item.stash[PLANNED].timed for item in cases)
         settings = run_settings(asked, timed, distributed=is_distributed(config))
-        # An xdist controller has no cases: it gathers what its workers report, and must not hold a GPU.
+        # An xdist controller has no cases: it only collects results of its workers, and must not hold a GPU.
         sides = None if asked.in_process or not cases else make_sides(config, cases, settings)
         plan = functools.partial(make_launch_plan, config, builds)
         base, against = (_base_of(asked, plan, builds), None) if sides is None else (sides.base, sides.against)
@@ -102,24 +102,24 @@ class Run:
         return run
 
     def _start_workers(self, pool: Pool) -> None:
-        """Begin starting the workers that are sure to be needed.
+        """Starts the workers that are needed in any case, without waiting for them.
 
-        Under xdist wait for them: cases are dealt out when every one of its workers is ready, so that no process of one
-        starts while another one times.
+        In a worker of xdist it waits: cases are distributed when all workers of xdist are ready, so that no process
+        starts while another worker times.
         """
         settings = self.session.bench.settings
         places = {
-            RunMode.TOGETHER: range(0),  # each case has one on every GPU
+            RunMode.TOGETHER: range(0),  # a case starts a worker on every GPU itself
             **dict.fromkeys(RECORDING, range(RECORD_PLACES, RECORD_PLACES + settings.processes)),
         }.get(settings.mode, range(1))
         pool.start(places)
         if is_xdist_worker(self.config) and settings.mode not in UNTIMED:
             for place in places:
-                with contextlib.suppress(WorkerError):  # a case that asks for it says so
+                with contextlib.suppress(WorkerError):  # the case that needs this worker reports it
                     pool.wait_until_ready(place)
 
     def judge(self, item: pytest.Item, following: CaseKey | None) -> CaseResult:
-        """The verdict of one item, kept with it."""
+        """Judges one item and returns its result, which is also stored with the item."""
         key = case_key(item)
         assert key is not None
         for feature in self.features.every:
@@ -132,7 +132,7 @@ class Run:
         return result
 
     def record_skipped(self, item: pytest.Item, reason: str) -> CaseResult:
-        """The result of an item that is skipped before it comes to its case, kept with it."""
+        """Makes the result of an item that is skipped before its case begins, and stores it with the item."""
         for feature in self.features.every:
             feature.before_case()
         result = self.session.make_skipped_result(item.stash[PLANNED], reason)
@@ -140,7 +140,7 @@ class Run:
         return result
 
     def serve_in_process(self, item: pytest.Function) -> None:
-        """Let the body run here; its `attnperf.run()` is judged where it stands."""
+        """Prepares this process to run the item's body; its call of `attnperf.run()` judges the case here."""
         from pytest_attnperf.workers.local import LocalPool, LocalServer
 
         pool = self.session.bench.pool
@@ -149,7 +149,7 @@ class Run:
         self.config.stash[SERVER] = LocalServer(pool, lambda: raise_verdict(self.judge(item, None)))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Gather results, from this process and from xdist's workers alike."""
+        """Collects the results in reports, from this process and from xdist's workers."""
         result = self.gathered.take_result(report)
         if result is not None:
             for feature in self.features.every:
@@ -157,7 +157,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """End the workers, write what there is, and set the run's exit status."""
+        """Ends the workers, writes the results, and sets the exit status of the run."""
         device, fingerprint = self._find_device()
         every = self.features.every
         findings = tuple(finding for feature in every for finding in feature.collect_findings(self.gathered.cases))
@@ -182,7 +182,7 @@ class Run:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Tables, findings and the closing line."""
+        """Prints tables, findings and the closing lines."""
         if is_xdist_worker(self.config):
             return
         if self.ended is not None:
@@ -193,11 +193,11 @@ class Run:
             feature.print_at_end(terminalreporter)
 
     def _make_result(self, device: DeviceInfo | None, fingerprint: Fingerprint | None, *, complete: bool) -> RunResult:
-        """The run so far. One that warms leaves behind what one that only checks does."""
+        """Returns the record of the run so far. A warming run is recorded as a run that only checks."""
         gathered, session = self.gathered, self.session
         cases, code = tuple(gathered.cases.values()), tuple(gathered.code.values())
         verdicts = [result.verdict for result in cases] + [result.verdict for result in code]
-        selected = max(gathered.selected, len(verdicts)) or gathered.dealt  # workers died before they said how many
+        selected = max(gathered.selected, len(verdicts)) or gathered.dealt  # workers died before they reported it
         gpus = gpus_that_measured(self.config, cases)
         watch = self.gpus.watch
         return RunResult(
@@ -242,14 +242,14 @@ class Run:
 
 
 def _local_pool() -> Pool:
-    """No processes: cases run in this one, or there are none."""
+    """Returns a pool without processes: cases run in this process, or there are none."""
     from pytest_attnperf.workers.local import LocalPool
 
     return LocalPool()
 
 
 def _gpus_of_xdist(config: pytest.Config) -> GpuChoice:
-    """Those on which its workers measure, in the process that starts them; in others none."""
+    """Returns the GPUs of xdist's workers if this is its controller; else no GPUs."""
     if not is_xdist_controller(config):
         return GpuChoice()
     from pytest_attnperf.plugin.features.gpus.several_gpus import read_controller_choice
@@ -259,13 +259,14 @@ def _gpus_of_xdist(config: pytest.Config) -> GpuChoice:
 
 
 def _base_of(asked: RunConfig, plan: Callable[[], LaunchPlan], builds: Sequence[pytest.Item]) -> BaseSide | None:
-    """The base side of a run of compiled kernels alone: its baselines are read, and nothing of it is run or built."""
+    """Returns the base side of a run that only compiles kernels: its baselines are read, nothing is built or run."""
     return resolve_base_side(asked.against, plan(), build="") if asked.against and builds else None
 
 
 def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
-    """Where baselines are read, first found first: the base revision's own before this tree's, which a change under
-    review could have edited; then those recorded on this machine.
+    """Returns the folders in which baselines are looked up, in this order: base revision, this tree, this machine.
+
+    The base revision comes first because a change under review may have edited the baselines of this tree.
     """
     root, name = asked.root, asked.baselines
     roots = [root / name, root / LOCAL_STORE]
@@ -276,10 +277,8 @@ def baseline_roots(asked: RunConfig, side: BaseSide | None) -> tuple[Path, ...]:
 
 
 def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
-    """The revision that this run is a change of: its base side's, or what a CI system names; None where none is known.
-
-    Never HEAD: what a change has committed is a part of it.
-    """
+    """Returns the revision that this run's code is a change of: the base side's, or the one that CI names; else None.
+    It is never HEAD, because the change itself may be committed."""
     repository = Repository.find_around(root)
     named = base_revision(os.environ)
     if repository is None or (side is None and not named):
@@ -294,7 +293,7 @@ def find_known_base(root: Path, side: BaseSide | None) -> Revisions | None:
 
 @contextlib.contextmanager
 def _ignore_interrupts() -> Iterator[None]:
-    """A second Ctrl-C while workers are ended must not leave any behind."""
+    """Ignores a second Ctrl-C in the block, where workers are ended, so that none is left running."""
     try:
         yield
     except KeyboardInterrupt:
@@ -302,7 +301,7 @@ def _ignore_interrupts() -> Iterator[None]:
 
 
 def mode_of(asked: RunConfig) -> RunMode:
-    """What a run is for."""
+    """Returns the mode of a run."""
     if asked.update_baselines:
         return RunMode.UPDATE
     if asked.calibrate:
@@ -315,9 +314,9 @@ def mode_of(asked: RunConfig) -> RunMode:
 
 
 def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSettings:
-    """The settings of a run of so many cases that may be timed. Raises UsageError for a value out of range.
+    """Returns the settings of a run with `cases` timed cases. Raises UsageError for a value out of range.
 
-    distributed   whether cases are spread over workers of xdist
+    distributed   whether cases are distributed over workers of xdist
     """
     mode = mode_of(asked)
     if mode is RunMode.WARM:
@@ -351,14 +350,14 @@ def run_settings(asked: RunConfig, cases: int, *, distributed: bool) -> RunSetti
 
 
 def _count_processes(asked: RunConfig, mode: RunMode) -> int:
-    """Fresh processes behind an entry, or behind a calibration. Raises UsageError for too few."""
+    """Returns the number of fresh processes per baseline entry or calibration. Raises UsageError for too few."""
     if mode is RunMode.CALIBRATE:
         return int(parse_number("--attnperf-calibrate", asked.calibrate, minimum=2, integer=True))
     return asked.count("processes", minimum=MIN_BASELINE_PROCESSES)
 
 
 def _case_limit_seconds(asked: RunConfig, mode: RunMode) -> float:
-    """Seconds after which a case is given up; a run that compiles has another default."""
+    """Returns the seconds after which a case is given up; a warming run has a longer default."""
     if mode is RunMode.WARM and "case-limit" not in asked.typed:
         from pytest_attnperf.plugin.features.warming import CASE_LIMIT_S
 
@@ -367,7 +366,7 @@ def _case_limit_seconds(asked: RunConfig, mode: RunMode) -> float:
 
 
 def _determinism_repeats(asked: RunConfig) -> int:
-    """Calls whose bits are compared. Raises UsageError for 1: one call has nothing to be compared with."""
+    """Returns the number of calls whose bits are compared. Raises UsageError for 1, which compares nothing."""
     repeats = asked.count("determinism", minimum=0)
     if repeats == 1:
         raise UsageError("--attnperf-determinism=1 compares nothing; give 2 or more calls, or 0 for none")

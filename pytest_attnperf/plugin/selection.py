@@ -1,9 +1,8 @@
-"""What of the suite the command line selects, and what is said of what it leaves out: a test without a case, a run
-without any.
+"""Which part of the suite the command line selects, and messages on tests or runs that are left without a case.
 
-Which runs take a case: every run; those that time nothing, and nightly ones; those that time nothing or have no GPU,
-and nightly ones; or nightly ones only. A run is of tier `pr` unless it says `--attnperf-tier=nightly` or names single
-tests: whoever types a test means it.
+The tier of a case says which runs take it besides nightly ones: '' every run; 'check' runs that time nothing; 'cpu'
+runs that time nothing or have no GPU; 'nightly' none. A run is of tier `pr`, or of tier `nightly` if
+`--attnperf-tier=nightly` is given or the command line names single tests.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pytest_attnperf.workloads.families import TRITON, Families
 
 
 def is_unfiltered(config: pytest.Config) -> bool:
-    """Whether everything was selected: only then does an entry without a case mean that a case has gone."""
+    """Returns whether everything was selected: only then does an entry without a case mean that the case is gone."""
     get, asked = config.getoption, run_config(config)
     filters = (
         get("keyword", default=""),
@@ -41,21 +40,20 @@ def is_unfiltered(config: pytest.Config) -> bool:
 
 
 def whole_parts(config: pytest.Config) -> tuple[Path, ...]:
-    """Files and folders that are selected as a whole; none where cases of them were picked out."""
+    """Returns the files and folders on the command line; none if a filter selects only some of their cases."""
     start = config.invocation_params.dir
     return tuple(Path(start, str(arg)).resolve() for arg in config.args) if is_unfiltered(config) else ()
 
 
 def find_lost_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
-    """Those of stored `suites` without a case that have lost it: their file is selected, or is nowhere, and so is a
-    folder.
+    """Returns which of the stored `suites`, which have no case in this run, should have had one.
 
-    A suite that no file is called like may be one that a marker names: it is not asked for where a file that is not
-    selected holds its name.
+    These are suites whose test file is selected, or, if a folder is selected, suites without a file. A suite without
+    a file of its name may be named by a marker: it is not returned if a file that is not selected contains its name.
     """
     parts = whole_parts(config)
     if parts and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        parts = (config.rootpath,)  # nobody has typed what the ini file's testpaths leave out
+        parts = (config.rootpath,)  # then the whole project counts as selected: nothing was typed
     if not suites or not parts:
         return []
     files = {path: path.stem.removeprefix("test_") for path in _python_files(config)}
@@ -71,7 +69,7 @@ def find_lost_suites(config: pytest.Config, suites: Sequence[str]) -> list[str]:
 
 
 def _python_files(config: pytest.Config) -> Iterator[Path]:
-    """All of a project that pytest would look at."""
+    """Yields all Python files of the project outside `norecursedirs`."""
     left_out = config.getini("norecursedirs")
     for folder, folders, names in os.walk(config.rootpath):
         folders[:] = [name for name in folders if not any(fnmatch(name, pattern) for pattern in left_out)]
@@ -83,12 +81,12 @@ TESTS_SHOWN, NAMES_SHOWN, TEXT_MAX = 4, 8, 200
 
 @dataclass(frozen=True)
 class MarkedTest:
-    """A test of backends and workloads, as it was parametrised.
+    """A test with backends and workloads, as it was parametrised.
 
-    nodeid     without its parameters
-    backends   names of those that its marker allows, whatever the command line says
-    chosen     names of those that the command line leaves, and `cases` how many cases they make
-    no_triton  what messages add where a Triton backend of the family was asked for; '' where there is nothing to add
+    nodeid     id without parameters
+    backends   names of the backends that its marker allows
+    chosen     names of those that the command line selects; `cases` is their number of cases
+    no_triton  text that messages add if a Triton backend of the family was asked for and there is none; '' otherwise
     """
 
     nodeid: str
@@ -100,8 +98,8 @@ class MarkedTest:
 
 
 def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iterable[pytest.Item]) -> None:
-    """Raise pytest's UsageError where a name of `--attnperf-backend`, or all that was typed, selects no case of the
-    tests and no compiled kernel among the items."""
+    """Raises pytest's UsageError if a name in `--attnperf-backend`, or the typed workloads, select no case of `tests`
+    and no compiled kernel of `items`."""
     if not tests:
         return
     compiled = _find_launching_backends(config, items)
@@ -111,8 +109,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
         if name.strip() and not any(_is_name_of(name.strip(), one) for one in chosen):
             raise pytest.UsageError(
                 f"--attnperf-backend={name.strip()} selects no case: {_join_tests(tests)}. Select a test that "
-                f"has it, or "
-                f"a backend of these{_reason_no_triton(name.strip(), tests)}"
+                f"has it, or a backend of these{_reason_no_triton(name.strip(), tests)}"
             )
     flag = asked.replaced_by
     if flag and not compiled and not any(test.cases for test in tests):
@@ -125,7 +122,7 @@ def refuse_empty(config: pytest.Config, tests: Sequence[MarkedTest], items: Iter
 
 
 def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]) -> frozenset[str]:
-    """Backends that launch a kernel which one of the items compiles."""
+    """Returns the names of backends that launch a kernel which one of the items compiles."""
     params = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
     builds = {build.kernel for one in params if isinstance(build := one.get("kernel_build"), KernelBuild)}
     if not builds:
@@ -135,9 +132,9 @@ def _find_launching_backends(config: pytest.Config, items: Iterable[pytest.Item]
 
 
 def describe_tests_without_cases(tests: Sequence[MarkedTest], typed: str) -> str:
-    """One line that names the tests for which nothing is left of what was typed; '' where there is none.
+    """Returns a line that names the tests without a selected case; '' if all have one.
 
-    typed    `--attnperf-backend`: where it asks for Triton, the line says which families have no such backend, and why
+    typed    value of `--attnperf-backend`: if it includes Triton, the line adds why families have no such backend
     """
     empty = [test for test in tests if not test.cases]
     if not empty:
@@ -149,12 +146,12 @@ def describe_tests_without_cases(tests: Sequence[MarkedTest], typed: str) -> str
 
 
 def split_names(text: str) -> list[str]:
-    """'a, b' -> ['a', 'b'], as options give names of backends."""
+    """Splits the value of an option: 'a, b' -> ['a', 'b']."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def find_backend(name: str, registry: Registry, families: Families) -> Backend:
-    """The backend of that name. Raises UsageError with those that exist, and why the family it names has none."""
+    """Returns the backend of that name. Raises UsageError that lists those that exist, and why Triton has none."""
     try:
         return registry.get(name)
     except UnknownNameError as error:
@@ -165,7 +162,7 @@ def find_backend(name: str, registry: Registry, families: Families) -> Backend:
 
 
 def expand_names(names: Iterable[str], registry: Registry, families: Families) -> list[str]:
-    """Names of backends; `triton` selects every `triton.*`. Raises UsageError as `find_backend` does."""
+    """Returns names of backends: `triton` becomes all of `triton.*`. Raises UsageError for unknown names."""
     expanded: list[str] = []
     for name in names:
         group = [backend.name for backend in registry if backend.name.startswith(f"{name}.")]
@@ -175,12 +172,12 @@ def expand_names(names: Iterable[str], registry: Registry, families: Families) -
 
 
 def includes_triton(names: Iterable[str]) -> bool:
-    """Whether one of the names is of this repository's Triton backends, or of all of them."""
+    """Returns whether one of the names is `triton` or begins with `triton.`."""
     return any(name.partition(".")[0] == TRITON for name in names)
 
 
 def _reason_no_triton(typed: str, tests: Iterable[MarkedTest]) -> str:
-    """What the families of the tests say of a Triton backend, where one was typed; each once."""
+    """Returns why the families of the tests have no Triton backend, if one was typed; each reason once."""
     whys = dict.fromkeys(test.no_triton for test in tests)
     return "".join(whys) if includes_triton(split_names(typed)) else ""
 
@@ -201,7 +198,7 @@ def _join_some(names: Sequence[str], shown: int) -> str:
 
 
 class NoCase:
-    """Plugin object of a gating run; heard only where there is no other of a run."""
+    """Plugin object of a session with `--attnperf`; it acts only if no case was collected."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -209,7 +206,7 @@ class NoCase:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fail a strict run that would pass, or say nothing but that it found no tests."""
+        """Fails a strict run without any case if stored suites have lost their cases."""
         config, asked = self._config, run_config(self._config)
         ended = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if ended or config.pluginmanager.has_plugin("attnperf-run") or not asked.strict:
@@ -220,45 +217,44 @@ class NoCase:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say which suites have lost their cases."""
+        """Prints which suites have lost their cases."""
         if self._lost:
             terminalreporter.write_line(
-                f"exit status 1: no case was collected, and baselines are stored of {', '.join(self._lost)}: their "
-                "tests were skipped as a whole, ignored, removed or renamed"
+                f"exit status 1: no case was collected, but baselines are stored for {', '.join(self._lost)}: their "
+                "tests were skipped, ignored, removed or renamed"
             )
 
 
 class Notice:
-    """Plugin object of a session that leaves something out."""
+    """Plugin object that prints lines after collection."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = list(lines)
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Say what was left out, and why."""
+        """Returns the lines, e.g. what was left out and why."""
         return self._lines
 
 
 def show_notice(config: pytest.Config, name: str, lines: Sequence[str]) -> None:
-    """Have lines said, by whom `name` says; nothing without any."""
+    """Prints lines after collection, by a plugin registered as `name`; does nothing without lines."""
     if lines:
         config.pluginmanager.register(Notice(lines), name)
 
 
 NIGHTLY_MARK, CPU_MARK = "attnperf_nightly", "attnperf_cpu"
-"""Mark cases of a test that every run takes: those that only nightly runs take, and those that only they time on a
-GPU."""
+"""Markers of single cases that only nightly runs take, or that only nightly runs time on a GPU."""
 
 
 def run_tier(config: pytest.Config) -> str:
-    """'pr' or 'nightly'. Raises UsageError for any other tier that was asked for."""
+    """Returns the tier of this run, 'pr' or 'nightly'. Raises UsageError for any other typed tier."""
     asked = require_tier(run_config(config).tier, options.BY_NAME["tier"].flag)
     by_name = any("::" in str(arg) for arg in config.args)
     return asked or (NIGHTLY if by_name else PR)
 
 
 def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
-    """'' for a case of every run, 'check', 'cpu' or 'nightly'; `settings` are its marker's."""
+    """Returns the tier of an item: '', 'check', 'cpu' or 'nightly'; `settings` are the keywords of its marker."""
     for mark, tier in ((NIGHTLY_MARK, NIGHTLY), (CPU_MARK, CPU)):
         if item.get_closest_marker(mark) is not None:
             return tier
@@ -267,7 +263,7 @@ def tier_of(item: pytest.Item, settings: Mapping[str, Any]) -> str:
 
 
 def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
-    """Whether this run leaves cases of this tier to nightly ones."""
+    """Returns whether this run leaves cases of this tier to nightly runs."""
     if not tier or run_tier(config) == NIGHTLY:
         return False
     return tier == NIGHTLY or (run_config(config).is_timed and (tier == CHECK or on_gpu))
@@ -276,10 +272,10 @@ def is_left_out(tier: str, config: pytest.Config, *, on_gpu: bool) -> bool:
 def make_params(
     backends: Sequence[Backend], workloads: Sequence[Workload], chosen: Collection[Backend], left: Mapping[str, str]
 ) -> list[Any]:
-    """A parameter for each workload and each of the chosen backends; what is left to other runs is marked so.
+    """Returns a pytest.param for each workload with each chosen backend; cases left to nightly runs get a marker.
 
-    backends   of the test, whatever the command line chooses of them
-    left       marks, by ids of workloads or by `backend-workload` of single cases
+    backends   all backends of the test
+    left       id of a workload, or `backend-workload` of a single case -> name of its marker
     """
     found = []
     for workload in workloads:
@@ -294,15 +290,15 @@ def make_params(
 def find_left_to_others(
     settings: Mapping[str, Any], backends: Sequence[Backend], workloads: Sequence[Workload], where: str
 ) -> dict[str, str]:
-    """What the marker's `nightly`, `cpu` and `each` leave to other runs, as `params` takes it.
+    """Returns what the marker leaves to nightly runs, as the `left` of `make_params`. Keywords of the marker:
 
-    nightly   those of the workloads that only nightly runs take; a text may name a single case, 'backend-workload'
-    cpu       those that only nightly runs time on a GPU, likewise
-    each      how many workloads other runs take with each backend, of a test that is never timed: they are dealt in
-              turn, so that together the backends take all
+    nightly   workloads that only nightly runs take; a text may name a single case, 'backend-workload'
+    cpu       the same for workloads that only nightly runs time on a GPU
+    each      number of workloads that other runs take with each backend, in a test that is never timed; backends take
+              them in turn, so that together they take as many different ones as possible
 
-    Raises UsageError for a workload that is none of the test's, for a number that is none, for `each` beside another,
-    and for a workload in two lists.
+    Raises UsageError for a workload that the test does not have or that is in two lists, for an `each` that is no
+    positive whole number or belongs to a timed test, and for `each` together with another keyword.
     """
     known = [workload.id for workload in workloads]
     cases = frozenset(f"{backend.name}-{workload}" for backend in backends for workload in known)
@@ -324,11 +320,11 @@ def find_left_to_others(
 def _read_workload_list(
     settings: Mapping[str, Any], keyword: str, known: Sequence[str], cases: Collection[str], where: str
 ) -> list[str]:
-    """Ids of the workloads, and names of single cases, that a keyword of the marker lists, of those that are known."""
+    """Returns the workloads and cases that a keyword of the marker names. Raises UsageError for unknown ones."""
     names = [one if isinstance(one, str) else one.id for one in settings.get(keyword) or ()]
     for name in names:
         if name not in known and name not in cases:
-            raise UsageError(f"{where}: {keyword}={name!r} is none of the workloads: {', '.join(known)}")
+            raise UsageError(f"{where}: {keyword}={name!r} is not a workload of this test; it has: {', '.join(known)}")
     return names
 
 
@@ -343,7 +339,7 @@ def _find_undealt(backends: Sequence[str], workloads: Sequence[str], each: int) 
 
 
 def file_rank(path: Path, config: pytest.Config) -> int:
-    """The place of a file among those that `--attnperf-first` names; behind them where it is not named."""
+    """Returns the position of a file in `--attnperf-first`; files that it does not name come after those."""
     first = run_config(config).first.replace(",", " ").split()
     names = [Path(name).stem for name in first]
     return names.index(path.stem) if path.stem in names else len(names)

@@ -1,4 +1,4 @@
-"""What the controller and its workers set up alike: device, role, collectors, and errors as pytest words them."""
+"""Set-up that the controller and its workers share: device, role, collectors, and usage errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEVICE_KINDS = ("auto", "gpu", "cpu")
 
 @contextlib.contextmanager
 def usage_errors() -> Iterator[None]:
-    """Our errors as pytest's: one line on the terminal, exit status 4."""
+    """Turns AttnperfError in the block into pytest's UsageError: one line on the terminal, exit status 4."""
     try:
         yield
     except AttnperfError as error:
@@ -32,7 +32,7 @@ def usage_errors() -> Iterator[None]:
 
 
 def device_kind(config: pytest.Config) -> tuple[str, str]:
-    """('gpu' or 'cpu', why), without importing torch and without touching a device."""
+    """Returns ('gpu' or 'cpu', the reason). It does not import torch or touch a device."""
     asked = run_config(config).choice("device", DEVICE_KINDS)
     if asked != "auto":
         return asked, f"--attnperf-device={asked}"
@@ -41,7 +41,7 @@ def device_kind(config: pytest.Config) -> tuple[str, str]:
 
 
 def device_for(config: pytest.Config) -> Device:
-    """The device a conftest provides, or the real one. Raises pytest.UsageError when it cannot be used."""
+    """Returns the device that a conftest provides, or the real one. Raises pytest.UsageError if it cannot be used."""
     kind, _ = device_kind(config)
     provided = provided_device(config)
     if provided is not None:
@@ -57,44 +57,44 @@ def device_for(config: pytest.Config) -> Device:
         if error.name != "torch":
             raise
         raise pytest.UsageError(
-            f"torch is not installed for {sys.executable}: cases call kernels on its tensors; install the build of "
-            "torch for this GPU (a CPU build where there is none)"
+            f"torch is not installed for {sys.executable}, and cases need it; install the torch build for this GPU "
+            "(a CPU build if there is none)"
         ) from error
 
 
 def provided_device(config: pytest.Config) -> Device | None:
-    """The device that a conftest provides; None for the real one."""
+    """Returns the device that a conftest provides; None for the real one."""
     kind, _ = device_kind(config)
     provided: Device | None = config.hook.pytest_attnperf_device(config=config, kind=kind)
     return provided
 
 
 def role_of(kind: str) -> Role:
-    """Without a GPU Triton kernels are interpreted, which one process cannot mix with compiling them."""
+    """Returns the role of workers. Without a GPU they interpret Triton kernels; no process can also compile them."""
     return Role.DEVICE if kind == "gpu" else Role.INTERPRET
 
 
 @dataclass(frozen=True)
 class Collectors:
-    """What makes items: timed cases, and compiled kernels."""
+    """The plugin objects that make items: of timed cases, and of compiled kernels."""
 
     cases: CaseCollector
     code: CodeCollector
 
     def register_all(self) -> None:
-        """Ask every conftest what there is, before tests are parametrised. Raises UsageError for an unknown backend."""
+        """Lets every conftest register backends and kernels. Raises UsageError for an unknown backend."""
         self.cases.register_backends()
         self.code.backends = self.cases.wanted_backends()
         self.code.register_kernels()
 
     @property
     def has_registered(self) -> bool:
-        """Whether a conftest has named a backend or a kernel: other projects hear nothing of this plugin."""
+        """Whether a conftest has registered a backend or a kernel; otherwise this plugin stays silent."""
         return bool(len(self.cases.registry) or len(list(self.code.registry)))
 
 
 def make_collectors(config: pytest.Config) -> Collectors:
-    """Register the collectors."""
+    """Makes and registers the collectors."""
     kind, reason = device_kind(config)
     collectors = Collectors(CaseCollector(config, on_gpu=kind == "gpu", gpu_reason=reason), CodeCollector(config))
     config.pluginmanager.register(collectors.cases, "attnperf-cases")

@@ -1,4 +1,4 @@
-"""What a run prints at its end: everything, with -q what failed or is unresolved, with -qq one line."""
+"""Prints the end of a run: everything; with -q only what failed or is unresolved; with -qq one line."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 LOG_WIDTH = 132
-"""Columns of a table that is written to a file: every column of the table, and still readable."""
+"""Width in characters of tables that are written to a file: all columns fit and it is still readable."""
 
 SHOWN_UNRESOLVED = 5
 
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A published figure as text."""
+    """A figure from a published report, as text for a table."""
 
     config: str
     backend: str
@@ -53,7 +53,7 @@ class ShownRow:
 
     @classmethod
     def from_figure(cls, figure: PublishedFigure) -> ShownRow:
-        """The time as printed there; the report's title, date, device and method as source."""
+        """Formats a figure: its time as published, and as source the report's title, date, device and method."""
         row, report = figure.row, figure.report
         source = ", ".join(part for part in (report.title, report.date, report.device, report.method) if part)
         return cls(row.workload, f"{row.backend} ({row.table})", f"{row.time_us:g} us", source)
@@ -61,10 +61,10 @@ class ShownRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of one run on a terminal.
+    """Prints the end of one run.
 
-    reporter   pytest's own
-    features   what else has lines in it
+    reporter   pytest's terminal reporter
+    features   features whose sections and lines are printed, too
     """
 
     config: pytest.Config
@@ -73,7 +73,7 @@ class Summary:
     features: Sequence[Feature]
 
     def show(self) -> None:
-        """Print it."""
+        """Prints tables, notes and closing lines, as the mode and the verbosity of the run require."""
         run, verbosity = self.ended.run, self.config.get_verbosity()
         if not (run.cases or run.code):
             self._show_reasons()
@@ -111,7 +111,7 @@ class Summary:
         self._write_lines(filter(None, said))
 
     def _show_tables(self, ink: Ink, *, verbose: bool) -> None:
-        """What is worst of a long run, and a section per suite and for compiled kernels."""
+        """Prints the worst cases of a long run, then a section per suite and one for compiled kernels."""
         run, reporter, width = self.ended.run, self.reporter, _terminal_width()
         joined = join_single(run)
         worst = worst_table(joined, width=width, ink=ink) if is_long(joined) else ""
@@ -130,18 +130,18 @@ class Summary:
             reporter.write_line(code_table(run.code, width=width, ink=ink))
 
     def _show_sections(self) -> None:
-        """What features have to say at length."""
+        """Prints the sections of features."""
         for title, lines in (feature.render_section(self.ended.run, _terminal_width()) for feature in self.features):
             if lines:
                 self.reporter.section(title)
                 self._write_lines(lines)
 
     def _show_reasons(self) -> None:
-        """Why the run fails although every test passed."""
+        """Prints why the run fails as a whole."""
         self._write_lines(f"exit status 1: {one_line(reason, TEXT_LIMIT)}" for reason in self.ended.failed_by)
 
     def _show_proof(self, verbosity: int) -> None:
-        """What a run that only checks has to say beside pytest's own report: often nothing."""
+        """Prints notes of a run that only checks, below pytest's own report; often there are none."""
         run = self.ended.run
         if verbosity <= -2:
             self._write_lines(filter(None, [code_line(run.code)]))
@@ -156,7 +156,7 @@ class Summary:
         self._write_lines(one_line(line, TEXT_LIMIT) for line in lines)
 
     def _render_published(self, workloads: list[str], width: int, ink: Ink) -> str:
-        """What reports have printed of these workloads, for orientation; '' when nothing."""
+        """Returns a table of published figures for these workloads, for orientation; '' if there are none."""
         asked = run_config(self.config)
         try:
             reports = load_published(asked.root / asked.baselines / "published")
@@ -171,12 +171,12 @@ class Summary:
 
 
 def _terminal_width() -> int:
-    """Columns of the terminal, or of a log."""
+    """Returns the width in characters of the terminal, or of a log."""
     return shutil.get_terminal_size((LOG_WIDTH, 24)).columns
 
 
 def unresolved_lines(run: RunResult) -> list[str]:
-    """What kept cases from being gated or excuses them, the first few of each kind, with what to do; and warnings."""
+    """Returns lines on cases that were not gated or are excused, a few of each verdict, and on warnings."""
     lines: list[str] = []
     open_ones = [case for case in run.cases if is_reported(case) and not (case.fails and case.verdict in EXCUSED)]
     for verdict in sorted({case.verdict for case in open_ones}):
@@ -188,9 +188,9 @@ def unresolved_lines(run: RunResult) -> list[str]:
     local = filter_notes(notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW)
     if local:
         lines.append(
-            f"{len(local)} cases were held against .attnperf/local, "
+            f"{len(local)} cases were compared with .attnperf/local, "
             f"{len(filter_notes(local, NoteKind.LOCAL_NEW))} of them "
-            "recorded in this run: it shows that code agrees with itself, not that it got no slower"
+            "recorded in this run: that compares code with itself, and cannot show that it got slower"
         )
     close = [f"warning: {line}" for line in list_notes(run, NoteKind.NEAR_FLOOR)]
     needless = list_notes(run, NoteKind.NEEDLESS)
@@ -204,19 +204,19 @@ def unresolved_lines(run: RunResult) -> list[str]:
 
 
 def list_notes(run: RunResult, *kinds: NoteKind) -> list[str]:
-    """Notes of these kinds, each behind its case."""
+    """Returns the notes of these kinds, each with the key of its case in front."""
     return [f"{case.key}: {note}" for case in run.cases for note in filter_notes(case.notes, *kinds)]
 
 
 def timed_for_want_of_code(run: RunResult) -> list[str]:
-    """Of a run that times only what has changed: how many cases it timed because nobody can say whether they have."""
+    """Returns a line on how many cases --attnperf-changed timed because their machine code is not known."""
     unknown = sum(bool(case.first) and compute_launch_identity(case.launches) is None for case in run.cases)
     why = "the machine code is not known: a library's kernels, or operators on a CPU"
     return [f"{unknown} case{'s were' if unknown != 1 else ' was'} timed, because {why}"] if unknown else []
 
 
 def _list_without_stages(run: RunResult) -> list[str]:
-    """Cases whose stages were to be timed and could not be, the first few, each with the reason."""
+    """Returns lines on cases whose stages could not be timed, the first few with the reason."""
     found = [(case.key, note) for case in run.cases for note in filter_notes(case.notes, NoteKind.NO_STAGES)]
     lost = [f"{key}: {note.about}" for key, note in found]
     more = len(lost) - SHOWN_UNRESOLVED
@@ -224,7 +224,7 @@ def _list_without_stages(run: RunResult) -> list[str]:
 
 
 def kernel_lines(run: RunResult) -> list[str]:
-    """What kept compiled kernels from being gated, and what changed without failing; nothing without any."""
+    """Returns lines on compiled kernels that were not gated, and on changes that do not fail them."""
     if not run.code:
         return []
     from pytest_attnperf.plugin.features.code_objects.code_run import unresolved_code_lines
@@ -236,10 +236,10 @@ LOST_SHOWN = 5
 
 
 class Profiles(Feature):
-    """Of a run that profiles."""
+    """Prints the profiles of a run with --attnperf-profile."""
 
     def render_section(self, run: RunResult, width: int) -> tuple[str, Sequence[str]]:
-        """What binds each profiled case, and which cases have no profile, the first few, each with the reason."""
+        """Returns the table of what limits each profiled case, and lines on cases without a profile."""
         lost = list_notes(run, NoteKind.NOT_PROFILED)
         if len(lost) > LOST_SHOWN:
             lost = [*lost[:LOST_SHOWN], f"not profiled: {len(lost) - LOST_SHOWN} more cases"]
@@ -247,5 +247,5 @@ class Profiles(Feature):
 
 
 def make_feature(_given: FeatureContext) -> Profiles:
-    """Of a run that profiles."""
+    """Returns the feature of a run that profiles."""
     return Profiles()

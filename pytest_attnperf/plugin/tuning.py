@@ -1,6 +1,6 @@
-"""What `attnperf tune` needs of a project: a tunable backend, the workloads its suites have, and how workers start.
+"""What `attnperf tune` needs from a project: a tunable backend, the workloads of its suites, and how workers start.
 
-Collected by a pytest session of its own, which judges nothing and starts no worker by itself.
+A separate pytest session collects it; that session judges nothing and starts no worker itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ WORKLOADS_FILE = "workloads.jsonl"
 
 @dataclass(frozen=True)
 class TuningProject:
-    """One backend of a project and what there is to time it on.
+    """One backend of a project and the workloads to time it on.
 
-    backend            as registered
+    backend            the registered backend
     family             op family that is tuned
-    suite_workloads    of the timed cases that the suites have for this backend and family, each once, in their order
-    other_families     of the timed cases that the suites have for this backend in other families
-    kind, kind_reason  'gpu' or 'cpu', and why
-    items              the cases themselves
+    suite_workloads    workloads of the suites' timed cases of this backend and family, each once, in their order
+    other_families     workloads of the suites' timed cases of this backend in other families
+    kind, kind_reason  'gpu' or 'cpu', and the reason
+    items              the timed cases of this backend and family
     """
 
     config: pytest.Config
@@ -51,23 +51,21 @@ class TuningProject:
     items: tuple[pytest.Item, ...]
 
     def list_workloads(self, texts: Sequence[str]) -> list[Workload]:
-        """The workloads that lines, ids and files name, each once; all of the suites where there are none.
-
-        Raises WorkloadError naming the text.
-        """
+        """Returns the workloads that `texts` (lines, ids, files) name, each once; without texts all of the suites.
+        Raises WorkloadError that names the text."""
         if not texts:
             return list(self.suite_workloads)
         found = [workload for text in texts for workload in workloads_from_text(text, self.family)]
         return list({workload.id: workload for workload in found}.values())
 
     def key_of(self, workload: Workload) -> CaseKey:
-        """The case that workers of `plan` have of this workload."""
+        """Returns the key of the case that workers of `make_plan` have for this workload."""
         first = case_key(self.items[0])
         assert first is not None
         return replace(first, workload=workload.id)
 
     def make_plan(self, workloads: Sequence[Workload]) -> LaunchPlan:
-        """How workers are started that have this backend on these workloads, through the test file with most cases."""
+        """Returns how to start workers with this backend and these workloads, by the test file with most cases."""
         plan = make_launch_plan(self.config, self.items[:1])
         path = plan.scratch / WORKLOADS_FILE
         path.write_text("".join(f"{json.dumps(workload.id)}\n" for workload in workloads), encoding="utf-8")
@@ -76,14 +74,14 @@ class TuningProject:
 
 
 class _CollectingProject(Collecting):
-    """Works on a project with one backend to tune."""
+    """Works on the collected project with one backend to tune."""
 
     def __init__(self, backend: str, family: str, work: Callable[[TuningProject], int]) -> None:
         super().__init__()
         self._backend, self._family, self._work = backend, family, work
 
     def work_on(self, session: pytest.Session) -> int:
-        """Work on the project."""
+        """Works on the project and returns the exit status."""
         return self._work(self._make_project(session))
 
     def _make_project(self, session: pytest.Session) -> TuningProject:
@@ -97,7 +95,7 @@ class _CollectingProject(Collecting):
         if not items:
             raise UsageError(
                 f"no timed test of {session.config.rootpath} has {backend.name} in family {family.name}: workers run "
-                "it through a suite; name one with --suite=PATH whose marker has "
+                "a backend by a suite; name one by --suite=PATH whose marker has "
                 f"family={family.name!r} and this backend"
             )
         workloads = _workloads_of(items)
@@ -114,9 +112,9 @@ class _CollectingProject(Collecting):
 def collect_project(
     work: Callable[[TuningProject], int], backend: str, family: str = "", suite: str = "", *options: str
 ) -> int:
-    """What `work` gives, called with the project, whose tests were collected and not run; as `work_with`.
+    """Calls `work` with the project, whose tests are collected, not run; returns its exit status, as `work_with`.
 
-    family   of the backend, '' where it has one only
+    family   op family to tune; '' if the backend has only one
     """
     return work_with(_CollectingProject(backend, family, work), suite, *options)
 
@@ -129,13 +127,13 @@ def _is_case_of(item: pytest.Item, backend: Backend, family: str) -> bool:
 
 
 def _workloads_of(items: Sequence[pytest.Item]) -> tuple[Workload, ...]:
-    """Each once, in their order."""
+    """Returns the workloads of the items, each once, in their order."""
     pairs = [pair for item in items if (pair := pair_of(item)) is not None]
     return tuple({workload.id: workload for _, workload in pairs}.values())
 
 
 def _largest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The cases of the test file that has most of them before the others."""
+    """Returns the items sorted by file: files with most items first."""
     count = Counter(item.path for item in items)
     return sorted(items, key=lambda item: -count[item.path])
 

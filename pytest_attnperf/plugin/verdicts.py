@@ -1,4 +1,4 @@
-"""What a verdict makes of its test: failed, skipped, or passed under a word of its own."""
+"""Turns a verdict into the outcome of its test: failed, skipped, or passed with a status word of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STATUS: dict[Verdict, tuple[str, str, str]] = {
     Verdict.SAME: ("passed", ".", "SAME"),
     Verdict.FASTER: ("passed", ".", "FASTER"),
-    # Seen here only where `fail_on` leaves them out.
+    # These pass only if `fail_on` does not include them.
     Verdict.SLOWER: ("slower", "S", "SLOWER"),
     Verdict.INCORRECT: ("incorrect", "I", "INCORRECT"),
     Verdict.WORSE: ("worse", "W", "WORSE"),
@@ -37,7 +37,7 @@ NEW = ("new", "n", "NEW")
 
 
 def status_of(report: Any) -> tuple[str, str, str] | None:
-    """Category, letter and word of a report whose verdict is neither right nor wrong; None leaves it to pytest."""
+    """Returns the category, letter and word that pytest shows for a passed test with a verdict, or None."""
     case = getattr(report, CASE, None)
     encoded = case or getattr(report, CODE, None)
     if encoded is None or report.when != "call" or not report.passed:
@@ -50,7 +50,7 @@ def status_of(report: Any) -> tuple[str, str, str] | None:
 
 
 def raise_verdict(result: CaseResult) -> None:
-    """Fail or skip the running test as its verdict demands."""
+    """Fails or skips the running test if the verdict of its case demands it."""
     if result.fails:
         from pytest_attnperf.reports.run.terminal import failure_text
 
@@ -60,7 +60,7 @@ def raise_verdict(result: CaseResult) -> None:
 
 
 def raise_code_verdict(result: CodeResult) -> None:
-    """Fail or skip the running test as the verdict on its code object demands."""
+    """Fails or skips the running test if the verdict of its code object demands it."""
     if result.fails:
         from pytest_attnperf.reports.run.code_objects import code_failure_text
 

@@ -1,4 +1,4 @@
-"""A pytest session that is a worker: its loop serves the controller instead of running everything.
+"""A pytest session that is a worker: its loop serves the controller's requests instead of running all tests.
 
 Loaded by `-p pytest_attnperf.plugin.worker_session`. Imports standard library, pytest and this package's server side.
 """
@@ -40,21 +40,21 @@ from pytest_attnperf.workers.server import Server
 PR_SET_PDEATHSIG = 1
 
 UNDO = pytest.StashKey[Callable[[], None]]()
-"""Takes back what spares the driver while a template collects."""
+"""Function that undoes `spare_driver`, which keeps a template from starting the GPU driver while it collects."""
 
 COMPILED_CACHE = Path(".attnperf") / "cache" / "compiled"
-"""Where compiled kernels are kept, under the tree's root."""
+"""Cache of compiled kernels, relative to the tree's root."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Load the main plugin where it is not installed as an entry point (another interpreter, a source tree)."""
+    """Loads the main plugin if it is not an entry point (another interpreter, a source tree)."""
     if not pluginmanager.has_plugin("attnperf"):
         pluginmanager.register(main, "attnperf")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Make ready to interpret, before any conftest imports a library that asks Triton for its driver."""
+    """Prepares interpreted Triton before a conftest imports a library that asks Triton for its driver."""
     interpreting.start_interpreting()
     early_config.add_cleanup(interpreting.stop_interpreting)
     if (early_config.known_args_namespace.attnperf_worker_fd or "").startswith(TEMPLATE):
@@ -62,7 +62,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Turn this session into a worker."""
+    """Turns this session into a worker."""
     text = run_config(config).worker_fd
     if text is None:
         raise pytest.UsageError("pytest_attnperf.plugin.worker_session is started by the controller, not by hand")
@@ -74,10 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def open_channel(text: str) -> Channel:
-    """The channel of `--attnperf-worker-fd`: '7' for a socket, '10,11' for an end to read and one to write.
-
-    Raises pytest.UsageError when it is neither, or names a descriptor that is not open.
-    """
+    """Opens the channel of `--attnperf-worker-fd`: '7' is a socket, '10,11' are descriptors to read and to write.
+    Raises pytest.UsageError if it is neither or a descriptor is not open."""
     numbers = text.split(",")
     try:
         fds = [int(number) for number in numbers]
@@ -90,14 +88,14 @@ def open_channel(text: str) -> Channel:
 
 
 def _die_with_controller() -> None:
-    """Ask the kernel to kill this process when its parent dies; a GPU must not be held by an orphan."""
+    """Asks Linux to kill this process when its parent dies, so that no orphan holds a GPU."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class WorkerSession:
-    """Plugin object of a worker, or of a template, whose forks are workers."""
+    """Plugin object of a worker, or of a template, which forks workers."""
 
     def __init__(self, config: pytest.Config, asked: Channel | Requests, register: Any) -> None:
         self._config = config
@@ -108,13 +106,13 @@ class WorkerSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
-        """Fill the registry before tests are parametrised."""
+        """Fills the registries before tests are parametrised."""
         with usage_errors():
             self._register()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Serve until the controller ends the session or goes away."""
+        """Serves requests until the controller ends the session or closes the channel."""
         channel = self._open_channel(None if session.testsfailed else self._find_obstacle)
         if channel is None:
             return True
@@ -133,8 +131,10 @@ class WorkerSession:
         return True
 
     def _open_channel(self, find: Callable[[], Obstacle | None] | None) -> Channel | None:
-        """To the controller of this worker. Of a template: in every worker that it forks, or its own where `find` finds
-        what keeps it from forking any, as does a None; None where no worker is wanted.
+        """Returns the channel to the controller, or None if no worker is wanted.
+
+        A template returns here in every worker that it forks. If `find` returns an obstacle to forking, or is None
+        (collection failed), the template becomes the only worker.
         """
         if isinstance(self._asked, Channel):
             return self._asked
@@ -166,7 +166,7 @@ class WorkerSession:
         return CompileServer(channel, list(items), root, root / COMPILED_CACHE)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Tell a controller that still waits for the first message."""
+        """Sends 'failed' to a controller that still waits for the first message."""
         if self._announced:
             return
         channel = self._open_channel(None)
@@ -175,12 +175,12 @@ class WorkerSession:
                 channel.send({"event": "failed", "message": f"the worker's pytest ended with {exitstatus!s}"})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Gather the phases of the running item."""
+        """Collects the reports of the running item: set-up, call and teardown."""
         self._reports.append(report)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self) -> bool:
-        """Keep pytest-timeout from killing a case that waits for its next request; the controller has limits."""
+        """Disables pytest-timeout, which would kill a case that waits for a request; the controller has limits."""
         return True
 
     def _serve_items(self, server: Server, items: dict[CaseKey, pytest.Item]) -> None:
@@ -192,8 +192,8 @@ class WorkerSession:
             following = items.get(CaseKey(**request["next_key"])) if request["next_key"] else None
             item = items[key]
             self._reports.clear()
-            # What the case promised last time needs no longer: pytest would refuse an item whose chain of collectors
-            # is not the one that stands. There is no public way to ask for this.
+            # Tear down fixtures that only the case announced as next needed: pytest refuses an item whose chain of
+            # collectors is not the one that is set up. There is no public function for this.
             item.session._setupstate.teardown_exact(item)
             with _record_launches():
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -201,13 +201,13 @@ class WorkerSession:
 
 
 def _record_launches() -> contextlib.AbstractContextManager[None]:
-    """Writes down every launch, where the controller asked for it: a case broke a process like this one."""
+    """Returns a context that records every launch, if the controller asks for it after a crash; else a no-op."""
     path = os.environ.get(flight_recorder.VARIABLE)
     return flight_recorder.record_launches(Path(path)) if path else contextlib.nullcontext()
 
 
 def _find_outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
-    """The item's outcome and the text of the phase that decided it."""
+    """Returns the item's outcome and the text of the phase that decided it."""
     for report in reports:
         if report.failed:
             return "failed", f"{report.when}: {_describe_failure(report)}"
@@ -219,7 +219,7 @@ def _find_outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
 
 
 def _describe_failure(report: pytest.TestReport) -> str:
-    """The error's first line, so that it can stand alone, and the traceback behind it, where there is one."""
+    """Returns the first line of the error, then its traceback, if there is one."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is None or crash.message == f"Failed: {report.longreprtext}":  # pytest.fail(..., pytrace=False)
         return report.longreprtext

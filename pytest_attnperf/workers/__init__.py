@@ -1,1 +1,1 @@
-"""Fresh processes that measure: protocol, server, controller, pool."""
+"""Worker processes that measure: protocol, server, controller, pool."""

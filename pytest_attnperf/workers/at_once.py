@@ -1,8 +1,8 @@
-"""One case on all cards, a process on each: alone on every card in turn, then on all at once, then alone again.
+"""One case on all cards, a process on each: on every card alone, one after the other, then on all at once, then alone.
 
-What a neighbour costs is the ratio of a card's times at once to its times alone, in one process and on one graph, so
-that nothing but the neighbours differs; the second round alone shows how much the card drifted meanwhile. A turn is an
-unmeasured block followed by a measured one, which keeps a card busy but for the moment in which its times are read.
+The cost of the other cards is the ratio of a card's times at once to its times alone. Both are from one process and one
+graph, so only the other cards differ. The second round alone shows how much the card drifted. A turn is an unmeasured
+block followed by a measured one, so a card is idle only while its times are read.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from pytest_attnperf.workers.look import (
 from pytest_attnperf.workers.pool import Pool
 
 TOGETHER_PLACES = 200
-"""About the first place of these processes."""
+"""Approximate first place of these processes (see `together_places`)."""
 
 LARGE_BYTES = 2.0**30
-"""Workloads that move more are proven on one card after the other: their references may lie in the host's memory."""
+"""Larger workloads are proven on one card after the other: their references may be in the host's memory."""
 
 TURNS_LEAST = 3
-"""Fewer in the time in which all cards work leave a card's centre to one disturbed turn."""
+"""Least number of turns: with fewer, one disturbed turn could move the centre of a card."""
 
 ENDING_SECONDS = 2.0
-"""How long threads get to end by themselves, behind turns of milliseconds, before workers are killed; and after."""
+"""Seconds that threads get to end, before workers are killed and again afterwards; a turn takes milliseconds."""
 
 
 @dataclass(frozen=True)
 class AtOncePlan:
-    """How much to measure: `seconds` alone on each card, as long on all at once, and as long alone once more.
+    """How much to measure: `seconds` alone on each card, then as long on all at once, then as long alone again.
 
-    limit_seconds   beyond these, after which the time on all cards ends, however few turns it holds
+    limit_seconds   additional seconds after which the time on all cards ends, even with too few turns
     """
 
     seconds: float = 0.5
@@ -58,8 +58,8 @@ class AtOncePlan:
 
 @dataclass(frozen=True)
 class CardTimes:
-    """Turns of one card, microseconds per call each. Of `together_us` only those that lie wholly within the time in
-    which every card was measuring."""
+    """Turns of one card, in microseconds per call. `together_us` has only turns that lie entirely in the time in which
+    every card was measuring."""
 
     ready: Ready
     plan: TurnPlan
@@ -70,10 +70,10 @@ class CardTimes:
 
 @dataclass(frozen=True)
 class AtOnceLook:
-    """What every card said of one case, in the order of `places`.
+    """The results of one case on all cards, in the order of the cards.
 
-    looks       as far as they were taken: a case that is not right on the first card is not tried on the others
-    times       empty where a card was not right, or the case is not to be timed
+    looks       look of each card; only the first card's, if the case is not right there
+    times       empty if the case was not right on a card, or is not timed
     overlap_s   seconds in which every card was measuring
     """
 
@@ -84,7 +84,7 @@ class AtOnceLook:
 
 @dataclass(frozen=True)
 class _Span:
-    """One turn by the controller's clock, seconds, and what it took, microseconds per call."""
+    """Start and end of a turn by the controller's clock, in seconds, and its time in microseconds per call."""
 
     began: float
     ended: float
@@ -93,7 +93,7 @@ class _Span:
 
 @dataclass
 class _Card:
-    """One card while its case is open; `plan` None where it is not to be timed."""
+    """One card while its case is open; `plan` is None if it is not timed."""
 
     name: str
     case: Conversation
@@ -106,7 +106,7 @@ class _Card:
 
     @property
     def is_right(self) -> bool:
-        """Proven right, and to be timed."""
+        """Whether the case is proven right here and may be timed."""
         return self.look is not None and self.look.ending is Ending.RIGHT and not self.look.note
 
     def open_case(self) -> None:
@@ -124,7 +124,7 @@ class _Card:
         self.look = replace(self.look, fingerprint=case_fingerprint(self.ready.fingerprint, self.plan))
 
     def measure_turns(self, spans: list[_Span], clock: Callable[[], float], enough: Callable[[], bool]) -> None:
-        """Measure turns at one place in memory until it is enough; at least one."""
+        """Measures turns at one place in memory until `enough` returns true; at least one turn."""
         with name_card_in_errors(self.name):
             while True:
                 began = clock()
@@ -134,12 +134,12 @@ class _Card:
                     return
 
     def measure_alone(self, spans: list[_Span], seconds: float, clock: Callable[[], float]) -> None:
-        """Measure turns for so long, while nobody else does."""
+        """Measures turns for `seconds`, while the other cards are idle."""
         until = clock() + seconds
         self.measure_turns(spans, clock, lambda: len(spans) >= TURNS_LEAST and clock() >= until)
 
     def close_case(self) -> Look:
-        """Prove the last replay and close; a case that has ended already stays as it is."""
+        """Proves the last replay and closes the case, unless it has already ended; returns the look."""
         assert self.look is not None, "it was opened"
         if self.look.ending is Ending.RIGHT:
             with name_card_in_errors(self.name):
@@ -148,7 +148,7 @@ class _Card:
 
 
 def together_places(cards: int) -> range:
-    """A place for each card, in the cards' order: a pool gives place p card p % cards."""
+    """Returns a place for each card, in the cards' order: a pool gives place p to card p % cards."""
     first = TOGETHER_PLACES - TOGETHER_PLACES % cards
     return range(first, first + cards)
 
@@ -161,17 +161,17 @@ def take_at_once(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> AtOnceLook:
-    """Open and prove the case on every card, measure alone, at once and alone again, prove all again and close.
+    """Opens and proves the case on every card, measures alone, at once and alone again, proves all again and closes.
 
-    names   what errors call each card, as many as there are
+    names   name of each card in errors
 
-    Raises WorkerError where a process died or hung, CaseFailedError where the case raised, both naming the card.
+    Raises WorkerError if a process died or hung, CaseFailedError if the case raised; both name the card.
     """
     places = together_places(len(names))
     pool.start(places)
     running = []
     for name, place in zip(names, places, strict=True):
-        # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
+        # Start here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
         with name_card_in_errors(name):
             running.append(pool.wait_until_ready(place))
     threads = _Threads()
@@ -184,14 +184,14 @@ def take_at_once(
             with threads:
                 return _measure_all(cards, plan, threads, clock)
     finally:
-        # After an interrupt whoever holds the cases has killed the workers, which ends what waited for them.
+        # After an interrupt the workers are already killed, which ends the threads that wait for them.
         threads.join()
 
 
 def _measure_all(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> AtOnceLook:
     _open_all(cards, threads)
     if all(card.is_right for card in cards):
-        for card in cards:  # one after the other: each learns here how long a call takes
+        for card in cards:  # one after the other, because this times a call
             card.prepare_turns(plan)
     looks = [card.look for card in cards if card.look is not None]
     if not all(card.is_right and card.plan is not None for card in cards):
@@ -208,7 +208,7 @@ def _measure_all(cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, cl
 
 
 def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
-    """Open and check: the first card by itself, because it compiles for all and may find out that none can run it."""
+    """Opens and checks the case, first on one card: that compiles for all, and may show that no card can run it."""
     first, *others = cards
     first.open_case()
     assert first.look is not None
@@ -224,7 +224,7 @@ def _open_all(cards: Sequence[_Card], threads: _Threads) -> None:
 
 
 def _make_card_times(card: _Card, began: float, ended: float) -> CardTimes:
-    """Raises CaseFailedError where no turn of the card lies within the time in which all were measuring."""
+    """Returns the times of a card. Raises CaseFailedError if none of its turns lies in the time of all cards."""
     assert card.plan is not None, "only cards that were timed have times"
     inside = tuple(span.us for span in card.at_once if span.began >= began and span.ended <= ended)
     if not inside:
@@ -237,7 +237,7 @@ def _make_card_times(card: _Card, began: float, ended: float) -> CardTimes:
 
 
 class _Window:
-    """The time in which every card is measuring. `enough` is asked by each card's thread behind every turn."""
+    """The time in which every card is measuring. Each card's thread calls `is_enough` after every turn."""
 
     def __init__(self, cards: Sequence[_Card], plan: AtOncePlan, threads: _Threads, clock: Callable[[], float]) -> None:
         self._cards, self._plan, self._threads, self._clock = cards, plan, threads, clock
@@ -245,16 +245,16 @@ class _Window:
 
     @property
     def began_at(self) -> float:
-        """When the last card began its first turn; only once every card has ended one."""
+        """Time at which the last card began its first turn; only valid when every card has ended a turn."""
         return max(card.at_once[0].began for card in self._cards)
 
     @property
     def ended_at(self) -> float:
-        """When the first card ended its last turn so far."""
+        """Earliest time at which a card ended its last turn so far."""
         return min(card.at_once[-1].ended for card in self._cards)
 
     def is_enough(self) -> bool:
-        """Whether a card's thread may end: then all of them do, each behind the turn that it is in."""
+        """Returns whether a card's thread may end; then all threads end, each after its current turn."""
         if not self._threads.is_stopping and (self._is_full() or self._clock() >= self._limit):
             self._threads.stop()
         return self._threads.is_stopping
@@ -263,7 +263,7 @@ class _Window:
         if not all(card.at_once for card in self._cards):
             return False
         began = self.began_at
-        # One more than are wanted: a card's last turn may end behind another one's.
+        # One more than needed: a card's last turn may end later than that of another card.
         counts = (len(card.at_once) - bisect.bisect_left(card.at_once, began, key=_span_start) for card in self._cards)
         return self._clock() - began >= self._plan.seconds and min(counts) > TURNS_LEAST
 
@@ -273,7 +273,7 @@ def _span_start(span: _Span) -> float:
 
 
 class _Threads:
-    """Threads that work on one card each; none outlives its `with` by more than its worker does."""
+    """Threads that work on one card each; they end with the `with` block, at the latest when their worker is killed."""
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
@@ -284,27 +284,27 @@ class _Threads:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Let the threads end by themselves first: a worker whose thread still waits for it is killed next."""
+        """Waits for the threads first; the caller then kills workers on which a thread still waits."""
         self.stop()
         self.join()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether all are to end."""
+        """Whether the threads were asked to end."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Let every thread end behind what it is doing."""
+        """Asks every thread to end after its current turn."""
         self._stop.set()
 
     def join(self) -> None:
-        """Wait for all, but not for ever."""
+        """Waits for all threads, at most ENDING_SECONDS."""
         until = time.monotonic() + ENDING_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
     def run(self, works: Sequence[Callable[[], None]]) -> None:
-        """Do all at once and wait. Raises what the first of them that failed raised, when all have ended."""
+        """Runs all at the same time and waits for all; then raises the error of the first that failed."""
         self._stop.clear()
         self._threads = [threading.Thread(target=self._run_guarded, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
@@ -317,14 +317,14 @@ class _Threads:
     def _run_guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # raised again by who waits
+        except BaseException as error:  # `run` raises it again
             self._errors.append(error)
             self.stop()
 
 
 @contextlib.contextmanager
 def name_card_in_errors(card: str) -> Iterator[None]:
-    """Say on which card a case raised, or a process died."""
+    """Adds the card's name to errors of the block."""
     try:
         yield
     except WorkerError as error:

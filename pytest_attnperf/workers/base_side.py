@@ -1,4 +1,4 @@
-"""The base side of a comparison: `--attnperf-against` made into something that workers can be started on."""
+"""The base side of a comparison: turns `--attnperf-against` into a tree, interpreter or command for workers."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ SHORT_COMMIT = 8
 
 @dataclass(frozen=True)
 class BaseSide:
-    """What the base workers run.
+    """The base side, as its workers need it.
 
     kind           a revision, a directory, an interpreter or a command
-    label          for people: 'origin/main (4f2c1abc)'
-    root           the folder that stands in for the working tree's rootdir; None for a command
-    python         the interpreter; None where it is the working tree's
+    label          name in messages: 'origin/main (4f2c1abc)'
+    root           folder that replaces the working tree's rootdir; None for a command
+    python         interpreter; None for that of the working tree
     command        argv of a command that speaks the worker protocol; None for the other kinds
-    environment    variables set for its workers beside what every worker gets
-    notes          what a reader must know, a sentence each
-    missing_files  files of the suite, relative to the rootdir, that this side lacks: their cases exist on one side only
-    empty          it lacks all of them
-    vanished       files with cases that it has and the working tree lacks
-    commit         full commit id, '+dirty' behind it where a directory differs from it; 'unknown' without git history
-    moved          (folder of the working tree, its counterpart here); None where both sides are one tree
-    held           keep it as long as workers run: while it lives no other run removes the tree
+    environment    additional environment variables of its workers
+    notes          notes for the results, a sentence each
+    missing_files  test files, relative to the rootdir, that this side does not have: their cases exist only here
+    empty          whether all test files are missing
+    vanished       files with cases that only this side has
+    commit         full commit id, with '+dirty' if a directory differs from it; 'unknown' without git history
+    moved          (folder of the working tree, its counterpart here); None if both sides are the same tree
+    held           a lock to keep while workers run, so that no other run removes the tree
     """
 
     kind: BaseKind
@@ -70,13 +70,13 @@ class BaseSide:
 
 
 def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_root: Path | None = None) -> BaseSide:
-    """The base side that `--attnperf-against=TEXT` names, its tree made and built.
+    """Makes the base side that `--attnperf-against=TEXT` names: checks out and builds its tree.
 
     `plan` is the working tree's. `build` is a shell command, run in the base side's root: for a revision once per
-    (commit, command, toolchain), in a tree of its own; for a directory once per call, because nothing tells cheaply
-    whether its files changed; never in the working tree itself. `cache_root` stands for $XDG_CACHE_HOME.
+    (commit, command, toolchain), in a separate tree; for a directory at every call, because a check for changed files
+    would be slow; never in the working tree itself. `cache_root` replaces $XDG_CACHE_HOME.
 
-    Raises UsageError when nothing fits, no tree of this project is there, or the build fails.
+    Raises UsageError if no kind fits, the tree does not have this project, or the build fails.
     """
     spec = parse_spec(text, Path.cwd())
     if spec.kind is BaseKind.COMMAND:
@@ -91,10 +91,8 @@ def resolve_base_side(text: str, plan: LaunchPlan, *, build: str = "", cache_roo
 
 
 def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
-    """The plan of the base side's workers: `plan`, the working tree's, on the other tree or interpreter.
-
-    Raises ValueError for a command, which has a plan of another type.
-    """
+    """Returns the plan of the base side's workers: the working tree's `plan` with the other tree or interpreter.
+    Raises ValueError for a command, which needs a CommandPlan."""
     if side.root is None:
         raise ValueError(f"base side {side.label}: a command starts its workers itself; use CommandPlan")
     moved = replace(
@@ -115,14 +113,14 @@ def base_plan(plan: LaunchPlan, side: BaseSide) -> LaunchPlan:
 
 
 def _command_label(spec: BaseSpec) -> str:
-    """The image where the command starts a container, which is what a reader wants to know of it."""
+    """Returns the label of a command: the image, if it starts a container, else the command."""
     image = container_image(spec.argv)
     return f"image {image} ({Path(spec.argv[0]).name})" if image else f"command {spec.text}"
 
 
 def _interpreter_side(spec: BaseSpec, plan: LaunchPlan, build: str) -> BaseSide:
     assert spec.path is not None
-    # A build folder of an interpreter is not kept: what torch it holds is not known without running it.
+    # The build folder is only for this run: the interpreter's torch version is unknown without running it.
     folders = build_folders(_run_folder(plan, spec), own_aiter="AITER_JIT_DIR" in os.environ)
     path = os.pathsep.join([str(spec.path.parent), os.environ.get("PATH", os.defpath)])
     return BaseSide(
@@ -209,7 +207,7 @@ def _side_in(
 
 
 def _build_side(command: str, plan: LaunchPlan, side: BaseSide, log: Path) -> None:
-    """The build sees what the side's workers will see."""
+    """Runs the build command of a side in the environment of its workers."""
     assert side.root is not None
     base = base_plan(plan, side)
     base.link_harness()
@@ -257,11 +255,11 @@ def _note_also_revision(spec: BaseSpec, plan: LaunchPlan) -> tuple[str, ...]:
         return ()
     if not known:
         return ()
-    return (f"{spec.text!r} is taken as the directory; it is a revision, too: {OPTION}=rev:{spec.text} means that",)
+    return (f"{spec.text!r} is taken as the directory; to use the revision of this name: {OPTION}=rev:{spec.text}",)
 
 
 def _subfolder_hint(spec: BaseSpec, plan: LaunchPlan) -> str:
-    """What to type where the top of another checkout was named, and the rootdir is a folder below the top."""
+    """Returns what to type if the top of another checkout was named, but the rootdir is a folder below the top."""
     repository = Repository.find_around(plan.rootdir)
     hint = f"; name the counterpart of {plan.rootdir}, or use rev:{spec.text} for a revision of that name"
     if repository is None or spec.path is None:

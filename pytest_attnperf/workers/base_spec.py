@@ -1,4 +1,4 @@
-"""What `--attnperf-against` names: a revision, a directory, an interpreter or a command. Starts nothing."""
+"""Parses `--attnperf-against`: a revision, a directory, an interpreter or a command. It starts nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERPRETER_NAME = "python"
 
 
 class BaseKind(str, enum.Enum):
-    """What the base side is made from. The value is the prefix that forces the kind: `dir:main`."""
+    """Kind of a base side. The value is also the prefix that forces the kind: `dir:main`."""
 
     REV = "rev"
     DIR = "dir"
@@ -28,11 +28,11 @@ class BaseKind(str, enum.Enum):
 class BaseSpec:
     """A parsed `--attnperf-against`.
 
-    kind   what it is
+    kind   kind of the base side
     text   the value without its prefix
-    path   the directory or the interpreter, absolute; None for the other kinds
-    argv   the command's words, empty for the other kinds
-    tried  for a revision that no prefix forced: why the value is none of the other kinds, a sentence each
+    path   absolute path of the directory or interpreter; None for the other kinds
+    argv   words of the command; empty for the other kinds
+    tried  for a revision without a prefix: a sentence per other kind on why the value is not of that kind
     """
 
     kind: BaseKind
@@ -43,11 +43,11 @@ class BaseSpec:
 
 
 def parse_spec(value: str, cwd: Path) -> BaseSpec:
-    """The spec of an option's value; relative paths are relative to `cwd`.
+    """Parses the option's value; relative paths are relative to `cwd`.
 
-    Without a prefix the first that fits: an existing directory, an executable file whose name begins with python, words
-    of which the first is a command, else a revision, whose existence is not asked here. Raises UsageError for an empty
-    value, and for a prefix whose kind does not fit.
+    Without a prefix the first kind that fits is taken: an existing directory, an executable file whose name begins with
+    python, several words that begin with a command, else a revision, which is not looked up here. Raises UsageError for
+    an empty value, and for a prefix whose kind does not fit.
     """
     if not value.strip():
         raise UsageError(f"{OPTION} is empty; name a revision, a directory, an interpreter or a command")
@@ -76,13 +76,10 @@ def _parse_forced(kind: BaseKind, text: str, cwd: Path) -> BaseSpec:
         read = _parse_command(text, cwd, one_word=True)
     if isinstance(read, BaseSpec):
         return read
-    raise UsageError(
-        f"{OPTION}={kind.value}:{text}: {read}; leave the prefix {kind.value!r} out to have the value looked at as "
-        "every kind"
-    )
+    raise UsageError(f"{OPTION}={kind.value}:{text}: {read}; leave out the prefix {kind.value!r} to try all kinds")
 
 
-# Each reader returns the spec, or in a few words why the value is not of its kind.
+# Each of these functions returns the spec, or a short reason why the value is not of its kind.
 
 
 def _parse_directory(text: str, cwd: Path) -> BaseSpec | str:
@@ -93,7 +90,7 @@ def _parse_directory(text: str, cwd: Path) -> BaseSpec | str:
 
 
 def _parse_interpreter(text: str, cwd: Path, *, any_name: bool = False) -> BaseSpec | str:
-    """The path is made absolute but its links are kept: a virtual environment is found by the link it is called by."""
+    """Reads an interpreter. Its path is made absolute, but links are kept: they lead to its virtual environment."""
     if not any_name and not Path(text).name.startswith(INTERPRETER_NAME):
         return f"no interpreter: the name does not begin with {INTERPRETER_NAME}"
     path = _absolute_path(text, cwd)
@@ -126,5 +123,5 @@ def _parse_command(text: str, cwd: Path, *, one_word: bool = False) -> BaseSpec 
 
 
 def _absolute_path(text: str, cwd: Path) -> str:
-    """A text as a path. os.path and not pathlib: of a long command, or an unknown ~user, pathlib raises."""
+    """Returns a text as an absolute path. pathlib would raise for a long command or an unknown ~user."""
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(text)))

@@ -2,8 +2,8 @@
 
     docker run -i --gpus all IMAGE attnperf worker --rootdir /src
 
-`CommandPlan` is the near end, used by `controller.py`; `cli/commands/worker.py` is the far end. `StartLine` is what the
-one tells the other before the protocol begins. Standard library only: the far end may lack our dependencies.
+`CommandPlan` is the near end, used by `controller.py`; `cli/commands/worker.py` is the far end. `StartLine` is the
+first message, before the protocol begins. Standard library only: the far end may not have our dependencies.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from pytest_attnperf.workers.launch import VISIBLE_DEVICES, LaunchPlan
 from pytest_attnperf.workers.protocol import Channel, ChannelClosedError, ChannelTimeoutError
 
 START_LINE_LIMIT_SECONDS = 10.0
-"""How long a command may leave a start line unread that does not fit into its pipe (64 KiB on Linux)."""
+"""Seconds to send the start line, if it does not fit into the command's pipe (64 KiB on Linux)."""
 
 COUNTED_WITHIN = ("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-"""Say what a GPU's index means. Passed on where they are set, or the far end would count to another card."""
+"""Variables that change what a GPU's index means; they are passed on, so that the far end uses the same card."""
 
 RUN, EXEC, COMPOSE = "run", "exec", "compose"
 RUNTIMES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("docker", "podman", "nerdctl"), (RUN,)),
     **dict.fromkeys(("apptainer", "singularity"), (RUN, EXEC)),
 }
-"""Container runtimes, and their verbs that name an image; docker's `exec` names a container."""
+"""Container runtime -> its verbs that take an image; docker's `exec` takes a container instead."""
 MODULE = "pytest_attnperf.cli"
-"""What `python -m` names where the script `attnperf` is not installed."""
+"""Module for `python -m`, used if the script `attnperf` is not installed."""
 TITLE_LIMIT = 120
-"""Characters of a command in a message; a longer one of a container is shown by its image."""
+"""Most characters of a command in a message; a longer container command is abbreviated."""
 
 _EXPECTED = '{"start": {"files": ["suites/test_a.py"], "options": [], "name": "base0-1", "role": "device"}}'
 
@@ -48,9 +48,9 @@ class StartLine:
     """The first line a worker behind a command reads.
 
     files        test files, relative to the far tree's rootdir
-    options      options for its pytest
-    name         of the worker, for its logs and private folders
-    environment  variables that are set before its pytest starts
+    options      options for the worker's pytest
+    name         name of the worker, for its logs and private folders
+    environment  variables to set before its pytest starts
     """
 
     files: tuple[str, ...]
@@ -60,12 +60,12 @@ class StartLine:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def to_message(self) -> dict[str, Any]:
-        """What is sent."""
+        """Returns the message to send."""
         return {"start": {**asdict(self), "role": self.role.value}}
 
     @classmethod
     def parse(cls, line: bytes) -> StartLine:
-        """What was sent. Raises UsageError naming the field that is off, what it holds, and what it must hold."""
+        """Parses the message. Raises UsageError with the invalid field, its value, and what it must be."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -84,15 +84,14 @@ class StartLine:
 
 @dataclass(frozen=True)
 class CommandPlan:
-    """How workers are started by a command: what `LaunchPlan` is for workers of this machine.
+    """How workers are started by a command, as `LaunchPlan` is for workers of this machine.
 
     argv             the command; it runs in the current folder, with the user's environment
     files            test files, relative to the rootdir of the tree behind the command
-    scratch          a folder of this run, for logs
-    options          options for the far pytest: what `LaunchPlan.passed_options` are, and `--import-mode`
-    visible_devices  variables that are set to a worker's GPU, for the command and, where it passes none on (a
-                     container), by the far end, with what the index is counted within; empty where the command
-                     chooses the GPU itself
+    scratch          folder of this run, for logs
+    options          options for the far pytest: `LaunchPlan.passed_options` and `--import-mode`
+    visible_devices  variables that are set to a worker's GPU, for the command and again by the far end, because a
+                     container does not inherit them; empty if the command chooses the GPU itself
     """
 
     argv: Sequence[str]
@@ -104,7 +103,7 @@ class CommandPlan:
 
     @classmethod
     def from_launch_plan(cls, plan: LaunchPlan, argv: Sequence[str]) -> CommandPlan:
-        """The same files, options and role as a plan of this machine. Raises UsageError for a file outside its tree."""
+        """Makes a plan with files, options and role of `plan`. Raises UsageError for a file outside its tree."""
         files = []
         for file in plan.files:
             path = Path(plan.rootdir, file)
@@ -119,7 +118,7 @@ class CommandPlan:
 
     @property
     def title(self) -> str:
-        """The command as a shell would read it; of a container's, where it is long, what is started in which image."""
+        """The command, quoted for a shell; for a long container command only its start, the image and what follows."""
         text, image = shlex.join(self.argv), container_image(self.argv)
         if not image or len(text) <= TITLE_LIMIT:
             return text
@@ -127,10 +126,10 @@ class CommandPlan:
         return f"{shlex.join(self.argv[:2])} ... {shlex.join(self.argv[started:])}"
 
     def start(self, name: str, gpu: str | None, log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
-        """Start the command, its standard error going to `log`, and send the start line.
+        """Starts the command, with its standard error in `log`, and sends the start line.
 
-        Raises WorkerError when there is no such command. One that dies at once, or does not read, is seen by whoever
-        waits for the worker's first message.
+        Raises WorkerError if the command does not exist. If it dies at once or does not read, waiting for the worker's
+        first message fails.
         """
         devices = dict.fromkeys(self.visible_devices, gpu) if gpu is not None else {}
         channel, process = self._spawn_process({**os.environ, **devices}, log)
@@ -142,7 +141,7 @@ class CommandPlan:
 
     def _spawn_process(self, environment: Mapping[str, str], log: Path) -> tuple[Channel, subprocess.Popen[bytes]]:
         log.parent.mkdir(parents=True, exist_ok=True)
-        # Pipes of our own, because a Popen object closes those it made when it is collected, and so does the channel.
+        # Our own pipes: a Popen object closes its pipes when it is garbage collected, and the channel closes them, too.
         their_input, our_output = os.pipe()
         our_input, their_output = os.pipe()
         channel = Channel.from_fds(our_input, our_output)
@@ -166,10 +165,10 @@ class CommandPlan:
 
 
 def container_image(argv: Sequence[str]) -> str:
-    """The image that a command of a container runtime starts `attnperf worker` in; '' where none can be told.
+    """Returns the image in which a container command starts `attnperf worker`; '' if it cannot be recognised.
 
-    It stands before what runs inside: `attnperf worker`, `python3 -m pytest_attnperf.cli worker`, or the latter
-    without its first word where that is the container's entry point.
+    The image is the word before the inner command: `attnperf worker`, `python3 -m pytest_attnperf.cli worker`, or the
+    latter without its first word, if that is the container's entry point.
     """
     verbs = RUNTIMES.get(PurePath(argv[0]).name, ()) if argv else ()
     if "worker" not in argv or next((word for word in argv if word in {RUN, EXEC, COMPOSE}), "") not in verbs:

@@ -1,4 +1,4 @@
-"""Compile workers of one run: every build is compiled once, ahead of its test, by as many processes as there are cores.
+"""Compile workers of one run: they compile every build once, before its test, in parallel.
 
 A thread per worker waits for its answers; the run's own thread waits for the build that its test is about.
 """
@@ -26,18 +26,18 @@ START_LIMIT_SECONDS = 180.0
 CLOSE_LIMIT_SECONDS = 60.0
 END_SECONDS = 5.0
 NO_GPU = ""
-"""What the variables that choose visible devices are set to: a compiler must not touch a GPU."""
+"""Value of VISIBLE_DEVICES for compile workers: a compiler must not use a GPU."""
 
 ROLE_FLAG = "--attnperf-worker-role=compile"
 
 
 @dataclass(frozen=True)
 class CompiledBuild:
-    """What came of one item in a compile worker.
+    """The result of one item in a compile worker.
 
-    built     the code object; None where it is unsupported or its test ended without asking for it
-    outcome   how the item ended, and `text` why: 'passed', 'skipped', 'failed'
-    sources   hashes of the tree's files that were loaded; `foreign` those loaded from elsewhere
+    built     the code object; None if it is unsupported, or the test ended before `code_object.gate()`
+    outcome   how the item ended: 'passed', 'skipped', 'failed'; `text` is the reason
+    sources   hashes of loaded files of the tree; `foreign` lists modules that were loaded from elsewhere
     """
 
     built: Built | None = None
@@ -49,14 +49,14 @@ class CompiledBuild:
 
 
 def make_compile_plan(plan: LaunchPlan, files: Iterable[str]) -> LaunchPlan:
-    """How compile workers are started, given how the run's other workers are."""
+    """Returns the plan of compile workers, made from the plan of the run's other workers."""
     return replace(
         plan, files=tuple(dict.fromkeys(files)), role=Role.COMPILE, passed_options=(*plan.passed_options, ROLE_FLAG)
     )
 
 
 class CompilePool:
-    """Compiles ahead in `size` processes. Every method is called by one thread."""
+    """Compiles builds ahead in `size` processes. All methods must be called by the same thread."""
 
     def __init__(self, plan: LaunchPlan, size: int, limit_seconds: float = 300.0) -> None:
         self._plan = plan
@@ -68,7 +68,7 @@ class CompilePool:
         self._ended = False
 
     def begin(self, keys: Iterable[CaseKey]) -> None:
-        """Compile these in this order, without waiting."""
+        """Starts compiling these builds in this order, without waiting."""
         for key in keys:
             if key not in self._futures:
                 self._futures[key] = Future()
@@ -78,21 +78,21 @@ class CompilePool:
         self._slots += fresh
         for slot in fresh:
             slot.thread = threading.Thread(target=self._run_slot, args=(slot,), daemon=True)
-            # The kernel kills a worker when the thread that started it ends: this one outlives the run.
-            with contextlib.suppress(OSError):  # the slot's thread tries again, and says so to whoever waits
+            # Linux kills a worker when the thread that started it ends; this thread lives as long as the run.
+            with contextlib.suppress(OSError):  # the slot's thread tries again and reports the error
                 slot.start()
             slot.thread.start()
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many items are compiled, or could not be, and how many were asked for."""
+        """(Number of items that are compiled or failed, number of all requested items)."""
         return sum(future.done() for future in tuple(self._futures.values())), len(self._futures)
 
     def compile_case(self, key: CaseKey) -> CompiledBuild:
-        """What came of this item; waits for it.
+        """Waits until the item is compiled, and returns the result.
 
-        Raises WorkerError when its worker died or overran its limit, or all were ended before it was compiled,
-        CaseFailedError when it could not be compiled.
+        Raises WorkerError if its worker died or exceeded its limit, or if the workers were ended before it was
+        compiled; CaseFailedError if it could not be compiled.
         """
         if not self._ended:
             self.begin([key])
@@ -101,7 +101,7 @@ class CompilePool:
         return self._futures[key].result()
 
     def shutdown(self) -> None:
-        """End every process; what was not compiled yet is left out."""
+        """Ends every process; builds that are not compiled yet are dropped."""
         self._ended = True
         for _ in self._slots:
             self._asked.put(None)
@@ -111,7 +111,7 @@ class CompilePool:
     def _run_slot(self, slot: _CompilerSlot) -> None:
         while (key := self._asked.get()) is not None and not self._ended:
             if slot.cannot_start and not all(other.cannot_start for other in self._slots):
-                self._asked.put(key)  # one that fails at once would take every item from those that compile
+                self._asked.put(key)  # a slot that fails at once would take all items from the others
                 return
             future = self._futures[key]
             try:
@@ -119,7 +119,7 @@ class CompilePool:
             except AttnperfError as error:
                 future.set_exception(error)
             except Exception as error:
-                # An answer that is none: whoever waits for it must not wait for ever.
+                # E.g. an invalid answer: the thread that waits must get an error.
                 future.set_exception(WorkerError(f"compile worker {slot.name}: {type(error).__name__}: {error}"))
 
 
@@ -137,27 +137,27 @@ class _CompilerSlot:
 
     @property
     def name(self) -> str:
-        """Of the worker that is there now or comes next, and of its log."""
+        """Name of the current or next worker, and of its log."""
         return f"compile{self._number}-{max(1, self._started)}"
 
     @property
     def cannot_start(self) -> bool:
-        """Whether its process ended before it was ready: no other is started."""
+        """Whether its process ended before it was ready; then no other one is started."""
         return self._cannot_start is not None
 
     def start(self) -> Worker:
-        """Start a process; does not wait for it."""
+        """Starts a process, without waiting for it."""
         self._started += 1
         self._worker = Worker(self._plan, self.name, NO_GPU)
         return self._worker
 
     def compile(self, key: CaseKey) -> CompiledBuild:
-        """Run the item of this key up to its build, and to its end."""
+        """Runs the item of this key to its end, and returns its code object and outcome."""
         worker = self._usable_worker()
         try:
             ready = worker.wait_until_ready(START_LIMIT_SECONDS)
         except WorkerError as error:
-            self._cannot_start = error  # what keeps a suite from being collected keeps it for every item
+            self._cannot_start = error  # a suite that cannot be collected fails for every item
             raise
         if key not in ready.known_cases:
             raise WorkerError(f"worker {worker.name} has no item {key}; it has {len(ready.cases)} items")
@@ -173,7 +173,7 @@ class _CompilerSlot:
         return replace(compiled, outcome=str(closed.get("outcome", "passed")), text=str(closed.get("text", "")))
 
     def end(self) -> None:
-        """Kill the process: it holds no device and no state, and may be in the middle of a long compilation."""
+        """Kills the process, which may be in a long compilation; it holds no device and no state."""
         if self._worker is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):

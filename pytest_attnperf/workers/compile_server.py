@@ -1,6 +1,6 @@
-"""The worker's side where kernels are compiled and nothing runs: one item is one build. Standard library only.
+"""The server of a compile worker, which compiles kernels and runs none: one item is one build. Standard library only.
 
-Triton cannot interpret and compile in one process, so such a worker does nothing else; it is shown no GPU.
+Triton cannot interpret and compile in one process, so a compile worker does nothing else. It sees no GPU.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
 
 
 class CompilerDevice:
-    """Stands where the protocol wants a device: there is none."""
+    """Stands in for the device that the protocol requires; a compile worker has none."""
 
     def info(self) -> DeviceInfo:
-        """A compiler."""
+        """Returns the name of no device: 'compiler'."""
         return DeviceInfo(kind="cpu", arch="none", product="compiler")
 
     def fingerprint(self) -> Fingerprint:
-        """Empty: each code object names its own compiler."""
+        """Returns an empty fingerprint: each code object names its compiler."""
         return Fingerprint(must_match={}, named={})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> NoReturn:
-        """Refused: nothing runs here."""
+        """Raises UsageError: a compile worker runs no backend."""
         raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name}")
 
     def canary(self) -> dict[str, Samples]:
-        """Nothing to time."""
+        """Returns no times."""
         return {}
 
     def healthy(self) -> bool:
-        """A compiler that raised can be asked again."""
+        """Returns True: a compiler that raised can be used again."""
         return True
 
 
 class CompileServer(Server):
-    """Answers `open` with what the item's kernel was compiled to, and then takes `close` only.
+    """Answers `open` with the compiled code object of the item, and then only accepts `close`.
 
-    cache   where compiled objects are kept
+    cache   folder of compiled code objects
     """
 
     def __init__(self, channel: Channel, keys: Sequence[CaseKey], root: Path, cache: Path) -> None:
@@ -59,14 +59,14 @@ class CompileServer(Server):
         self._cache = cache
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Refuse a timed case: it is not asked for here."""
+        """Raises UsageError: a compile worker runs no backend."""
         raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name} on {workload.id}")
 
     def serve_build(self, declared: KernelBuild) -> None:
-        """Serve one build until it is closed; called from inside the test's body.
+        """Serves one build until it is closed; called from inside the test's body.
 
-        Raises UsageError on a second call in one test, and for another build than the item's: it would be held against
-        the item's baseline.
+        Raises UsageError on a second call in one test, and for a build that is not the item's: it would be compared
+        with the item's baseline.
         """
         request = self._meet_request("code_object.gate()")
         key = CaseKey(**request["key"])
@@ -84,7 +84,7 @@ class CompileServer(Server):
         if not reasons:
             try:
                 built = asdict(build_object(declared, self._cache))
-            except ToolMissingError as error:  # some targets a compiler refuses only while it compiles
+            except ToolMissingError as error:  # a compiler may reject a target only while compiling
                 reasons = [str(error)]
         sources, foreign = loaded_sources(self._root)
         return {"state": "open", "unsupported": reasons, "built": built, "sources": sources, "foreign": foreign}

@@ -1,4 +1,4 @@
-"""The controller's side: starts a worker process, talks to it with a limit on every answer, and ends it."""
+"""The controller's side of a worker: starts the process, waits for answers with a limit, and ends it."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from pytest_attnperf.workers.template import LOST_STATUS, ForkedProcess, Templat
 
 Told = TypeVar("Told")
 WorkerPlan: TypeAlias = LaunchPlan | CommandPlan
-"""How a run's workers are started: by this machine's pytest, or by a command."""
+"""How workers of a run are started: by pytest on this machine, or by a command."""
 
 LOG_TAIL_LINES = 25
 LOG_TAIL_BYTES = 1 << 20
-"""A kernel that prints in a loop fills a log that no memory holds."""
+"""Most bytes of a log that are read: a kernel that prints in a loop can fill the log beyond memory."""
 CRASH_LINES = 8
 EXIT_LIMIT_SECONDS = 10.0
 SEND_LIMIT_SECONDS = 30.0
 HANG_UP_SECONDS = 5.0
-"""How long a command has to end when its standard input is closed; the far end needs half of it at most."""
+"""Seconds that a command has to end after its standard input is closed; its worker needs at most half of them."""
 
 
 @dataclass(frozen=True)
 class Ready:
     """A worker's first message.
 
-    pid       in the worker's own numbering: a container counts for itself
-    harness   the version of pytest-attnperf that measures there, '' where it does not say
-    method    how numbers are made there (`records.METHOD_VERSION`), 0 where it does not say
-    host      a hash of the identity of its machine since that was started; '' where it does not say
+    pid       process id as the worker sees it; a container has its own numbers
+    harness   version of pytest-attnperf in the worker, '' if not sent
+    method    version of the measuring method in the worker (`records.METHOD_VERSION`), 0 if not sent
+    host      hash that identifies the machine since its last boot (`server.host_identity`), '' if not sent
     """
 
     pid: int
@@ -68,12 +68,12 @@ class Ready:
 
     @functools.cached_property
     def known_cases(self) -> frozenset[CaseKey]:
-        """Its cases, to be looked up in."""
+        """The worker's cases as a set."""
         return frozenset(self.cases)
 
 
 class WrongAsTimedError(CaseFailedError):
-    """The case raised with a check report: right when called, wrong when replayed as it is timed."""
+    """A case that is right when called, but wrong when replayed for timing; with the report of the check."""
 
     def __init__(self, message: str, report: CheckReport) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class WrongAsTimedError(CaseFailedError):
 
 
 class PoisonedError(CaseFailedError):
-    """The case raised and left a device that answers nothing any more; with the end of its worker's log."""
+    """A case that raised and left a device that does not answer any more; with the end of its worker's log."""
 
     def __init__(self, message: str, *, traceback: str, out_of_memory: bool, log_tail: str) -> None:
         super().__init__(message, traceback=traceback, out_of_memory=out_of_memory)
@@ -89,7 +89,7 @@ class PoisonedError(CaseFailedError):
 
 
 class Worker:
-    """One worker process. Every method that waits has a limit; a worker that overruns it is killed."""
+    """One worker process. Every method that waits has a limit; a worker that exceeds it is killed."""
 
     def __init__(
         self, plan: WorkerPlan, name: str, gpu: str | None = None, *, template: Template | None = None
@@ -110,16 +110,16 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id, also the id of its process group."""
+        """Process id, which is also the id of its process group."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def wait_until_ready(self, limit_seconds: float) -> Ready:
-        """Wait until the worker has collected its cases. Raises WorkerError with the log's tail when it cannot."""
+        """Waits until the worker has collected its cases. Raises WorkerError with the end of its log if it cannot."""
         if self._ready is None:
             message = self._first_message(limit_seconds)
             if message.get("event") != "ready":
@@ -128,7 +128,7 @@ class Worker:
                     f"{self._title} could not start: {message.get('message', message)}", starting=True
                 )
             if message.get("protocol") != PROTOCOL_VERSION:
-                where = ", and its harness is the one that is installed there" if self._command else ""
+                where = "; a command uses the harness that is installed behind it" if self._command else ""
                 raise self._kill_and_report(
                     f"{self._title} speaks protocol {message.get('protocol')}, this side {PROTOCOL_VERSION}: "
                     f"the harness of both sides must be the same{where}"
@@ -139,7 +139,7 @@ class Worker:
             except (msgspec.ValidationError, ValueError, RecursionError) as error:
                 wrong = str(error)
             if wrong:
-                raise self._kill_and_report(f"{self._title} says that it is ready, but not what it is: {wrong[:400]}")
+                raise self._kill_and_report(f"{self._title} sent an invalid first message: {wrong[:400]}")
             self._ready = ready
         return self._ready
 
@@ -152,10 +152,10 @@ class Worker:
         return self._receive_message(limit_seconds, "start", began)
 
     def request(self, operation: str, limit_seconds: float, **fields: Any) -> dict[str, Any]:
-        """Send one request and wait for its answer.
+        """Sends one request and returns its answer.
 
-        Raises WorkerError when the worker died or overran the limit (it is killed), CaseFailedError when the case
-        raised, NotProvenRightError when a time was asked for too early.
+        Raises WorkerError if the worker died or exceeded the limit (it is killed), CaseFailedError if the case raised,
+        NotProvenRightError if a time was requested before the case was proven.
         """
         self._next_id += 1
         try:
@@ -174,13 +174,13 @@ class Worker:
             raise self._make_request_error(operation, answer["error"])
         ok = answer.get("ok")
         if not isinstance(ok, dict):
-            raise self._kill_and_report(f"{self._title} answered {operation!r} with no object: {str(answer)[:200]!r}")
+            raise self._kill_and_report(f"{self._title} sent no object for {operation!r}: {str(answer)[:200]!r}")
         return ok
 
     def decode_answer(self, operation: str, answer: Any, kind: type[Told]) -> Told:
-        """An answer as the record that it must be.
+        """Decodes an answer as a record of type `kind`.
 
-        A worker that says something else, or what cannot have been measured, is killed: raises WorkerError.
+        Raises WorkerError, and kills the worker, if it is something else or holds values that cannot be measured.
         """
         try:
             record = msgspec.convert(answer, kind)
@@ -188,27 +188,27 @@ class Worker:
         except (msgspec.ValidationError, ValueError, ArithmeticError, RecursionError) as error:
             wrong = str(error)
         if wrong:
-            raise self._kill_and_report(f"{self._title} answered {operation!r} with something else: {wrong[:400]}")
+            raise self._kill_and_report(f"{self._title} sent an invalid answer to {operation!r}: {wrong[:400]}")
         return record
 
     def ask_to_exit(self) -> None:
-        """Let the worker begin to end: fixtures are torn down. `exit` waits for it."""
+        """Asks the worker to tear down its fixtures and end; `exit` waits for that."""
         if self.is_alive:
             with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
                 self._channel.send({"id": 0, "op": "exit"}, EXIT_LIMIT_SECONDS)
 
     def exit(self) -> None:
-        """End the worker in an orderly way, or kill it."""
+        """Asks the worker to end, waits, and kills it if it does not."""
         self.ask_to_exit()
         with contextlib.suppress(subprocess.TimeoutExpired), DOING.record_wait(Waiting(self.name, self._role, "end")):
             self._process.wait(EXIT_LIMIT_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """Kill the whole process group and release what is held for it.
+        """Kills the whole process group and closes the channel. A second call does nothing.
 
-        Returns within EXIT_LIMIT_SECONDS also where the process does not end, being stuck in a driver; it is `alive`
-        then. Called again it does nothing.
+        Returns within EXIT_LIMIT_SECONDS even if the process does not end, because it is stuck in a driver; then
+        `is_alive` stays true.
         """
         if self._killed:
             return
@@ -223,23 +223,23 @@ class Worker:
             self._process.wait(EXIT_LIMIT_SECONDS)
         DOING.remove_worker(self)
         self._channel.close()
-        pidfd, self._pidfd = self._pidfd, None  # taken first: after an interrupt two threads may end one worker
+        pidfd, self._pidfd = self._pidfd, None  # cleared first: after an interrupt two threads may end one worker
         if pidfd is not None:
             os.close(pidfd)
         self._killed = True
 
     def _hang_up(self) -> None:
-        """Close a command's pipes, and give it the time to end.
+        """Closes a command's pipes, and waits for it to end.
 
-        SIGKILL ends the client only: `docker run` or `ssh` cannot pass it on, and what they started would go on and
-        hold the GPU. The end of its standard input reaches it, and the client ends behind it.
+        SIGKILL would end only the client: `docker run` or `ssh` cannot pass it on, and the worker behind it would keep
+        the GPU. That worker ends at the end of its standard input, and then the client ends.
         """
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(HANG_UP_SECONDS)
 
     def log_tail(self) -> str:
-        """The last lines of the worker's stdout and stderr."""
+        """Returns the last lines of the worker's stdout and stderr."""
         try:
             with self.log.open("rb") as log:
                 log.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
@@ -265,12 +265,12 @@ class Worker:
             said = f"{self._title} died during {operation!r}: {self._describe_cause()}"
             raise self._kill_and_report(said, self._classify_ending(), starting=operation == "start") from None
         except MalformedMessageError as error:
-            hint = "; a command may print banners on its standard error only" if self._command else ""
-            said = f"{self._title} answered {operation!r} with something else: {error}{hint}"
+            hint = "; a command must print banners to its standard error" if self._command else ""
+            said = f"{self._title} sent an invalid answer to {operation!r}: {error}{hint}"
             raise self._kill_and_report(said, starting=operation == "start") from None
 
     def _wait_for_end(self) -> None:
-        """Give a worker that gave up the time to write its log."""
+        """Waits for a worker that gave up, so that its log is complete."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_LIMIT_SECONDS)
 
@@ -281,13 +281,13 @@ class Worker:
         if code is None:
             return "its channel was closed"
         if code == LOST_STATUS:
-            return "nobody knows how, because what had forked it ended before"
+            return "unknown, because the template that forked it ended first"
         if code < 0:
             return f"killed by {signal.Signals(-code).name}"
         return f"exit status {code}{_describe_signal(code)}"
 
     def _classify_ending(self) -> NoteKind:
-        """Tell a process that was killed from outside, as the system does where memory ends, from one that died."""
+        """Returns KILLED for a process killed from outside, e.g. by the system without memory; else DIED."""
         code = self._process.returncode
         killed = code is not None and (-code if code < 0 else code - 128) in (signal.SIGKILL, signal.SIGTERM)
         return NoteKind.KILLED if killed else NoteKind.DIED
@@ -297,7 +297,7 @@ class Worker:
         return WorkerError(message + self.describe_if_unkilled(), self.log_tail(), kind=kind, starting=starting)
 
     def describe_if_unkilled(self) -> str:
-        """What an error must add of a killed process that does not end; '' where it has ended."""
+        """Returns text for errors on a killed process that does not end; '' if it has ended."""
         if not self.is_alive:
             return ""
         device = "the device" if self.gpu is None else f"GPU {self.gpu}"
@@ -306,7 +306,7 @@ class Worker:
     def _make_request_error(self, operation: str, error: Any) -> Exception:
         if not isinstance(error, dict):
             return self._kill_and_report(
-                f"{self._title} answered {operation!r} with an error that is none: {str(error)[:200]!r}"
+                f"{self._title} answered {operation!r} with an invalid error: {str(error)[:200]!r}"
             )
         self.poisoned = self.poisoned or bool(error.get("poisoned"))
         kind, message = error.get("kind"), str(error.get("message"))
@@ -325,9 +325,9 @@ class Worker:
 
 
 def select_log_lines(lines: Sequence[str]) -> list[str]:
-    """The end of a log. Around Python's own crash report, what was printed before it and the innermost frames.
+    """Returns the end of a log; for a Python crash, the lines before the crash report and its innermost frames.
 
-    faulthandler's stack and its list of extension modules (hundreds with torch) would push out the line that says why.
+    The full report (stack, and hundreds of extension modules with torch) would hide the line with the cause.
     """
     crash = next((index for index, line in enumerate(lines) if line.startswith("Fatal Python error")), None)
     if crash is None:
@@ -336,7 +336,7 @@ def select_log_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _describe_signal(code: int) -> str:
-    """What a command means by an exit status above 128: the worker behind it was killed by a signal."""
+    """Returns the signal for an exit status above 128 of a command: its worker was killed by a signal."""
     try:
         return f" ({signal.Signals(code - 128).name})"
     except ValueError:
@@ -346,7 +346,7 @@ def _describe_signal(code: int) -> str:
 def _start_process(
     plan: WorkerPlan, name: str, gpu: str | None, log: Path, template: Template | None
 ) -> tuple[Channel, subprocess.Popen[bytes] | ForkedProcess]:
-    """A worker that starts: from a template where it may, and there is one that serves."""
+    """Starts a worker: by the command of the plan, forked from a template if possible, or as a new process."""
     if isinstance(plan, CommandPlan):
         return plan.start(name, gpu, log)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -364,7 +364,7 @@ def _start_process(
 def _spawn_process(
     plan: LaunchPlan, name: str, gpu: str | None, log: Path, fd: int, *, mark: str = ""
 ) -> subprocess.Popen[bytes]:
-    """A process of its own that inherits one descriptor, which `mark` says the meaning of."""
+    """Starts a process that inherits the descriptor `fd`; `mark` says what the descriptor is."""
     with log.open("wb") as output:
         return subprocess.Popen(
             plan.make_command(f"{mark}{fd}", name),

@@ -1,4 +1,4 @@
-"""One case in one worker, as the session sees it: open, check, blocks, finish, close, under one time limit."""
+"""The session's conversation with a worker on one case: open, check, blocks, finish, close, with one time limit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CLOSE_LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Opened:
-    """How `open` was answered: supported, unsupported with reasons, or finished without a rendezvous.
+    """Answer to `open`: the case is supported, unsupported with reasons, or its test ended without `attnperf.run()`.
 
-    loaded   compiled kernels that preparing the case launched, to be read while it is proven
+    loaded   compiled kernels that preparing the case launched; they are analysed while the case is proven
     """
 
     state: str
@@ -48,7 +48,7 @@ class Closed:
 class BlockPlan:
     """How much to measure in one process: at most `max_blocks` blocks of `block_us`, within `budget_us`.
 
-    timer   'auto' lets the workload and the device choose; any other is used or the case fails
+    timer   'auto' chooses by workload and device; another timer is used, or the case fails
     """
 
     max_blocks: int = 30
@@ -59,10 +59,10 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """What a case needs: which case comes next (a hint), the seeds of its checks, and how it is checked.
+    """A request to open a case, with the next case (a hint), the seeds of its checks, and how it is checked.
 
-    repeats   calls on the same inputs whose bits are compared; 0 for none
-    pin       the stored configuration that the backend must run with; empty lets it choose
+    repeats   number of calls on the same inputs whose bits are compared; 0 for none
+    pin       stored configuration that the backend must use; if empty, it chooses itself
     """
 
     key: CaseKey
@@ -75,7 +75,7 @@ class OpenRequest:
 
 
 class Conversation(Protocol):
-    """A case being served. The session, and nothing else, decides what the answers mean."""
+    """A conversation with what serves a case. Only the session decides what the answers mean."""
 
     def open(self) -> Opened: ...  # noqa: D102
     def check(self, *, profiled: bool = False) -> CheckReport: ...  # noqa: D102
@@ -103,7 +103,7 @@ class RemoteCase:
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> Opened:
-        """Run the item up to its rendezvous, building and compiling the backend."""
+        """Runs the item up to `attnperf.run()`; builds and compiles the backend."""
         ready = self.worker.wait_until_ready(self.start_limit_seconds)
         if self.request.key not in ready.known_cases:
             raise WorkerError(
@@ -124,27 +124,27 @@ class RemoteCase:
         return opened
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Prove the case right before it is timed; `profiled` only where nothing will be timed in this worker."""
+        """Proves the case right before it is timed; `profiled` only if nothing will be timed in this worker."""
         self._profiled = profiled
         answer = self._ask_worker("check", profiled=profiled, repeats=self.request.repeats)
         return self.worker.decode_answer("check", answer, CheckReport)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
-        """Measure blocks; refused by the worker unless the check passed."""
+        """Measures blocks; the worker refuses it unless the check passed."""
         return self.worker.decode_answer("block", self._ask_worker("block", **msgspec.to_builtins(plan)), Samples)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measure calls on inputs that stay, and on inputs that change before every call."""
+        """Measures calls on constant inputs, and on inputs that change before every call."""
         return self.worker.decode_answer("rotate", self._ask_worker("rotate", block_us=block_us), Rotation)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measure the stages of the call, where it has any, and the call in turns with them."""
+        """Measures the stages of the call, if it has any, and the whole call in turns with them."""
         return self.worker.decode_answer("stages", self._ask_worker("stages", block_us=block_us), Breakdown)
 
     def profile(self) -> CaseProfile:
-        """Profile the call, and free the case. The worker may profile other cases, and times nothing any more.
+        """Profiles the call and frees the case. The worker may then profile other cases, but times nothing any more.
 
-        Whatever else it answers, or does not, it is replaced when the case is closed.
+        If it does not answer with a profile, it is replaced when the case is closed.
         """
         self.spent = True
         found = self.worker.decode_answer("profile", self._ask_worker("profile"), CaseProfile)
@@ -152,18 +152,18 @@ class RemoteCase:
         return found
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Make the case ready for turns; refused by the worker unless the check passed."""
+        """Prepares the case for turns; the worker refuses it unless the check passed."""
         return self.worker.decode_answer("turns", self._ask_worker("turns", block_us=block_us, timer=timer), TurnPlan)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measure one block behind an unmeasured one."""
+        """Measures one block after an unmeasured one."""
         return self.worker.decode_answer("turn", self._ask_worker("turn", place=place), Turn)
 
     def finish(self) -> FinalReport:
-        """Check the last replay on fresh inputs, and free the case.
+        """Checks the last replay on new inputs, and frees the case.
 
-        A spent worker is replaced after it, but where nothing is timed anyway: there it was told to use a profiler. One
-        that does not answer with a report may have used it.
+        Replaces a worker that profiled, unless the run times nothing and requested the profiler. A worker that does not
+        answer with a report may have profiled, and is also replaced.
         """
         before, self.spent = self.spent, not self._profiled
         final = self.worker.decode_answer("finish", self._ask_worker("finish"), FinalReport)
@@ -171,7 +171,7 @@ class RemoteCase:
         return final
 
     def close(self) -> Closed:
-        """End the item; its teardown runs in the worker."""
+        """Ends the item, with its teardown in the worker, and returns its outcome."""
         answer = self.worker.request("close", CLOSE_LIMIT_SECONDS)
         self.inside = False
         return Closed(str(answer.get("outcome", "passed")), str(answer.get("text", "")))

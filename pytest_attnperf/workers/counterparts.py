@@ -1,4 +1,4 @@
-"""What another tree holds of this run's suite: its files, its pytest settings, and cases that this tree has no more."""
+"""Finds the counterparts of a suite in another tree: its files, its pytest settings, and files that are gone here."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ CONFIG_FILES = {
     "tox.ini": "[pytest]",
     "setup.cfg": "[tool:pytest]",
 }
-"""Where pytest looks for its settings, in its order, and what a file must hold to count."""
+"""File in which pytest looks for settings, in its order -> text that the file must contain to count."""
 
 FIXTURES = frozenset({"attnperf", "code_object"})
-"""A test is a case by asking for one of these by name."""
+"""A test that uses one of these fixtures is a case or compiles a kernel."""
 
 
 def relative_files(plan: LaunchPlan) -> list[str]:
-    """The plan's files relative to its rootdir, without those outside it."""
+    """Returns the plan's test files relative to its rootdir, without those outside it."""
     return [name for file in plan.files if (name := _relative_path(file, plan.rootdir)) is not None]
 
 
 def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
-    """Files of the suite that are not under `root`."""
+    """Returns the test files of the plan that do not exist under `root`."""
     names = [_relative_path(file, plan.rootdir) for file in plan.files]
     return tuple(
         str(file) if name is None else name
@@ -42,12 +42,12 @@ def find_missing_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 
 def refuse_without_suite(missing: Sequence[str], where: str, hint: str = "") -> None:
-    """Raise UsageError: none of these files, the whole suite, is in that tree."""
+    """Raises UsageError: the tree `where` has none of the suite's files `missing`."""
     raise UsageError(f"{where} lacks the suite: {_join_files(missing)} is not there{hint}")
 
 
 def has_folder_of_suite(plan: LaunchPlan, root: Path) -> bool:
-    """Whether a folder that holds the suite here stands under `root`, too: the tree may be an older one of this."""
+    """Returns whether `root` has a folder of the suite: then it may be an older tree of this project."""
     folders = {Path(name).parent for name in relative_files(plan)}
     return any((root / folder).is_dir() for folder in folders)
 
@@ -57,7 +57,7 @@ def _join_files(names: Sequence[str]) -> str:
 
 
 def _relative_path(file: str, rootdir: Path) -> str | None:
-    """A suite file relative to the rootdir; None when it lies outside, where no other tree has a counterpart."""
+    """Returns a file's path relative to the rootdir; None if it is outside, where it has no counterpart."""
     path, root = Path(os.path.abspath(rootdir / file)), Path(os.path.abspath(rootdir))
     if not path.is_relative_to(root):
         path, root = path.resolve(), root.resolve()
@@ -65,9 +65,9 @@ def _relative_path(file: str, rootdir: Path) -> str | None:
 
 
 def config_file(plan: LaunchPlan, root: Path) -> Path:
-    """The other tree's own pytest settings: the file that the working tree uses, else the one pytest would find.
+    """Returns the other tree's settings file for pytest: the same file as here, else the one pytest would find.
 
-    With none, /dev/null: pytest would search the folders above the tree, and take the settings of something else.
+    Without any it is /dev/null, because pytest would search the folders above the tree.
     """
     if plan.config_file is not None:
         name = _relative_path(str(plan.config_file), plan.rootdir)
@@ -84,9 +84,9 @@ def _has_settings(path: Path, mark: str) -> bool:
 
 
 def find_vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
-    """Files under `root` that this run would have selected there, hold cases, and are not in the plan's tree.
+    """Returns files with cases under `root` that this run would select, but that are not in the plan's tree.
 
-    They are read, and nothing of them is run. Relative to the rootdir, sorted.
+    The files are only read, not run. Paths are relative to the rootdir and sorted.
     """
     found: set[str] = set()
     top = plan.rootdir.resolve()
@@ -99,7 +99,7 @@ def find_vanished_files(plan: LaunchPlan, root: Path) -> tuple[str, ...]:
 
 
 def _test_files(chosen: Path, plan: LaunchPlan) -> Iterator[str]:
-    """Of a folder what its name makes a test file; a file that was named itself is one."""
+    """Yields the test files of a folder, by their names; a file that was typed counts in any case."""
     if chosen.is_file():
         yield str(chosen)
     for folder, folders, files in os.walk(chosen):
@@ -112,7 +112,7 @@ def _is_environment(folder: Path) -> bool:
 
 
 def _has_cases(path: Path) -> bool:
-    """Whether a function in the file takes one of our fixtures; a file that is no Python holds none."""
+    """Returns whether a function in the file uses one of FIXTURES; False for a file that is not valid Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

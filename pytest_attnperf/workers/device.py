@@ -1,4 +1,4 @@
-"""What a worker measures on: the real device through torch, or the fake one of `pytest_attnperf.testing`."""
+"""The interface of devices: the real one through torch, or the fake one of `pytest_attnperf.testing`."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 
 
 CheckSeeds = tuple[int, int]
-"""Seeds drawn afresh by the controller: of the check before timing, and of the last replay."""
+"""Random seeds from the controller: for the check before timing, and for the last replay."""
 
 
 class Device(Protocol):
     """A device as the server sees it.
 
-    One that a conftest provides may say `forks = True`: nothing but its methods touches the device, so that the hook
-    may be called in a process whose forks are workers.
+    A device of a conftest may set `forks = True`: then only its methods may use the device, so that the hook can be
+    called in a template, which forks workers.
     """
 
     def info(self) -> DeviceInfo:
-        """Identify the device; initialises it."""
+        """Returns what the device is; initialises it."""
 
     def fingerprint(self) -> Fingerprint:
-        """Where numbers of this process are made."""
+        """Returns the fingerprint of the machine and software of this process."""
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> Subject:
-        """Bind one backend to one workload; nothing is built yet."""
+        """Makes the subject of one backend and workload, without building anything."""
 
     def canary(self) -> dict[str, Samples]:
-        """Time a fixed GEMM and a fixed copy, {'gemm': ..., 'copy': ...}: a machine shift moves them, code does not."""
+        """Times a fixed GEMM and copy, {'gemm': ..., 'copy': ...}: they change with the machine, not with the code."""
 
     def healthy(self) -> bool:
-        """Whether the device still answers after a case raised; False poisons this process."""
+        """Returns whether the device still answers after a case raised; if not, this process is replaced."""
 
 
 def can_fork(device: Device) -> bool:
-    """Whether a device that a conftest provides may be made anew in a fork of the process where it was made."""
+    """Returns whether a conftest's device may be made again in a fork of the process where it was made."""
     return bool(getattr(device, "forks", False))
 
 
 def prepare_or_reasons(subject: Subject) -> list[str]:
-    """Build and compile the case; the reasons where it is unsupported, known before or found out by trying."""
+    """Builds and compiles the case; returns reasons if it is unsupported, known before or found by trying."""
     reasons = subject.unsupported_reasons()
     if reasons:
         return reasons

@@ -1,6 +1,6 @@
-"""What this process and its workers do at the moment, as facts: read by whoever tells the user, at any time.
+"""The status board: what this process and its workers do now. The live line reads it at any time.
 
-There is one board per process, as there is one run. Threads write to it while another one reads.
+There is one board per process, because there is one run. Threads write to it while another thread reads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = TypeVar("Place")
 
 
 class Unit(enum.Enum):
-    """What a look at a case takes several of."""
+    """The units of which a look at a case needs several."""
 
     RECORDING = "process of a recording"
     SECOND_LOOK = "process of a second look"
@@ -27,7 +27,7 @@ class Unit(enum.Enum):
 
 @dataclass(frozen=True)
 class UnitStep:
-    """Unit `number` of `of` is being taken; the first one began at `began_s` of the board's clock, seconds."""
+    """Unit `number` of `of` is being measured; the first one began at `began_s` (seconds of the board's clock)."""
 
     unit: Unit
     number: int
@@ -35,14 +35,14 @@ class UnitStep:
     began_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds until the last unit ends, by those that have ended; None where none has."""
+        """Estimates the seconds until the last unit ends, from those that have ended; None if none has."""
         ended, taken = self.number - 1, now_s - self.began_s
         return max(0.0, self.of * taken / ended - taken) if ended else None
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A worker has been asked for `operation` (see `protocol.ALLOWED`; 'start' and 'end' beside these)."""
+    """The controller waits for a worker's answer to `operation` (of `protocol.ALLOWED`, or 'start' or 'end')."""
 
     worker: str
     role: Role
@@ -51,7 +51,7 @@ class Waiting:
 
 @dataclass
 class Doing:
-    """The board. `workers` are the names of those that were started and have not been ended."""
+    """The status board: current step, living workers, and operations that are waited for."""
 
     clock: Callable[[], float] = time.monotonic
     step: UnitStep | None = None
@@ -65,20 +65,20 @@ class Doing:
 
     @property
     def waits(self) -> tuple[Waiting, ...]:
-        """What is waited for; of several threads, in the order in which they began."""
+        """Operations that are waited for, of all threads, in the order in which they began."""
         return tuple(self._waits.values())
 
     def add_worker(self, worker: object, name: str) -> None:
-        """There is one more worker."""
+        """Adds a started worker."""
         self._workers[id(worker)] = name
 
     def remove_worker(self, worker: object) -> None:
-        """It is there no more."""
+        """Removes an ended worker."""
         self._workers.pop(id(worker), None)
 
     @contextlib.contextmanager
     def record_wait(self, waiting: Waiting) -> Iterator[None]:
-        """While an answer is waited for."""
+        """Shows an operation on the board during the block, which waits for its answer."""
         token = id(waiting)
         self._waits[token] = waiting
         try:
@@ -87,7 +87,7 @@ class Doing:
             del self._waits[token]
 
     def track_steps(self, unit: Unit, places: Iterable[Place], of: int) -> Iterator[Place]:
-        """The places, each with its number on the board while it is used."""
+        """Yields the places, and shows the number of each on the board while it is used."""
         began_s = self.clock()
         try:
             for number, place in enumerate(places, start=1):
@@ -98,4 +98,4 @@ class Doing:
 
 
 DOING = Doing()
-"""Of this process."""
+"""The board of this process."""

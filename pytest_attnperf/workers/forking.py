@@ -1,8 +1,7 @@
-"""Workers are forked from a template: a process that has collected its suites and never touched a device. Its side.
+"""The template's side of forking: a process that has collected its suites, without using a device, forks workers.
 
-`template.py` is the controller's side. What a worker needs of a fresh process it gets here: a session and a process
-group, log, channel and environment of its own, random numbers that no other draws, and an end with its controller.
-Standard library only.
+`template.py` is the controller's side. A forked worker gets here what a new process has: its own session and process
+group, log, channel, environment and random numbers, and it is killed with its controller. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from dataclasses import dataclass
 from typing import Any
 
 SWITCH = "ATTNPERF_FORK"
-"""Environment variable; '0' starts every worker afresh, so that one way can be compared with the other."""
+"""Environment variable; '0' starts every worker as a new process, so that both ways can be compared."""
 
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
-"""Lets `torch.cuda.is_available()` answer without initialising the driver, which no fork survives."""
+"""Makes `torch.cuda.is_available()` work without initialising the driver, after which a fork could not use it."""
 
 MESSAGE_BYTES = 1 << 16
 FDS = 4
 CUDA_NOT_INITIALIZED = 3
 TRIAL_SECONDS = 5.0
 IDLE_THREADS = ("pytest_rerunfailures",)
-"""Modules whose threads, in a worker, only wait for what never comes: their loss behind a fork is none."""
+"""Modules whose threads do nothing in a worker, so that a fork may lose them."""
 
 AMD_NODE = "/dev/kfd"
 BAD_FORK, OUTLIVED = 1, 2
-"""Exit statuses of a trial."""
+"""Exit statuses of the trial process of `_try_fork`."""
 
 _DRAWN_AT_START = random.getstate()
 
 
 class Obstacle(str, enum.Enum):
-    """Why a process is no template."""
+    """Why a process cannot be a template."""
 
     COLLECTION = "its suites could not be collected"
     DEVICE = "a conftest provides the device, and does not say that it may be forked"
@@ -57,12 +56,12 @@ class Obstacle(str, enum.Enum):
 
 @dataclass
 class Requested:
-    """A worker that a controller asks for; descriptors are this process's own until `become` or `forget`.
+    """A worker that a controller requests, with its descriptors in this process.
 
-    environment   what differs from the template's own; None for what it has and the worker must not
-    channel       a socket, for the worker protocol
-    life          the reading end of a pipe whose other end ends with the controller
-    answers       where the process id, and later the exit status, is said
+    environment   variables that differ from the template's; None removes a variable
+    channel       socket for the worker protocol
+    life          reading end of a pipe whose other end is closed when the controller ends
+    answers       socket on which the process id, and later the exit status, is sent
     """
 
     environment: Mapping[str, str | None]
@@ -72,18 +71,18 @@ class Requested:
     answers: socket.socket
 
     def close_descriptors(self) -> None:
-        """Close what the worker has now."""
+        """Closes the descriptors in the template; the forked worker has its own copies."""
         for fd in (self.channel, self.log, self.life):
             os.close(fd)
 
     def send_answer(self, message: Mapping[str, Any], *fds: int) -> None:
-        """Say something, to a controller that may have lost interest."""
+        """Sends a message with descriptors; ignores a controller that has closed the socket."""
         with contextlib.suppress(OSError):
             socket.send_fds(self.answers, [json.dumps(message).encode()], fds)
 
 
 class Requests:
-    """What a controller asks of its template, over the socket that this owns."""
+    """Receives a controller's requests to its template, over a socket that this owns."""
 
     def __init__(self, fd: int) -> None:
         os.set_inheritable(fd, False)
@@ -93,7 +92,7 @@ class Requests:
         self._running: dict[int, tuple[int, socket.socket]] = {}
 
     def receive_next(self) -> Requested | None:
-        """Wait for the next request; None when the controller wants no more."""
+        """Waits for the next request; None if the controller has closed the socket."""
         try:
             message, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, FDS, socket.MSG_CMSG_CLOEXEC)
         except OSError:
@@ -104,21 +103,21 @@ class Requests:
         return Requested(json.loads(message), channel, log, life, socket.socket(fileno=answers))
 
     def serve_alone(self, obstacle: Obstacle) -> Requested | None:
-        """Be the worker that was asked for first, and leave the others to be started afresh; None without a request."""
+        """Makes this process the first requested worker; others start as new processes. None without a request."""
         requested = self.receive_next()
         if requested is not None:
             sys.stderr.write(f"{log_line(obstacle)}\n")
             requested.send_answer({"pid": os.getpid(), "obstacle": obstacle.name})
             requested.answers.close()
-            os.close(requested.log)  # which this process has written to from the start
+            os.close(requested.log)  # this process already writes to this log
             end_with(requested.life)
         self._socket.close()
         return requested
 
     def serve(self) -> Requested:
-        """Fork a worker for every request. Returns in each worker; the template ends here, with its controller."""
+        """Forks a worker for every request. Returns in the workers only; the template exits with its controller."""
         self._logs, self._drawn = _descriptors_of_log(), random.getstate()
-        gc.freeze()  # a collection would copy every page that holds objects
+        gc.freeze()  # a garbage collection would copy every page with objects
         while True:
             asked = self._socket.fileno()
             ready = select.select([asked, *self._running], [], [])[0]
@@ -134,7 +133,7 @@ class Requests:
             self._stop_logging()
 
     def _fork_worker(self, requested: Requested) -> bool:
-        """Whether this is the worker. A process that could not be made is known by the end of its answers."""
+        """Forks a worker; returns True in the worker. If the fork fails, the answers socket is closed."""
         pid = -1
         with contextlib.suppress(OSError):
             pid = _flush_and_fork()
@@ -176,27 +175,27 @@ class Requests:
         answers.close()
 
     def _stop_logging(self) -> None:
-        """Behind the first fork: that worker's log is its own."""
+        """Sends further output of the template to /dev/null: after the first fork the log belongs to that worker."""
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         _redirect_to(nothing, self._logs)
         os.close(nothing)
 
 
 def find_obstacle(loaded: Mapping[str, Any] = sys.modules) -> Obstacle | None:
-    """What keeps this process, its suites being collected, from being a template; None where nothing does."""
+    """Returns why this process, with its suites collected, cannot be a template; None if it can."""
     if is_driver_initialised(loaded):
         return Obstacle.DRIVER
     status = _try_fork(loaded)
     if status == BAD_FORK:
         return Obstacle.DRIVER
-    # Counted behind a fork: libraries that can be forked (OpenBLAS) have ended their threads for it.
+    # Counted after a fork: libraries that support forking (OpenBLAS) have ended their threads before it.
     if _thread_ids():
         return Obstacle.THREADS
     return None if status == -signal.SIGKILL else Obstacle.KERNEL
 
 
 def _thread_ids() -> set[int]:
-    """Ids of this process's threads that would be missed: neither this one nor of IDLE_THREADS."""
+    """Returns ids of threads that a fork would lose, without this thread and those of IDLE_THREADS."""
     known = {
         thread.native_id
         for thread in threading.enumerate()
@@ -206,9 +205,9 @@ def _thread_ids() -> set[int]:
 
 
 def is_driver_initialised(loaded: Mapping[str, Any] = sys.modules, cuda: Callable[[], Any] | None = None) -> bool:
-    """Whether this process has initialised a GPU's driver.
+    """Returns whether this process has initialised a GPU's driver.
 
-    cuda   gives the CUDA driver where this process has loaded it, None where it has not
+    cuda   returns the CUDA driver library if this process has loaded it, else None
     """
     asked = getattr(getattr(loaded.get("torch"), "cuda", None), "is_initialized", None)
     if asked is not None and asked():
@@ -220,7 +219,7 @@ def is_driver_initialised(loaded: Mapping[str, Any] = sys.modules, cuda: Callabl
 
 
 def _find_loaded_cuda() -> Any:
-    """libcuda, without loading it; None where nothing has."""
+    """Returns libcuda if it is loaded, else None; it does not load it."""
     try:
         return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -230,15 +229,15 @@ def _find_loaded_cuda() -> Any:
 def _list_open_files() -> dict[int, str]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # of the listing itself
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
     return found
 
 
 def _try_fork(loaded: Mapping[str, Any]) -> int:
-    """How a forked process ends when its controller does: killed, unless it says first that torch is of no use there.
+    """Forks a trial process and returns its exit status after its controller's end: killed, or BAD_FORK, OUTLIVED.
 
-    torch remembers of itself, too, that it has asked for a GPU and may not in a forked process.
+    BAD_FORK: torch has used the GPU and refuses to do so in a forked process.
     """
     (life, controller), (said, saying) = os.pipe(), os.pipe()
     pid = _flush_and_fork()
@@ -253,49 +252,49 @@ def _try_fork(loaded: Mapping[str, Any]) -> int:
             select.select([], [], [], TRIAL_SECONDS)
         os._exit(OUTLIVED)
     os.close(saying)
-    os.read(said, 1)  # nothing, where it has ended
+    os.read(said, 1)  # returns nothing if it has ended
     for fd in (controller, life, said):
         os.close(fd)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _flush_and_fork() -> int:
-    """As `os.fork`, with nothing of this process left in a buffer that two would write."""
+    """Forks as `os.fork`, after flushing all buffers, so that no output is written twice."""
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads, which are counted
+        warnings.simplefilter("ignore")  # about threads, which `find_obstacle` counts
         return os.fork()
 
 
 def is_readable(fd: int, seconds: float | None) -> bool:
-    """Whether a descriptor can be read, or its other end is closed, within so many seconds. Of any number."""
+    """Returns whether a descriptor can be read, or its other end is closed, within `seconds`; None waits forever."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(None if seconds is None else seconds * 1000))
 
 
 def end_with(life: int) -> None:
-    """Have the kernel kill this process when nobody holds the other end of a pipe any more.
+    """Makes the kernel kill this process when the other end of the pipe `life` is closed.
 
-    Not PR_SET_PDEATHSIG: the parent is a template, whose end is no reason. Not a thread: one that is stuck in C would
-    not let it run. Raises OSError where the kernel cannot.
+    PR_SET_PDEATHSIG would react to the end of the template, which is the parent. A thread could not run while other
+    code is stuck in C. Raises OSError if the kernel does not support it.
     """
     fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
-    if is_readable(life, 0.0):  # it ended before
+    if is_readable(life, 0.0):  # the controller has already ended
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def reseed_random(state: object) -> None:
-    """Draw other random numbers than the processes that were forked beside this one.
+    """Gives this process other random numbers than those of other forked workers.
 
-    Not where a suite has drawn or seeded as it was imported: seeded, a fresh process would draw those very numbers.
-    torch starts every process from one seed.
+    Generators that a suite seeded or used at import keep their state, as in a new process with that seed. torch starts
+    every process from the same seed anyway.
 
-    state   of `random` in the template; Python seeds that in every forked process
+    state   state of `random` in the template; Python reseeds `random` in every forked process
     """
     if state != _DRAWN_AT_START:
         random.setstate(state)  # type: ignore[arg-type]
@@ -306,7 +305,7 @@ def reseed_random(state: object) -> None:
 
 
 def _descriptors_of_log() -> list[int]:
-    """Standard output and error, and their copies, as faulthandler has one."""
+    """Returns the descriptors of the log: standard output and error, and copies such as faulthandler's."""
     log = os.fstat(2)
     return [fd for fd in _list_open_files() if fd > 0 and os.path.samestat(os.fstat(fd), log)]
 
@@ -317,12 +316,12 @@ def _redirect_to(log: int, descriptors: list[int]) -> None:
 
 
 def log_line(obstacle: Obstacle) -> str:
-    """What a log says of workers that are not forked."""
-    return f"attnperf: every worker is started afresh, which takes seconds: {obstacle.value}"
+    """Returns the line of the log on why workers are not forked."""
+    return f"attnperf: every worker is started as a new process, which takes seconds: {obstacle.value}"
 
 
 def spare_driver() -> Callable[[], None]:
-    """Let suites ask for a GPU without initialising its driver; what is returned undoes it."""
+    """Lets suites check for a GPU without initialising its driver; returns a function that undoes this."""
     if NVML_CHECK in os.environ:
         return lambda: None
     os.environ[NVML_CHECK] = "1"

@@ -1,11 +1,11 @@
 """One pair of fresh processes, one of each side, measured in turns: A B B A, then B A A B, and so on.
 
-What both sides share (clock, heat, the hour) cancels within a quad; what a process brings of its own (where its memory
-lies) does not, which is why a pair is one unit and several pairs are needed. Every turn is an unmeasured block followed
-by a measured one, so that a side finds the device as it left it, not as the other side did.
+What both sides share (clock, heat, time) cancels within a quad. What belongs to a process (where its memory lies) does
+not; so a pair is one unit, and several pairs are needed. Every turn is an unmeasured block followed by a measured one,
+so that a side finds the device in the state in which it left it itself.
 
-A pair is measured on one card within the same minutes, so that two releases of ROCm, torch or Triton can be held
-against each other on purpose. A stored baseline cannot do that: there ROCm must match under graph timers.
+A pair is measured on one card within the same minutes, so two releases of ROCm, torch or Triton can be compared. A
+stored baseline cannot do that: there ROCm must match under graph timers.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from pytest_attnperf.workers.pool import Pool
 from pytest_attnperf.workloads.defined import drop_unrecorded
 
 QUADS_LEAST = 8
-"""Fewer quads leave a pair's centre to one disturbed block."""
+"""Least number of quads: with fewer, one disturbed block could move the centre of the pair."""
 
 MEMORY_ADVICE = "; the idle processes of other pairs hold memory: try --attnperf-pairs=4"
 
 UNKNOWN = "unknown ("
-"""Begins a fact of a fingerprint that could not be had: a container may lack the vendor's tool."""
+"""Prefix of a fact of a fingerprint that could not be read, e.g. in a container without the vendor's tool."""
 
 OF_THE_MACHINE = ("driver", "kernel")
-"""Named beside stored times; but in one minute a machine has one of each, whatever runs in containers on it. An AMD
-card is known by its PCI address only, which another machine's card has as well."""
+"""Facts that a machine has only one of, whatever containers run on it, so that they tell machines apart. AMD cards are
+known only by PCI address, which a card of another machine may have, too."""
 
 
 @dataclass(frozen=True)
 class InterleavePlan:
-    """How much to measure: `pairs` fresh pairs of processes, shared by all cases of a run; in each at most `quads`, of
-    blocks of `block_us`, within `budget_us` of blocks.
+    """How much to measure: `pairs` fresh pairs of processes, shared by all cases of a run. In each pair a case gets at
+    most `quads` quads, with blocks of `block_us`, within `budget_us` of blocks (microseconds).
     """
 
     pairs: int = 8
@@ -61,7 +61,7 @@ class InterleavePlan:
     timer: str = "auto"
 
     def count_quads(self, base: TurnPlan, new: TurnPlan) -> int:
-        """How many quads the budget allows: even, so that both orders come equally often, and at least QUADS_LEAST."""
+        """Returns how many quads fit the budget: at least QUADS_LEAST, and even, so that both orders are equal."""
         quad_us = sum(4 * plan.call_us * plan.calls_per_block for plan in (base, new))
         affordable = int(self.budget_us / max(quad_us, 1e-3))
         chosen = max(QUADS_LEAST, min(self.quads, affordable))
@@ -70,14 +70,14 @@ class InterleavePlan:
 
 @dataclass(frozen=True)
 class PairSide:
-    """One side of a pair: where its processes come from, and what its errors call it."""
+    """One side of a pair: the pool of its processes, and its name in errors."""
 
     pool: Pool
     name: str
 
 
 class SideFailedError(CaseFailedError):
-    """The case raised on one side; the text begins with the side's name, `side` is it."""
+    """The case raised on one side, whose name is in `side` and at the start of the text."""
 
     def __init__(self, side: str, message: str, traceback: str, *, out_of_memory: bool = False) -> None:
         advice = MEMORY_ADVICE if out_of_memory else ""
@@ -87,11 +87,11 @@ class SideFailedError(CaseFailedError):
 
 @dataclass(frozen=True)
 class PairLook:
-    """What one pair said: each side's own look (its proof, what it ran), and the pair's ratio if both were right.
+    """The result of one pair: the look of each side (its proof, what it ran), and the pair's ratio if both were right.
 
-    problems   why the two sides may not be compared; empty when they may, or when one of them was not right
-    toolchain  what else differs between what the sides stand on, 'rocm: 6.4.4 -> 7.0.2', the base side first
-    unseen     facts of their one card that one side could not find out, likewise
+    problems   why the two sides cannot be compared; empty if they can, or if one of them was not right
+    toolchain  software that differs between the sides, 'rocm: 6.4.4 -> 7.0.2', the base side first
+    unseen     facts of the shared card that one side could not read, in the same form
     """
 
     base: Look
@@ -103,7 +103,7 @@ class PairLook:
 
     @property
     def toolchain_note(self) -> str:
-        """What the ratio compares beside the code, and what is taken on trust; '' where both sides say the same."""
+        """Note on software that differs, and on facts that only one side could read; '' if there are none."""
         unseen = f"not seen by both sides of the one card, base side -> here: {'; '.join(self.unseen)}"
         said = [unseen] * bool(self.unseen)
         if not self.toolchain:
@@ -114,7 +114,7 @@ class PairLook:
 
 @dataclass
 class _Open:
-    """One side while its case is open; `plan` None where it is not to be timed."""
+    """One side while its case is open; `plan` is None if it is not timed."""
 
     side: PairSide
     case: Conversation
@@ -139,24 +139,24 @@ def take_pair(
     base_request: OpenRequest | None = None,
     settle: Callable[[], None] = lambda: None,
 ) -> PairLook:
-    """Open and prove the case on both sides, measure in turns, prove both again and close.
+    """Opens and proves the case on both sides, measures in turns, proves both again and closes.
 
-    at_once        prove both sides at the same time, which takes twice the memory
-    base_request   what the base side opens where it is not the same, e.g. the case with another configuration
+    at_once        prove both sides at the same time, which needs twice the memory
+    base_request   request for the base side, if it differs, e.g. the case with another configuration
     settle         called when both are proven, before anything is timed
 
-    Raises WorkerError when a process died or hung, SideFailedError when the case raised on a side.
+    Raises WorkerError if a process died or hung, SideFailedError if the case raised on a side.
     """
     with base.pool.case_at(place, base_request or request) as base_case, new.pool.case_at(place, request) as new_case:
-        # Asked here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
+        # Start here: a process that a thread starts is killed when that thread ends (PR_SET_PDEATHSIG).
         running = (_wait_until_ready(new, place), _wait_until_ready(base, place))
         openings = (lambda: _open_side(new, new_case, running[0]), lambda: _open_side(base, base_case, running[1]))
         ours, theirs = _run_both(*openings) if at_once else (openings[0](), openings[1]())
-        # Who comes first alternates from pair to pair: what that makes of memory then differs between pairs.
+        # The first side alternates from pair to pair, so that its effect on memory is not the same in all pairs.
         in_order = (ours, theirs) if place % 2 else (theirs, ours)
         if all(side.look.ending is Ending.RIGHT and not side.look.note for side in (ours, theirs)):
             settle()
-            for side in in_order:  # one after the other: each learns here how long a call takes
+            for side in in_order:  # one after the other, because this times a call
                 _prepare_turns(side, plan)
         problems, sides = _reasons_not_comparable(theirs, ours), (theirs.ready, ours.ready)
         toolchain, unseen = toolchain_changes(*sides), unseen_facts(*sides)
@@ -169,8 +169,8 @@ def take_pair(
 
 
 def _run_both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Open, _Open]:
-    """Both at once: compiling and proving may overlap, nothing is timed yet. Returns, or raises, when both have ended:
-    a case is closed over the channel that its thread would still be reading.
+    """Runs both at the same time: compiling and proving may overlap, nothing is timed yet. Returns or raises when both
+    have ended, because closing a case uses the channel that its thread reads.
     """
     executor = ThreadPoolExecutor(2)
     try:
@@ -179,7 +179,7 @@ def _run_both(one: Callable[[], _Open], other: Callable[[], _Open]) -> tuple[_Op
         first, second = (future.result() for future in futures)
         return first, second
     finally:
-        # After an interrupt the workers are killed by whoever holds the cases, which ends the threads too.
+        # After an interrupt the caller kills the workers, which also ends the threads.
         executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -204,7 +204,7 @@ def _prepare_turns(opened: _Open, plan: InterleavePlan) -> None:
 
 
 def _measure_quads(base: _Open, new: _Open, count: int) -> list[Quad]:
-    """Quads at the places that both sides have, in turn; the order alternates from quad to quad and at every place."""
+    """Measures quads at the places that both sides have, in turn; the order of sides alternates, also at each place."""
     assert base.plan is not None
     assert new.plan is not None
     places = min(base.plan.places, new.plan.places)
@@ -232,10 +232,10 @@ def _make_summary(base: _Open, new: _Open, quads: Sequence[Quad], seconds: float
 
 
 def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
-    """Why these two may not be compared although both are right; nothing where one of them is not timed anyway.
+    """Returns why two right sides cannot be compared; nothing if one of them is not timed.
 
-    One card, one machine state, one method. Not one toolchain: two releases are compared on purpose, both in these very
-    minutes, so that ROCm may differ under graph timers, too, where a stored baseline would be of no use.
+    They need the same card, machine state and method, but not the same software: two releases may be compared, because
+    both are measured in the same minutes. So ROCm may differ, also under graph timers.
     """
     if base.plan is None or new.plan is None:
         return ()
@@ -261,7 +261,7 @@ def _reasons_not_comparable(base: _Open, new: _Open) -> tuple[str, ...]:
 
 
 def _close_side(opened: _Open) -> Look:
-    """Prove the last replay and close; a case that has ended already stays as it is."""
+    """Proves the last replay and closes the case; does nothing if it has already ended."""
     if opened.look.ending is not Ending.RIGHT:
         return opened.look
     with _name_side_in_errors(opened.side):
@@ -270,7 +270,7 @@ def _close_side(opened: _Open) -> Look:
 
 @contextlib.contextmanager
 def _name_side_in_errors(side: PairSide) -> Iterator[None]:
-    """Say on which side a case raised, or a process died."""
+    """Adds the side's name to errors of the block."""
     try:
         yield
     except WorkerError as error:
@@ -282,9 +282,9 @@ def _name_side_in_errors(side: PairSide) -> Iterator[None]:
 
 
 def find_machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """Facts of the machine that keep the sides from being compared: (what, on the base side, here).
+    """Returns facts of the machine that differ, so that the sides cannot be compared: (what, base side, here).
 
-    A fact that one side could not find out is none of them where both name the same card: it is that card's fact.
+    A fact that one side could not read does not count if both sides are on the same card.
     """
     return _compare_hosts(base, new) + [
         fact for fact in _compare_machines(base, new) if not _is_of_one_card(base, new, fact)
@@ -292,7 +292,7 @@ def find_machine_differences(base: Ready, new: Ready) -> list[tuple[str, str, st
 
 
 def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
-    """What differs without keeping the sides from being compared, 'rocm: 6.4.4 -> 7.0.2', the base side first."""
+    """Returns software that differs, 'rocm: 6.4.4 -> 7.0.2', the base side first; it does not prevent comparing."""
     theirs, ours = base.fingerprint.named, new.fingerprint.named
     facts = [("harness", base.harness, new.harness)]
     keys = sorted((theirs.keys() | ours.keys()) - set(OF_THE_MACHINE))
@@ -301,13 +301,13 @@ def toolchain_changes(base: Ready, new: Ready) -> tuple[str, ...]:
 
 
 def unseen_facts(base: Ready, new: Ready) -> tuple[str, ...]:
-    """What only one side could find out of the card, or the machine, that both are on; the base side first."""
+    """Returns facts of the shared card or machine that only one side could read; the base side first."""
     facts = [fact for fact in _compare_machines(base, new) if _is_of_one_card(base, new, fact)]
     return _format_changes([*facts, *(fact for fact in _pair_named_facts(base, new) if not _is_known(fact))])
 
 
 def format_fact(value: str) -> str:
-    """The value, or words where there is none."""
+    """Returns the value, or 'not given' if it is empty."""
     return value or "not given"
 
 
@@ -316,7 +316,7 @@ def _format_changes(facts: Sequence[tuple[str, str, str]]) -> tuple[str, ...]:
 
 
 def _compare_hosts(base: Ready, new: Ready) -> list[tuple[str, str, str]]:
-    """What proves that the sides are on two machines. One that was started again is another: its clocks are."""
+    """Returns facts that prove two different machines; a rebooted machine counts as another."""
     facts = [("machine", base.host, new.host), *_pair_named_facts(base, new)]
     return [fact for fact in facts if fact[1] != fact[2] and _is_known(fact)]
 

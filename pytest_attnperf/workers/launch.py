@@ -1,4 +1,4 @@
-"""How a worker is started: its command line and its environment. Pure; `controller.py` runs it."""
+"""Command line and environment of a worker; `controller.py` starts it."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pytest_attnperf.records import Role
 SCRUBBED = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
 SCRUBBED_PREFIXES = ("PYTEST_XDIST_",)
 VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""Set to one GPU per worker; ROCR_VISIBLE_DEVICES is left alone, because HIP counts within what it leaves."""
+"""Set to one GPU per worker. ROCR_VISIBLE_DEVICES is not changed, because HIP counts within it."""
 
 START = "import sys; del sys.path[: sys.path[0] == '']; import pytest_attnperf, pytest; sys.exit(pytest.main())"
-"""What a worker's interpreter runs. Not `-m pytest`, which puts the current folder first on the path, before the
-harness: in a base tree that holds an older copy of this package, that copy would run. Imported first for the same
-reason: pytest puts what the tree's `pythonpath` setting names before everything else."""
+"""Code that a worker's interpreter runs. `-m pytest` would put the current folder first on the path, before the
+harness: in a base tree with an older copy of this package, that copy would run. The package is imported first for the
+same reason: pytest puts folders of the tree's `pythonpath` setting before all others."""
 
 FP_FUSION = "TRITON_DEFAULT_FP_FUSION"
-"""Whether Triton joins a multiplication and an addition to one instruction where a kernel does not say. On to Triton
-3.9, off from 3.10 on, which says so itself; every version is to compile what stored baselines were measured with."""
+"""Whether Triton fuses a multiplication and an addition by default. It does up to 3.9, but not from 3.10 on. It
+is set, so that every version compiles as it did for stored baselines."""
 
 TEMPLATE = "template:"
-"""Stands before the descriptor of a process that workers are to be forked from."""
+"""Prefix of the descriptor in `--attnperf-worker-fd` for a template, from which workers are forked."""
 
 WORKER_NAME = "ATTNPERF_WORKER"
-"""Environment variable that tells a worker its own name, for logs and for the fake device's biases."""
+"""Environment variable with a worker's own name, for logs and for the fake device's biases."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Everything that is the same for every worker of a run.
+    """What is the same for all workers of a run.
 
-    files          test files holding the selected cases, as given to pytest
-    rootdir        the tree whose suites and kernels run
-    scratch        a folder of this run, for logs and private cache directories
-    passed_options options of the user's command line that a worker needs too
-    moved          for a base side in another tree (old, new): the folder it stands in for and the folder it is.
-                   Entries of the inherited PYTHONPATH inside the old are read as inside the new
-    selected       files and folders that were asked for as a whole; empty where only some of their cases were
-    patterns       names of test files
+    files          test files with the selected cases, as given to pytest
+    rootdir        tree whose suites and kernels run
+    scratch        folder of this run, for logs and private cache folders
+    passed_options options of the user's command line that workers also need
+    moved          for a base side in another tree: (folder of the working tree, its counterpart). Entries of the
+                   inherited PYTHONPATH inside the first are moved to the second
+    selected       files and folders that are selected as a whole; empty if a filter selects only some of their cases
+    patterns       name patterns of test files
     """
 
     files: Sequence[str]
@@ -61,22 +61,22 @@ class LaunchPlan:
 
     @property
     def harness(self) -> Path:
-        """A folder that holds a link to this harness and nothing else.
+        """A folder that contains only a link to this package.
 
-        First on the worker's path, so that every side runs the working tree's harness, whatever is installed in its
-        interpreter, without seeing the other packages that stand beside it.
+        It is first on the worker's path, so that every side runs the working tree's harness, whatever its interpreter
+        has installed, without seeing other packages next to it.
         """
         return self.scratch / "harness"
 
     def link_harness(self) -> None:
-        """Make the harness folder; does nothing when it stands already."""
+        """Makes the harness folder, if it does not exist."""
         self.harness.mkdir(parents=True, exist_ok=True)
         link = self.harness / pytest_attnperf.__name__
         if not link.is_symlink():
             link.symlink_to(Path(pytest_attnperf.__file__).resolve().parent, target_is_directory=True)
 
     def make_command(self, fd: int | str, name: str) -> list[str]:
-        """The worker's argv. `addopts` is emptied: `-n2`, `--lf` or `--junitxml` in it would act in the worker."""
+        """Returns the worker's argv. It clears `addopts`: `-n2`, `--lf` or `--junitxml` must not act in the worker."""
         config = ["-c", str(self.config_file)] if self.config_file else []
         return [
             self.python,
@@ -95,13 +95,13 @@ class LaunchPlan:
             f"cache_dir={self.scratch / (name + '.cache')}",
             "-s",
             "-q",
-            "--runxfail",  # what a case is expected to do is no reason to judge it otherwise
+            "--runxfail",  # an xfail mark must not change the judging of a case
             f"--attnperf-worker-fd={fd}",
             *self.files,
         ]
 
     def make_environment(self, base: Mapping[str, str], name: str, gpu: str | None) -> dict[str, str]:
-        """The worker's environment: scrubbed of what would change its session, pinned to one GPU where given."""
+        """Returns the worker's environment, without variables that would change its session, and with only its GPU."""
         kept = {
             key: value for key, value in base.items() if key not in SCRUBBED and not key.startswith(SCRUBBED_PREFIXES)
         }
@@ -109,8 +109,8 @@ class LaunchPlan:
         kept[WORKER_NAME] = name
         if self.role is Role.INTERPRET:
             kept["TRITON_INTERPRET"] = "1"
-            # Threads that meet at every barrier measure the scheduler of a shared machine: on two busy cores one of
-            # them waits a whole time slice (4 ms) for the other. The thread count is part of the fingerprint.
+            # Threads that wait for each other at barriers would measure the scheduler of a shared machine: on two busy
+            # cores one waits a whole time slice (4 ms) for the other. The thread count is in the fingerprint.
             kept.setdefault("OMP_NUM_THREADS", "1")
         else:
             kept.pop("TRITON_INTERPRET", None)
@@ -121,7 +121,7 @@ class LaunchPlan:
         return {**kept, **self.extra_environment}
 
     def _make_import_path(self, inherited: str) -> list[str]:
-        """The harness before the tree, and the tree before everything inherited or installed."""
+        """Returns the import path: the harness, then the tree, then inherited entries."""
         entries = [entry for entry in inherited.split(os.pathsep) if entry]
         if self.moved is not None:
             old, new = self.moved
@@ -130,7 +130,7 @@ class LaunchPlan:
 
 
 def _move_entry(entry: Path, old: Path, new: Path) -> str:
-    """An entry of the import path as the other tree has it. An environment inside the old tree is no part of it."""
+    """Returns an import path entry moved to the other tree; a virtual environment in the old tree is not moved."""
     resolved = entry.resolve()
     if not resolved.is_relative_to(old):
         return str(entry)

@@ -1,4 +1,4 @@
-"""`--attnperf-isolate=none`: the case runs in the pytest process itself, where a debugger reaches it. Never gates."""
+"""`--attnperf-isolate=none`: runs cases in the pytest process itself, for debugging. Such a run never gates."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class LocalPool:
-    """A Pool of one: this process. `bound` is the case whose body is running."""
+    """A Pool with one process, this one. `bound` is the case whose test body is running."""
 
     device: Device | None = None
     bound: tuple[Backend, Workload] | None = None
     _known: Ready | None = None
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """The case that is running."""
+        """Opens a conversation with the running case."""
         return self._make_case(request)
 
     @contextlib.contextmanager
@@ -44,7 +44,7 @@ class LocalPool:
         yield LocalCase(self.device.subject(backend, workload, seeds), workload, request.repeats)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """This process."""
+        """Returns the device, fingerprint and process id of this process."""
         if self._known is None:
             assert self.device is not None
             info = self.device.info()
@@ -53,30 +53,30 @@ class LocalPool:
         return self._known
 
     def last_ready(self) -> Ready | None:
-        """This process, once it has been asked."""
+        """Returns the same as `wait_until_ready`, or None before its first call."""
         return self._known
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """Not measured: a run in this process never gates."""
+        """Returns no times: a run in this process never gates."""
         return {}
 
     def start(self, places: Sequence[int]) -> None:
-        """Nothing to start."""
+        """Does nothing: there are no processes to start."""
 
     def shutdown(self) -> None:
-        """Nothing to end."""
+        """Does nothing: there are no processes to end."""
 
 
 @dataclass
 class LocalCase:
-    """A Conversation that calls the subject directly; what it raises arrives with its own traceback."""
+    """A Conversation that calls the subject directly, so that its errors keep their traceback."""
 
     subject: Subject
     workload: Workload
     repeats: int = 0
 
     def open(self) -> Opened:
-        """Build and compile when supported."""
+        """Builds and compiles the case if it is supported."""
         reasons = prepare_or_reasons(self.subject)
         workload = self.workload
         figures = WorkloadFigures(
@@ -87,48 +87,48 @@ class LocalCase:
         return Opened("open", (), self.subject.not_timed_reason(), figures, self.subject.list_kernel_objects())
 
     def check(self, *, profiled: bool = False) -> CheckReport:
-        """Prove the case right."""
+        """Proves the case right."""
         return self.subject.check(profiled=profiled, repeats=self.repeats)
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Measure on inputs that change before every call."""
+        """Measures calls on inputs that change before every call."""
         return self.subject.measure_rotation(block_us)
 
     def measure_blocks(self, plan: BlockPlan) -> Samples:
-        """Measure."""
+        """Measures blocks of calls."""
         with _wrong_as_timed():
             return self.subject.measure_blocks(plan.max_blocks, plan.block_us, plan.budget_us, plan.timer)
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Measure the stages of the call."""
+        """Measures the stages of the call."""
         with _wrong_as_timed():
             return self.subject.measure_stages(block_us)
 
     def profile(self) -> CaseProfile:
-        """Profile the call."""
+        """Profiles the call."""
         return self.subject.profile()
 
     def prepare_turns(self, block_us: float, timer: str) -> TurnPlan:
-        """Make ready for turns."""
+        """Prepares measuring in turns."""
         with _wrong_as_timed():
             return self.subject.prepare_turns(block_us, timer)
 
     def measure_turn(self, place: int) -> Turn:
-        """Measure one turn."""
+        """Measures one turn."""
         return self.subject.measure_turn(place)
 
     def finish(self) -> FinalReport:
-        """Check the last replay."""
+        """Checks the last replay."""
         return self.subject.finish()
 
     def close(self) -> Closed:
-        """The body goes on after the rendezvous."""
+        """Returns 'passed': the test body continues in this process."""
         return Closed("passed")
 
 
 @contextlib.contextmanager
 def _wrong_as_timed() -> Iterator[None]:
-    """A case's own error with a report becomes what a worker's answer with one does."""
+    """Turns a CaseFailedError with a check report into WrongAsTimedError, as for an answer of a worker."""
     try:
         yield
     except CaseFailedError as error:
@@ -139,7 +139,7 @@ def _wrong_as_timed() -> Iterator[None]:
 
 
 class LocalServer:
-    """What the `attnperf` fixture talks to in this process."""
+    """The server that the `attnperf` fixture uses in this process."""
 
     def __init__(self, pool: LocalPool, judge: Callable[[], None]) -> None:
         self._pool = pool
@@ -147,7 +147,7 @@ class LocalServer:
         self._met = False
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Judge the case where it stands. Raises UsageError on a second call in one test."""
+        """Judges the case in the test body. Raises UsageError on a second call in one test."""
         if self._met:
             raise UsageError("attnperf.run() or attnperf.gate() was called twice in one test; a test is one case")
         self._met = True

@@ -1,4 +1,4 @@
-"""One look: one case in one fresh process, proven right, measured, and proven right once more on its last replay."""
+"""One look: one case in one process, proven right, measured, and proven right again on its last replay."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ending(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """What one process said of one case. `report` joins the checks before and after timing."""
+    """The result of one case in one process. `report` joins the checks before and after timing."""
 
     ending: Ending
     reasons: tuple[str, ...] = ()
@@ -65,14 +65,14 @@ def take_look(
     profiled: bool = True,
     loaded: Callable[[Sequence[KernelObject]], None] = lambda _kernels: None,
 ) -> Look:
-    """Open, check, measure, finish and close one case in the process at `place`; `plan` None checks without timing.
+    """Opens, checks, measures, finishes and closes one case in the process at `place`; without `plan` it is not timed.
 
-    loaded     is told what a case that will be timed has loaded, before it is checked
-    rotate     also time calls whose inputs change before each of them
-    stages     also time the stages of a call; where that fails the look has a note in place of them
-    profiled   without a plan, look at the checked call with a profiler; not where this process times other cases
+    loaded     called, if the case will be timed, with the kernels that it has loaded, before it is checked
+    rotate     also time calls whose inputs change before each call
+    stages     also time the stages of a call; if that fails, the look has a note instead
+    profiled   if there is no plan, watch the checked call with a profiler; not if this process times other cases
 
-    Raises WorkerError when the process died or hung, CaseFailedError when the case raised.
+    Raises WorkerError if the process died or hung, CaseFailedError if the case raised.
     """
     ready = pool.wait_until_ready(place)
     samples, note = None, ""
@@ -98,7 +98,7 @@ def take_look(
 
 
 def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, str]:
-    """The look with its stages, or why it has none. Raises WrongAsTimedError as `Conversation.measure_blocks` does."""
+    """Returns the look with its stages, or why there are none. Raises WrongAsTimedError as `measure_blocks` does."""
     try:
         return replace(look, breakdown=case.measure_stages(block_us)), ""
     except WrongAsTimedError:
@@ -108,9 +108,9 @@ def _add_stages(case: Conversation, look: Look, block_us: float) -> tuple[Look, 
 
 
 def take_profile(pool: Pool, place: int, request: OpenRequest) -> CaseProfile:
-    """Open, check, profile and close one case in the process at `place`, where nothing is ever timed.
+    """Opens, checks, profiles and closes one case in the process at `place`, which never times a case.
 
-    Raises as `take_look`, and CaseFailedError where the case is not found right there, or no time of it says anything.
+    Raises as `take_look`, and CaseFailedError if the case is not proven right, or must not be timed.
     """
     ready = pool.wait_until_ready(place)
     with pool.case_at(place, request) as case:
@@ -129,10 +129,8 @@ def open_and_check(
     profiled: bool,
     loaded: Callable[[Sequence[KernelObject]], None] | None = None,
 ) -> Look:
-    """Open and check a case. It is still open, and may be timed, exactly when the look's ending is RIGHT.
-
-    A look with a note may not be timed; the note says why.
-    """
+    """Opens and checks a case. The case is still open exactly if the look's ending is RIGHT, and then may be timed.
+    If the look has a note, the case must not be timed; the note says why."""
     opened = case.open()
     if opened.state == "finished":
         return _without_rendezvous(opened)
@@ -144,7 +142,7 @@ def open_and_check(
         loaded(opened.loaded)
     try:
         look = replace(look, report=case.check(profiled=profiled))
-    except UnsupportedError as error:  # only its first call shows that a kernel cannot be interpreted
+    except UnsupportedError as error:  # only the first call shows that a kernel cannot be interpreted
         case.close()
         return replace(look, ending=Ending.UNSUPPORTED, reasons=(str(error),))
     if look.report.right:
@@ -154,7 +152,7 @@ def open_and_check(
 
 
 def finish_and_close(case: Conversation, look: Look) -> Look:
-    """Prove the last run of what was timed, close the case, and say how both ended."""
+    """Proves the last replay of a timed case, closes the case, and returns the look with both results."""
     final = case.finish()
     look = replace(look, final=final, report=look.report.merge_with(final.check))
     closed = case.close()
@@ -166,7 +164,7 @@ def finish_and_close(case: Conversation, look: Look) -> Look:
 
 
 def close_wrong_as_timed(case: Conversation, look: Look, error: WrongAsTimedError) -> Look:
-    """Close a case that is right when called and wrong when replayed."""
+    """Closes a case that is right when called but wrong when replayed; returns its INCORRECT look."""
     case.close()
     return _as_incorrect(replace(look, report=look.report.merge_with(error.report)))
 
@@ -192,14 +190,14 @@ def _as_measured(look: Look, ready: Ready, samples: Samples, stages_note: str) -
 
 
 def _as_incorrect(look: Look) -> Look:
-    reasons = look.report.problems or ("the check compared nothing, which proves nothing",)
+    reasons = look.report.problems or ("the check compared nothing, so it proves nothing",)
     return replace(look, ending=Ending.INCORRECT, reasons=reasons)
 
 
 def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Fingerprint:
-    """The machine's fingerprint with what belongs to the case: timer, its method, and cache state.
+    """Returns the machine's fingerprint with fields of the case: timer, timing method, and cache state.
 
-    Under graph timing the ROCm version must match too: releases have had per-node costs of their own.
+    With graph timers the ROCm version must match, too, because the cost per graph node differs between releases.
     """
     timed = {"timer": samples.timer, "method": method_of(samples.timer), "cache_state": samples.cache_state}
     must = {**machine.must_match, **timed}
@@ -209,12 +207,12 @@ def case_fingerprint(machine: Fingerprint, samples: Samples | TurnPlan) -> Finge
 
 
 def take_identity_look(pool: Pool, place: int, request: OpenRequest, plan: BlockPlan) -> tuple[Look, str]:
-    """Open, check, capture, finish and close one case in the process at `place`; the look, and its timer's name.
+    """Opens, checks, captures, finishes and closes a case in the process at `place`; returns look and timer.
 
-    The look's fingerprint is that of a case timed by this timer. The name is '' where the look did not end RIGHT, and
-    where its note says that a time here would say nothing: neither was captured.
+    The look's fingerprint is that of a case timed by this timer. The timer's name is '' if the look did not end RIGHT,
+    or if its note says that the case must not be timed here.
 
-    Raises WorkerError when the process died or hung, CaseFailedError when the case raised or cannot be timed.
+    Raises WorkerError if the process died or hung, CaseFailedError if the case raised or cannot be timed.
     """
     ready = pool.wait_until_ready(place)
     with pool.case_at(place, request) as case:

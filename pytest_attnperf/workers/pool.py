@@ -19,46 +19,46 @@ from pytest_attnperf.workers.template import Template, may_fork
 START_LIMIT_SECONDS = 180.0
 START_ATTEMPTS = 2
 EXAMINED_PLACE = 998
-"""Counted to a GPU like any place; its process opens and checks one case, and is never asked for a time."""
+"""Place of the process of `examine`, which opens and checks one case and times nothing."""
 
 CONTEXT_BYTES = 2.0**29
-"""What an idle process holds of a GPU: its context, and the code that it has loaded."""
+"""Bytes of GPU memory that an idle process holds: its context and the code that it has loaded."""
 
 WORKING_TIMES = 8.0
-"""How many times a case's inputs and outputs the process that proves it may hold."""
+"""Memory that the process that proves a case may need, in units of the case's inputs and outputs."""
 
 _UNDEAD: list[Worker] = []
-"""Processes that do not end even when they are killed. Whichever side started them, their GPU is lost to both."""
+"""Processes that do not end when killed. Their GPU is lost to both sides, whichever side started them."""
 
 
 class Pool(Protocol):
-    """Numbered places for fresh processes; what a session needs of its workers."""
+    """The workers of a session: numbered places, each with a process that is started when needed."""
 
     def case_at(self, place: int, request: OpenRequest) -> contextlib.AbstractContextManager[Conversation]:
-        """A conversation with the process in that place; leaves it idle or gone, never parked."""
+        """Opens a conversation with the process in that place; afterwards the process is idle or has ended."""
 
     def wait_until_ready(self, place: int) -> Ready:
-        """What the process in that place runs on."""
+        """Waits for the process in that place and returns its first message: device, fingerprint, cases."""
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """The fixed GEMM and copy, timed in the process in that place before anything else: once per process."""
+        """Returns the times of the fixed GEMM and copy in that process, measured once, before anything else."""
 
     def start(self, places: Sequence[int]) -> None:
-        """Begin starting processes without waiting for them."""
+        """Starts processes without waiting for them."""
 
     def last_ready(self) -> Ready | None:
-        """What some process of this run said it runs on; None when none has answered yet."""
+        """Returns the first message of the last process that answered; None if none has answered yet."""
 
     def shutdown(self) -> None:
-        """End every process."""
+        """Ends every process."""
 
 
 def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: int = 1) -> int:
-    """How many of `units` a device's memory has room for at once, at least one: so many may start ahead of their turn.
+    """Returns how many of `units` fit into the device's memory at once, at least one. These may start early.
 
-    memory_bytes   of the device; 0 where it is not known, or not the device's own
-    bytes_min      inputs and outputs of the case that one unit at a time measures
-    processes      of a unit
+    memory_bytes   memory of the device; 0 if unknown, or shared with the host
+    bytes_min      bytes of inputs and outputs of the case, which one unit at a time measures
+    processes      number of processes per unit
     """
     if not memory_bytes:
         return units
@@ -67,7 +67,7 @@ def count_fitting(units: int, memory_bytes: float, bytes_min: float, processes: 
 
 
 def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: int = 1) -> Sequence[int]:
-    """Begin starting those of these places that there is room for, see `fitting`, and say which they are."""
+    """Starts as many of the places as `count_fitting` allows, without waiting, and returns these."""
     known = pool.last_ready()
     count = count_fitting(len(places), known.device.memory_bytes if known else 0, bytes_min, processes)
     pool.start(places[:count])
@@ -75,10 +75,8 @@ def start_ahead(pool: Pool, places: Sequence[int], bytes_min: float, processes: 
 
 
 def wait_for_starts(pool: Pool, places: Sequence[int]) -> None:
-    """Return when nothing starts there any more: what starts disturbs what is timed.
-
-    A process that cannot start says so when it is asked for a case.
-    """
+    """Waits until all these processes have started, because starting disturbs timing.
+    A process that cannot start raises when a case is opened in it."""
     for place in places:
         with contextlib.suppress(WorkerError):
             pool.wait_until_ready(place)
@@ -88,11 +86,11 @@ def wait_for_starts(pool: Pool, places: Sequence[int]) -> None:
 class WorkerPool:
     """A Pool of worker processes.
 
-    gpus     visible-device tokens, given to places in turn
-    held     kept alive as long as the pool is (the lease of a GPU)
-    prefix   begins the names of its workers, and so of their logs
-    isolate  what a process may serve: 'worker' every case until one breaks it, 'backend' those of one backend in a row,
-             'case' one
+    gpus     tokens for VISIBLE_DEVICES, given to places in turn
+    held     object that lives as long as the pool (the lease of a GPU)
+    prefix   prefix of the names of its workers and of their logs
+    isolate  what a process may serve: 'worker' all cases until one breaks it, 'backend' consecutive cases of a backend,
+             'case' one case
     """
 
     plan: LaunchPlan | CommandPlan
@@ -110,21 +108,21 @@ class WorkerPool:
 
     @property
     def has_forked_workers(self) -> bool:
-        """Whether its workers are forked from a template, as far as is known."""
+        """Whether its workers are forked from a template, as far as is known yet."""
         return may_fork(self.plan) and self._template.is_serving
 
     def start(self, places: Sequence[int]) -> None:
-        """Begin starting processes without waiting for them."""
+        """Starts processes without waiting for them."""
         for place in places:
             if place not in self._places:
-                with contextlib.suppress(WorkerError):  # a command that does not exist is said when a place is asked
+                with contextlib.suppress(WorkerError):  # `wait_until_ready` raises it again
                     self._places[place] = self._launch_worker(place)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """What the process in that place runs on.
+        """Waits for the process in that place and returns its first message.
 
-        Raises WorkerError when it cannot start; after START_ATTEMPTS in a row without starting another one, because
-        what keeps a suite from being collected keeps it from being collected for every case.
+        Raises WorkerError if it cannot start. After START_ATTEMPTS failures in a row no other process is started,
+        because a suite that cannot be collected fails for every case.
         """
         if len(self._failed_starts) >= START_ATTEMPTS:
             raise self._failed_starts[-1]
@@ -139,7 +137,7 @@ class WorkerPool:
         return self._known
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """The process's canary, measured when first asked for. Raises as `ready`, and CaseFailedError."""
+        """Returns the process's canary, measured once. Raises as `wait_until_ready`, and CaseFailedError."""
         ready, worker = self.wait_until_ready(place), self._places[place]
         if worker.name not in self._canaries:
             answer = worker.request("canary", START_LIMIT_SECONDS)
@@ -151,12 +149,12 @@ class WorkerPool:
         return self._canaries[worker.name]
 
     def last_ready(self) -> Ready | None:
-        """What the last process that was asked runs on."""
+        """Returns the first message of the last process that answered, or None."""
         return self._known
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """A conversation with the process in that place."""
+        """Opens a conversation with the process in that place, and brings it back to idle afterwards."""
         if place in self._served and self._is_outworn(self._served[place], request.key):
             self._retire_workers([place])
         worker = self._usable_worker(place)
@@ -171,19 +169,17 @@ class WorkerPool:
             self._leave_case(place, case)
 
     def renew(self, key: CaseKey) -> None:
-        """End the processes that `isolate` keeps from serving this case; their places get fresh ones when asked."""
+        """Ends the processes that must not serve this case because of `isolate`; fresh ones start when needed."""
         self._retire_workers([place for place, last in self._served.items() if self._is_outworn(last, key)])
 
     @property
     def can_examine(self) -> bool:
-        """Whether `examine` can reach a process here: what a command starts has another environment and other files."""
+        """Whether `examine` works: not for a command, whose processes have another environment and other files."""
         return isinstance(self.plan, LaunchPlan)
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
-        """Open and check one case in a process of its own, with more in its environment. Nothing is timed.
-
-        Raises WorkerError when it dies or hangs there, too, CaseFailedError when it raises.
-        """
+        """Opens and checks one case in a separate process, with `environment` added. Nothing is timed.
+        Raises WorkerError if that process dies or hangs, CaseFailedError if the case raises."""
         assert isinstance(self.plan, LaunchPlan)
         plan = replace(self.plan, extra_environment={**self.plan.extra_environment, **environment})
         self._started += 1
@@ -198,12 +194,12 @@ class WorkerPool:
             self._end_worker(worker)
 
     def shutdown(self) -> None:
-        """End every process; also after an interrupt."""
+        """Ends every process; also after an interrupt."""
         self._retire_workers(list(self._places))
         self._template.close()
 
     def _leave_case(self, place: int, case: RemoteCase) -> None:
-        """Bring the worker back to idle, or drop it."""
+        """Brings the worker back to idle, or ends it."""
         if case.inside and case.worker.is_alive:
             with contextlib.suppress(WorkerError, CaseFailedError):
                 case.close()
@@ -217,7 +213,7 @@ class WorkerPool:
             self._end_worker(worker)
 
     def _retire_workers(self, places: Sequence[int]) -> None:
-        """End these processes in an orderly way, all at once: fixtures are torn down."""
+        """Ends these processes in parallel, with teardown of their fixtures."""
         workers = [self._places.pop(place) for place in places if place in self._places]
         for place in places:
             self._served.pop(place, None)
@@ -228,27 +224,25 @@ class WorkerPool:
             self._end_worker(worker)
 
     def _end_worker(self, worker: Worker) -> None:
-        """Kill a process, and remember one that does not end."""
+        """Kills a process, and remembers it if it does not end."""
         worker.kill()
         if worker.is_alive and worker not in _UNDEAD:
             _UNDEAD.append(worker)
 
     def _is_outworn(self, last: CaseKey, key: CaseKey) -> bool:
-        """Whether a process that has served `last` must not serve `key`."""
+        """Returns whether a process that has served `last` must not serve `key`."""
         if self.isolate == "case":
             return last != key
         return self.isolate == "backend" and last.backend != key.backend
 
     def _drop_wrong_hint(self, request: OpenRequest) -> OpenRequest:
-        """The request, promising no case that another process will serve: its fixtures need not wait for that."""
+        """Returns the request without `next_key` if another process will serve that case."""
         following = request.next_key
         return replace(request, next_key=None) if following and self._is_outworn(request.key, following) else request
 
     def _gpu_token(self, place: int) -> str | None:
-        """The GPU of a place: its own, or, where a process that does not end holds that, another.
-
-        Raises WorkerError where none is left.
-        """
+        """Returns the GPU of a place: its own, or another one if a process that does not end holds it.
+        Raises WorkerError if no GPU is left."""
         _UNDEAD[:] = [worker for worker in _UNDEAD if worker.is_alive]
         lost = {worker.gpu: worker for worker in _UNDEAD if worker.gpu is not None or self.plan.role is Role.DEVICE}
         tokens: list[str | None] = [*self.gpus] or [None]
@@ -258,13 +252,12 @@ class WorkerPool:
             return own if own in free else free[place % len(free)]
         holder = lost[own]
         raise WorkerError(
-            f"not started{holder.describe_if_unkilled()}: nothing is measured beside it. Where it does not go "
-            f"away by itself, the GPU "
-            "must be reset or the machine started again"
+            f"not started{holder.describe_if_unkilled()}: nothing is measured beside it. If it does not end by "
+            "itself, the GPU must be reset or the machine rebooted"
         )
 
     def _usable_worker(self, place: int) -> Worker:
-        """The place's worker; a fresh one where it died, or stands on a GPU that is lost."""
+        """Returns the worker of a place; starts a fresh one if it died or is on a lost GPU."""
         token, worker = self._gpu_token(place), self._places.get(place)
         if worker is None or not worker.is_alive or worker.gpu != token:
             self._drop_worker(place)

@@ -18,15 +18,15 @@ from typing import Any
 PROTOCOL_VERSION = 4
 _CHUNK = 1 << 16
 MESSAGE_BYTES_MOST = 1 << 29
-"""A longer line is no message: what is behind a command could fill the controller's memory. Code objects of 8 MiB each
-are the most that is sent."""
+"""Most bytes of a message: a worker behind a command must not fill the controller's memory. The largest messages hold
+code objects of 8 MiB each."""
 _CHUNK_OUT = select.PIPE_BUF
-"""A pipe that polls as writable takes this much without blocking, so that a limit holds without O_NONBLOCK, which would
-change the descriptor for every process that shares it."""
+"""Bytes that a pipe that polls as writable accepts without blocking. So a time limit works without O_NONBLOCK, which
+would change the descriptor for every process that shares it."""
 
 
 class WorkerState(str, enum.Enum):
-    """Where a worker is between requests."""
+    """State of a worker between requests."""
 
     IDLE = "IDLE"
     OPEN = "OPEN"
@@ -42,7 +42,7 @@ ALLOWED: dict[WorkerState, frozenset[str]] = {
     WorkerState.FINISHED: frozenset({"close", "ping"}),
     WorkerState.ENDED: frozenset(),
 }
-"""Operations a worker answers in each state; any other is a protocol error and changes nothing."""
+"""Operations that a worker answers in each state; any other is a protocol error and changes nothing."""
 
 
 class ChannelClosedError(Exception):
@@ -50,7 +50,7 @@ class ChannelClosedError(Exception):
 
 
 class ChannelTimeoutError(Exception):
-    """No whole message arrived within the limit."""
+    """No complete message arrived or was sent within the limit."""
 
 
 class MalformedMessageError(Exception):
@@ -58,7 +58,7 @@ class MalformedMessageError(Exception):
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses, enums and tuples to what JSON holds. Non-finite floats stay: Python's json reads them back."""
+    """Converts dataclasses, enums and tuples to JSON types. Non-finite floats stay: Python's json reads them back."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -71,7 +71,7 @@ def to_plain(value: Any) -> Any:
 
 
 def protocol_error(state: WorkerState, op: object) -> dict[str, Any]:
-    """The error reply for an operation that this state does not allow."""
+    """Returns the error reply for an operation that this state does not allow."""
     allowed = ", ".join(sorted(ALLOWED[state])) or "nothing"
     return {
         "kind": "protocol",
@@ -87,34 +87,34 @@ class Channel:
         self._adopt_descriptors(fd, fd)
 
     def _adopt_descriptors(self, read_fd: int, write_fd: int) -> None:
-        """Own both descriptors. A forked and executed grandchild must not hold them: it would hide the end of file."""
+        """Takes both descriptors over. A grandchild process must not inherit them: it would hide the end of file."""
         for fd in (read_fd, write_fd):
             os.set_inheritable(fd, False)
-        # File objects, because they close what nobody holds any more and know when they are closed: a bare number would
-        # soon be that of another file.
+        # File objects close themselves and know when they are closed; the number of a closed descriptor would soon
+        # belong to another file.
         self._reader = io.FileIO(read_fd, "r")
         self._writer = io.FileIO(write_fd, "w") if write_fd != read_fd else self._reader
         self._buffer = bytearray()
 
     @classmethod
     def from_fd(cls, fd: int) -> Channel:
-        """The channel of a socket's descriptor inherited from the process that started us."""
+        """Makes the channel of an inherited socket descriptor."""
         return cls.from_fds(fd, fd)
 
     @classmethod
     def from_fds(cls, read_fd: int, write_fd: int) -> Channel:
-        """The channel of two descriptors, which it closes; one number twice for a socket. Raises OSError."""
+        """Makes the channel of two descriptors, which it closes; the same number twice is a socket. Raises OSError."""
         channel = cls.__new__(cls)
         channel._adopt_descriptors(read_fd, write_fd)
         return channel
 
     def send(self, message: dict[str, Any], limit_seconds: float | None = None) -> None:
-        """Send one message whole.
+        """Sends one complete message.
 
-        limit_seconds   None waits for ever for a reader (the worker's side: a controller may be busy for minutes)
+        limit_seconds   None waits without limit (the worker's side: a controller may be busy for minutes)
 
-        Raises ChannelClosedError when nobody can read it any more, ChannelTimeoutError when nobody reads; the message
-        is cut short then, and the channel of no more use.
+        Raises ChannelClosedError if the other side is gone, ChannelTimeoutError if it does not read in time. The
+        message is then incomplete and the channel cannot be used any more.
         """
         deadline = _compute_deadline(limit_seconds)
         rest = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
@@ -126,10 +126,10 @@ class Channel:
                 raise ChannelClosedError(str(error)) from error
 
     def receive(self, limit_seconds: float | None = None, process_fd: int | None = None) -> dict[str, Any]:
-        """The next message.
+        """Waits for the next message and returns it.
 
-        limit_seconds   None waits for ever (the worker's side, which dies with its controller)
-        process_fd      a pidfd of the other side: its end counts as the end of the channel even where a forked
+        limit_seconds   None waits without limit (the worker's side, which dies with its controller)
+        process_fd      a pidfd of the other side: the end of that process is the end of the channel, even if a forked
                         grandchild still holds the channel open
 
         Raises ChannelTimeoutError, ChannelClosedError, MalformedMessageError.
@@ -157,13 +157,13 @@ class Channel:
             raise ChannelClosedError(str(error)) from error
 
     def close(self) -> None:
-        """Close this end; more than once does no harm."""
+        """Closes this end; may be called more than once."""
         self._reader.close()
         self._writer.close()
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where the kernel has none (before Linux 5.3)."""
+    """Opens a descriptor that becomes readable when the process ends; None before Linux 5.3."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -175,7 +175,7 @@ def _compute_deadline(limit_seconds: float | None) -> float | None:
 
 
 def _wait_for_io(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
-    """Wait until an end can be read or written, or the other one is closed."""
+    """Waits until an end can be read or written. Raises ChannelClosedError or ChannelTimeoutError."""
     if end.closed:
         raise ChannelClosedError("this end of the channel was closed")
     fd = end.fileno()
@@ -204,7 +204,7 @@ def _parse_message(line: bytes) -> dict[str, Any]:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """With backslashes in place of halves of characters, which JSON can carry, and no terminal and no file."""
+    """Replaces lone surrogates by backslash escapes: JSON can carry them, but terminals and files cannot."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What is asked of git: for a base side, and of the commits between two revisions.
+"""Reads a git repository: revisions for a base side, and the commits between two revisions.
 
-Reads the repository only: its working tree and index are not touched.
+The repository's working tree and index are not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from pytest_attnperf.errors import UsageError
 
 GIT_LIMIT_SECONDS = 900.0
-"""A partial clone fetches the files of an old revision while they are checked out."""
+"""Limit of one git command: a partial clone downloads the files of an old revision at check-out."""
 
 DROPPED_VARIABLES = (
     "GIT_DIR",
@@ -29,10 +29,10 @@ DROPPED_VARIABLES = (
     "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
 )
-"""Set inside a git hook, where they name the repository that is being committed to or pushed."""
+"""Variables that git sets in a hook; they name the hook's repository."""
 
 SETTINGS = (
-    "core.hooksPath=/dev/null",  # post-index-change would run, also for an index that is not the repository's
+    "core.hooksPath=/dev/null",  # post-index-change would run, also for a separate index
     "core.fsmonitor=false",
     "core.splitIndex=false",  # would write a shared index file into the repository
     "submodule.recurse=false",
@@ -49,9 +49,9 @@ _WHOLE_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class Repository:
     """A git repository with a working tree: `top` is the tree, `git_dir` its `.git`, which may be a file.
 
-    git is told the repository outright instead of finding it, and so does not ask who owns it: a container that runs
-    as root sees the user's files as somebody else's, and every version of git would refuse ("dubious ownership").
-    pytest has already run this tree's conftest, so nothing is trusted that was not.
+    git gets the paths of the repository and does not check its owner: in a container that runs as root, the files
+    belong to another user, and git would refuse ("dubious ownership"). pytest has already run this tree's conftest, so
+    this trusts nothing new.
     """
 
     top: Path
@@ -59,7 +59,7 @@ class Repository:
 
     @classmethod
     def find_around(cls, folder: Path) -> Repository | None:
-        """The repository that `folder` stands in, None when it stands in none."""
+        """Returns the repository that contains `folder`, or None."""
         folder = folder.resolve()
         for top in (folder, *folder.parents):
             git_dir = top / ".git"
@@ -68,9 +68,9 @@ class Repository:
         return None
 
     def commit_of(self, revision: str) -> str:
-        """The full commit id of a revision, or of the merge base for `A...` and `A...B` (an empty side is HEAD).
+        """Returns the full commit id of a revision, or of the merge base for `A...` and `A...B` (empty means HEAD).
 
-        Raises UsageError, saying what to fetch in a shallow clone, and which names are close otherwise.
+        Raises UsageError that says what to fetch in a shallow clone, else which names are similar.
         """
         if "..." not in revision:
             return self._commit_of_one(revision)
@@ -85,20 +85,20 @@ class Repository:
         raise UsageError(text)
 
     def has_commit(self, revision: str) -> bool:
-        """Whether the text names a commit."""
+        """Returns whether the text names a commit."""
         return self._look_up(revision)[0] != ""
 
     def is_shallow(self) -> bool:
-        """Whether history was cut off when the repository was cloned."""
+        """Returns whether the repository is a shallow clone."""
         return self.run("rev-parse", "--is-shallow-repository").stdout.strip() == "true"
 
     def common_dir(self) -> Path:
-        """The folder that all worktrees of the repository share. Raises UsageError."""
+        """Returns the folder that all worktrees of the repository share. Raises UsageError."""
         return (self.top / self._run_checked("rev-parse", "--git-common-dir").strip()).resolve()
 
     def state_of(self, folder: Path) -> str:
-        """The commit of a folder of this working tree, '+dirty' behind it where tracked files differ; '' when git does
-        not have the folder at HEAD."""
+        """Returns the commit of a folder of this working tree, with '+dirty' if tracked files differ; '' if HEAD has no
+        such folder."""
         part = folder.resolve().relative_to(self.top).as_posix()
         if self.run("rev-parse", "--verify", "--quiet", f"HEAD:{'' if part == '.' else part}").returncode != 0:
             return ""
@@ -107,21 +107,21 @@ class Repository:
         return commit + ("+dirty" if changed.stdout.strip() else "")
 
     def list_submodules(self, commit: str) -> list[str]:
-        """Paths of a commit's submodules."""
+        """Returns the paths of a commit's submodules."""
         listed = self._run_checked("ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
         return [line.partition("\t")[2] for line in listed if line.startswith("160000 ")]
 
     def check_out(self, commit: str, folder: Path, index: Path) -> None:
-        """Write every file of a commit into a new folder, and beside it the index that describes it.
+        """Writes every file of a commit into the new folder, and git's index of these files to `index`.
 
-        Not `git archive`, which leaves out what .gitattributes marks as export-ignore. Raises UsageError.
+        `git archive` is not used, because it leaves out files marked as export-ignore. Raises UsageError.
         """
         folder.mkdir(parents=True)
         self._run_checked("read-tree", commit, index=index, work_tree=folder)
         self._run_checked("checkout-index", "--all", "--force", "--index", "--quiet", index=index, work_tree=folder)
 
     def list_changed_files(self, folder: Path, index: Path) -> list[str]:
-        """Files that are no longer as `check_out` wrote them."""
+        """Returns the files that changed since `check_out` wrote them."""
         options = ("--name-only", "-z", "--ignore-submodules")
         listed = self._run_checked("diff-files", *options, index=index, work_tree=folder)
         return [name for name in listed.split("\0") if name]
@@ -129,7 +129,7 @@ class Repository:
     def run(
         self, *args: str, index: Path | None = None, work_tree: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """One git command on this repository, never through a hook. Raises UsageError when git is missing or hangs."""
+        """Runs a git command on this repository, without hooks. Raises UsageError if git is missing or hangs."""
         tree = work_tree or self.top
         settings = [word for setting in (*SETTINGS, f"safe.directory={self.top}") for word in ("-c", setting)]
         try:
@@ -151,21 +151,21 @@ class Repository:
         answer = self.run(*args, index=index, work_tree=work_tree)
         if answer.returncode != 0:
             raise UsageError(
-                f"git {' '.join(args[:2])} failed in {self.top}: {answer.stderr.strip() or 'it said nothing'}; "
-                f"mend the repository, or {USE_A_COPY}"
+                f"git {' '.join(args[:2])} failed in {self.top}: {answer.stderr.strip() or 'no message'}; "
+                f"repair the repository, or {USE_A_COPY}"
             )
         return answer.stdout
 
     def _commit_of_one(self, revision: str) -> str:
         if revision.startswith("-") or "\n" in revision:
-            raise UsageError(f"{revision!r} is no revision: it begins with '-' or holds a line break")
+            raise UsageError(f"{revision!r} is not a revision: it begins with '-' or contains a line break")
         commit, said = self._look_up(revision)
         if not commit:
             raise UsageError(self._describe_unknown(revision, said))
         return commit
 
     def _look_up(self, revision: str) -> tuple[str, str]:
-        """(full commit id, '') or ('', what git said). In two steps: `:/text^{commit}` would look for all of it."""
+        """Returns (full commit id, '') or ('', git's message). In two steps, for `:/text`."""
         if revision.startswith(("-", "^")) or "\n" in revision or ".." in revision:
             return "", ""
         found = self.run("rev-parse", "--verify", revision)
@@ -228,7 +228,7 @@ FORMAT = "%x1f".join(("%H", "%h", "%as", "%P", "%s"))
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit; `author_date` is 2026-11-20."""
+    """One commit; `author_date` is written as 2026-11-20."""
 
     sha: str
     short: str
@@ -238,48 +238,48 @@ class Commit:
 
     @property
     def is_merge(self) -> bool:
-        """Whether it has more than one parent."""
+        """Whether the commit has more than one parent."""
         return len(self.parents) > 1
 
 
 @dataclass(frozen=True)
 class History:
-    """GOOD, and behind it the commits up to BAD in the order they came; `notes` are for the user."""
+    """The commits from GOOD to BAD, oldest first; `notes` are for the user."""
 
     commits: tuple[Commit, ...]
     notes: tuple[str, ...] = ()
 
 
 def read_history(good: str, bad: str, folder: Path) -> History:
-    """The first-parent line from GOOD to BAD: a merged branch is one commit.
+    """Returns the first-parent line from GOOD to BAD, on which a merged branch is one commit.
 
-    Raises UsageError where there is no git, no repository or no such revision, where the two are the same commit, or
-    where GOOD does not lead to BAD.
+    Raises UsageError if git, the repository or a revision is missing, if both are the same commit, or if GOOD is not an
+    ancestor of BAD.
     """
     if shutil.which("git") is None:
-        raise UsageError("attnperf bisect reads commits with git, and no git is on PATH: install it")
+        raise UsageError("attnperf bisect needs git, which is not on PATH: install it")
     repository = Repository.find_around(folder)
     if repository is None:
         raise UsageError(
-            f"{folder} is in no git repository: run attnperf bisect inside the one whose commits are to be searched"
+            f"{folder} is not in a git repository: run attnperf bisect in the repository whose commits it must search"
         )
     first, last = _resolve_commit(good, repository), _resolve_commit(bad, repository)
     if first == last:
-        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}: nothing lies between them")
+        raise UsageError(f"GOOD {good!r} and BAD {bad!r} are the same commit {first[:12]}: there is nothing to search")
     _check_ancestor(good, bad, first, last, repository)
     start = _list_commits(repository, "--max-count=1", first)
     line = _list_commits(repository, "--first-parent", "--reverse", f"{first}..{last}")
     notes: tuple[str, ...] = ()
     if line[0].parents[:1] != (first,):
         notes = (
-            f"{good} is not on the first-parent line of {bad}: a slowdown of {line[0].short} may have come with any "
-            "commit that leads to it and not to GOOD",
+            f"{good} is not on the first-parent line of {bad}: a slowdown at {line[0].short} may come from any "
+            "ancestor of it that GOOD does not have",
         )
     return History((*start, *line), notes)
 
 
 def _resolve_commit(revision: str, repository: Repository) -> str:
-    """The full hash of a revision. A shallow clone may know it and still lack what lies between: it needs all."""
+    """Returns the full hash of a revision. A shallow clone needs all commits, because a bisection reads the history."""
     if repository.is_shallow() and not repository.has_commit(revision):
         raise UsageError(f"no commit {revision!r} in {repository.top}{_advice_if_shallow(repository)}")
     return repository.commit_of(revision)
@@ -288,9 +288,9 @@ def _resolve_commit(revision: str, repository: Repository) -> str:
 def _check_ancestor(good: str, bad: str, first: str, last: str, repository: Repository) -> None:
     if _is_ancestor(first, last, repository):
         return
-    text = f"GOOD {good!r} is no ancestor of BAD {bad!r}"
+    text = f"GOOD {good!r} is not an ancestor of BAD {bad!r}"
     if _is_ancestor(last, first, repository):
-        raise UsageError(f"{text}, but BAD is one of GOOD: exchange them")
+        raise UsageError(f"{text}, but BAD is an ancestor of GOOD: swap them")
     base = repository.run("merge-base", first, last).stdout.strip()
     advice = f"; both come from {base[:12]}: use that as GOOD" if base else "; they have no commit in common"
     raise UsageError(f"{text}{advice}{_advice_if_shallow(repository)}")
@@ -298,18 +298,18 @@ def _check_ancestor(good: str, bad: str, first: str, last: str, repository: Repo
 
 def _is_ancestor(first: str, last: str, repository: Repository) -> bool:
     answer = repository.run("merge-base", "--is-ancestor", first, last)
-    # A commit that cannot be read is an error only on stderr: git goes on as if it had no parents, and answers 1.
+    # For an unreadable commit git prints an error, but goes on as if it had no parents, and returns 1.
     if answer.returncode not in (0, 1) or "error:" in answer.stderr:
         raise UsageError(_describe_failure(repository, answer.stderr))
     return answer.returncode == 0
 
 
 def _describe_failure(repository: Repository, said: str) -> str:
-    return f"git cannot walk the commits of {repository.top}: {said.strip()}; mend the repository"
+    return f"git cannot walk the commits of {repository.top}: {said.strip()}; repair the repository"
 
 
 def _advice_if_shallow(repository: Repository) -> str:
-    """What to type where commits are missing; empty where all are there."""
+    """Returns what to type if commits are missing; '' if all are there."""
     if not repository.is_shallow():
         return ""
     return "; this clone is shallow, and a bisection needs all commits: git fetch --unshallow --tags"
@@ -324,5 +324,5 @@ def _list_commits(repository: Repository, *arguments: str) -> tuple[Commit, ...]
 
 
 def _make_commit(sha: str, short: str, author_date: str, parents: str, subject: str) -> Commit:
-    """Bytes of a subject that are no UTF-8 are replaced: it will be printed."""
+    """Makes a commit; bytes of the subject that are not UTF-8 are replaced, because it will be printed."""
     return Commit(sha, short, author_date, tuple(parents.split()), subject.encode(errors="replace").decode())

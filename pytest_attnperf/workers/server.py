@@ -1,7 +1,7 @@
 """The worker's side of the protocol: serves one controller, one case at a time. Imports no third-party package.
 
-`Server` knows nothing of pytest: `plugin/worker_session.py` runs the items, and calls `rendezvous` from inside a
-test's body and `report_item_finished` after its teardown.
+`Server` does not depend on pytest. `plugin/worker_session.py` runs the items: a test's body calls `serve_case`, and
+after its teardown the session calls `report_item_finished`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 Request = dict[str, Any]
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Drawn by the kernel at every start of a machine; containers on it read the machine's own."""
+"""Random id that the kernel makes at every boot; containers see that of their machine."""
 
 COMPILER_VARIABLES = "TRITON_"
-"""Begins the names of what `_own_compilers` looks after."""
+"""Prefix of the environment variables that `_own_compilers` restores."""
 
 TOLD = (CodeObjectError, InterpretedKernelError)
-"""Errors whose text says all that a traceback would."""
+"""Errors that are sent without a traceback, because their text says everything."""
 
 
 class Server:
-    """Answers requests. `state` moves as docs/worker-protocol.md says."""
+    """Answers the requests of one controller. docs/worker-protocol.md describes how `state` changes."""
 
     def __init__(self, channel: Channel, device: Device, keys: Sequence[CaseKey], role: Role, root: Path) -> None:
         self.state = WorkerState.IDLE
@@ -60,7 +60,7 @@ class Server:
         self._own_code = OwnCode()
 
     def announce(self) -> None:
-        """Say that this worker is ready, what it runs on, and which cases it has."""
+        """Sends the first message: this worker is ready, its device, fingerprint and cases."""
         self._channel.send(
             {
                 "event": "ready",
@@ -77,7 +77,7 @@ class Server:
         )
 
     def next_item(self) -> Request | None:
-        """Serve until an item must be run (its `open` request is returned) or the session ends (None)."""
+        """Serves until an item must run, and returns its `open` request; returns None when the session ends."""
         while True:
             request = self._receive_request()
             if request["op"] == "exit":
@@ -93,15 +93,12 @@ class Server:
                 return request
 
     def refuse(self, request: Request, message: str) -> None:
-        """Answer an `open` that names no case of this worker; the state stays IDLE."""
+        """Answers an `open` for a case that this worker does not have; the state stays IDLE."""
         self._pending = None
         self._send_error(request, {"kind": "protocol", "message": message})
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
-        """Serve one case until it is closed; called from inside the test's body.
-
-        Raises UsageError on a second call in one test.
-        """
+        """Serves one case until it is closed; called by the test's body. Raises UsageError on a second call in it."""
         request = self._meet_request("attnperf.run() or attnperf.gate()")
         seeds = request["seeds"]
         self.state = WorkerState.OPEN
@@ -117,7 +114,7 @@ class Server:
             self._serve_subject(subjects)
 
     def _meet_request(self, call: str) -> Request:
-        """The `open` request that the running item meets. Raises UsageError on a second call in one test."""
+        """Returns the `open` request of the running item. Raises UsageError on a second call in one test."""
         if self._met or self._pending is None:
             self._misused = (
                 f"{call} was called twice in one test; a test is one case: parametrise it, or write a second test"
@@ -127,9 +124,9 @@ class Server:
         return self._pending
 
     def report_item_finished(self, outcome: str, text: str) -> None:
-        """Answer the request that the item ended under: `close`, or whichever the body did not live to see.
+        """Answers the request during which the item ended: `close`, or an earlier one if the body ended early.
 
-        A second call has failed the item, whatever its body did with the exception.
+        After a second call of `attnperf.run()` the item counts as failed, even if its body caught the exception.
         """
         self.state = WorkerState.IDLE
         if self._misused and outcome != "failed":
@@ -139,7 +136,7 @@ class Server:
             self._send_answer(request, {"state": "finished", "outcome": outcome, "text": text})
 
     def _serve_subject(self, subjects: Sequence[Subject]) -> None:
-        """Serve the one subject until `close`; none exists where opening failed, and then only `close` works."""
+        """Serves the subject until `close`. If opening failed there is no subject, and only `close` works."""
         answers = self._make_answers(subjects[0]) if subjects else {}
         while True:
             request = self._receive_request()
@@ -155,13 +152,13 @@ class Server:
                 self.state = WorkerState.FINISHED
 
     def _compute_answer(self, answer: Callable[[Request], Any], request: Request) -> Any:
-        """The answer of an open case. Raises CaseFailedError where other code than ours would judge or measure."""
+        """Computes an answer of an open case. Raises CaseFailedError if judging or measuring code was replaced."""
         if replaced := self._own_code.find_problem():
             raise CaseFailedError(replaced)
         return answer(request)
 
     def _make_answers(self, subject: Subject) -> dict[str, Callable[[Request], Any]]:
-        """What answers each operation on an open case."""
+        """Returns operation -> function that answers it, for an open case."""
         return {
             "check": lambda request: subject.check(**_check_arguments(request)),
             "block": lambda request: subject.measure_blocks(*_block_arguments(request)),
@@ -180,7 +177,7 @@ class Server:
         return replace(report, sources=sources, foreign_sources=tuple(foreign), source_id=named)
 
     def _receive_request(self) -> Request:
-        """The next request that this state allows; pings and forbidden ones are answered here."""
+        """Waits for the next request that this state allows; answers pings and forbidden requests itself."""
         while True:
             request = self._channel.receive()
             operation = request.get("op")
@@ -192,7 +189,7 @@ class Server:
                 return request
 
     def _reply_with(self, request: Request, work: Callable[[], Any]) -> None:
-        """Answer with what `work` gives, or with what it raised: a case that raises must not end the worker."""
+        """Sends what `work` returns, or the error that it raises: a case that raises must not end the worker."""
         try:
             answer = to_plain(work())
         except NotProvenRightError as error:
@@ -203,7 +200,7 @@ class Server:
             self._send_answer(request, answer)
 
     def _make_failure(self, error: Exception) -> dict[str, Any]:
-        flight_recorder.stop_recording()  # what is launched to learn whether the device still answers is not to blame
+        flight_recorder.stop_recording()  # launches of the health check below must not be recorded
         unsupported = isinstance(error, UnsupportedError)
         out_of_memory = isinstance(error, CaseFailedError) and error.out_of_memory
         no_compiler = "" if unsupported else describe_missing_compiler(error)
@@ -227,8 +224,8 @@ class Server:
 
 
 def host_identity(path: Path = BOOT_ID) -> str:
-    """The first 16 hex digits of a SHA-256 that is the same for whatever runs on this machine until it is started
-    again, and another's on another machine; '' where the kernel does not say.
+    """Returns 16 hex digits that identify this machine until its next boot, the same in all its containers; '' if the
+    kernel has no boot id.
     """
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -238,10 +235,10 @@ def host_identity(path: Path = BOOT_ID) -> str:
 
 @contextlib.contextmanager
 def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
-    """Undo what a case does to the variables that choose Triton's compilers: the next compiles as it would alone.
+    """Restores the variables that choose Triton's compilers after a case, so that the next case is not affected.
 
-    torch's Inductor sets TRITON_PTXAS_PATH for good when it first compiles (torch/_inductor/runtime/compile_tasks.py):
-    Triton kernels of later cases then got other machine code than in a process without it.
+    torch's Inductor sets TRITON_PTXAS_PATH permanently at its first compilation
+    (torch/_inductor/runtime/compile_tasks.py): Triton kernels of later cases then got other machine code.
     """
     before = {name: value for name, value in environment.items() if name.startswith(COMPILER_VARIABLES)}
     try:
@@ -253,7 +250,7 @@ def _own_compilers(environment: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def _pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """The backend with a stored configuration, where one came with the request. Raises UsageError as `pin` does."""
+    """Returns the backend, fixed to the stored configuration if the request has one. Raises UsageError."""
     if not config:
         return backend
     from pytest_attnperf.measure.pinned_backend import pin_backend
@@ -262,7 +259,7 @@ def _pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
 
 
 def _prepare_and_answer(subject: Subject, workload: Workload) -> dict[str, Any]:
-    """What `open` answers; builds and compiles the backend when it supports the workload."""
+    """Builds and compiles the backend if it supports the workload, and returns the answer to `open`."""
     reasons = prepare_or_reasons(subject)
     return {
         "state": "open",
@@ -292,16 +289,16 @@ def _timer_argument(request: Request) -> str:
 
 
 INDUCTOR_ERROR = "InvalidCxxCompiler"
-"""The class of what torch.compile raises; importing it would import Inductor."""
+"""Name of the error class of torch.compile; importing the class would import Inductor."""
 
 TRITON_BUILD = "triton.runtime.build"
-"""The module that compiles Triton's driver, and its launchers, with a C compiler."""
+"""The module that compiles Triton's driver and launchers with a C compiler."""
 
 ADVICE = "install gcc or clang (Debian: apt-get install gcc g++), or name yours in {variable}"
 
 
 def describe_missing_compiler(error: BaseException, environ: Mapping[str, str] = os.environ) -> str:
-    """One line about the missing compiler; '' where it is not what `error`, or what led to it, is about."""
+    """Returns a line on a missing compiler, if `error` or one of its causes is about that; else ''."""
     for one in _list_causes(error):
         if type(one).__name__ == INDUCTOR_ERROR:
             return f"no C++ compiler was found, and torch.compile needs one on a CPU: {ADVICE.format(variable='CXX')}"
@@ -311,7 +308,7 @@ def describe_missing_compiler(error: BaseException, environ: Mapping[str, str] =
 
 
 def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and those that led to it, each once."""
+    """Yields the error and its causes, each once."""
     seen: set[int] = set()
     left: list[object] = [error]
     while left:
@@ -323,7 +320,7 @@ def _list_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _raising_module(error: BaseException) -> str:
-    """The module whose line raised it."""
+    """Returns the name of the module that raised the error."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -1,8 +1,8 @@
-"""A run's cards shared by several sessions that record at once: on each card one process measures at a time.
+"""Cards that several sessions of a run share while they record: on each card one process measures at a time.
 
-Under pytest-xdist every worker of it is such a session. Each records its own cases in processes on all cards, so that a
-baseline knows how cards differ, and takes turns on them with the others. Turns are file locks, which die with their
-process. A session holds one turn at most, so that no two can wait for each other.
+Every worker of pytest-xdist is such a session. It records its own cases in processes on all cards, so that a baseline
+includes how cards differ, and takes turns on the cards with the other sessions. A turn is a file lock, which ends with
+its process. A session holds at most one turn, so that no two sessions wait for each other.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ POLL_S = 0.02
 
 @dataclass
 class SharedGpuPool(WorkerPool):
-    """A WorkerPool whose processes measure only in their card's turn.
+    """A WorkerPool whose processes work only while the session holds the turn of their card.
 
-    turns      a lock for each of its GPUs, the same files in every session of the run
-    limit_s    how long a turn is waited for
+    turns      a lock file for each GPU, the same files in every session of the run
+    limit_s    seconds to wait for a turn
     """
 
     turns: Sequence[Path] = field(kw_only=True)
@@ -40,43 +40,43 @@ class SharedGpuPool(WorkerPool):
     _answers: dict[int, Ready] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Open nothing yet."""
+        """Makes the locks, without taking any."""
         self._locks = [FileLock(path) for path in self.turns]
 
     def start(self, places: Sequence[int]) -> None:
-        """Begin starting processes, once: what starts later would disturb other sessions, and does so in its turn."""
+        """Starts processes at the first call only; later ones would disturb other sessions and start in their turn."""
         if not self._begun:
             self._begun = True
             super().start(places)
 
     def wait_until_ready(self, place: int) -> Ready:
-        """What the process in that place runs on; from memory where its card's turn is another session's."""
+        """Returns the first message of the process in that place; the known one if the turn is not held."""
         if place not in self._answers or self._held == self._card_number(place):
             with self._take_turn(place):
                 self._answers[place] = super().wait_until_ready(place)
         return self._answers[place]
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """As of any pool, in its card's turn."""
+        """Measures as any pool, in the card's turn."""
         with self._take_turn(place):
             return super().measure_canary(place)
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """As of any pool, in its card's turn."""
+        """Opens a conversation as any pool, in the card's turn."""
         with self._take_turn(place), super().case_at(place, request) as case:
             yield case
 
     def examine(self, request: OpenRequest, environment: Mapping[str, str]) -> None:
-        """As of any pool, in its card's turn."""
+        """Examines a case as any pool, in the card's turn."""
         with self._take_turn(EXAMINED_PLACE):
             super().examine(request, environment)
 
     def by_turns(self, places: Iterable[int]) -> Generator[int, None, None]:
-        """These places, each in its card's turn, those first whose card is free; close it when leaving early.
+        """Yields these places, each in its card's turn, places on free cards first. Close it when leaving early.
 
-        A card that was just given back comes last, or who waits for it would never get it. Raises WorkerError when no
-        turn comes within the limit.
+        The card of the last turn is tried last, so that another session can get it. Raises WorkerError if no turn is
+        free within the limit.
         """
         left, last = list(places), None
         while left:
@@ -90,7 +90,7 @@ class SharedGpuPool(WorkerPool):
                 self._give_back()
 
     def _card_number(self, place: int) -> int:
-        """Which of the pool's GPUs that is. Raises WorkerError where all are lost."""
+        """Returns the index of the place's GPU in `gpus`. Raises WorkerError if all are lost."""
         token = self._gpu_token(place)
         return self.gpus.index(token) if token is not None else 0
 
@@ -106,8 +106,8 @@ class SharedGpuPool(WorkerPool):
             self._give_back()
 
     def _take_one(self, cards: Sequence[int]) -> int:
-        """The first of these that is free. Raises WorkerError when none is within the limit, and where a turn is held:
-        a place that was on this card is on another one since, and who waits while holding may wait for ever.
+        """Takes the first free card and returns it. Raises WorkerError if none is free within the limit, or a turn is
+        already held: its place moved to another card, and waiting while holding a turn could last forever.
         """
         if self._held is not None:
             raise WorkerError(f"GPU {self.gpus[self._held]} was lost in its turn: a process there does not end")
@@ -121,8 +121,8 @@ class SharedGpuPool(WorkerPool):
             if time.monotonic() >= until:
                 named = ", ".join(self.gpus[card] for card in cards)
                 raise WorkerError(
-                    f"no turn on GPU {named} within {self.limit_s:.0f} s: another worker of this run has "
-                    "measured there all that time; see its log under .attnperf/logs"
+                    f"no turn on GPU {named} within {self.limit_s:.0f} s: another worker of this run "
+                    "measured there all the time; see its log under .attnperf/logs"
                 )
             time.sleep(POLL_S)
 
@@ -134,7 +134,7 @@ class SharedGpuPool(WorkerPool):
 
 @contextlib.contextmanager
 def in_turns(pool: Pool, places: Sequence[int]) -> Iterator[Iterator[int]]:
-    """Places in the order in which to measure in them: as given, or as cards that are shared become free."""
+    """Yields places in the order in which to measure: as given, or on shared cards as these become free."""
     if not isinstance(pool, SharedGpuPool):
         yield iter(places)
         return

@@ -1,9 +1,9 @@
-"""One short name for all code and data that a case may read from its repository: equal names, equal sources.
+"""The source id: a short hash over all code and data that a case may read from its repository.
 
 Which modules a process has loaded depends on the cases before it, and a kernel may read its block sizes or a loop count
-from a data file. So the name covers whole folders: every top folder of the tree that a loaded file comes from, and all
-Python files directly in the tree. Contents are named as git names them, so that a revision has its name without being
-checked out. What is compiled in the tree is named beside that, and only where the process has loaded it.
+from a data file. So the id covers whole folders: every top folder of the tree that a loaded file comes from, and all
+Python files directly in the tree. Contents are hashed as git does it, so that a revision's id is known without a
+check-out. Compiled libraries of the tree are added separately, and only those that the process has loaded.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
 ID_DIGITS = 16
 
 BUILT_MARK = "+"
-"""Stands between the name of the sources and that of loaded libraries, which no revision holds."""
+"""Separates the hash of the sources from that of loaded libraries, which no revision has."""
 
 BUILT = frozenset({".so", ".pyd", ".dylib"})
-"""Suffixes of libraries: their content counts where a process has loaded them."""
+"""Suffixes of libraries; only loaded ones count."""
 
 LEFT_OUT = BUILT | {".pyc", ".pyo", ".o", ".a", ".log", ".lock"}
-"""Suffixes of what builds and runs leave behind."""
+"""Suffixes of files that builds and runs create."""
 
 FOLDERS_LEFT_OUT = frozenset({"__pycache__", "site-packages", "node_modules"})
 
 FILES_MOST = 20_000
 BYTES_MOST = 1 << 28
-"""Larger trees have no name: reading them would take longer than measuring."""
+"""Limits of a tree; a larger one has no id, because reading it would take longer than measuring."""
 
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
-"""Without what marks a tree with changes: what it held nobody knows any more."""
+"""A clean commit, without '+dirty': the files of a changed tree are not known later."""
 
 
 @dataclass(frozen=True)
 class Revisions:
-    """Names the sources of revisions as `source_id` names those of a tree.
+    """Computes source ids of revisions, as `source_id` does for a tree.
 
-    root   of the tree, in the repository
-    base   id of the base revision's commit
+    root   root of the tree in the repository
+    base   commit id of the base revision
     """
 
     repository: Repository
@@ -57,18 +57,18 @@ class Revisions:
     base: str
 
     def sources_of(self, commit: str, folders: frozenset[str]) -> str:
-        """The name of a commit's sources in these top folders; '' where it is no commit that git has."""
+        """Returns the source id of a commit for these top folders; '' if git does not have the commit."""
         return _revision_id(self.repository, self.root, commit, folders) if _COMMIT.fullmatch(commit) else ""
 
 
 class TooLargeError(Exception):
-    """The folders hold more than is read."""
+    """The folders exceed FILES_MOST or BYTES_MOST."""
 
 
 def source_id(root: Path, loaded: Mapping[str, str]) -> str:
-    """The name of the sources of a process, e.g. '0123456789abcdef'; '' where nothing was loaded or too much is there.
+    """Returns the source id of a process, e.g. '0123456789abcdef'; '' if it loaded no file or the tree is too large.
 
-    loaded   files of the tree by path relative to `root`, with a hash of their content
+    loaded   path of each loaded file relative to `root` -> hash of its content
     """
     if not loaded:
         return ""
@@ -81,17 +81,17 @@ def source_id(root: Path, loaded: Mapping[str, str]) -> str:
 
 
 def strip_libraries(name: str) -> str:
-    """The part of a name that a revision has, too: without loaded libraries."""
+    """Returns a source id without the part of loaded libraries, to compare it with a revision's."""
     return name.partition(BUILT_MARK)[0]
 
 
 def top_folders(loaded: Iterable[str]) -> frozenset[str]:
-    """Top folders of the tree that loaded files come from."""
+    """Returns the top folders of the tree that contain loaded files."""
     return frozenset(top for top, slash, _ in (path.partition("/") for path in loaded) if slash)
 
 
 def is_counted(path: str, folders: frozenset[str]) -> bool:
-    """Whether a file of the tree, by its path relative to it, is part of the name."""
+    """Returns whether a file counts for the source id; `path` is relative to the tree."""
     *parents, name = path.split("/")
     if name.startswith(".") or Path(name).suffix in LEFT_OUT:
         return False
@@ -101,24 +101,24 @@ def is_counted(path: str, folders: frozenset[str]) -> bool:
 
 
 def digest_of(named: Iterable[tuple[str, str]]) -> str:
-    """The first hex digits of a SHA-256 over paths and the hashes of their content, in any order."""
+    """Returns the first hex digits of a SHA-256 over (path, content hash) pairs; their order does not matter."""
     text = "\n".join(f"{path}\0{digest}" for path, digest in sorted(named))
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:ID_DIGITS]
 
 
 @functools.lru_cache(maxsize=16)
 def _tree_id(root: Path, folders: frozenset[str]) -> str:
-    """Read once in a process: what it has imported is what was there when it began."""
+    """Returns the source id of a tree, read once per process: its imports are from the time when it began."""
     return digest_of(_list_contents(root, folders))
 
 
 @functools.lru_cache(maxsize=64)
 def _revision_id(repository: Repository, root: Path, commit: str, folders: frozenset[str]) -> str:
-    """Of what git lists, whose hashes of files are those of their content."""
+    """Returns the source id of a commit from `git ls-tree`, which lists the hashes of contents."""
     part = root.resolve().relative_to(repository.top).as_posix()
     try:
         listed = repository.run("ls-tree", "-r", "-z", "--full-tree", f"{commit}:{'' if part == '.' else part}")
-    except UsageError:  # git is missing, or hangs
+    except UsageError:  # git is missing or hangs
         return ""
     if listed.returncode != 0:
         return ""
@@ -130,7 +130,7 @@ def _revision_id(repository: Repository, root: Path, commit: str, folders: froze
 
 
 def _list_contents(root: Path, folders: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """(path, git's hash of its content) of every file that counts. Raises TooLargeError and OSError."""
+    """Yields (path, git's content hash) of every file that counts. Raises TooLargeError and OSError."""
     files, size = 0, 0
     for path in _list_paths(root, folders):
         file = root / path
@@ -148,7 +148,7 @@ def _bytes_of(file: Path, most: int) -> bytes:
 
 
 def _list_paths(root: Path, folders: frozenset[str]) -> Iterator[str]:
-    """Regular files and links, relative to the root."""
+    """Yields the counted regular files and links, relative to the root."""
     yield from (entry.name for entry in os.scandir(root) if _is_content(entry) and is_counted(entry.name, folders))
     for top in sorted(folders):
         for folder, inner, names in os.walk(root / top):

@@ -1,8 +1,8 @@
-"""Whose code a process runs: the proof that a side ran its own, and that the package's own code judged and timed it.
+"""Proves which code a process runs: each side its own files, and the package's own code for judging and timing.
 
-Files of the repository are named by content. What judges and measures must not have been replaced by a suite: a
-conftest that replaces a reference, a comparison or a timer makes every verdict worthless, and most do not mean to: a
-fixture that patches a function for its own tests may stay for a whole process.
+Files of the repository are listed with content hashes. A suite must not replace code that judges or measures: a
+conftest that replaces a reference, a comparison or a timer makes every verdict worthless. It often happens by mistake,
+when a fixture patches a function for its own tests and the patch stays for the whole process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest_attnperf
 HARNESS = "pytest_attnperf"
 
 ROOMS = ("correctness", "measure", "stats", "workloads")
-"""Parts of the package whose code decides what is right and how long it took."""
+"""Rooms of the package whose code judges and measures."""
 
 _PACKAGE = Path(pytest_attnperf.__file__).resolve().parent
 
@@ -34,14 +34,14 @@ _LIBRARIES = tuple(
 )
 
 Place = tuple[Mapping[str, Any], str, Any]
-"""Where a function or class is looked up: the namespace, the name, and what stands there."""
+"""Where a function or class is found: (namespace, name, value)."""
 
 
 def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) -> tuple[dict[str, str], list[str]]:
-    """Hashes of the repository's loaded files, and modules that should be the repository's but are not.
+    """Returns hashes of the repository's loaded files, and modules of the repository that were loaded from elsewhere.
 
     Returns ({path relative to root: SHA-256}, ['module kernels.x was loaded from PATH, not from ROOT', ...]), one line
-    for each such package. The harness itself is left out: it is the working tree's on every side. Installed packages
+    for each such package. The harness is left out, because every side runs that of the working tree. Installed packages
     inside the tree (a virtual environment) and hidden folders are left out.
     """
     root = root.resolve()
@@ -67,8 +67,8 @@ def loaded_sources(root: Path, modules: Mapping[str, ModuleType] | None = None) 
 
 @functools.lru_cache(maxsize=1 << 15)
 def _resolve_file(file: str) -> Path:
-    """A worker has thousands of modules and is asked after every case; following links each time took 0.1 s, and the
-    first time as much for every folder on the way to each.
+    """Resolves the links of a path, cached by file and folder: a worker checks thousands of modules after every case,
+    which took 0.1 s without a cache.
     """
     folder, name = os.path.split(file)
     path = os.path.join(_resolve_folder(folder), name)
@@ -90,7 +90,7 @@ def _is_in_repository(path: Path, root: Path) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_repository_package(root: Path, top: str) -> bool:
-    """Whether a folder holds more than the tests of an installed package that it is called like."""
+    """Returns whether the folder `top` is a package of the repository, not only tests of an installed package."""
     return any(
         not (file.name.startswith("test_") or file.name == "conftest.py") for file in (root / top).glob("**/*.py")
     )
@@ -102,7 +102,7 @@ def _hash_file(path: Path, _mtime_ns: int) -> str:
 
 
 def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
-    """Shared objects mapped into this process: a compiled extension is code too."""
+    """Returns the shared objects mapped into this process, because compiled extensions are code, too."""
     try:
         lines = maps.read_text(errors="replace").splitlines()
     except OSError:
@@ -112,13 +112,13 @@ def _mapped_libraries(maps: Path = Path("/proc/self/maps")) -> Iterable[Path]:
 
 
 class OwnCode:
-    """Looks at every function of the loaded modules; the first look at each remembers what it saw."""
+    """Checks that functions and classes of ROOMS are the package's own; remembers each from the first check on."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[Place]] = {}
 
     def find_problem(self) -> str:
-        """Says what was replaced, and by which code; '' where nothing was."""
+        """Returns a message on what was replaced, and by which code; '' if nothing was."""
         for name, module in list(sys.modules.items()):
             if not name.startswith(_PREFIXES):
                 continue
@@ -156,7 +156,7 @@ class OwnCode:
                         yield vars(value), attribute, member
 
     def _find_other_code(self, value: Any) -> str:
-        """The file that a function or class comes from, where that is neither ours nor a library's."""
+        """Returns the file of a function or class, if it is neither of this package nor of a library; else ''."""
         if isinstance(value, type):
             file = str(getattr(sys.modules.get(value.__module__), "__file__", None) or "<built in>")
             return "" if file.startswith(("<", *_LIBRARIES)) or _is_own(file) else file
@@ -164,7 +164,7 @@ class OwnCode:
         if function is None:
             return ""
         file = function.__code__.co_filename
-        if file.startswith("<"):  # what dataclasses and named tuples make
+        if file.startswith("<"):  # made by dataclasses and named tuples
             file = str(function.__globals__.get("__file__", "<frozen"))
         if _is_own(file) or file.startswith(("<frozen", *_LIBRARIES)):
             return ""
@@ -173,12 +173,12 @@ class OwnCode:
 
 @functools.cache
 def _is_own(file: str) -> bool:
-    """Whether a file is the package's, which workers import through a link."""
+    """Returns whether a file is of this package, which workers import through a link."""
     return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
 def _find_function(value: Any) -> FunctionType | None:
-    """The Python function in a method, property, partial or decorated function."""
+    """Returns the Python function in a method, property, partial or decorated function, or None."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     if isinstance(value, property):
@@ -190,7 +190,7 @@ def _find_function(value: Any) -> FunctionType | None:
 
 
 def _qualified_name(namespace: Mapping[str, Any], attribute: str) -> str:
-    """The name within its module; in a class with the name of it."""
+    """Returns the name within the module, with the class's name for a method."""
     owner = next((str(value.__qualname__).rsplit(".", 1)[0] for value in namespace.values() if _is_method(value)), "")
     return f"{owner}.{attribute}" if owner and "__name__" not in namespace else attribute
 
@@ -201,6 +201,6 @@ def _is_method(value: Any) -> bool:
 
 def _describe_replacement(name: str, by: str) -> str:
     return (
-        f"{name} was replaced by {by}: what judges and measures must be the package's own code. Remove what replaces "
-        "it; to add a workload, a backend or a reference, register your own"
+        f"{name} was replaced by {by}: judging and measuring must use the package's own code. Remove the "
+        "replacement; to add a workload, a backend or a reference, register your own"
     )

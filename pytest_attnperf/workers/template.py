@@ -1,8 +1,8 @@
-"""Workers forked from a template, which has imported what each of them imports. The controller's side of `forking.py`.
+"""The controller's side of `forking.py`: workers are forked from a template that has imported all they need.
 
-Importing torch and collecting the suites takes seconds, and forking a process that has done so milliseconds. Only for
-workers on a GPU, whose memory the driver gives to each process: on a CPU forked processes would agree for the wrong
-reason, having one layout of memory, one seed of hashes and one allocator.
+Importing torch and collecting the suites takes seconds; forking a process that has done so takes milliseconds. Only
+workers on a GPU are forked, because the driver gives each process its own GPU memory. On a CPU forked processes would
+share memory layout, hash seed and allocator state, and so differ less than independent processes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from pytest_attnperf.workers.launch import LaunchPlan
 from pytest_attnperf.workers.protocol import Channel, open_pidfd
 
 LOST_STATUS = 256
-"""In place of the exit status of a worker whose template, which alone could have asked for it, ended before it."""
+"""Used as exit status of a worker whose template ended first: only the template could read the real one."""
 
 ANSWER_BYTES = 4096
 STATUS_SECONDS = 2.0
-"""How long a template has to say how a worker of its has ended."""
+"""Seconds that a template has to report how its worker has ended."""
 GIVING_UP_SECONDS = 0.5
 END_SECONDS = 5.0
 
 Start = Callable[[int], "subprocess.Popen[bytes]"]
-"""Starts a worker, or a template, that is told its descriptor."""
+"""Starts a worker or a template, which gets the number of its descriptor."""
 
 
 def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether workers of a plan may come from a template, as far as can be told before it has collected."""
+    """Returns whether workers of a plan may be forked, as far as known before the template has collected."""
     on_gpu = isinstance(plan, LaunchPlan) and plan.role is Role.DEVICE
     if not on_gpu or environ.get(SWITCH) == "0" or sys.platform != "linux":
         return False
@@ -51,9 +51,9 @@ def may_fork(plan: LaunchPlan | CommandPlan, environ: Mapping[str, str] = os.env
 
 
 class ForkedProcess:
-    """A worker that a template was asked for, or that was started afresh in its place. As much of a Popen as is used.
+    """A worker requested from a template, or started as a new process. It has the used part of Popen's interface.
 
-    returncode   as a Popen's, or LOST_STATUS
+    returncode   as in Popen, or LOST_STATUS
     """
 
     def __init__(
@@ -66,31 +66,31 @@ class ForkedProcess:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known which process it is, or will never be."""
+        """Whether the process is known, or it is known that there will be none."""
         return self._popen is not None or self._pid > 0 or self.returncode is not None
 
     @property
     def pid(self) -> int:
-        """Process id, also the id of its process group; 0 while no process is known."""
+        """Process id, also the id of its process group; 0 while the process is not known."""
         return self._popen.pid if self._popen is not None else max(0, self._pid)
 
     def settle(self, limit_seconds: float | None) -> None:
-        """Wait until there is a process. The limit may pass without one; None waits for ever."""
+        """Waits until the process is known, at most `limit_seconds`; None waits forever."""
         if not self.is_settled and is_readable(self._answers.fileno(), limit_seconds):
             self._receive_answer()
 
     def open_pidfd(self) -> int | None:
-        """What becomes readable when the process ends, for the caller to close; None where nothing does."""
+        """Returns a descriptor that becomes readable when the process ends, or None; the caller closes it."""
         return os.dup(self._pidfd) if self._pidfd >= 0 else open_pidfd(self.pid) if self.pid else None
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs or is to run."""
+        """Returns the exit status; None if the process runs or has not begun."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0.0)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, as soon as there is one. Raises subprocess.TimeoutExpired."""
+        """Waits for the exit status and returns it. Raises subprocess.TimeoutExpired."""
         began = time.monotonic()
         if not self.is_settled:
             self.settle(timeout)
@@ -105,7 +105,7 @@ class ForkedProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """Kill the process group; one that has not begun will end as it does."""
+        """Kills the process group; a process that has not begun ends as soon as it begins."""
         if self.pid:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ class ForkedProcess:
             self._life = -1
 
     def _receive_answer(self) -> None:
-        """Take the template's first answer; without one it has ended, or forks nothing."""
+        """Receives the template's first answer; without one starts a new process."""
         message, fds = b"", [-1]
         with contextlib.suppress(OSError):
             message, fds, _, _ = socket.recv_fds(self._answers, ANSWER_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
@@ -150,10 +150,10 @@ class ForkedProcess:
 
 @dataclass
 class Template:
-    """What workers of one plan are forked from: begun with the first of them, ended with the run.
+    """The template process of one plan: started with the first worker, ended with the run.
 
-    process    None before that
-    obstacle   why it became the first worker, and the others are started afresh
+    process    None before it is started
+    obstacle   why it cannot fork; then it became the first worker, and other workers start as new processes
     """
 
     process: subprocess.Popen[bytes] | None = None
@@ -164,7 +164,7 @@ class Template:
     _gave_up: bool = False
 
     def begin(self, environment: Mapping[str, str], start: Start) -> None:
-        """Start it, once, as the first worker would be."""
+        """Starts the template, once, as the first worker would be started."""
         if self.process is not None:
             return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -173,13 +173,13 @@ class Template:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it may be asked for workers."""
+        """Whether workers may be requested from it."""
         return not self._gave_up
 
     def fork(self, environment: Mapping[str, str], log: Path, start: Start) -> tuple[Channel, ForkedProcess]:
-        """Ask for a worker, without waiting for it.
+        """Requests a worker, without waiting for it.
 
-        start   starts it where no template can
+        start   starts the worker as a new process if the template cannot fork
         """
         assert self._socket is not None
         (ours, theirs), (answers, saying) = (
@@ -190,14 +190,14 @@ class Template:
         process = ForkedProcess(self, answers, living, theirs, start)
         self._waiting.append(process)
         message = json.dumps(_compare_environments(self._environment, environment)).encode()
-        # Where the template has ended, the end of the answers says so.
+        # If the template has ended, the answers socket is closed, which `ForkedProcess` notices.
         with contextlib.suppress(OSError), saying, log.open("ab") as output, os.fdopen(life, "rb") as ends:
             fds = [theirs.fileno(), output.fileno(), ends.fileno(), saying.fileno()]
             socket.send_fds(self._socket, [message], fds)
         return Channel(ours), process
 
     def handle_settled(self, process: ForkedProcess, *, gave_up: bool) -> None:
-        """Called by a process that is settled. Where it forks nothing, all that wait for it are started at once."""
+        """Called by a process that is settled. If the template cannot fork, starts all waiting workers at once."""
         self._waiting.remove(process)
         if gave_up and not self._gave_up:
             self._gave_up = True
@@ -205,7 +205,7 @@ class Template:
                 waiting.settle(GIVING_UP_SECONDS)
 
     def close(self) -> None:
-        """End it; workers that it has forked live on."""
+        """Ends the template; workers that it has forked keep running."""
         if self._socket is None or self.process is None:
             return
         self._socket.close()
@@ -218,6 +218,6 @@ class Template:
 
 
 def _compare_environments(template: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """What an environment has otherwise than the template's: a value, or None for what it lacks."""
+    """Returns how `wanted` differs from the template's environment: variable -> value, or None if it is not set."""
     changed: dict[str, Any] = {name: value for name, value in wanted.items() if template.get(name) != value}
     return changed | dict.fromkeys(template.keys() - wanted.keys())

@@ -1,14 +1,14 @@
-"""Trees of old revisions, outside the repository, kept from run to run.
+"""Checked-out trees of revisions, outside the repository, kept from run to run.
 
     <cache>/pytest-attnperf/trees/<repository>/<commit>[-<variant>]/
         tree/        the files of the commit
-        index        git's description of them: tells whether somebody changed the tree since
-        users/       a locked file per run that uses it
-        whole        written when nothing is left to do (a build command has ended well)
-        used         its time is the last use
+        index        git's index of these files, which shows whether the tree was changed since
+        users/       a locked file per run that uses the tree
+        whole        written when the tree is complete (a build command has succeeded)
+        used         modified at each use
 
-Beside each folder lies `<name>.lock`, held while the folder is made, built or removed. So whatever is half-made while
-the lock is free was left by a process that died, and is removed.
+Next to each folder is `<name>.lock`, held while the folder is made, built or removed. So an incomplete folder whose
+lock is free was left by a process that died, and is removed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pytest_attnperf.errors import UsageError
 from pytest_attnperf.workers.revisions import USE_A_COPY, Repository
 
 KEEP = 5
-"""Trees kept per repository."""
+"""Number of trees kept per repository."""
 LOCK_LIMIT_SECONDS = 3600.0
-"""How long to wait for another run that makes or builds the same tree."""
+"""Seconds to wait for another run that makes or builds the same tree."""
 NAMED_FILES = 3
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 LFS_POINTER_BYTES_MAX = 1024
@@ -42,13 +42,13 @@ LFS_POINTER_BYTES_MAX = 1024
 
 @dataclass(frozen=True)
 class Tree:
-    """A checked-out commit. `held` is a lock: while it lives no other run removes the tree.
+    """A checked-out commit. `held` is a lock: while it exists no other run removes the tree.
 
-    top      the root of the files
-    folder   the tree's own folder in the cache, for logs and build outputs that belong to it
-    whole    whether an earlier run finished everything; see `mark_whole`
+    top      root of the files
+    folder   the tree's folder in the cache, also for its logs and build outputs
+    whole    whether an earlier run completed the tree; see `mark_whole`
     alone    whether no other run uses the tree now
-    notes    what a reader must know of the tree, a sentence each
+    notes    notes on the tree for the results, a sentence each
     """
 
     top: Path
@@ -59,27 +59,27 @@ class Tree:
     held: object = field(default=None, repr=False, compare=False)
 
     def mark_whole(self) -> None:
-        """Say that nothing is left to do: the next run takes the tree as it is."""
+        """Marks the tree as complete, so that the next run uses it without a build."""
         (self.folder / "whole").touch()
 
 
 def cache_folder(cache_root: Path | None, environ: Mapping[str, str]) -> Path:
-    """Where trees and locks lie: under `cache_root`, else $XDG_CACHE_HOME, else ~/.cache. Raises UsageError."""
+    """Returns the folder of trees and locks: in `cache_root`, $XDG_CACHE_HOME or ~/.cache. Raises UsageError."""
     named = environ.get("XDG_CACHE_HOME", "")
     if cache_root is None:
         try:
             cache_root = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
         except RuntimeError:
-            raise UsageError("no home folder to keep base trees in; set XDG_CACHE_HOME to a folder") from None
+            raise UsageError("there is no home folder for base trees; set XDG_CACHE_HOME to a folder") from None
     return cache_root.resolve() / "pytest-attnperf"
 
 
 @contextlib.contextmanager
 def open_tree(repository: Repository, commit: str, cache: Path, *, variant: str = "") -> Iterator[Tree]:
-    """The tree of a commit, made when it is not there. While the context lasts nobody else makes or builds it.
+    """Yields the tree of a commit, made if it does not exist. In the block no other run makes or builds it.
 
-    With a `variant` (a build command and its toolchain) the tree is one of its own, and is made again unless
-    `mark_whole` was called: a build that failed leaves nothing behind. Raises UsageError.
+    A `variant` (a build command and its toolchain) has a separate tree, which is made again unless `mark_whole` was
+    called, so that a failed build leaves nothing behind. Raises UsageError.
     """
     trees = _trees_folder(repository, cache)
     folder = trees / (f"{commit}-{variant}" if variant else commit)
@@ -97,8 +97,8 @@ def open_tree(repository: Repository, commit: str, cache: Path, *, variant: str 
 def _trees_folder(repository: Repository, cache: Path) -> Path:
     if cache.is_relative_to(repository.top):
         raise UsageError(
-            f"the cache folder {cache} lies inside the repository {repository.top}, whose conftest and configuration "
-            "would reach into a base tree there; set XDG_CACHE_HOME to a folder outside it"
+            f"the cache folder {cache} is inside the repository {repository.top}, whose conftest and configuration "
+            "would affect a base tree there; set XDG_CACHE_HOME to a folder outside it"
         )
     shared = repository.common_dir()
     name = (shared.parent if shared.name == ".git" else shared).name
@@ -107,13 +107,12 @@ def _trees_folder(repository: Repository, cache: Path) -> Path:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold `<folder>.lock`, so that no other run makes or builds the same tree. Raises UsageError."""
+    """Holds `<folder>.lock` in the block, so that no other run makes or builds the same tree. Raises UsageError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot keep base trees in {folder.parent}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be "
-            "written"
+            f"cannot keep base trees in {folder.parent}: {error.strerror}; set XDG_CACHE_HOME to a writable folder"
         ) from error
     lock = FileLock(f"{folder}.lock", timeout=LOCK_LIMIT_SECONDS)
     try:
@@ -126,7 +125,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _make_tree(repository: Repository, commit: str, folder: Path, *, needs_whole: bool) -> list[str]:
-    """Bring `folder`/tree about; what must be said of a tree that was reused."""
+    """Makes `folder`/tree, or reuses it; returns a note if the reused tree was changed."""
     top, index = folder / "tree", folder / "index"
     if top.is_dir() and index.is_file():
         if needs_whole:
@@ -150,7 +149,7 @@ def _make_tree(repository: Repository, commit: str, folder: Path, *, needs_whole
 
 
 def _clear_folder(folder: Path) -> None:
-    """Remove a folder so that a crash on the way never leaves a tree that looks whole."""
+    """Empties a folder, in an order in which a crash never leaves a tree that looks complete."""
     (folder / "whole").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         (folder / "tree").rename(folder / f"{uuid.uuid4().hex}.partial")
@@ -159,7 +158,7 @@ def _clear_folder(folder: Path) -> None:
 
 
 def _register_user(folder: Path) -> FileLock:
-    """A locked file that says, as long as this process holds it, that the tree is in use."""
+    """Returns a locked file that marks the tree as used while this process holds it."""
     users = folder / "users"
     users.mkdir(exist_ok=True)
     lock = FileLock(users / f"{uuid.uuid4().hex}.lock", timeout=0)
@@ -168,7 +167,7 @@ def _register_user(folder: Path) -> FileLock:
 
 
 def _count_users(folder: Path) -> int:
-    """How many runs use a tree. What dead ones left is removed; call with the folder's lock held."""
+    """Returns how many runs use a tree, and removes files of dead runs. Call it with the folder's lock held."""
     return sum(map(_is_held, (folder / "users").glob("*.lock")))
 
 
@@ -182,7 +181,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _remove_old_trees(trees: Path, own: Path) -> None:
-    """Keep the trees used last, and of no tree what a dead process left half-made. Never waits, never a tree in use."""
+    """Removes all but the trees used last, and incomplete parts of all. It never waits or removes a tree in use."""
     others = [path for path in trees.iterdir() if path.is_dir() and path != own]
     others.sort(key=_last_used, reverse=True)
     for rank, folder in enumerate(others, start=1):
@@ -225,7 +224,7 @@ def _incomplete_parts(repository: Repository, commit: str, top: Path) -> list[st
 
 
 def _lfs_pointers(top: Path) -> list[str]:
-    """Files that hold a pointer in place of their content; looked for only where .gitattributes speaks of LFS."""
+    """Returns files that are LFS pointers instead of contents; searched only if a .gitattributes mentions LFS."""
     attributes = (path for path in top.rglob(".gitattributes") if path.is_file())
     if not any(b"filter=lfs" in path.read_bytes() for path in attributes):
         return []
@@ -241,13 +240,13 @@ def _join_some(names: list[str]) -> str:
 BUILD_LIMIT_SECONDS = 3600.0
 LOG_TAIL_LINES = 25
 TOOLCHAIN = ("torch", "triton", "pytorch-triton-rocm", "amd-aiter", "aiter")
-"""Distributions whose version decides whether an extension built earlier still loads."""
+"""Distributions whose versions decide whether an extension that was built before still loads."""
 
 
 def toolchain_id(python: str) -> str:
-    """Ten hexadecimal digits that differ when the interpreter or a library that extensions are built against does.
+    """Returns ten hexadecimal digits that change with the interpreter and the libraries that extensions use.
 
-    The versions are those installed beside this process, whose interpreter a revision's workers run with.
+    The versions are those of this process, because a revision's workers use the same interpreter.
     """
     parts = [python, sys.version]
     for name in TOOLCHAIN:
@@ -257,16 +256,16 @@ def toolchain_id(python: str) -> str:
 
 
 def short_hash(*parts: str) -> str:
-    """Ten hexadecimal digits of the SHA-256 of the parts."""
+    """Returns ten hexadecimal digits of the SHA-256 of the parts."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:10]
 
 
 def build_folders(folder: Path, *, own_aiter: bool) -> dict[str, str]:
-    """Environment variables that send what a side compiles while it runs into folders of its own, made here.
+    """Makes separate folders for what a side compiles while it runs, and returns the environment variables for them.
 
-    torch keys an extension by its name alone, so two sides that share the folder load each other's kernels.
-    TRITON_CACHE_DIR stays shared: Triton keys by content. AITER_JIT_DIR is set only for a side that brings its own
-    aiter: setting it makes aiter build everything again, for minutes, also what was installed ready to use.
+    torch finds an extension by its name only, so two sides with the same folder would load each other's kernels.
+    TRITON_CACHE_DIR stays shared, because Triton uses content hashes. AITER_JIT_DIR is set only for a side with its own
+    aiter, because it makes aiter build everything again, for minutes, even modules that are installed ready to use.
     """
     names = {"TORCH_EXTENSIONS_DIR": "torch_extensions", "TORCHINDUCTOR_CACHE_DIR": "torchinductor"}
     if own_aiter:
@@ -278,10 +277,8 @@ def build_folders(folder: Path, *, own_aiter: bool) -> dict[str, str]:
 
 
 def remove_stale_locks(folder: Path) -> None:
-    """Remove the lock files of compilers that were killed: torch and aiter wait for them for ever.
-
-    Call only while no other run uses the folder.
-    """
+    """Removes lock files of killed compilers, for which torch and aiter would wait forever.
+    Call it only while no other run uses the folder."""
     for pattern in ("torch_extensions/*/lock", "aiter/build/lock_*"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
@@ -297,10 +294,10 @@ def run_build(
     log: Path,
     limit_seconds: float = BUILD_LIMIT_SECONDS,
 ) -> None:
-    """Run a build command through the shell in `folder`, everything it prints in `log`.
+    """Runs a build command by the shell in `folder`, with its output in `log`.
 
-    `python` in the command is the interpreter of the workers: its folder comes first on PATH. A tree of a revision has
-    no `.git`. Raises UsageError with the exit status and the log's end; the command and its children are then gone.
+    The folder of `python`, the workers' interpreter, is first on PATH. A tree of a revision has no `.git`. Raises
+    UsageError with the exit status and the end of the log; the command and its children have then ended.
     """
     path = os.pathsep.join([str(Path(python).parent), environment.get("PATH", os.defpath)])
     with log.open("wb") as output:

@@ -302,7 +302,7 @@ def test_policy_is_read_from_the_base(attnperf_project: FakeProject, base: Path)
     [
         (("--update-baselines", "--attnperf-against=."), "measures the working tree only"),
         (("--attnperf", "--attnperf-candidate=."), "needs --attnperf-against"),
-        (("--attnperf", "--attnperf-against=.", "--attnperf-isolate=none"), "needs processes of its own"),
+        (("--attnperf", "--attnperf-against=.", "--attnperf-isolate=none"), "needs separate processes"),
         (("--attnperf", "--attnperf-accept=wanted"), "needs --update-baselines"),
         (("--update-baselines", "--attnperf-calibrate=3"), "drop one"),
         (("--attnperf", "--attnperf-against=.", "--attnperf-pairs=1"), "at least 2"),

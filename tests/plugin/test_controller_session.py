@@ -33,7 +33,7 @@ def test_the_import_is_named_and_the_run_goes_on(project: FakeProject) -> None:
     result = project.run("--attnperf")
     assert result.ret == 0, result.stdout.str()
     result.assert_outcomes(passed=1)
-    said = "suites/test_a_library.py initialised the GPU while tests were collected: the process of pytest itself, *"
+    said = "suites/test_a_library.py initialised the GPU while tests were collected: pytest's own process, *"
     result.stdout.fnmatch_lines([f"attnperf: warning: {said}"])
     (note,) = [note for note in project.results()["notes"] if "initialised the GPU" in note]
     assert note.startswith("suites/test_a_library.py ")

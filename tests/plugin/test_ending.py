@@ -83,7 +83,7 @@ def test_what_has_gone_is_asked_of_whole_runs(unfiltered: bool, monkeypatch: pyt
 def test_xdist_sees_no_base_side() -> None:
     """Where its workers ran the cases, their controller cannot say what has gone, and says that."""
     (note,) = note_unseen_renames(CONFIG, None, [NEW])
-    assert note.startswith("whether a new case is an old one renamed was not looked at, because workers of xdist")
+    assert note.startswith("it was not checked whether new cases are renamed old ones, because workers of xdist")
 
 
 def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,10 +266,10 @@ def test_record_local_gates_in_the_same_run(attnperf_project: FakeProject) -> No
     assert attnperf_project.verdicts() == {"fake.a": "SAME"}
     assert (attnperf_project.path / ".attnperf/local/fake/fake1/prefill.json").is_file()
     assert not attnperf_project.baseline().exists()
-    result.stdout.fnmatch_lines(["1 cases were held against .attnperf/local, 1 of them recorded in this run:*"])
+    result.stdout.fnmatch_lines(["1 cases were compared with .attnperf/local, 1 of them recorded in this run:*"])
     assert any("recorded in this run" in note for note in attnperf_project.results()["cases"][0]["notes"])
     again = attnperf_project.run("--attnperf")
-    again.stdout.fnmatch_lines(["1 cases were held against .attnperf/local, 0 of them recorded in this run:*"])
+    again.stdout.fnmatch_lines(["1 cases were compared with .attnperf/local, 0 of them recorded in this run:*"])
 
 
 def test_an_unsupported_case_costs_no_fresh_processes(attnperf_project: FakeProject) -> None:

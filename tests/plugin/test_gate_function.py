@@ -114,9 +114,9 @@ def test_what_is_no_function_is_said_in_one_message(attnperf_project: FakeProjec
     result.stdout.fnmatch_lines(
         [
             "ERROR: prefill/gate/test_a",
-            "call: attnperf.gate(): inputs is a tuple, and must be a function: fn(*tensors), *called several times",
+            "call: attnperf.gate(): inputs is a tuple, but must be a function: fn(*tensors), *called several times",
             "ERROR: prefill/gate/test_b",
-            "call: attnperf.gate(): fn is a NoneType, reference is a str, and must be a function: *",
+            "call: attnperf.gate(): fn is a NoneType, reference is a str, but must be a function: *",
         ]
     )
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -73,7 +73,7 @@ def test_a_new_suite_beside_an_old_one(project: FakeProject) -> None:
     shown = result.stdout.str()
     assert shown.count(" NEW ") == 2
     assert shown.count("NO_BASELINE, new") == 2
-    assert "was not looked at" not in shown
+    assert "it was not checked" not in shown
     result.stdout.fnmatch_lines(["2 new, 1 same on *"])
     result.stdout.fnmatch_lines(["2 new in this revision: not in HEAD (*), so proven and timed, and compared with *"])
     assert project.results()["findings"] == []
@@ -110,7 +110,7 @@ def test_a_renamed_suite_is_a_finding(project: FakeProject) -> None:
     result = gate(project, "-k", "fake")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["whether a new case is an old one renamed was not looked at, because only some cases were selected: *"]
+        ["it was not checked whether new cases are renamed old ones, because only some cases were selected: *"]
     )
 
 

@@ -66,7 +66,7 @@ def test_results_that_cannot_be_written_cost_nothing_that_is_printed(
     fill_disk(monkeypatch, "results.json")
     result = project.run("--attnperf", "--no-attnperf-strict")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = "exit status 1: .attnperf/results.json was not written (No space left on device), and is as it was before: *"
+    said = "exit status 1: .attnperf/results.json was not written (No space left on device) and is unchanged: *"
     result.stdout.fnmatch_lines(["*1 without baseline*", said])
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
     assert "results: " not in result.stdout.str()

@@ -55,7 +55,8 @@ def test_a_project_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("import no_such_module\n")
     done = typed(tmp_path)
     assert (
-        done.stdout.splitlines()[-1] == "raised: pytest could not load the project of . (status 4); above it says why"
+        done.stdout.splitlines()[-1]
+        == "raised: pytest could not load the project of . (status 4); see its output above"
     )
     assert "no_such_module" in done.stderr
 

@@ -65,7 +65,7 @@ def test_a_profile_that_never_ends_is_given_up(attnperf_project: FakeProject) ->
     [
         (["--update-baselines"], "--update-baselines with --attnperf-profile: only cases that are gated or checked *"),
         (["--attnperf-calibrate=5"], "--attnperf-calibrate with --attnperf-profile: only cases that are gated *"),
-        (["--attnperf-isolate=none"], "--attnperf-profile needs processes of its own, *; drop --attnperf-isolate=none"),
+        (["--attnperf-isolate=none"], "--attnperf-profile needs separate processes, *; drop --attnperf-isolate=none"),
     ],
 )
 def test_where_it_cannot_work(attnperf_project: FakeProject, options: list[str], said: str) -> None:

@@ -61,7 +61,7 @@ def test_what_measures_nothing_of_this_tree_is_typed(project: FakeProject, word:
     project.pytester.makeini(f"[pytest]\naddopts = {word}\n")
     result = project.run("--attnperf", "--attnperf-against=HEAD")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: the ini file or PYTEST_ADDOPTS gives {word}: *"])
+    result.stderr.fnmatch_lines([f"ERROR: the ini file or PYTEST_ADDOPTS sets {word}: *"])
     project.pytester.makeini("[pytest]\n")
     result = project.run("--attnperf", "--attnperf-against=HEAD", word)
     assert "the ini file" not in result.stderr.str()

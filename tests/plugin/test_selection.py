@@ -295,7 +295,7 @@ def test_only_what_has_changed_is_timed(attnperf_project: FakeProject) -> None:
     ("typed", "text"),
     [
         ("--attnperf-tier=weekly", "--attnperf-tier is 'weekly'; known tiers: pr, nightly"),
-        ("--attnperf-changed", "--attnperf-changed says which cases --attnperf times; give that, too"),
+        ("--attnperf-changed", "--attnperf-changed selects which cases --attnperf times; add --attnperf"),
         ("--attnperf --attnperf-changed --update-baselines", "--update-baselines with --attnperf-changed: only a"),
         (
             "--attnperf --attnperf-changed --attnperf-calibrate=5",
@@ -303,7 +303,7 @@ def test_only_what_has_changed_is_timed(attnperf_project: FakeProject) -> None:
         ),
         ("--attnperf --attnperf-changed --attnperf-profile", "--attnperf-profile with --attnperf-changed: only a"),
         ("--attnperf-changed --attnperf-warm", "--attnperf-warm with --attnperf-changed: only a gating run"),
-        ("--attnperf --attnperf-changed --attnperf-isolate=none", "nothing is with --attnperf-isolate=none"),
+        ("--attnperf --attnperf-changed --attnperf-isolate=none", "--attnperf-isolate=none never gates"),
         ("--attnperf --attnperf-warm", "--attnperf with --attnperf-warm: warming compiles ahead of a run"),
         ("--update-baselines --attnperf-warm", "--update-baselines with --attnperf-warm: warming compiles"),
         ("--attnperf-calibrate=5 --attnperf-warm", "--attnperf-calibrate with --attnperf-warm: warming compiles"),
@@ -332,11 +332,11 @@ def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakePro
     )
     assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
     assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is no date" in text
-    assert f"test_d.py::test_prefill: nightly='prefill-b9' is none of the workloads: {WORKLOAD}" in text
+    assert f"test_d.py::test_prefill: nightly='prefill-b9' is not a workload of this test; it has: {WORKLOAD}" in text
     assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
     assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text
     assert "test_g.py::test_prefill: the attnperf marker has nightly= and each=; give one of them" in text
-    assert f"test_h.py::test_prefill: cpu='fake.b-x' is none of the workloads: {WORKLOAD}" in text
+    assert f"test_h.py::test_prefill: cpu='fake.b-x' is not a workload of this test; it has: {WORKLOAD}" in text
     assert f"test_i.py::test_prefill: the attnperf marker has {WORKLOAD} in nightly= and in cpu=; leave it" in text
     (attnperf_project.path / "suites" / "test_a.py").write_text(GATE)
     plain = attnperf_project.run("--attnperf")

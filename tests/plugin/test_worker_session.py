@@ -112,6 +112,6 @@ def test_why_workers_are_not_forked_is_in_the_log(attnperf_project: FakeProject,
     result = attnperf_project.run("--update-baselines", "--attnperf-device=gpu")
     assert result.ret == 0, result.stdout.str()
     logs = "".join(log.read_text() for log in (attnperf_project.path / ".attnperf" / "logs").glob("*/*.log"))
-    assert logs.count("attnperf: every worker is started afresh, which takes seconds: a suite, or what it") == 1
+    assert logs.count("attnperf: every worker is started as a new process, which takes seconds: a suite, or") == 1
     said = said_in(attnperf_project, "worker")
     assert all(template == worker for _, template, _, _, worker, _ in said)

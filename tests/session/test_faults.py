@@ -91,7 +91,7 @@ SAMPLES: tuple[tuple[str, Exception], ...] = (
     ("error", not_started()),
     ("error", not_started(kind=NoteKind.NO_ANSWER)),
     ("error", not_started(kind=NoteKind.DIED)),
-    ("error", WorkerError("worker worker0-1 answered 'check' with something else: x", NO_PAGE)),
+    ("error", WorkerError("worker worker0-1 sent an invalid answer to 'check': x", NO_PAGE)),
     ("error", poisoned("CUDA error: unknown error")),
     ("", raised("CompilationError: at 3:4")),
     ("", BaselineError("rope.json is not JSON")),

@@ -168,7 +168,7 @@ def test_a_directory_that_is_a_branch_too_is_said(repository: GitRepository, res
     repository.write(nightly__suites__test_a_py="")
     assert resolve("nightly").notes == ()
     repository.git("branch", "nightly")
-    assert "it is a revision, too: --attnperf-against=rev:nightly" in resolve("nightly").notes[0]
+    assert "to use the revision of this name: --attnperf-against=rev:nightly" in resolve("nightly").notes[0]
 
 
 def test_an_interpreter_runs_the_same_tree(plan: LaunchPlan, resolve: Resolve) -> None:

@@ -80,7 +80,7 @@ def test_a_prefix_forces_the_kind(tmp_path: Path) -> None:
     [
         (" ", "--attnperf-against is empty; name a revision"),
         ("dir:", "--attnperf-against=dir: names nothing"),
-        ("dir:gone", r"--attnperf-against=dir:gone: no directory: .*gone does not exist; leave the prefix 'dir' out"),
+        ("dir:gone", r"--attnperf-against=dir:gone: no directory: .*gone does not exist; leave out the prefix 'dir'"),
         ("dir:file", "no directory: .*file is a file"),
         ("python:gone", "no interpreter: .*gone does not exist"),
         ("python:file", "no interpreter: .*file is not executable"),

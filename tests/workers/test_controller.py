@@ -74,9 +74,9 @@ def test_a_worker_that_does_not_say_is_of_no_known_method(worker: MakeWorker) ->
 def test_a_banner_is_named(worker: MakeWorker) -> None:
     """A command that prints something else first: the command, what it printed, where it may print it, and its log."""
     started = worker("print('Welcome aboard', flush=True); sys.stderr.write('about to start\\n'); sys.stdin.read()")
-    with pytest.raises(WorkerError, match=r"base0-1 \(`.*python.*answered 'start' with something else") as caught:
+    with pytest.raises(WorkerError, match=r"base0-1 \(`.*python.*sent an invalid answer to 'start'") as caught:
         started.wait_until_ready(20)
-    assert "not JSON: b'Welcome aboard'; a command may print banners on its standard error only" in str(caught.value)
+    assert "not JSON: b'Welcome aboard'; a command must print banners to its standard error" in str(caught.value)
     assert caught.value.log_tail == "about to start"
     assert (caught.value.kind, caught.value.starting) == (None, True)
     assert not started.is_alive
@@ -107,13 +107,13 @@ def test_a_command_that_never_answers(worker: MakeWorker) -> None:
 
 def test_a_far_harness_of_another_protocol(worker: MakeWorker) -> None:
     """Both numbers are named, and whose harness it is."""
-    with pytest.raises(WorkerError, match=r"speaks protocol 1, this side \d+: .* installed there"):
+    with pytest.raises(WorkerError, match=r"speaks protocol 1, this side \d+: .* installed behind it"):
         worker(ready_but(protocol=1)).wait_until_ready(20)
 
 
 def test_a_worker_that_does_not_say_what_it_is(worker: MakeWorker) -> None:
     """A first message that lacks a field is an error of this worker, not of this program."""
-    with pytest.raises(WorkerError, match=r"says that it is ready, but not what it is: .*device"):
+    with pytest.raises(WorkerError, match=r"sent an invalid first message: .*device"):
         worker(ready_but(device=None)).wait_until_ready(20)
 
 
@@ -130,7 +130,7 @@ def test_an_answer_that_is_none_ends_the_worker(worker: MakeWorker, said: str, w
     started = worker(ready_but() + f'print(\'{{"id": 1, "ok": {said}}}\', flush=True)\nsys.stdin.read()')
     started.wait_until_ready(20)
     answer = started.request("turn", 20.0, place=0)
-    with pytest.raises(WorkerError, match=rf"base0-1 \(`.*`\) answered 'turn' with something else: {why}"):
+    with pytest.raises(WorkerError, match=rf"base0-1 \(`.*`\) sent an invalid answer to 'turn': {why}"):
         started.decode_answer("turn", answer, Turn)
     assert not started.is_alive
 

@@ -94,25 +94,25 @@ def test_good_on_a_merged_branch_is_told(repository: Repository) -> None:
     found = read_history("side", "main", repository.folder)
     assert [commit.subject for commit in found.commits][0::3] == ["on side", "merge side"]
     (note,) = found.notes
-    assert note.startswith("side is not on the first-parent line of main: a slowdown of ")
+    assert note.startswith("side is not on the first-parent line of main: a slowdown at ")
 
 
 def test_no_repository(tmp_path: Path) -> None:
     """A folder outside any repository is named, with what to do."""
-    with pytest.raises(UsageError, match=re.escape(f"{tmp_path} is in no git repository: run attnperf bisect inside")):
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path} is not in a git repository: run attnperf")):
         read_history("a", "b", tmp_path)
 
 
 def test_no_git(repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without git the message says that it is needed."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match="no git is on PATH: install it"):
+    with pytest.raises(UsageError, match="git, which is not on PATH: install it"):
         read_history("v1", "main", repository.folder)
 
 
 @pytest.mark.parametrize(
     ("revision", "message"),
-    [("v11", "no commit 'v11' in"), ("mian", "close: main"), ("--all", "'--all' is no revision")],
+    [("v11", "no commit 'v11' in"), ("mian", "close: main"), ("--all", "'--all' is not a revision")],
 )
 def test_unknown_revision(repository: Repository, revision: str, message: str) -> None:
     """A revision that does not exist is named, with close names where there are any."""
@@ -128,7 +128,7 @@ def test_same_commit(repository: Repository) -> None:
 
 def test_exchanged_ends(repository: Repository) -> None:
     """A BAD that GOOD descends from is told apart from two branches."""
-    with pytest.raises(UsageError, match="GOOD 'main' is no ancestor of BAD 'v1', but BAD is one of GOOD: exchange"):
+    with pytest.raises(UsageError, match="not an ancestor of BAD 'v1', but BAD is an ancestor of GOOD: swap"):
         read_history("main", "v1", repository.folder)
 
 
@@ -137,7 +137,7 @@ def test_two_branches(repository: Repository) -> None:
     base = repository.git("rev-parse", "v1")
     repository.git("checkout", "--quiet", "side")
     repository.commit("on side")
-    with pytest.raises(UsageError, match=f"GOOD 'side' is no ancestor of BAD 'main'; both come from {base[:12]}: use"):
+    with pytest.raises(UsageError, match=f"'side' is not an ancestor of BAD 'main'; both come from {base[:12]}: use"):
         read_history("side", "main", repository.folder)
 
 
@@ -145,7 +145,7 @@ def test_no_common_commit(repository: Repository) -> None:
     """Unrelated histories are called so."""
     repository.git("checkout", "--quiet", "--orphan", "other")
     repository.commit("alone")
-    with pytest.raises(UsageError, match="is no ancestor of BAD 'other'; they have no commit in common"):
+    with pytest.raises(UsageError, match="is not an ancestor of BAD 'other'; they have no commit in common"):
         read_history("main", "other", repository.folder)
 
 
@@ -162,7 +162,7 @@ def test_commit_fetched_into_a_shallow_clone(repository: Repository, tmp_path: P
     repository.git("clone", "--quiet", "--depth=1", repository.folder.as_uri(), str(clone))
     repository.git("-C", str(clone), "fetch", "--quiet", "--depth=1", "origin", "tag", "v1")
     with pytest.raises(
-        UsageError, match=r"GOOD 'v1' is no ancestor .*; this clone is shallow, .*git fetch --unshallow"
+        UsageError, match=r"GOOD 'v1' is not an ancestor .*; this clone is shallow, .*git fetch --unshallow"
     ):
         read_history("v1", "main", clone)
 
@@ -182,7 +182,7 @@ def test_broken_repository(repository: Repository) -> None:
     """What git says of a commit that is missing is in the error."""
     two = repository.git("rev-parse", "main~1")
     (repository.folder / ".git" / "objects" / two[:2] / two[2:]).unlink()
-    with pytest.raises(UsageError, match=r"git cannot walk the commits of .*; mend the repository"):
+    with pytest.raises(UsageError, match=r"git cannot walk the commits of .*; repair the repository"):
         read_history("v1", "main", repository.folder)
 
 

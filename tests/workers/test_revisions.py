@@ -163,7 +163,7 @@ def test_a_broken_repository_is_quoted(repository: GitRepository) -> None:
     (repository.path / ".git" / "HEAD").write_text("nonsense\n")
     with pytest.raises(UsageError, match=r"git said: .*not a git repository"):
         around(repository).commit_of(commit)
-    with pytest.raises(UsageError, match=r"git ls-tree -r failed in .*; mend the repository, or copy the base tree"):
+    with pytest.raises(UsageError, match=r"git ls-tree -r failed in .*; repair the repository, or copy the base tree"):
         around(repository).list_submodules(commit)
 
 

@@ -138,7 +138,7 @@ def test_a_replaced_function_is_named(
     for own in (OwnCode(), looked):
         found = own.find_problem()
         assert found.startswith(f"pytest_attnperf.{said} {BY}"), found
-        assert "Remove what replaces it" in found
+        assert "Remove the replacement" in found
     monkeypatch.undo()
     assert looked.find_problem() == ""
 

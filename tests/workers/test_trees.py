@@ -240,7 +240,7 @@ def test_another_run_that_makes_the_tree_is_waited_for(
 def test_a_cache_inside_the_repository_is_refused(repository: GitRepository) -> None:
     """There the outer conftest and configuration would reach in."""
     repository.commit(a_py="1\n")
-    with pytest.raises(UsageError, match=r"lies inside the repository .*; set XDG_CACHE_HOME"):
+    with pytest.raises(UsageError, match=r"is inside the repository .*; set XDG_CACHE_HOME"):
         tree_of(repository, cache_folder(repository.path / ".cache", {}))
 
 
@@ -263,7 +263,7 @@ def test_where_the_cache_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(UsageError, match="no home folder to keep base trees in; set XDG_CACHE_HOME"):
+    with pytest.raises(UsageError, match="no home folder for base trees; set XDG_CACHE_HOME"):
         cache_folder(None, {})
 
 

@@ -1,1 +1,1 @@
-"""What a run does beside judging, each mode an object of its own, loaded where it is on."""
+"""Features: what a run does besides judging cases. Each is loaded only if it is on."""

@@ -1,4 +1,4 @@
-"""What a mode of a run may do besides the judging that every run does."""
+"""Base class of features: what a mode of a run can do besides judging cases."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ if TYPE_CHECKING:
     from pytest_attnperf.results import CaseResult, RunResult
 
 ENDING = "ending the run"
-"""What is done from the last case, or an interrupt, on (see `Feature.enter_phase`)."""
+"""Phase after the last case or after an interrupt (see `Feature.enter_phase`)."""
 
 
 class Feature:
-    """A mode of a run, there only where it is on. What it has no part in stays as it is here: nothing."""
+    """A mode of a run. It exists only if the mode is on, and overrides the methods it needs."""
 
     def before_run(self) -> None:
-        """Be ready: the first workers are being started."""
+        """Called when the first workers are being started."""
 
     def enter_phase(self, phase: str) -> None:
-        """Hear what is done from now on beside judging cases; '' for judging them."""
+        """Called when the run enters a phase besides judging cases; '' when it judges cases again."""
 
     def before_case(self) -> None:
-        """Hear that a case begins."""
+        """Called when a case begins."""
 
     def judge_case(self, _item: pytest.Item, _key: CaseKey) -> CaseResult | None:
-        """Judge a case in the session's place; None leaves it to the session."""
+        """Judges a case instead of the session; None leaves it to the session."""
         return None
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """Hear a verdict, of this process or of a worker of xdist."""
+        """Called with every result, of this process or of a worker of xdist."""
 
     def collect_findings(self, _cases: Mapping[CaseKey, CaseResult]) -> Sequence[str]:
-        """Find what concerns the whole run, while its workers are still there."""
+        """Returns findings on the whole run; its workers are still alive."""
         return ()
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Do what the workers are needed for; then they are ended."""
+        """Called before the workers are ended, for work that still needs them."""
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """Say what a reader of the results must know."""
+        """Returns notes for the results."""
         return ()
 
     def after_run(self, ended: Ended) -> None:
-        """Hear that the results are written."""
+        """Called when the results are written."""
 
     def render_section(self, _run: RunResult, _width: int) -> tuple[str, Sequence[str]]:
-        """Give the lines of a section of its own above the summary, and its title; no lines print none."""
+        """Returns title and lines of a section above the summary; without lines there is no section."""
         return "", ()
 
     def render_lines(self, _run: RunResult) -> Sequence[str]:
-        """Give what is printed above the closing lines."""
+        """Returns lines that are printed above the closing lines."""
         return ()
 
     def print_at_end(self, reporter: Any) -> None:
-        """Print behind the closing lines."""
+        """Prints after the closing lines."""

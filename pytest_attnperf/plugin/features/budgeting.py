@@ -1,4 +1,4 @@
-"""`--attnperf-budget` inside the user's pytest: all cases are judged when the first is due, and items tell verdicts."""
+"""`--attnperf-budget` in the user's pytest: the first item judges all cases; each item then reports its verdict."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ FLAG = options.BY_NAME["budget"].flag
 
 
 def budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> float | None:
-    """Seconds of wall time that the run may take; None without a limit, and where an ini file's is for other runs.
-
-    Raises UsageError for a time that is none, and beside options whose work has no end that a clock may set.
+    """Returns the limit of the run in seconds of wall time; None without one, or if it is from the ini file in another
+    mode. Raises UsageError for an invalid time, and for options that a time limit cannot be combined with.
     """
     text = asked.budget
     if not text or (mode is not RunMode.GATE and "budget" not in asked.typed):
@@ -43,16 +42,16 @@ def budget_seconds(asked: RunConfig, mode: RunMode, *, distributed: bool) -> flo
     if asked.in_process:
         raise UsageError(f"{FLAG}={text} needs processes of its own; drop --attnperf-isolate=none")
     if asked.record_local:
-        why = "recording takes as long as it takes: run it first, without a budget"
+        why = "recording cannot be limited in time: record first, without a budget"
         raise UsageError(f"{FLAG}={text} with --attnperf-record-local: {why}")
     if asked.profile:
-        why = "a profile of every case is taken beside its verdict: run it alone"
+        why = "every case is also profiled, without a limit: run it without a budget"
         raise UsageError(f"{FLAG}={text} with --attnperf-profile: {why}")
     return seconds
 
 
 class Budgeting(Feature):
-    """The budget of one run; its clock runs from `begin` on."""
+    """The time limit of one run; its clock starts at `before_run`."""
 
     def __init__(
         self,
@@ -68,13 +67,13 @@ class Budgeting(Feature):
         self._begun = False
 
     def before_run(self) -> None:
-        """Start the clock."""
+        """Starts the clock."""
         seconds = self._session.bench.settings.budget_seconds
         assert seconds is not None
         self._budget = Budget(self._session, seconds, (), self._session.bench.clock(), self._say)
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """The verdict of a case; None of one that was left out. The first call judges all cases, and takes so long."""
+        """Returns the result of a case; None for a case that a mark skips. The first call judges all cases."""
         assert self._budget is not None
         if not self._begun:
             self._begun = True
@@ -83,19 +82,19 @@ class Budgeting(Feature):
         return self._budget.results.get(key)
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Let no verdict be lost of a run that ended before pytest had come to it."""
+        """Keeps the results of cases whose items pytest did not reach before the run ended."""
         session: Any = self._config.pluginmanager.get_plugin("session")
         if self._budget is not None and (session.shouldfail or session.shouldstop or interrupted):
             for key, result in self._budget.results.items():
                 self._gathered.cases.setdefault(key, result)
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """What the time went to."""
+        """Returns notes on how the time was spent."""
         return () if self._budget is None else self._budget.describe_spending()
 
 
 def make_feature(given: FeatureContext) -> Budgeting:
-    """Of a run with a budget; what takes long is said where progress is shown."""
+    """Returns the feature of a run with a time limit; its steps are reported as progress."""
 
     def report_step(text: str) -> None:
         if given.progress is not None:
@@ -105,14 +104,14 @@ def make_feature(given: FeatureContext) -> Budgeting:
 
 
 def cases_of(items: Sequence[pytest.Item]) -> list[Case]:
-    """The cases of these items, in their order, without those that pytest skips: these say so when their turn comes."""
+    """Returns the cases of the items, in their order, without those that a mark skips; these report it themselves."""
     found = [item.stash[PLANNED] for item in items if PLANNED in item.stash and not _is_skipped(item)]
     following = [*[case.key for case in found[1:]], None]
     return [replace(case, next_key=after) for case, after in zip(found, following, strict=False)]
 
 
 def _is_skipped(item: pytest.Item) -> bool:
-    """Whether a mark skips the item. A condition that is text is evaluated by pytest alone: such a case is measured."""
+    """Returns whether a mark skips the item. Only pytest evaluates conditions that are text: such a case runs."""
     if item.get_closest_marker("skip") is not None:
         return True
     conditions = [c for mark in item.iter_markers("skipif") for c in (*mark.args, mark.kwargs.get("condition", False))]

@@ -1,4 +1,4 @@
-"""`--attnperf-calibrate=N` at the end of a run: what the gate would make of processes of unchanged code."""
+"""`--attnperf-calibrate=N`: reports at the end how the gate would judge processes of unchanged code."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ NAME_LIMIT = 72
 
 
 class Calibrating(Feature):
-    """Of a run that calibrates, whose second looks are of so many processes."""
+    """Prints the calibration of a run. `second_look` is the number of processes of a second look."""
 
     def __init__(self, second_look: int) -> None:
         self._second_look = second_look
 
     def render_lines(self, run: RunResult) -> Sequence[str]:
-        """What the gate would make of the run's processes."""
+        """Returns the calibration table and its notes."""
         return list(render_calibration(run, self._second_look))
 
 
 def make_feature(given: FeatureContext) -> Calibrating:
-    """Of a run that calibrates."""
+    """Returns the feature of a calibrating run."""
     return Calibrating(given.settings.second_look)
 
 
 def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
-    """The table, what it is worth, and thresholds that cannot be kept; nothing where no case was measured."""
+    """Yields the table, its note, and lines on thresholds below the noise; nothing if no case was measured."""
     measured = [case for case in run.cases if case.verdict is Verdict.RIGHT and len(case.first) > 1]
     if not measured:
         return
@@ -55,7 +55,7 @@ def render_calibration(run: RunResult, second_look: int) -> Iterator[str]:
 
 
 def policy_of(record: dict[str, object]) -> Policy:
-    """A policy from its record. Raises UsageError for one that no policy can have."""
+    """Makes a policy from its record. Raises UsageError for an invalid record."""
     try:
         return Policy(**record)  # type: ignore[arg-type]
     except TypeError as error:
@@ -63,7 +63,7 @@ def policy_of(record: dict[str, object]) -> Policy:
 
 
 def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
-    """One line per case: its spread, the noise thresholds of both looks, and what unchanged code would fire."""
+    """Returns a table of cases: spread, noise thresholds of both looks, and false alarms for unchanged code."""
     rows = [
         [
             one_line(case.case, NAME_LIMIT),
@@ -83,12 +83,12 @@ def render_calibration_table(cases: Sequence[CaseCalibration]) -> str:
 
 
 def tighter_lines(cases: Sequence[CaseCalibration]) -> list[str]:
-    """Cases whose threshold no gate here can keep, worst first."""
+    """Returns lines on cases whose threshold is smaller than the noise, worst first."""
     tight = sorted((case for case in cases if case.tighter), key=lambda case: -(case.second_noise or 0.0))
     return [
-        f"{one_line(case.case, NAME_LIMIT)}: its threshold is tighter than the "
-        f"{_format_percent(case.second_noise)} that "
-        "noise alone makes: slowdowns in between are UNDECIDED; allow more, or settle them with --attnperf-against"
+        f"{one_line(case.case, NAME_LIMIT)}: its threshold is smaller than the "
+        f"noise of {_format_percent(case.second_noise)}: "
+        "slowdowns in between are UNDECIDED; raise the threshold, or settle them with --attnperf-against"
         for case in tight
     ]
 

@@ -1,8 +1,8 @@
-"""How a run ends early: Ctrl-C, and the SIGTERM of a CI system that has run out of patience.
+"""Ends a run early on Ctrl-C, or on the SIGTERM of a CI system.
 
-Both end it the same way: the case that is measured is given up, workers are ended, results are written. CI systems send
-one after the other, or one of them twice, and kill what is left some seconds later; so a signal that comes while the
-run is ending changes nothing. Each is answered at once, because ending workers may take seconds.
+Both have the same effect: the current case is given up, workers are ended, results are written. CI systems often send
+several signals and kill the process some seconds later, so a further signal does not disturb the ending. A message
+answers each signal at once, because ending workers may take seconds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.plugin.features.on import FeatureContext
 
 PATIENCE_S = 30.0
-"""A run that still has not ended so long after the first signal obeys the next one at once."""
+"""Seconds after the first signal, after which a further signal takes effect at once."""
 
 
 class Interrupts(Feature):
-    """Plugin object of a run: turns the first SIGINT or SIGTERM into a KeyboardInterrupt of the main thread."""
+    """Turns the first SIGINT or SIGTERM of a run into a KeyboardInterrupt in the main thread."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class Interrupts(Feature):
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`resume_command` gives what to type to go on, '' where nothing would be taken over; `answer` what the first
-        signal is answered with, and `tell` says it, also while pytest captures what is printed.
+        """`resume_command` returns the command that continues the run, '' if it cannot be resumed. `answer` returns the
+        message for the first signal, and `tell` prints a message even while pytest captures output.
         """
         self._resume_command, self._answer, self._tell, self._clock = resume_command, answer, tell, clock
         self._first: float | None = None
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Take the signals over that nobody else has; nothing outside the main thread, where Python forbids it."""
+        """Installs handlers for signals without one; only in the main thread, as Python requires."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
@@ -59,7 +59,7 @@ class Interrupts(Feature):
                 self._before[number] = signal.signal(number, self._handle_signal)
 
     def restore(self) -> None:
-        """Give the signals back as they were."""
+        """Restores the previous handlers."""
         while self._before:
             signal.signal(*self._before.popitem())
 
@@ -76,7 +76,7 @@ class Interrupts(Feature):
         signal.raise_signal(number)
 
     def print_at_end(self, reporter: Any) -> None:
-        """What to type to go on."""
+        """Prints the command that continues the run, if there is one."""
         command = self._resume_command()
         if command:
             reporter.ensure_newline()
@@ -84,7 +84,7 @@ class Interrupts(Feature):
 
 
 def make_feature(given: FeatureContext) -> Interrupts:
-    """Take the signals over until the session ends; progress says what is done from the first one on."""
+    """Installs the signal handlers until the session ends; the first signal also sets the phase of the progress."""
     config, mode = given.config, given.mode
 
     def compose_answer() -> str:
@@ -101,7 +101,7 @@ def make_feature(given: FeatureContext) -> Interrupts:
 
 
 def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
-    """What becomes of the results so far when the run is interrupted; '' where none are kept."""
+    """Returns what happens to the results so far when the run is interrupted; '' if none are kept."""
     if mode in UNTIMED:
         return ""
     kept = f"results so far go to {shown_path(asked, results_path(asked))}"
@@ -109,7 +109,7 @@ def describe_interruption(asked: RunConfig, mode: RunMode) -> str:
 
 
 def _make_teller(config: pytest.Config) -> Callable[[str], None]:
-    """Writes past every stream, whose buffer may be what was interrupted, and past pytest, which captures."""
+    """Returns a function that prints without Python's streams, which may be in use, and without pytest's capture."""
     line = config.stash.get(LINE, None)
     if line is not None:
         return line.announce
@@ -117,7 +117,7 @@ def _make_teller(config: pytest.Config) -> Callable[[str], None]:
     config.add_cleanup(lambda: os.close(error))
 
     def tell(text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more
+        with contextlib.suppress(OSError):  # the reader has closed it
             os.write(error, f"\n{text}\n".encode())
 
     return tell

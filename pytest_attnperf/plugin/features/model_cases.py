@@ -1,6 +1,6 @@
-"""`--attnperf-model`: the workloads of a model's layers in place of those that tests are marked with.
+"""`--attnperf-model`: runs the workloads of a model's attention layers instead of those of the tests.
 
-What reads a model is imported where one is named: other sessions do without.
+The module that reads models is imported only if a model is given.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.model_workloads import Sizes
 
 TP, BATCHES, LENGTHS = "1", "1,16", "512,4096"
-"""What the options are where they are not given; not their defaults, for workers are told what is given."""
+"""Values of options that are not given. They are not the options' defaults: workers get only given options."""
 
 
 @dataclass
 class ModelCases:
-    """The model of one run.
+    """The model of one run, and the sizes of its workloads.
 
-    tp          tensor-parallel ranks that its heads are shared out to; one of them is measured
-    batches     sequences decoded at once
-    lengths     tokens of prompts, and keys of sequences that are decoded, as asked for
-    without     family -> why it has no workload, of the families that tests asked for
+    tp          number of tensor-parallel ranks that share its heads; one of them is measured
+    batches     numbers of sequences decoded at once
+    lengths     tokens per prompt, and keys per decoded sequence, as given
+    without     family that tests asked for -> why the model has no workload of it
     """
 
     model: ModelConfig
@@ -40,10 +40,10 @@ class ModelCases:
 
     @classmethod
     def from_options(cls, asked: RunConfig) -> ModelCases | None:
-        """What the command line and the ini file ask for; None where they name no model.
+        """Reads the model that the options name; None if they name none.
 
-        Raises UsageError for options that go with no model or not together, for numbers that are none, and, naming file
-        and field, for a model that workloads cannot be made of.
+        Raises UsageError for options of a model without one, for contradicting options, for invalid numbers, and, with
+        file and field, for a model that cannot be measured.
         """
         if not asked.model:
             _refuse_alone(asked)
@@ -66,7 +66,7 @@ class ModelCases:
         return cases
 
     def list_workloads(self, family: str) -> list[Workload]:
-        """The model's workloads of a family; where there are none, the reason is kept."""
+        """Returns the model's workloads of a family; if there are none, keeps the reason in `without`."""
         from pytest_attnperf.workloads.model_workloads import reason_no_workload, workloads_of
 
         found = workloads_of(self.model, family, self.tp, self.batches, self.lengths)
@@ -75,7 +75,7 @@ class ModelCases:
         return found
 
     def describe_model(self) -> list[str]:
-        """What is measured of which model, and a line for everything a reader must know of it."""
+        """Returns a line on the model, and a line per note: parts that are not measured, lengths that are left out."""
         held = self._make_sizes().lengths
         left_out = [str(length) for length in self.lengths if length not in held]
         positions = f"longer than max_position_embeddings={self.model.positions}, and left out: {', '.join(left_out)}"
@@ -83,7 +83,7 @@ class ModelCases:
         return [f"attnperf: {self.model.describe(self.tp)}", *(f"attnperf: note: {note}" for note in notes)]
 
     def describe_left_out(self) -> list[str]:
-        """A line for every family that tests asked for and the model has no workload of."""
+        """Returns a line for every family of the tests of which the model has no workload."""
         return [f"attnperf: no {family} of {self.model.file}: {reason}" for family, reason in self.without.items()]
 
     def _make_sizes(self) -> Sizes:
@@ -93,12 +93,12 @@ class ModelCases:
 
 
 def _refuse_alone(asked: RunConfig) -> None:
-    """Raise UsageError for an option of a model that was typed without one: it would have no effect."""
+    """Raises UsageError for a typed option of a model without a model."""
     if asked.is_worker:
-        return  # a worker is given what the ini file says, too
+        return  # a worker gets options of the ini file as typed ones
     for name in options.OF_A_MODEL:
         if name in asked.typed:
-            raise UsageError(f"{options.BY_NAME[name].flag} needs --attnperf-model: it says how a model is measured")
+            raise UsageError(f"{options.BY_NAME[name].flag} needs --attnperf-model: it is a setting of the model")
 
 
 def _split_names(text: str) -> list[str]:
@@ -106,7 +106,7 @@ def _split_names(text: str) -> list[str]:
 
 
 def _parse_numbers(asked: RunConfig, name: str, unsaid: str, *, many: bool = True) -> tuple[int, ...]:
-    """`512,4096` as numbers, each once. Raises UsageError naming the option and what is no number."""
+    """Parses `512,4096` as numbers, each once. Raises UsageError with the option and the invalid word."""
     flag, text = options.BY_NAME[name].flag, asked.text(name) or unsaid
     texts = text.split(",") if many else [text]
     numbers = (int(parse_number(flag, word.strip(), minimum=1, integer=True)) for word in texts)

@@ -1,6 +1,6 @@
-"""Which modes of a run there are, and which of them are on; each is loaded only then.
+"""The list of features of a run. A feature's module is loaded only if the feature is on.
 
-A new one is a module with `make_feature` and a line in FEATURES.
+A new feature is a module with `make_feature` and a line in FEATURES.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Items = Sequence[pytest.Item]
 
 @dataclass
 class FeatureContext:
-    """What features are made of.
+    """What `make_feature` gets.
 
-    cases, builds            items that are judged, and those that are kernels to compile
-    plan                     how workers are started
-    code, journal, progress  features that others ask; None where there is none, and before it is made
+    cases, builds            items that are cases, and items that compile kernels
+    plan                     returns how workers are started
+    code, journal, progress  features that other features use; None if they are off or not made yet
     """
 
     config: pytest.Config
@@ -54,17 +54,17 @@ class FeatureContext:
 
     @property
     def asked(self) -> RunConfig:
-        """What was typed, and what ini files say."""
+        """Settings from the command line and the ini file."""
         return run_config(self.config)
 
     @property
     def settings(self) -> RunSettings:
-        """What the session makes of that."""
+        """Run settings of the session."""
         return self.session.bench.settings
 
     @property
     def mode(self) -> RunMode:
-        """What the run is for."""
+        """Mode of the run."""
         return self.settings.mode
 
     @property
@@ -80,11 +80,11 @@ class FeatureContext:
 
 @dataclass(frozen=True)
 class Listed:
-    """A mode of a run.
+    """An entry of FEATURES.
 
-    module    below pytest_attnperf.plugin; its `make_feature(given)` gives the Feature, or None where it has no part
-    is_on     whether a run has it; asked before the module is loaded
-    prints    it shows something, which workers of xdist do not
+    module    module below pytest_attnperf.plugin; its `make_feature(given)` returns the Feature, or None
+    is_on     returns whether a run has the feature, before the module is loaded
+    prints    whether the feature prints; such a feature is off in workers of xdist
     """
 
     module: str
@@ -104,25 +104,25 @@ FEATURES: tuple[Listed, ...] = (
     Listed("features.live.progress", lambda run: True, prints=True),
     Listed("features.interrupts", lambda run: True, prints=True),
 )
-"""In the order in which they are made, and act."""
+"""All features, in the order in which they are made and called."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Those of one run, in the order in which they act; `code` is the one that compiles kernels."""
+    """The features of one run, in the order in which they are called; `code` is the one that compiles kernels."""
 
     every: tuple[Feature, ...]
     code: CodeRun | None
 
     @classmethod
     def make_enabled(cls, given: FeatureContext) -> Features:
-        """What a run does besides judging cases. Raises UsageError, also for a line of FEATURES that names none."""
+        """Makes the features that are on. Raises UsageError, also if an entry of FEATURES has no `make_feature`."""
         wanted = (listed for listed in FEATURES if not (listed.prints and given.is_worker) and listed.is_on(given))
         made = [_make_feature(listed, given) for listed in wanted]
         return cls(tuple(feature for feature in made if feature is not None), given.code)
 
     def enter_phase(self, phase: str) -> None:
-        """Say what is done from now on beside judging cases."""
+        """Passes the new phase of the run to all features."""
         for feature in self.every:
             feature.enter_phase(phase)
 
@@ -136,7 +136,7 @@ def _make_feature(listed: Listed, given: FeatureContext) -> Feature | None:
 
 
 def find_timed_keys(config: pytest.Config, cases: Items, mode: RunMode) -> set[CaseKey]:
-    """Keys of the cases that this run may time. Without a GPU a backend says what is not; a test may do it, too."""
+    """Returns the keys of cases that this run may time. Tests may exclude cases, and on a CPU also their backends."""
     if mode in UNTIMED:
         return set()
     on_cpu = device_kind(config)[0] == "cpu"

@@ -1,4 +1,4 @@
-"""`--attnperf-warm` inside the user's pytest: every case's first call, and what of it a fresh process finds again."""
+"""`--attnperf-warm` in the user's pytest: makes the first call of every case, and checks what the caches keep."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 SLOWEST = 5
 BACKENDS_SHOWN = 8
 CASE_LIMIT_S = 4 * 3600.0
-"""A library may compile for hours, once: no case is given up before, unless --attnperf-case-limit says so."""
+"""Seconds after which a case is given up, if --attnperf-case-limit is not typed: a library may compile for hours."""
 
 COLUMNS = (GridColumn("first call"), GridColumn("fresh process"), GridColumn("proof alone"))
 KEEP_CHOICES = "TRITON_CACHE_AUTOTUNING"
 
 
 def refuse_warm(asked: RunConfig, *, distributed: bool) -> None:
-    """Raises UsageError where cases run beside each other, or in pytest's own process."""
+    """Raises UsageError if cases would run in parallel, or in pytest's own process."""
     if distributed:
-        raise UsageError("--attnperf-warm with -n: compilers use all cores already, and tuning wants the GPU; use -n0")
+        raise UsageError("--attnperf-warm with -n: compilers use all cores already, and tuning needs the GPU; use -n0")
     if asked.in_process:
         raise UsageError("--attnperf-warm needs processes of its own; drop --attnperf-isolate=none")
 
 
 @dataclass(eq=False)
 class Warming(Feature):
-    """What a warming run does beside judging, and says in the end."""
+    """Warms every case and measures how caches grow; prints a summary at the end."""
 
     config: pytest.Config
     warm: CaseWarmer
@@ -64,27 +64,27 @@ class Warming(Feature):
 
     @classmethod
     def for_run(cls, config: pytest.Config, session: Session, selected: int) -> Warming:
-        """Of this run of so many cases."""
+        """Makes the feature for a run with `selected` cases."""
         folders = cache_folders(os.environ, config.rootpath, Path(os.path.expanduser("~")))
         return cls(config, CaseWarmer(session), selected, folders)
 
     def before_run(self) -> None:
-        """Look what the caches hold now."""
+        """Records the contents of the caches before the run."""
         self._before = {folder: read_contents(folder.path) for folder in self.folders}
 
     def judge_case(self, item: pytest.Item, _key: CaseKey) -> CaseResult:
-        """The first call of one case."""
+        """Makes the first call of one case and returns the result."""
         return self.warm.judge(replace(item.stash[PLANNED], next_key=find_next_case(item.session.items, item)))
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """Look what the caches hold now, and open the slowest cases again."""
+        """Records the contents of the caches after the run, and opens the slowest cases again in fresh processes."""
         if not interrupted:
             self._after = {folder: read_contents(folder.path) for folder in self.folders}
             self.reopened = self.warm.reopen_slowest(SLOWEST)
         self._seconds = time.monotonic() - self._began
 
     def print_at_end(self, reporter: Any) -> None:
-        """The end of the run; with -q without the table, with -qq and where it was interrupted one line."""
+        """Prints the summary; with -q no table, with -qq or after an interrupt only one line."""
         verbosity = self.config.get_verbosity()
         results = [result for _, result in self.warm.taken]
         reporter.ensure_newline()
@@ -101,12 +101,12 @@ class Warming(Feature):
 
 
 def make_feature(given: FeatureContext) -> Warming:
-    """Of a run that fills caches."""
+    """Returns the feature of a warming run."""
     return Warming.for_run(given.config, given.session, len(given.cases))
 
 
 def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> str:
-    """How many of the selected cases are ready, and what that took; a mark may skip some, an interrupt ends the run."""
+    """Returns a line on how many selected cases are ready, unsupported, not opened or broken, and the time taken."""
     right = sum(result.verdict is Verdict.RIGHT for result in results)
     unsupported = sum(result.verdict is Verdict.UNSUPPORTED for result in results)
     broken = len(results) - right - unsupported
@@ -117,7 +117,7 @@ def total_line(results: Sequence[CaseResult], seconds: float, selected: int) -> 
 
 
 def backend_lines(results: Sequence[CaseResult]) -> list[str]:
-    """Seconds of first calls by backend, the most first."""
+    """Returns a line with the time of first calls per backend, longest first; none without results."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for result in results:
         seconds[result.key.backend] += result.seconds
@@ -131,7 +131,7 @@ def backend_lines(results: Sequence[CaseResult]) -> list[str]:
 
 
 def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
-    """The slowest first calls beside those of a fresh process."""
+    """Returns the table of the slowest first calls, with the time of the same case in a fresh process."""
     rows = tuple(
         GridRow(
             str(one.key), (format_duration(one.first_s), format_duration(one.fresh_s), format_duration(one.proof_s))
@@ -142,7 +142,7 @@ def slowest_table(reopened: Sequence[Reopened], width: int) -> str:
 
 
 def lost_lines(reopened: Sequence[Reopened], environ: Mapping[str, str]) -> list[str]:
-    """Cases whose building no later process is spared, each with what would keep it."""
+    """Returns a line for each case that every process builds again, with advice how to keep the build."""
     return [
         f"not kept on disk: {one.key}: a fresh process pays {format_duration(one.paid_again_s)} of "
         f"{format_duration(one.built_s)} "
@@ -154,13 +154,13 @@ def lost_lines(reopened: Sequence[Reopened], environ: Mapping[str, str]) -> list
 
 def _format_advice(one: Reopened, environ: Mapping[str, str]) -> str:
     if not one.autotuned:
-        return "look whether the cache folders can be written, and whether something empties them between processes"
+        return "check that the cache folders can be written and that nothing empties them between processes"
     pinned = "--attnperf-pin-config runs it with the configuration stored in its baseline"
     if environ.get(KEEP_CHOICES, "").lower() in ("1", "true", "on", "yes", "y"):
-        return f"Triton keeps no choice whose configurations have a pre_hook, also with {KEEP_CHOICES}=1; {pinned}"
+        return f"Triton keeps no choice of configurations with a pre_hook, even with {KEEP_CHOICES}=1; {pinned}"
     return (
-        f"its autotuner keeps its choice in the process: set {KEEP_CHOICES}=1 where your Triton knows it (3.9 does), "
-        f"for this run and the later ones; or {pinned}"
+        f"its autotuner keeps its choice only in the process: set {KEEP_CHOICES}=1 for this and later runs, if your "
+        f"Triton supports it (3.9 does); or {pinned}"
     )
 
 
@@ -169,7 +169,7 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """One folder, and whose it is."""
+    """One cache folder, and the name of the library that uses it."""
 
     name: str
     path: Path
@@ -177,17 +177,17 @@ class CacheFolder:
 
 @dataclass(frozen=True)
 class Contents:
-    """Files in a folder, at any depth, and their bytes together."""
+    """Number of files in a folder, at any depth, and their total size in bytes."""
 
     files: int = 0
     size_bytes: int = 0
 
 
 def cache_folders(environ: Mapping[str, str], root: Path, home: Path) -> list[CacheFolder]:
-    """Those of Triton, Inductor, torch's extensions, aiter, and this project's own under `root`.
+    """Returns the cache folders of Triton, Inductor, torch's extensions, aiter, and this project's own under `root`.
 
-    aiter builds its modules into its own package where it may write there, and under `home` otherwise; what it compiles
-    for single shapes goes to a folder of its own.
+    aiter builds its modules in its own package if it may write there, else under `home`; kernels for single shapes
+    go to another folder.
     """
     triton = environ.get("TRITON_CACHE_DIR") or Path(environ.get("TRITON_HOME") or home, ".triton", "cache")
     inductor = environ.get("TORCHINDUCTOR_CACHE_DIR") or Path(tempfile.gettempdir(), f"torchinductor_{_user_name()}")
@@ -205,7 +205,7 @@ def cache_folders(environ: Mapping[str, str], root: Path, home: Path) -> list[Ca
 
 
 def read_contents(folder: Path) -> Contents:
-    """What a folder holds now; nothing where it does not exist or may not be read."""
+    """Counts the files of a folder; nothing if it does not exist or cannot be read."""
     files = size = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -218,14 +218,14 @@ def read_contents(folder: Path) -> Contents:
 
 
 def growth_lines(before: Mapping[CacheFolder, Contents], after: Mapping[CacheFolder, Contents]) -> list[str]:
-    """What has come to each folder that changed, in files and MB; one line where none did."""
+    """Returns the growth of each changed folder in files and MB; one line if none changed."""
     lines = []
     for folder, now in after.items():
         then = before.get(folder, Contents())
         if now != then:
             files, size = now.files - then.files, (now.size_bytes - then.size_bytes) / MEGABYTE
             lines.append(f"cache of {folder.name}: {files:+d} files, {size:+.1f} MB in {folder.path}")
-    return lines or [f"no cache grew: {_join_folder_names(after)} had everything, or none was written to"]
+    return lines or [f"no cache grew: {_join_folder_names(after)} had everything, or nothing was written"]
 
 
 def _join_folder_names(folders: Mapping[CacheFolder, Contents]) -> str:
@@ -240,10 +240,10 @@ def _user_name() -> str:
 
 
 def _aiter_packages() -> Sequence[Path]:
-    """The folder of modules that ROCm's aiter builds inside its package; none where it is not installed."""
+    """Returns the folder where ROCm's aiter builds modules inside its package; none if it is not installed."""
     try:
         spec = importlib.util.find_spec("aiter")
-    except ValueError:  # somebody put a module without a spec in its place
+    except ValueError:  # sys.modules has a module without a spec
         spec = None
     places = [] if spec is None else list(spec.submodule_search_locations or [])
     return [Path(place, "jit") for place in places if Path(place, "jit").is_dir()]

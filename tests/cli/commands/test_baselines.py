@@ -92,7 +92,7 @@ def test_nothing_is_removed_where_cases_are_not_known(recorded: FakeProject) -> 
     path.write_text(f"import pytest\npytest.importorskip('not_there')\n{path.read_text()}")
     status, _, error = check(recorded, "--remove-orphaned")
     assert status == 2
-    assert "suites/test_prefill.py was skipped while it was collected" in error
+    assert "suites/test_prefill.py was skipped during collection" in error
     status, _, error = check(recorded, "--remove-orphaned", "--suite=suites")
     assert status == 2
     assert "other files may have cases of the same suite" in error

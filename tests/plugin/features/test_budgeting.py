@@ -46,8 +46,8 @@ def test_other_runs_have_no_budget(mode: RunMode) -> None:
         ({"typed": "soon"}, "--attnperf-budget 'soon' must be a time above 0"),
         ({"distributed": True}, "with -n: each worker of xdist sees only some cases"),
         ({"isolate": "none"}, "drop --attnperf-isolate=none"),
-        ({"record_local": True}, "with --attnperf-record-local: recording takes as long as it takes"),
-        ({"profile": True}, "with --attnperf-profile: a profile of every case"),
+        ({"record_local": True}, "with --attnperf-record-local: recording cannot be limited in time"),
+        ({"profile": True}, "with --attnperf-profile: every case is also profiled"),
     ],
 )
 def test_what_has_no_place_beside_a_budget(values: dict[str, Any], said: str) -> None:

@@ -38,7 +38,7 @@ def test_thresholds_that_cannot_be_kept_are_said_worst_first() -> None:
         ROW("c", second_noise=0.2),
     ]
     assert tighter_lines(tight) == [
-        f"{name}: its threshold is tighter than the {noise} that noise alone makes: slowdowns in between are "
-        "UNDECIDED; allow more, or settle them with --attnperf-against"
+        f"{name}: its threshold is smaller than the noise of {noise}: slowdowns in between are "
+        "UNDECIDED; raise the threshold, or settle them with --attnperf-against"
         for name, noise in (("b", "3.00 %"), ("a", "1.10 %"))
     ]

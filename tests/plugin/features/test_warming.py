@@ -66,7 +66,7 @@ def test_what_is_not_kept_is_named_with_what_would_keep_it() -> None:
     (line,) = lost_lines([LOST], {"TRITON_CACHE_AUTOTUNING": "1"})
     assert "pre_hook" in line
     (line,) = lost_lines([Reopened(KEY, 41.0, 39.0, 3.0)], {})
-    assert "look whether the cache folders can be written" in line
+    assert "check that the cache folders can be written" in line
 
 
 @pytest.mark.parametrize(("distributed", "said"), [(False, "isolate=none"), (True, "-n0")])
@@ -114,4 +114,4 @@ def test_contents_and_growth(tmp_path: Path) -> None:
     (tmp_path / "new" / "kernel.json").write_bytes(b"{}")
     after = {one: read_contents(one.path) for one in (folder, idle)}
     assert growth_lines(before, after) == [f"cache of Triton: +2 files, +1.5 MB in {tmp_path / 'new'}"]
-    assert growth_lines(after, after) == ["no cache grew: Triton, Inductor had everything, or none was written to"]
+    assert growth_lines(after, after) == ["no cache grew: Triton, Inductor had everything, or nothing was written"]

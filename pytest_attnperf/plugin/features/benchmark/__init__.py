@@ -1,1 +1,1 @@
-"""The samples of cases, given to pytest-benchmark."""
+"""Passes the samples of cases to pytest-benchmark."""

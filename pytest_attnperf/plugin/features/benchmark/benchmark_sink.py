@@ -1,9 +1,9 @@
-"""Gives the samples of cases that did not fail to pytest-benchmark, where that is loaded and measures.
+"""Passes the samples of cases that did not fail to pytest-benchmark, if that is loaded and measures.
 
-Its table, `--benchmark-json`, `--benchmark-autosave`, `-compare` and `-histogram` then hold them beside the project's
-own benchmarks. The case has been judged before: nothing here can change its verdict. pytest-benchmark "times" a replay
-on a clock that reads what the workers measured, so that it stores exactly these durations; nothing of it is subclassed
-or patched, and its `benchmark` fixture is asked for only when there is something to give.
+Its table, `--benchmark-json`, `--benchmark-autosave`, `-compare` and `-histogram` then include them, next to the
+project's own benchmarks. The case is already judged: nothing here changes its verdict. pytest-benchmark times a replay
+with a clock that returns what the workers measured, so that it stores exactly these durations. Nothing of it is
+subclassed or patched, and its `benchmark` fixture is requested only if there are samples to pass.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ THEIRS = "pytest-benchmark"
 
 FIXTURE = "benchmark"
 REQUEST = "request"
-"""pytest's own fixture, by which any other can be asked for while the item stands."""
+"""Pytest's own fixture, through which the sink requests others while the item is set up."""
 
 BLOCK = "attnperf"
 """Key of our part of pytest-benchmark's machine info."""
 
 
 class BenchmarkSink:
-    """Plugin object of a session that measures; silent where pytest-benchmark is absent, skipped or disabled."""
+    """Plugin object of a session that measures; it does nothing if pytest-benchmark is absent, skipped or disabled."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -54,13 +54,13 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
-        """Let `--benchmark-only` count cases that are timed as benchmarks, and give those that stay our clock."""
+        """Makes `--benchmark-only` keep timed cases, and gives the selected timed cases our clock."""
         session = self._find_session()
         if session is None:
             return (yield)
         with _named_as_benchmarks([item for item in items if session.only and _is_timed(item)]):
             result = yield
-        # Only now: `-m "not benchmark"` must not deselect a case by a marker that nobody wrote.
+        # After selection: `-m "not benchmark"` must not deselect a case by the marker that is added here.
         for item in items:
             if _is_timed(item) and not self._has_own_timing(item):
                 self._prepare_item(item)
@@ -68,7 +68,7 @@ class BenchmarkSink:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        """Give a case that has been judged and has not failed."""
+        """Passes the samples of a case that was judged and did not fail."""
         outcome = yield
         run: Run | None = self._config.pluginmanager.get_plugin("attnperf-run")
         result = pyfuncitem.stash.get(RESULT, None) if pyfuncitem.nodeid in self._prepared else None
@@ -77,14 +77,14 @@ class BenchmarkSink:
         return outcome
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Count what xdist's workers measured, and pytest-benchmark, which is off under xdist, does not get."""
+        """Counts measured cases that pytest-benchmark does not get, because it is off under xdist."""
         case = getattr(report, CASE, None)
         if case and report.when == "call" and self._is_off_by_xdist() and (case["first"] or case["pairs"]):
             self._under_xdist += 1
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, machine_info: dict[str, Any]) -> None:
-        """Add the device and the versions beneath the kernels."""
+        """Adds the device and the software versions to pytest-benchmark's machine info."""
         if self._machine:
             machine_info[BLOCK] = dict(self._machine)
 
@@ -92,7 +92,7 @@ class BenchmarkSink:
     def pytest_benchmark_compare_machine_info(
         self, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
     ) -> None:
-        """Put our part off until the end: files are compared before the first worker has named the device."""
+        """Delays our part to the end: pytest-benchmark compares before a worker has named the device."""
         machine_info.pop(BLOCK, None)
         stored = compared_benchmark["machine_info"].get(BLOCK)
         if isinstance(stored, dict):
@@ -103,23 +103,23 @@ class BenchmarkSink:
     def pytest_benchmark_scale_unit(
         self, config: pytest.Config, unit: str, benchmarks: Sequence[Mapping[str, Any]]
     ) -> tuple[str, float] | None:
-        """Microseconds, as in our own tables, for groups that hold nothing but our cases, unless a unit was given."""
+        """Returns microseconds, as in our tables, for groups of only our cases, unless a unit was given."""
         if unit != "seconds" or config.getoption("benchmark_time_unit", default=None) is not None:
             return None
         return ("u", 1e6) if all(bench["fullname"] in self._given for bench in benchmarks) else None
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """What a reader of pytest-benchmark's table and files must know."""
+        """Prints the notes on pytest-benchmark's table and files."""
         for line in self.collect_notes():
             terminalreporter.write_line(line)
 
     def collect_notes(self) -> list[str]:
-        """What was not given, and comparisons with another machine."""
+        """Returns notes on samples that were not passed, and on comparisons with another machine."""
         said = []
         if self._under_xdist:
             said.append(
                 f"pytest-benchmark is off under xdist: the samples of {_format_case_count(self._under_xdist)} are in "
-                f"{run_config(self._config).results}, and not in its table or files"
+                f"{run_config(self._config).results}, not in its table or files"
             )
         if self._lost:
             lost = f"{_format_case_count(len(self._lost))} could not be given to pytest-benchmark"
@@ -132,13 +132,13 @@ class BenchmarkSink:
         return said
 
     def _find_session(self) -> Any:
-        """pytest-benchmark's session, if it measures; None otherwise."""
+        """Returns pytest-benchmark's session if it measures; None otherwise."""
         found = self._config.pluginmanager.get_plugin(THEIRS)
         measures = found is not None and not getattr(found, "skip", True) and not getattr(found, "disabled", True)
         return found if measures else None
 
     def _is_off_by_xdist(self) -> bool:
-        """Whether pytest-benchmark would measure, were it not for xdist."""
+        """Returns whether pytest-benchmark is off only because of xdist."""
         get = self._config.getoption
         if not is_xdist_controller(self._config):
             return False
@@ -147,11 +147,11 @@ class BenchmarkSink:
         return self._config.pluginmanager.has_plugin(THEIRS) and not disabled and not skipped
 
     def _has_own_timing(self, item: pytest.Item) -> bool:
-        """Whether the test's body runs here and times something of its own, for which our clock would stand still."""
+        """Returns whether the test's body runs here and uses `benchmark` itself: our clock would give it no time."""
         return run_config(self._config).in_process and FIXTURE in _list_fixtures(item)
 
     def _prepare_item(self, item: pytest.Item) -> None:
-        """Add our clock, by pytest-benchmark's own marker, and what `benchmark` can be asked for with later."""
+        """Adds our clock by pytest-benchmark's own marker, and `request`, by which `benchmark` is requested later."""
         marker = item.get_closest_marker(FIXTURE)
         given = dict(marker.kwargs) if marker else {}
         item.add_marker(pytest.mark.benchmark(**{**given, "timer": self._clock}), append=False)
@@ -159,7 +159,7 @@ class BenchmarkSink:
         self._prepared.add(item.nodeid)
 
     def _offer_case(self, item: pytest.Function, result: CaseResult, commit: str) -> None:
-        """Give a case if it may be stored. What goes wrong is said at the end: a sink never changes a verdict."""
+        """Passes a case if it may be stored. Errors are printed at the end: they must not change the verdict."""
         rounds = rounds_of(result)
         if not can_be_stored(result) or rounds is None:
             return
@@ -183,7 +183,7 @@ class BenchmarkSink:
             benchmark.group = group_of(result)
         benchmark.params = _plain_params(item, benchmark.params)
         benchmark.extra_info.update(extra_info(result, rounds, commit))
-        # Of a replay there is nothing to profile.
+        # A replay has nothing to profile.
         benchmark.cprofile = False
         replay(benchmark, self._clock, rounds.seconds)
         self._given.add(item.nodeid)
@@ -191,7 +191,7 @@ class BenchmarkSink:
 
 
 def _plain_params(item: pytest.Item, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """What the test is parametrised with, so that `--benchmark-group-by=param:backend` has a name to group by."""
+    """Returns the parameters with names instead of objects, so that `--benchmark-group-by=param:backend` works."""
     pair = pair_of(item)
     return params if pair is None or params is None else {**params, "backend": pair[0].name, "workload": pair[1].id}
 
@@ -201,12 +201,12 @@ def _format_case_count(count: int) -> str:
 
 
 def _keep_common(before: dict[str, str] | None, now: dict[str, str]) -> dict[str, str]:
-    """Fields that all given cases agree on."""
+    """Returns the fields that have the same value in all passed cases."""
     return now if before is None else {name: value for name, value in before.items() if now.get(name) == value}
 
 
 def _find_differences(here: Mapping[str, str], stored: Mapping[str, Any]) -> list[str]:
-    """Fields that both sides state, and state differently."""
+    """Returns a text for each field that both sides have with different values."""
     names = [name for name in here if name in stored and here[name] != stored[name]]
     return [one_line(f"{name} {here[name]} here, {stored[name]} stored") for name in names]
 
@@ -220,17 +220,17 @@ def _list_fixtures(item: pytest.Item) -> list[str]:
 
 
 def _set_fixtures(item: pytest.Item, names: list[str]) -> None:
-    """Names of an item's own: pytest shares the list between items of one test function."""
+    """Gives an item its own list of fixture names: pytest shares the list between items of a test function."""
     assert isinstance(item, pytest.Function)
     item.fixturenames = names
 
 
 @contextlib.contextmanager
 def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
-    """While pytest-benchmark looks for tests that ask for its fixture, let these be among them.
+    """Lists pytest-benchmark's fixture for the items in the block, while it looks for tests that use it.
 
-    A dependency that stayed would set the fixture up for every case: one that fails would then be warned of as not
-    having used it, and `-p no:benchmark` would break them all.
+    A permanent dependency would set the fixture up for every case: pytest-benchmark would warn of failed cases that
+    did not use it, and `-p no:benchmark` would break all cases.
     """
     before = [(item, _list_fixtures(item)) for item in items]
     for item, names in before:
@@ -245,23 +245,23 @@ def _named_as_benchmarks(items: Sequence[pytest.Item]) -> Iterator[None]:
 NEVER_GIVEN = frozenset(
     {Verdict.SLOWER, Verdict.WORSE, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED}
 )
-"""Whatever `fail_on` says: `--benchmark-autosave` stores before it compares, and the next comparison would be with the
-slower code."""
+"""Verdicts whose samples are never passed, whatever `fail_on` says: `--benchmark-autosave` would store them, and the
+next comparison would be with the slower code."""
 
 _OF_A_CASE = frozenset({"timer", "cache_state"})
-"""Fields of a fingerprint that say nothing of the machine."""
+"""Fields of a fingerprint that belong to a case, not to the machine."""
 
 _NAME_LIMIT = 120
-"""Characters of a group: `--benchmark-histogram` names a file after it."""
+"""Most characters in the name of a group: `--benchmark-histogram` names a file after it."""
 
 
 @dataclass(frozen=True)
 class BenchmarkRounds:
-    """What pytest-benchmark is given of a case.
+    """The samples of a case for pytest-benchmark.
 
-    seconds     per call, one round each, in measured order, process by process
-    what        'blocks' of the processes, or 'process medians', where blocks of an interleaved look are not kept
-    processes   who measured them, as plain data: name, median, and how many of the rounds
+    seconds     seconds per call of each round, in measured order, process by process
+    what        'blocks' of the processes, or 'process medians' of an interleaved look, whose blocks are not kept
+    processes   the processes as plain data: name, median, number of rounds
     """
 
     seconds: tuple[float, ...]
@@ -270,7 +270,7 @@ class BenchmarkRounds:
 
 
 class ReplayClock:
-    """A timer that reads what it was set to. pytest-benchmark stores its name with each benchmark."""
+    """A timer that returns the value it was set to. pytest-benchmark stores its name with each benchmark."""
 
     __name__ = "attnperf_device_clock"
 
@@ -278,23 +278,23 @@ class ReplayClock:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Seconds."""
+        """Returns the set time in seconds."""
         return self.now
 
 
 def can_be_stored(result: CaseResult) -> bool:
-    """Whether a case was proven right, did not fail, and its time is that of this tree's code."""
+    """Returns whether a case was proven right, did not fail, and its time is of this tree's code."""
     right = bool(result.checks) and all(check.right for check in result.checks)
     foreign = bool(filter_notes(result.reasons, NoteKind.FOREIGN))
     return right and not result.fails and result.verdict not in NEVER_GIVEN and not foreign
 
 
 def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
-    """The deciding look's durations; None where nothing was measured.
+    """Returns the samples of the look that decided; None if nothing was measured.
 
-    Processes are the independent unit, and our verdict rests on their medians alone. Rounds are their blocks all the
-    same, because that is what a reader of pytest-benchmark takes rounds for: repetitions, whose spread is that of one
-    sitting. Which process made which is in `processes`, so that the medians can be had from the file.
+    Our verdict uses only the medians of processes, which are the independent unit. Rounds are still blocks, because
+    users of pytest-benchmark expect repetitions of one session. `processes` says which process measured which rounds,
+    so that the medians can be computed from the file.
     """
     if result.pairs:
         seconds = [pair.new_us / 1e6 for pair in result.pairs]
@@ -312,11 +312,11 @@ def rounds_of(result: CaseResult) -> BenchmarkRounds | None:
 
 
 def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None:
-    """Let a BenchmarkFixture that reads `clock` time calls that last exactly `seconds`."""
+    """Makes a BenchmarkFixture that reads `clock` time calls that last exactly `seconds`."""
     remaining = iter(seconds)
 
     def arm() -> None:
-        # From 0, because a difference of two readings would round.
+        # Each call starts at 0, because the difference of two readings would be rounded.
         clock.now = 0.0
 
     def advance() -> None:
@@ -326,12 +326,12 @@ def replay(benchmark: Any, clock: ReplayClock, seconds: Sequence[float]) -> None
 
 
 def group_of(result: CaseResult) -> str:
-    """Backends on the same workload stand in one table; those of two suites do not."""
+    """Returns the group of a case: one table per suite and workload, with all its backends."""
     return one_line(f"{result.key.suite}/{result.key.workload}", _NAME_LIMIT)
 
 
 def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict[str, Any]:
-    """What our verdict says of a case, in plain types: pytest-benchmark writes others as 'UNSERIALIZABLE[...]'."""
+    """Returns our result of a case in plain types; pytest-benchmark writes others as 'UNSERIALIZABLE[...]'."""
     key, must = result.key, result.fingerprint.must_match if result.fingerprint else {}
     timers = [pair.timer for pair in result.pairs] or [p.timer for p in result.second or result.first]
     known = {
@@ -356,7 +356,7 @@ def extra_info(result: CaseResult, rounds: BenchmarkRounds, commit: str) -> dict
 
 
 def machine_of(result: CaseResult) -> dict[str, str]:
-    """Device, driver, torch, triton and what else the fingerprint names."""
+    """Returns device, driver, torch, triton and the other fields of the fingerprint that describe the machine."""
     if result.fingerprint is None:
         return {}
     fields = {**result.fingerprint.named, **result.fingerprint.must_match}

@@ -1,1 +1,1 @@
-"""Compiled kernels in place of timed cases."""
+"""Items that compile kernels and gate their code objects, instead of timing cases."""

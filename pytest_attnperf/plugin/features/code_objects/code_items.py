@@ -1,4 +1,4 @@
-"""Which test items are compiled kernels: parametrisation over kernels, configurations and architectures, and keys.
+"""Makes items that compile kernels: parametrisation over kernels, configurations and architectures, and keys.
 
 The same code runs in the controller and in its compile workers, so that both give an item the same key.
 """
@@ -40,14 +40,14 @@ _ORDER = pytest.StashKey[int]()
 _IDENTITY = frozenset({"kernels"})
 
 BUILDS_OF_EACH = 1
-"""Code objects of one kernel for one architecture in runs that are not nightly."""
+"""Number of code objects per kernel and architecture in runs that are not nightly."""
 
 _NVIDIA = re.compile(r"sm_\d{2,3}a?")
 
 
 @dataclass(eq=False)
 class CodeCollector:
-    """Plugin object: makes items out of registered kernels, and gives each its key."""
+    """Plugin object that makes items from registered kernels and gives each its key."""
 
     config: pytest.Config
     backends: Sequence[str] | None = None
@@ -56,11 +56,11 @@ class CodeCollector:
     _collected: int = 0
 
     def register_kernels(self) -> None:
-        """Ask every conftest for its kernels."""
+        """Lets every conftest register its kernels."""
         self.config.hook.pytest_attnperf_register_kernels(kernels=self.registry)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise a test that asks for a build over every one there is."""
+        """Parametrises a test that uses `code_object` and `kernel_build` over all builds."""
         if not set(metafunc.fixturenames) >= FIXTURES:
             return
         try:
@@ -70,7 +70,7 @@ class CodeCollector:
         metafunc.parametrize("kernel_build", [pytest.param(build, id=build.id) for build in builds])
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Give the item its key, and the marker that `-m` selects by."""
+        """Gives the item its key, and the marker by which `-m` selects."""
         if "code_object" not in getattr(item, "fixturenames", ()):
             return
         if item.get_closest_marker(MARKER) is None:
@@ -83,9 +83,9 @@ class CodeCollector:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Refuse duplicate keys, leave out what a filter of timed cases excludes, and keep builds together, in order.
+        """Raises UsageError for duplicate keys, deselects builds by filters of timed cases, and groups the others.
 
-        Compilers run beside each other, and must not do so while something is timed.
+        Builds stay together in collected order: compilers run in parallel, and must not run while a case is timed.
         """
         refuse_duplicates(items)
         dropped = [item for item in items if self._is_left_out(item)]
@@ -100,7 +100,7 @@ class CodeCollector:
         items[:] = [*kept[:first], *builds, *others]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
-        """A run of one workload, or of backends that launch no registered kernel, is not about code objects."""
+        """Returns whether the item is left out: workloads or backends without this kernel were typed."""
         if item.get_closest_marker(MARKER) is None or "code_object" not in getattr(item, "fixturenames", ()):
             return False
         build = build_of(item)
@@ -118,7 +118,7 @@ class CodeCollector:
         return kept
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
-        """All for nightly runs, and where builds were chosen; else the first of each kernel and architecture."""
+        """Returns all builds in nightly or narrowed runs; else the first per kernel and architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
         if selection.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
@@ -132,7 +132,7 @@ class CodeCollector:
         return kept
 
     def _describe_left_out(self, left_out: int) -> list[str]:
-        """What was left out, and why."""
+        """Returns a line on deselected code objects, with the reason."""
         if left_out:
             why = run_config(self.config).replaced_by or "--attnperf-backend"
             return [f"attnperf: {left_out} code objects deselected: {why} chooses timed cases that have none"]
@@ -141,10 +141,8 @@ class CodeCollector:
 
 
 def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> list[KernelBuild]:
-    """The builds that have one of these settings, with it changed; all of them as they are where nothing changes.
-
-    Raises UsageError for a setting that none has.
-    """
+    """Returns the builds that have one of the settings `changes`, with these changed; all builds if it is empty.
+    Raises UsageError for a setting that no build has."""
     if not changes:
         return builds
     own = [(build, {name: changes[name] for name in changes if name in changeable_settings(build)}) for build in builds]
@@ -158,7 +156,7 @@ def apply_settings(builds: list[KernelBuild], changes: Mapping[str, str]) -> lis
 
 
 def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, ...]:
-    """The architectures to compile for. Raises UsageError for an unknown one, listing those that are known."""
+    """Returns the architectures to compile for. Raises UsageError for an unknown one that lists those known."""
     text = run_config(config).arch.strip()
     if not text:
         return tuple(dict.fromkeys((*DEFAULT_ARCHS, *_keep_known(list_architectures(system or System())))))
@@ -173,7 +171,7 @@ def archs_of(config: pytest.Config, system: System | None = None) -> tuple[str, 
 
 
 def _keep_known(archs: Sequence[str]) -> list[str]:
-    """Those of which the limits are known: a GPU newer than this version adds none."""
+    """Returns the architectures whose limits this version knows; a newer GPU is ignored."""
     found = []
     for arch in archs:
         try:
@@ -185,19 +183,19 @@ def _keep_known(archs: Sequence[str]) -> list[str]:
 
 
 def code_settings(config: pytest.Config) -> dict[str, str]:
-    """`--attnperf-code-set` as a dict. Raises UsageError where an entry is no NAME=VALUE."""
+    """Returns `--attnperf-code-set` as a dict. Raises UsageError for an entry that is not NAME=VALUE."""
     text = run_config(config).code_set
     changes = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = entry.partition("=")
         if not (equals and name.strip() and value.strip()):
-            raise UsageError(f"--attnperf-code-set={text!r}: {entry!r} is no NAME=VALUE, e.g. BLOCK_M=128,num_warps=8")
+            raise UsageError(f"--attnperf-code-set={text!r}: {entry!r} is not NAME=VALUE, e.g. BLOCK_M=128,num_warps=8")
         changes[name.strip()] = value.strip()
     return changes
 
 
 def marker_settings(item: Any) -> dict[str, Any]:
-    """The marker's keywords, checked; empty without one. Raises UsageError for an unknown one."""
+    """Returns the checked keywords of the marker, empty without a marker. Raises UsageError for an unknown one."""
     marker = item.get_closest_marker(MARKER)
     if marker is None:
         return {}
@@ -212,7 +210,7 @@ def marker_settings(item: Any) -> dict[str, Any]:
 
 
 def code_policy_for(config: pytest.Config, item: pytest.Item) -> CodePolicy:
-    """The effective policy of an item. Raises pytest.UsageError naming setting and value."""
+    """Returns the effective policy of an item. Raises pytest.UsageError that names the setting and its value."""
     asked = run_config(config)
     chosen = {option.field: asked.text(option.name) for option in options.CODE_OPTIONS}
     try:
@@ -230,13 +228,13 @@ def _format_value(value: object) -> str:
 
 
 def build_of(item: pytest.Item) -> KernelBuild | None:
-    """What an item compiles, if anything."""
+    """Returns the build that an item compiles, or None."""
     build = getattr(getattr(item, "callspec", None), "params", {}).get("kernel_build")
     return build if isinstance(build, KernelBuild) else None
 
 
 def refuse_duplicates(items: Sequence[pytest.Item]) -> None:
-    """Raise pytest.UsageError when two items compile the same: both would be held against one entry."""
+    """Raises pytest.UsageError if two items compile the same build: they would share a baseline entry."""
     seen: dict[CaseKey, str] = {}
     for item in items:
         key = build_key(item)

@@ -1,5 +1,6 @@
-"""Compiled kernels inside the user's pytest: starts compile workers behind the last timed case, gathers results, and
-at the end merges baselines, names entries without a kernel, and says what was not gated.
+"""Compiled kernels in the user's pytest: starts compile workers after the last timed case and judges code objects.
+
+Also returns, for the end of the run, findings on stored entries without a kernel and lines on kernels not gated.
 """
 
 from __future__ import annotations
@@ -48,14 +49,12 @@ MOST_COMPILERS = 8
 
 @dataclass(eq=False)
 class CodeRun(Feature):
-    """What a run knows of its compiled kernels.
+    """Compiles and judges the kernels of a run.
 
-    baselines   folders of stored kernels, first found first
-    plan        how workers of this tree are started; asked when compilers start
-    timed       cases that may be timed and have not ended: behind the last of them compilers start, at the latest when
-                the first kernel is due
-
-    What compiles kernels is imported then, too.
+    baselines   folders of stored kernels, in the order in which they are searched
+    plan        returns how workers of this tree are started; called when compilers start
+    timed       cases that may be timed and have not ended. Compilers start after the last of them, or when the first
+                kernel is judged; the modules that compile are imported only then
     """
 
     config: pytest.Config
@@ -69,7 +68,7 @@ class CodeRun(Feature):
     _pool: CompilePool | None = None
 
     def judge(self, item: pytest.Function) -> CodeResult:
-        """The verdict of one item. The other selected ones are compiled meanwhile."""
+        """Judges one item and returns its result; other selected builds are compiled meanwhile."""
         key, build = build_key(item), build_of(item)
         assert key is not None
         assert build is not None
@@ -78,11 +77,11 @@ class CodeRun(Feature):
         return result
 
     def before_run(self) -> None:
-        """Compile beside the first cases, where none is timed."""
+        """Starts compilers at once if no case is timed."""
         self._compile_ahead()
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """End compilers behind the last kernel: what is timed next must not share the machine with them."""
+        """Ends compilers after the last kernel, so that they do not disturb cases that are timed next."""
         self._judged += isinstance(result, CodeResult)
         self.timed.discard(result.key)
         if self._judged == len(self.items):
@@ -91,28 +90,28 @@ class CodeRun(Feature):
             self._compile_ahead()
 
     def before_shutdown(self, *, interrupted: bool) -> None:
-        """End them also where kernels are left."""
+        """Ends the compilers, even if kernels are left."""
         self.shutdown()
 
     @property
     def compile_counts(self) -> tuple[int, int] | None:
-        """How many kernels are compiled, and of how many; None while no compiler is at work."""
+        """(Number of compiled kernels, number of all); None while no compiler works."""
         counts = None if self._pool is None else self._pool.counts
         return None if counts is None or counts[0] >= counts[1] else counts
 
     @property
     def uncompiled_count(self) -> int | None:
-        """How many kernels no compiler has come to; None while there is none."""
+        """Number of kernels that are not compiled yet; None while no compiler runs."""
         return None if self._pool is None else self._pool.counts[1] - self._pool.counts[0]
 
     def shutdown(self) -> None:
-        """End the compile workers."""
+        """Ends the compile workers."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
     def _compile_ahead(self) -> None:
-        """Start compilers once nothing is timed any more; a worker of xdist does not know what the others do."""
+        """Starts compilers if no case is timed any more; not in a worker of xdist, which does not know the others."""
         if not self.timed and not is_xdist_worker(self.config):
             self._ensure_session()
 
@@ -121,7 +120,7 @@ class CodeRun(Feature):
             from pytest_attnperf.codeobject.analysis import Analyser
             from pytest_attnperf.workers.compile_pool import CompilePool, make_compile_plan
 
-            beside = is_xdist_worker(self.config)  # one of several: each compiles what it is given
+            beside = is_xdist_worker(self.config)  # one of several, so it compiles only its own builds
             plan = make_compile_plan(self._with_archs(self.plan()), (str(item.path) for item in self.items))
             size = 1 if beside else min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
             self._pool = CompilePool(plan, size, self.settings.case_limit_seconds)
@@ -139,7 +138,7 @@ class CodeRun(Feature):
         return self._session
 
     def _with_archs(self, plan: LaunchPlan) -> LaunchPlan:
-        """Both sides compile for the same: a worker is shown no GPU, and would find none."""
+        """Adds the architectures to the options: compile workers see no GPU and could not detect them."""
         flag = options.BY_NAME["arch"].flag
         archs = f"{flag}={','.join(archs_of(self.config))}"
         return replace(plan, passed_options=(*plan.passed_options, archs))
@@ -150,9 +149,9 @@ UNRESOLVED = frozenset({Verdict.NO_BASELINE, Verdict.INCOMPARABLE})
 
 
 def find_unused_code(run: RunResult, store: CodeStore, registered: Collection[str]) -> list[str]:
-    """Findings about stored kernels that are not compiled any more, of the architectures that were compiled for.
+    """Returns findings on stored kernels that are not compiled any more, for the architectures of this run.
 
-    registered   names of the kernels that exist: one that no item of this run is about says nothing, because another
+    registered   names of all registered kernels; a registered kernel without an item is no finding, because another
                  file may compile it
     """
     found = []
@@ -175,12 +174,12 @@ def find_unused_code(run: RunResult, store: CodeStore, registered: Collection[st
 
 
 def find_not_compiled(run: RunResult, store: CodeStore) -> list[str]:
-    """Findings about stored kernels that could not be compiled here: a gate that lost its compiler gates nothing."""
+    """Returns findings on stored kernels that could not be compiled here, e.g. because the compiler is missing."""
     lost: Counter[tuple[str, str]] = Counter()
     for result in run.code:
         if result.verdict is not Verdict.UNSUPPORTED:
             continue
-        with contextlib.suppress(BaselineError):  # said already, by each of its results
+        with contextlib.suppress(BaselineError):  # each of its results reports it
             if store.find(result.key.label, entry_of(result.key)) is not None:
                 lost[result.key.label, result.summary] += 1
     return [
@@ -190,7 +189,7 @@ def find_not_compiled(run: RunResult, store: CodeStore) -> list[str]:
 
 
 def unresolved_code_lines(run: RunResult) -> list[str]:
-    """What kept kernels from being gated, the first few of each kind."""
+    """Returns lines on why kernels were not gated, the first few per verdict."""
     lines = []
     for verdict in sorted({result.verdict for result in run.code} & UNRESOLVED):
         results = [result for result in run.code if result.verdict is verdict]
@@ -202,7 +201,7 @@ def unresolved_code_lines(run: RunResult) -> list[str]:
 
 
 def make_feature(given: FeatureContext) -> CodeRun:
-    """Of a run that has kernels to compile beside its cases."""
+    """Returns the feature of a run that compiles kernels."""
     roots = given.session.bench.store.roots
     given.code = CodeRun(given.config, given.builds, given.settings, roots, given.plan, given.timed_keys)
     return given.code

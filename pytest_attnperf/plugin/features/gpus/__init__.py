@@ -1,1 +1,1 @@
-"""Which GPUs a run uses, alone and under pytest-xdist."""
+"""Chooses the GPUs of a run, alone and under pytest-xdist."""

@@ -1,4 +1,4 @@
-"""Which GPUs a run uses, who holds them, what they are, and their state before its first worker and after its last."""
+"""Chooses and leases the GPUs of a run, and reads their state before its first worker and after its last."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 
 PIN = options.BY_NAME["pin-gpu"].flag
 PREFIX_LEAST = 8
-"""Characters of a UUID that name it, where no other begins so."""
+"""Least number of characters by which a UUID can be abbreviated."""
 
 _CARDS = pytest.StashKey[tuple[Card, ...]]()
 
 
 @dataclass(frozen=True)
 class CardWatch:
-    """Readings of the cards of a run, by name; of a CPU there is one."""
+    """Readings of the state of each card of a run, by name; one reading for a CPU."""
 
     watches: Mapping[str, device_state.Watch]
 
     @classmethod
     def begin(cls, tokens: Sequence[str], *, own_device: bool = False) -> CardWatch:
-        """Read every card's state. Of a conftest's own device nothing but the machine's load can be asked."""
+        """Reads the state of every card; for a conftest's own device only the load of the machine."""
         shown = [] if own_device else tokens
         watches = {token: device_state.start_watch(token) for token in shown} or {"": device_state.start_watch("")}
         return cls({_shorten_token(token): watch for token, watch in watches.items()})
 
     def end(self, device_id: str) -> DeviceState:
-        """Read again, after the last worker.
+        """Reads the state again, after the last worker, and returns both readings.
 
-        device_id   what the processes of a run on one card call it
+        device_id   name of the card as its processes report it, in a run on one card
         """
         if len(self.watches) == 1:
             [watch] = self.watches.values()
@@ -71,8 +71,8 @@ class CardWatch:
 
 
 def merge_device_states(states: Mapping[str, DeviceState]) -> DeviceState:
-    """Of several cards, by name: every reading and every second says of which card it is, a note only where it is not
-    of all.
+    """Joins the states of several cards. Readings and throttled seconds get the name of their card; a note gets it
+    unless all cards have this note.
     """
     said = {name: set(state.notes) for name, state in states.items()}
     of_all = set.intersection(*said.values()) if said else set()
@@ -90,19 +90,19 @@ def merge_device_states(states: Mapping[str, DeviceState]) -> DeviceState:
 
 
 def _shorten_token(token: str) -> str:
-    """'GPU-1a2b3c4d' for a UUID, 'GPU 3' for an index."""
+    """Returns 'GPU-1a2b3c4d' for a UUID, 'GPU 3' for an index."""
     return f"GPU {token}" if token.isdigit() else short_name(token)
 
 
 @dataclass(frozen=True)
 class GpuChoice:
-    """The GPUs of a session's processes.
+    """The GPUs of a session's workers.
 
-    tokens    what VISIBLE_DEVICES takes, in the order in which places are given to them; empty on a CPU
-    leases    held for as long as the session measures
-    turns     a lock file for each token, where other sessions of the run measure on the same cards
-    notes     what a reader must know of the choice
-    watch     over their state, from before the first worker on; None where nothing is timed
+    tokens    values for VISIBLE_DEVICES, in the order of the workers' places; empty on a CPU
+    leases    leases that the session holds while it measures
+    turns     a lock file per token, if other sessions of the run measure on the same cards
+    notes     notes on the choice for the results
+    watch     readings of the cards' state since before the first worker; None if nothing is timed
     """
 
     tokens: tuple[str, ...] = ()
@@ -113,15 +113,15 @@ class GpuChoice:
 
 
 def usable_gpus(config: pytest.Config) -> tuple[str, ...]:
-    """Tokens of the GPUs that this run may use: a conftest's own, or the visible ones; those of --attnperf-pin-gpu.
+    """Returns tokens of the GPUs that this run may use: a conftest's own or the visible ones, as far as pinned.
 
-    Empty where cases run on a CPU. Raises UsageError for a pin that fits no GPU.
+    Empty if cases run on a CPU. Raises UsageError if --attnperf-pin-gpu fits no GPU.
     """
     return tuple(card.token for card in usable_cards(config))
 
 
 def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
-    """As `usable_gpus`. In a worker of xdist those of the whole run."""
+    """Returns the GPUs of `usable_gpus` as cards; in a worker of xdist those of the whole run."""
     held = _find_worker_gpus(config)
     if held is not None:
         return held.cards
@@ -131,28 +131,26 @@ def usable_cards(config: pytest.Config) -> tuple[Card, ...]:
         found = own or (visible_cards(os.environ) if kind == "gpu" else ())
         pins = run_config(config).pin_gpu
         if pins and not found:
-            raise UsageError(f"{PIN}={pins}: there is no GPU to choose from: {why}")
+            raise UsageError(f"{PIN}={pins}: no GPU is visible: {why}")
         config.stash[_CARDS] = select_pinned(found, pins)
     return config.stash[_CARDS]
 
 
 def own_gpus(config: pytest.Config) -> tuple[Card, ...]:
-    """GPUs that a conftest names as its own; empty where the machine's are used."""
+    """Returns the GPUs of a conftest's own device; empty if the machine's GPUs are used."""
     tokens = config.hook.pytest_attnperf_gpus(config=config) or ()
     return tuple(Card(str(token), str(token), name=str(token)) for token in tokens)
 
 
 def check_same_product(config: pytest.Config) -> None:
-    """Raises UsageError where the run's cards are not of one product; a conftest answers for its own."""
+    """Raises UsageError if the run's cards are not of one product; a conftest's own GPUs are not checked."""
     if not own_gpus(config):
         require_one_product(usable_cards(config), os.environ)
 
 
 def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
-    """The cards that `text` names by index, UUID, the beginning of one, or PCI address; all where it is empty.
-
-    Raises UsageError for a name that fits none or several.
-    """
+    """Returns the cards that `text` names by index, UUID, start of a UUID, or PCI address; all if it is empty.
+    Raises UsageError for a name that fits no card or several."""
     if not text:
         return tuple(cards)
     chosen: list[Card] = []
@@ -167,10 +165,8 @@ def select_pinned(cards: Sequence[Card], text: str) -> tuple[Card, ...]:
 
 
 def choose_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
-    """The GPUs of this session's processes, leased where something is timed.
-
-    Raises GpuBusyError where none is free, UsageError where they cannot share a run.
-    """
+    """Returns the GPUs of this session's workers, leased if the run times.
+    Raises GpuBusyError if none is free, UsageError if the cards cannot be in the same run."""
     if mode is RunMode.CHECK:
         return GpuChoice(_choose_for_checks(config))
     held = _find_worker_gpus(config)
@@ -192,7 +188,7 @@ def _lease_gpus(config: pytest.Config, mode: RunMode) -> GpuChoice:
 
 
 def _find_worker_gpus(config: pytest.Config) -> OfWorker | None:
-    """What this session holds as a worker of xdist."""
+    """Returns the GPUs that this session holds as a worker of xdist, or None."""
     if not is_xdist_worker(config):
         return None
     from pytest_attnperf.plugin.features.gpus.xdist_gpus import find_worker_gpus
@@ -201,7 +197,7 @@ def _find_worker_gpus(config: pytest.Config) -> OfWorker | None:
 
 
 def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> tuple[GpuRecord, ...]:
-    """The cards of these results, each once, as the vendor's tools describe them now."""
+    """Returns the cards of these results, each once, with the number of its cases."""
     cases: Counter[str] = Counter()
     for result in results:
         processes = {process.device_id for process in (*result.first, *result.second)}
@@ -211,7 +207,7 @@ def gpus_that_measured(config: pytest.Config, results: Iterable[CaseResult]) -> 
 
 
 def describe_gpus_used(gpus: Sequence[GpuRecord]) -> tuple[str, ...]:
-    """'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; nothing of one."""
+    """Returns 'measured on 2 GPUs: GPU-1a2b3c4d (0000:17:00.0, 23 cases), ...'; nothing for one GPU."""
     if len(gpus) < 2:
         return ()
     return (f"measured on {len(gpus)} GPUs: {', '.join(map(_describe_gpu, gpus))}",)
@@ -231,13 +227,13 @@ def _is_called(card: Card, name: str) -> bool:
 
 
 def _format_card(card: Card) -> str:
-    """'0 (GPU-1a2b..., 0000:17:00.0)'."""
+    """Returns '0 (GPU-1a2b..., 0000:17:00.0)'."""
     more = ", ".join(part for part in (card.uuid, card.pci_bus) if part and part != card.index)
     return f"{card.index} ({more})" if more else card.index
 
 
 def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
-    """One GPU, which nobody leases; xdist's workers are spread over all there are."""
+    """Returns one GPU, without a lease; xdist's workers are spread over all usable GPUs."""
     simple = not own_gpus(config) and not run_config(config).pin_gpu and device_kind(config)[0] == "gpu"
     tokens = visible_gpus(os.environ) if simple else usable_gpus(config)
     if not is_xdist_worker(config):
@@ -248,11 +244,11 @@ def _choose_for_checks(config: pytest.Config) -> tuple[str, ...]:
 
 
 def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
-    """Its own card; of a recording all cards of the run, beginning with its own, on which it takes turns."""
+    """Returns the worker's own card; in a recording all cards of the run, beginning with its own, used in turns."""
     if mode not in RECORDING:
         return GpuChoice((held.lease.token,), (held.lease,))
     tokens = [card.token for card in held.cards]
-    # Place RECORD_PLACES stands on the own card, so that sessions begin on different ones.
+    # Place RECORD_PLACES is on the own card, so that sessions begin on different cards.
     shift = tokens.index(held.lease.token) - RECORD_PLACES
     cards = [held.cards[(index + shift) % len(tokens)] for index in range(len(tokens))]
     turns = tuple(lease_directory() / f"turn-{file_name(card.name)}.lock" for card in cards)
@@ -260,12 +256,12 @@ def _choose_for_xdist_worker(held: OfWorker, mode: RunMode) -> GpuChoice:
 
 
 def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
-    """Every card that no other run holds; all of them where they are to run at once."""
+    """Leases every card that no other run holds. Raises GpuBusyError if none is free, or one is not with TOGETHER."""
     leases = lease_free(cards)
     free = {lease.token for lease in leases}
     busy = [card for card in cards if card.token not in free]
     if not leases:
-        lease_card(cards)  # says so
+        lease_card(cards)  # raises GpuBusyError
     if busy and mode is RunMode.TOGETHER:
         for lease in leases:
             lease.release()
@@ -277,7 +273,7 @@ def _lease_all_free(cards: Sequence[Card], mode: RunMode) -> GpuChoice:
 
 
 def describe_left_out(busy: Sequence[Card], of: int) -> tuple[str, ...]:
-    """A note on GPUs that a recording could not have."""
+    """Returns a note on GPUs that a recording could not lease."""
     if not busy:
         return ()
     listed = ", ".join(card.token for card in busy)

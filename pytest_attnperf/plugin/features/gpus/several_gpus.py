@@ -1,4 +1,4 @@
-"""What may run on several GPUs and what may not: workers of pytest-xdist, each on its own, and cases on all at once."""
+"""Runs on several GPUs: workers of pytest-xdist, each on its own GPU, and cases on all GPUs at once."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ _WATCH = pytest.StashKey[CardWatch]()
 
 
 def auto_workers(config: pytest.Config) -> int | None:
-    """What `-n auto` starts where something is timed: a worker per GPU, none on a CPU; None leaves it to xdist.
-
-    Raises as `usable_cards`.
-    """
+    """Returns the number of workers of `-n auto` in a timed run: one per GPU, 0 on a CPU. None leaves it to xdist.
+    Raises UsageError as `usable_cards`."""
     return len(usable_cards(config)) if run_config(config).is_timed else None
 
 
 def refuse_pin(config: pytest.Config) -> None:
-    """Raises UsageError for a pin where no process is started that it could act upon, or that fits no GPU."""
+    """Raises UsageError for --attnperf-pin-gpu without workers, or if it fits no GPU."""
     pins = run_config(config).pin_gpu
     if run_config(config).in_process:
         raise pytest.UsageError(
@@ -54,13 +52,13 @@ def refuse_pin(config: pytest.Config) -> None:
 
 
 def refuse_workers(config: pytest.Config) -> None:
-    """Raises UsageError for more workers of xdist than devices, and for a distribution that repeats cases."""
+    """Raises UsageError for more workers of xdist than devices, and for `--dist each`, which repeats cases."""
     if not is_xdist_controller(config):
         return
     flag = _find_flag(config)
     if config.getoption("dist") == "each":
         raise pytest.UsageError(
-            f"--dist each with {flag}: every worker would measure every case, and the last result would count; "
+            f"--dist each with {flag}: every worker would measure every case, and only the last result would count; "
             "use --dist load"
         )
     workers, cards = count_xdist_workers(config), usable_cards(config)
@@ -74,7 +72,7 @@ def refuse_workers(config: pytest.Config) -> None:
 
 
 def refuse_together(config: pytest.Config) -> None:
-    """Raises UsageError beside whatever else wants the GPUs, or would judge, and with fewer than two of them."""
+    """Raises UsageError for --attnperf-together with another mode, with -n, without workers, or on less than 2 GPUs."""
     asked = run_config(config)
     if not asked.together:
         return
@@ -85,7 +83,7 @@ def refuse_together(config: pytest.Config) -> None:
         if name in asked.typed:
             flag = options.BY_NAME[name].flag
             raise pytest.UsageError(
-                f"{flag} with {TOGETHER}: it judges nothing, which a budget or a base side could help; drop one"
+                f"{flag} with {TOGETHER}: it judges nothing and needs neither budget nor base side; drop one"
             )
     if is_distributed(config):
         raise pytest.UsageError(f"{TOGETHER} with -n: it uses all GPUs by itself; drop -n, or give -n0")
@@ -100,15 +98,15 @@ def refuse_together(config: pytest.Config) -> None:
 
 
 def prepare_xdist(config: pytest.Config) -> None:
-    """Choose the GPUs of a run whose cases run in xdist's workers, and hand them down.
+    """Chooses the GPUs of a run whose cases run in xdist's workers, and passes them to the workers.
 
-    Each worker leases one. A recording measures on all cards, also on those without a worker: these are leased here.
-    No worker has been started yet, so that the state of the cards is read here, too.
+    Each worker leases one. A recording measures on all cards; those without a worker are leased here. The state of
+    the cards is also read here, because no worker runs yet.
 
-    Raises GpuBusyError when fewer are free than workers are to start.
+    Raises GpuBusyError if fewer GPUs are free than workers start.
     """
     if config.getoption("maxschedchunk", default=None) is None:
-        config.option.maxschedchunk = 1  # cases take seconds, and a heap of them left at one worker takes minutes
+        config.option.maxschedchunk = 1  # cases take seconds: many left at one worker would take minutes
     cards, workers = usable_cards(config), count_xdist_workers(config)
     if not cards:
         config.stash[_WATCH] = CardWatch.begin(())
@@ -125,8 +123,8 @@ def prepare_xdist(config: pytest.Config) -> None:
             lease.release()
     if len(free) < workers:
         raise GpuBusyError(
-            f"{workers} workers, but {len(free)} of {len(cards)} visible GPUs free: the others are leased by another "
-            f"run (locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
+            f"{workers} workers, but only {len(free)} of {len(cards)} visible GPUs are free: another run has others "
+            f"(locks in {lease_directory()}); wait for it to end, or use -n {max(1, len(free))}"
         )
     for lease in spare:
         config.add_cleanup(lease.release)
@@ -141,7 +139,7 @@ def prepare_xdist(config: pytest.Config) -> None:
 
 
 def read_controller_choice(config: pytest.Config) -> GpuChoice:
-    """What a controller of xdist, which measures nothing itself, knows of the choice that `prepare_xdist` made."""
+    """Returns notes and readings of the GPUs that `prepare_xdist` chose; xdist's controller itself uses no GPU."""
     return GpuChoice(notes=config.stash.get(_NOTES, ()), watch=config.stash.get(_WATCH, None))
 
 
@@ -150,15 +148,16 @@ def _find_flag(config: pytest.Config) -> str:
 
 
 def heap_of(nodeid: str) -> str:
-    """What a test has in common with its neighbours: its file, its function and its backend."""
+    """Returns the group of a test that one worker should run: its file, function and backend."""
     test, _, parameters = nodeid.partition("[")
-    return f"{test}[{parameters.partition('-')[0]}"  # no backend has a hyphen in its name
+    return f"{test}[{parameters.partition('-')[0]}"  # names of backends have no hyphen
 
 
 def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, others: Collection[str]) -> int:
-    """The test that a worker at the heap `current` runs next, of `pending`, which is not empty.
+    """Returns the test of `pending`, which is not empty, that a worker runs next after a test of group `current`.
 
-    others   the heaps that the other workers are at
+    heap     returns the group of a test (`heap_of`)
+    others   groups in which the other workers are
     """
     own = next((test for test in pending if heap(test) == current), None)
     if own is not None:
@@ -171,11 +170,11 @@ def next_test(pending: Sequence[int], heap: Callable[[int], str], current: str, 
 
 
 def make_backend_scheduler(config: pytest.Config, log: Any) -> Any:
-    """xdist's scheduler of `--dist load`, that picks the tests which it sends by their backend.
+    """Returns xdist's scheduler of `--dist load`, changed to choose tests by their backend.
 
-    What a process pays once for a backend (its compiler started, its kernels loaded) would be paid by every worker if
-    cases were dealt out in the order of the workloads. They are dealt out one by one all the same, so that workers end
-    together: who has no case of its backend left goes to the backend with the most, and helps another at the end.
+    Each backend costs a process time once (compiler start, loading kernels). In the order of workloads every worker
+    would pay this for all backends. Tests are still sent one by one, so that workers end together: a worker without
+    tests of its backend takes the backend with most tests that no other worker has, and at the end helps others.
     """
     from xdist.scheduler import LoadScheduling
 

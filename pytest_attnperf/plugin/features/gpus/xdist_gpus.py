@@ -1,7 +1,7 @@
-"""The GPUs of a run under pytest-xdist: its controller chooses them, each of its workers leases one first of all.
+"""The GPUs of a run under pytest-xdist: its controller chooses them, and each worker leases one when it starts.
 
-The controller hands its choice down in the environment, before workers start. A worker then holds a card, and shows its
-own process no other, before a conftest can import torch. What a worker of xdist starts itself does not inherit that.
+The controller passes its choice in an environment variable before workers start. A worker leases a card and hides the
+others from its process before a conftest can import torch. Processes that it starts do not use the variable.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
 WORKER = "PYTEST_XDIST_WORKER"
 WAIT_S = 10.0
-"""How long the worker that replaces a dead one waits for the card that that one still holds."""
+"""Seconds that a worker waits for a free card: the dead worker that it replaces may still hold its card."""
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What a controller hands to its workers.
+    """What xdist's controller passes to its workers.
 
-    pid        the controller's: what others inherit of it, and the tests of this package, is none of their business
-    cards      of the run; workers lease one of the first `leased` each
-    own_device a conftest's own GPUs, which the machine's variables do not name
+    pid        process id of the controller; other processes that inherit the variable ignore it
+    cards      cards of the run; each worker leases one of the first `leased`
+    own_device whether these are a conftest's own GPUs, to which VISIBLE_DEVICES does not apply
     """
 
     pid: int
@@ -39,7 +39,7 @@ class Handed:
 
 @dataclass(frozen=True)
 class OfWorker:
-    """What a worker of xdist holds: one card, of the cards of the run."""
+    """The cards of the run, and the lease of the one card that a worker of xdist holds."""
 
     cards: tuple[Card, ...]
     lease: Lease
@@ -47,12 +47,12 @@ class OfWorker:
 
 _HELD = pytest.StashKey[OfWorker]()
 _LEASES: list[Lease] = []
-"""Given back by the end of this process alone, which the controller brings about when all workers have finished: one
-that has no cases left is still the holder of a card that others record on."""
+"""Leases of this process, held until it ends. The controller ends workers when all have finished: a worker without
+cases must still hold its card, on which others record."""
 
 
 def hand_down(config: pytest.Config, cards: Sequence[Card], leased: int, *, own_device: bool) -> None:
-    """Put the choice where workers that start from now on find it, until the session ends."""
+    """Sets the variable by which new workers get the choice, until the session ends."""
     handed = Handed(os.getpid(), tuple(cards), leased, own_device)
     os.environ[XDIST_GPUS] = msgspec.json.encode(handed).decode()
     config.add_cleanup(_clear_handed_down)
@@ -63,10 +63,8 @@ def _clear_handed_down() -> None:
 
 
 def lease_in_worker(config: pytest.Config) -> None:
-    """Lease a card where this process is a worker whose controller handed some down, and show it no other.
-
-    Raises GpuBusyError when none is free within `WAIT_S`.
-    """
+    """Leases a card if this process is a worker of the controller that set the variable, and hides the other cards.
+    Raises GpuBusyError if none is free within `WAIT_S`."""
     handed = msgspec.json.decode(os.environ[XDIST_GPUS], type=Handed)
     if handed.pid != os.getppid() or WORKER not in os.environ:
         return
@@ -79,26 +77,26 @@ def lease_in_worker(config: pytest.Config) -> None:
 
 
 def busy_text(error: object) -> str:
-    """What a worker that ended said of the GPUs, from the traceback that xdist sends; '' where it ended otherwise.
+    """Returns the message of a worker that found no free GPU, from xdist's traceback; '' if it ended otherwise.
 
-    Another run took them after this one's controller had looked.
+    This happens if another run leases the GPUs after the controller has chosen them.
     """
     said = (line.partition(f"UsageError: {NO_FREE_GPU}") for line in str(error).splitlines())
     return next((f"{NO_FREE_GPU}{rest}" for _, found, rest in said if found), "")
 
 
 def find_worker_gpus(config: pytest.Config) -> OfWorker | None:
-    """What this session holds as a worker of xdist; None where it is none, or was handed nothing."""
+    """Returns the GPUs that this session holds as a worker of xdist; None if it is none or got no GPU."""
     return config.stash.get(_HELD, None)
 
 
 def worker_number(config: pytest.Config) -> int:
-    """Of the worker of xdist that this session is; 0 where it is none."""
+    """Returns the number of this worker of xdist, 3 for 'gw3'; 0 in other sessions."""
     given = getattr(config, "workerinput", None)
     return _parse_worker_number(given["workerid"]) if given else 0
 
 
 def _parse_worker_number(worker: str) -> int:
-    """'gw3' -> 3; 0 for a name that somebody chose."""
+    """Returns 3 for 'gw3'; 0 for another form of name."""
     digits = worker.removeprefix("gw")
     return int(digits) if digits.isdigit() else 0

@@ -1,1 +1,1 @@
-"""What a run has judged so far, on disk after every case, so that an interrupted one goes on."""
+"""The journal: results of a run, written to disk after every case, so that an interrupted run can be resumed."""

@@ -1,4 +1,4 @@
-"""What an interrupted run was, so that another may go on with it: by settings, tests, commit and the plugin's files."""
+"""Headers of journals: settings, tests, commit and plugin files, which must match for a run to be resumed."""
 
 from __future__ import annotations
 
@@ -34,54 +34,54 @@ MEANT = (
     *("blocks", "block-us", "budget-ms", "determinism", "baselines", "worker-args", "seed"),
     *(option.name for option in (*options.CASE_OPTIONS, *options.CODE_OPTIONS)),
 )
-"""Options that change what a verdict is made from. What selects cases shows in their number."""
+"""Options that change how verdicts are made. Options that select cases show in the number of tests instead."""
 
 MEANT_FLAGS = ("record_local", "pin_config", "profile", "changed")
 EVERYWHERE = "."
-"""In place of a folder: the code of the whole tree, whichever folder built kernels were made from."""
+"""Used instead of a folder: all source and binary files of the tree, because kernels may come from any folder."""
 
 CODE = (
     *(".py", ".pyx", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".inc"),
     *(".cl", ".s", ".asm", ".ll", ".bc", ".ptx", ".cubin", ".fatbin", ".hsaco", ".co", ".o", ".a", ".so"),
 )
-"""Suffixes of sources and of what is made from them."""
+"""Suffixes of source files and of files that are built from them."""
 
 TOOLCHAIN = (
     *("TRITON_", "TORCH", "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_TF32", "HIP_", "HSA_", "ROCR_", "ROCM_"),
     *("ROCBLAS_", "HIPBLASLT_", "AMD_", "GPU_", "AITER_", "FLASH_ATTENTION_", "ATTN", "DISABLE_LLVM_OPT", "MLIR_"),
     *("LLVM_", "OMP_", "MKL_", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONOPTIMIZE"),
 )
-"""How variables begin that compilers, libraries and kernels go by."""
+"""Prefixes of environment variables that compilers, libraries and kernels read."""
 
 PLACE_ONLY = ("_VISIBLE_DEVICES", "_DEVICE_ORDINAL", "_CACHE_DIR", "_CACHE_PATH")
-"""How those of them end that say where, which the fingerprint speaks for; under xdist they differ by worker."""
+"""Suffixes of variables that are left out: they name devices or folders, and differ between xdist's workers."""
 
 LARGE_BYTES = 1 << 22
-"""Of a larger file beside the sources its size and time stand for what is in it."""
+"""For a larger file the digest uses size and modification time instead of the contents."""
 
 
 def refuse_resume(config: pytest.Config, settings: RunSettings) -> None:
-    """Raise UsageError where nothing can be taken over, whatever an earlier run did."""
+    """Raises UsageError if a run with these settings cannot resume any other."""
     if settings.mode in UNTIMED:
-        raise UsageError(f"{FLAG} goes on with a run that measures: give it with --attnperf or --update-baselines")
+        raise UsageError(f"{FLAG} continues a run that measures: give it with --attnperf or --update-baselines")
     why = _reason_not_resumable(run_config(config), settings)
     if why:
         raise UsageError(f"{FLAG} with {why}; drop one")
 
 
 def _reason_not_resumable(asked: RunConfig, settings: RunSettings) -> str:
-    """Why a run of these settings can neither resume nor be resumed, after 'with'; '' where it can."""
+    """Returns why a run with these settings can neither resume nor be resumed; '' if it can."""
     if settings.budget_seconds is not None:
-        return "--attnperf-budget: how its time was spent followed from all cases together"
+        return "--attnperf-budget: its time was divided among all cases together"
     if settings.isolate == "none":
-        return "--attnperf-isolate=none: which files a case ran is not known of the pytest process"
+        return "--attnperf-isolate=none: without workers it is not known which files a case loaded"
     if asked.candidate:
-        return "--attnperf-candidate: the files of another tree may change unseen"
+        return "--attnperf-candidate: changes in the files of another tree cannot be seen"
     return ""
 
 
 def compare_headers(then: JournalHeader, now: JournalHeader) -> list[str]:
-    """How two runs differ, so that one cannot go on with the other; numbers of tests only where both are known."""
+    """Returns the differences of two runs that prevent a resume. A test count of 0 is unknown and not compared."""
     found = list_changed_settings({"mode": then.mode, **then.settings}, {"mode": now.mode, **now.settings})
     if then.tests and now.tests and then.tests != now.tests:
         found.append(f"the number of selected tests was {then.tests} and is {now.tests}")
@@ -94,7 +94,7 @@ def compare_headers(then: JournalHeader, now: JournalHeader) -> list[str]:
 
 
 def file_digest(root: Path, name: str) -> str:
-    """SHA-256 of a file of the tree; '' where there is none, and for a name that leads out of it."""
+    """Returns the SHA-256 of a file of the tree; '' if it does not exist or lies outside the tree."""
     path = (root / name).resolve()
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_relative_to(root.resolve()) else ""
@@ -103,12 +103,12 @@ def file_digest(root: Path, name: str) -> str:
 
 
 def folder_digest(root: Path, folder: str) -> str:
-    """Of all files in a top-level folder; of EVERYWHERE, of the code in the whole tree.
+    """Returns a digest of all files in a top-level folder; for EVERYWHERE, of source and binary files of the tree.
 
-    Hidden files, caches and installed packages are left out. A file that cannot be read counts as such.
+    Hidden files, caches and installed packages are left out. An unreadable file counts with its error number.
     """
     everywhere = folder == EVERYWHERE
-    if folder in ("", "..") or folder != (EVERYWHERE if everywhere else Path(folder).name):  # a journal is data
+    if folder in ("", "..") or folder != (EVERYWHERE if everywhere else Path(folder).name):  # a journal is untrusted
         return ""
     found = hashlib.sha256()
     for name, folders, files in os.walk(root / folder):
@@ -129,7 +129,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 def _read_content(path: Path) -> bytes:
-    """What stands for a file: its bytes, or where there are many or none can be had, size and time."""
+    """Returns the bytes of a file; size and time if it is large, the error number if it cannot be read."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -142,7 +142,7 @@ def _read_content(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def harness_digest() -> str:
-    """Of the plugin's own files: between releases it changes without its version."""
+    """Returns a digest of the plugin's own files, which can change without a new version."""
     package = Path(__file__).parents[3]
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -151,7 +151,7 @@ def harness_digest() -> str:
 
 
 def collect_verdict_settings(config: pytest.Config, settings: RunSettings) -> dict[str, str]:
-    """Settings that change what a verdict is made from, by the option's name."""
+    """Returns option or variable -> value, for the settings that change how verdicts are made."""
     asked = run_config(config)
     found = {f"--attnperf-{name}": asked.text(name) for name in MEANT}
     for name in MEANT_FLAGS:
@@ -165,13 +165,13 @@ def collect_verdict_settings(config: pytest.Config, settings: RunSettings) -> di
 
 
 def toolchain_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that change what a kernel is compiled to or which one runs."""
+    """Returns the environment variables that change how kernels are compiled or which kernel runs."""
     names = (name for name in sorted(environ) if name.startswith(TOOLCHAIN) and not name.endswith(PLACE_ONLY))
     return {name: environ[name].encode("utf-8", "replace").decode() for name in names if environ[name]}
 
 
 def make_header(config: pytest.Config, settings: RunSettings, commit: str) -> JournalHeader:
-    """This run's header; a controller of xdist does not know its tests yet."""
+    """Returns the header of this run; in xdist's controller the number of tests is not known yet, and 0."""
     items = list_selected(config)
     asked = run_config(config)
     typed = [word for word in asked.words if word != FLAG]
@@ -193,34 +193,34 @@ def make_header(config: pytest.Config, settings: RunSettings, commit: str) -> Jo
 
 
 def list_selected(config: pytest.Config) -> Sequence[pytest.Item]:
-    """The tests of this process; none in a controller of xdist."""
+    """Returns the tests of this process; none in xdist's controller."""
     session: Any = config.pluginmanager.get_plugin("session")
     return getattr(session, "items", None) or ()
 
 
 def describe_run(header: JournalHeader) -> str:
-    """'the run of 2026-01-31 12:03 UTC'."""
+    """Returns the name of a run in messages: 'the run of 2026-01-31 12:03 UTC'."""
     return f"the run of {header.started.replace('T', ' ')[:16]} UTC"
 
 
 def format_resume_command(command: str) -> str:
-    """What to type to go on with a run that was typed so."""
+    """Returns the command that resumes a run started by `command`."""
     return f"{command} {FLAG}"
 
 
 def describe_differences(then: JournalHeader, now: JournalHeader) -> str:
-    """What differs between two runs, with what to type instead."""
+    """Returns a message on how an interrupted run differs from this one, and what to type instead."""
     found = compare_headers(then, now)
-    text = f"{FLAG}: {describe_run(then)}, which was interrupted, was another one: {'; '.join(found)}"
+    text = f"{FLAG}: {describe_run(then)}, which was interrupted, differs: {'; '.join(found)}"
     same_plugin = (then.version, then.method, then.harness) == (now.version, now.method, now.harness)
-    go_on = f"go on with it by: {format_resume_command(then.command)}; or " if same_plugin else ""
+    go_on = f"resume it by: {format_resume_command(then.command)}; or " if same_plugin else ""
     return f"{text}; {go_on}start anew without {FLAG}"
 
 
 def describe_nothing_to_resume(others: Sequence[JournalHeader]) -> str:
-    """Why there is nothing to resume, with what there is instead."""
+    """Returns a message that there is nothing to resume, with the newest run that cannot be resumed, and why."""
     what = f"{FLAG}: nothing to resume: no interrupted run of this tree is in {FOLDER}"
     for header in others[:1]:
-        why = f"was started with {header.refused}" if header.refused else f"still goes on (process {header.pid})"
+        why = f"was started with {header.refused}" if header.refused else f"is still running (process {header.pid})"
         what += f"; {describe_run(header)} {why}"
     return f"{what}. Start anew without {FLAG}"

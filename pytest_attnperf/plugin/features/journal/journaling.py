@@ -1,8 +1,6 @@
-"""What a run has judged so far, on disk after every case, and what a resumed one takes over.
+"""The journal of a run: it stores every result on disk at once, and a resumed run reuses results of an older journal.
 
-The journals of a tree: which are of runs that ended unfinished, and the one that this run writes.
-
-A run holds a lock on its journal for as long as it lives, however it ends.
+A run holds a lock on its journal while its process is alive; a journal without a lock is of an unfinished run.
 """
 
 from __future__ import annotations
@@ -68,10 +66,10 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)  # hashable: pluggy keeps plugins in sets
 class Journaling(Feature):
-    """Of one run.
+    """The journal of one run, and the results that it reuses.
 
-    old      the interrupted run that this one resumes
-    header   of this run's own journal, begun with the first result; None where this process writes none
+    old      journal of the interrupted run that this one resumes
+    header   header of this run's journal, written with the first result; None if this process writes no journal
     """
 
     config: pytest.Config
@@ -88,10 +86,10 @@ class Journaling(Feature):
 
     @classmethod
     def start_or_resume(cls, config: pytest.Config, settings: RunSettings, commit: str) -> Journaling:
-        """Begin. Raises UsageError where there is nothing to resume."""
+        """Prepares the journal of this run. Raises UsageError if there is nothing to resume."""
         journal = cls(config, settings)
         header = make_header(config, settings, commit)
-        beside = is_xdist_worker(config)  # the controller says what is off, and writes
+        beside = is_xdist_worker(config)  # the controller reports problems and writes the journal
         if run_config(config).resume:
             journal._find_old_run(header, beside=beside)
         if not beside:
@@ -101,14 +99,14 @@ class Journaling(Feature):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Only now does a controller of xdist know how many tests there are. Raises UsageError for another number."""
+        """Stores the number of tests in xdist's controller. Raises UsageError if the old run had another number."""
         assert self.header is not None
         self.header = replace(self.header, tests=len(ids))
         if self.old is not None and self.old.header.tests != len(ids):
             raise pytest.UsageError(describe_differences(self.old.header, self.header))
 
     def judge_case(self, _item: pytest.Item, key: CaseKey) -> CaseResult | None:
-        """What the interrupted run said of a case, where that still holds."""
+        """Returns the result of the interrupted run for a case, if it is still valid."""
         kept = None if self.old is None else self.old.reusable_results.get(key)
         if kept is None:
             return None
@@ -117,7 +115,7 @@ class Journaling(Feature):
             return None
         try:
             why = reason_to_judge_again(kept.result, kept.beside, self._find_standing(item, kept.result))
-        except BaselineError:  # said by the look that follows
+        except BaselineError:  # the judging that follows reports it
             why = "its stored entry cannot be read"
         if why:
             self._again[key] = why
@@ -125,7 +123,7 @@ class Journaling(Feature):
         return replace(kept.result, nodeid=item.nodeid, resumed=True)
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """Keep a result. A disk that takes no more costs the journal, and never the run."""
+        """Writes a result to the journal. If that fails, the run goes on without a journal."""
         if isinstance(result, CaseResult):
             self._seen[result.key] = result.resumed
         if self.header is None or self._problem:
@@ -136,19 +134,19 @@ class Journaling(Feature):
             self._problem = str(error)
 
     def after_run(self, ended: Ended) -> None:
-        """The run has written its results: its journal goes, and the one it resumed, unless it was stopped."""
+        """Removes this run's journal and the one it resumed, unless the run was stopped early."""
         writer, self._writer = self._writer, None
         stopped = not ended.run.complete and _was_stopped(self.config)
         self._kept = stopped and (writer is not None or self.old is not None)
         if writer is not None:
             writer.close(keep=stopped)
-        # What was taken over, or could have been, stands in this run's own journal from its first line on.
+        # This run's own journal begins with the results of the old one.
         if self.header is not None and self.old_path is not None and (writer is not None or not stopped):
-            with contextlib.suppress(OSError):  # read-only by now: it stays, and its results hold as they did
+            with contextlib.suppress(OSError):  # read-only by now: it stays and is still valid
                 self.old_path.unlink(missing_ok=True)
 
     def collect_notes(self, _cases: Iterable[CaseResult]) -> Sequence[str]:
-        """What a reader must know of a resumed run, and of a journal that could not be written."""
+        """Returns notes on reused results, and on a journal that could not be written."""
         notes = [f"no journal is kept, and this run cannot be resumed: {self._problem}"] if self._problem else []
         if self.old is None:
             return tuple(notes)
@@ -159,11 +157,11 @@ class Journaling(Feature):
         if again:
             reasons = Counter(self._again.get(key, "") for key in again)
             said = ", ".join(f"{why} ({count})" for why, count in reasons.most_common() if why)
-            notes.append(f"judged again although it had judged them: {len(again)}" + (f"; {said}" if said else ""))
+            notes.append(f"judged again, although judged before: {len(again)}" + (f"; {said}" if said else ""))
         return tuple(notes)
 
     def resume_command(self) -> str:
-        """What goes on with this run; '' where it ended, or nothing of it could be taken over."""
+        """Returns the command that resumes this run; '' if it is complete or cannot be resumed."""
         return (
             ""
             if self.header is None or self.header.refused or not self._kept
@@ -175,7 +173,7 @@ class Journaling(Feature):
         return {key: item for item in list_selected(self.config) if (key := case_key(item)) is not None}
 
     def _find_old_run(self, header: JournalHeader, *, beside: bool) -> None:
-        """The newest unfinished run that was as this one is. Raises UsageError, but not beside others."""
+        """Finds the newest matching unfinished run. Raises UsageError if there is none, but not in workers of xdist."""
         folder = self.config.rootpath / FOLDER
         try:
             check_own_journals(self.config.rootpath, FOLDER)
@@ -215,7 +213,7 @@ class Journaling(Feature):
         self._writer.append(case_line(JournalEntry(result, {name: self._digest_folder(name) for name in folders})))
 
     def _list_baseline_folders(self) -> tuple[str, ...]:
-        """The top-level folder of stored baselines: the noise of a case is that of all that are stored beside it."""
+        """Returns the top-level folder of baselines: all its entries contribute to the noise of a case."""
         return Path(run_config(self.config).baselines).parts[:1]
 
     def _digest_folder(self, folder: str) -> str:
@@ -224,7 +222,7 @@ class Journaling(Feature):
         return self._digests[folder]
 
     def _find_standing(self, item: pytest.Item, result: CaseResult) -> CaseConditions:
-        """What the case would be judged under now; looked up through the run, whose session has the workers."""
+        """Returns the conditions under which the case would be judged now."""
         assert self.old is not None
         run: Any = self.config.pluginmanager.get_plugin("attnperf-run")
         against = run.session.bench.against
@@ -242,14 +240,14 @@ class Journaling(Feature):
 
 
 def _was_stopped(config: pytest.Config) -> bool:
-    """Whether the session ended before its last test: interrupted, crashed, or by -x and --maxfail."""
+    """Returns whether the session ended before its last test: interrupted, crashed, or by -x or --maxfail."""
     session: Any = config.pluginmanager.get_plugin("session")
     ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
     return bool(session.shouldstop or session.shouldfail) or session.exitstatus not in ended
 
 
 def _find_stored(store: BaselineStore, result: CaseResult) -> StoredEntry | None:
-    """What is stored of the case where it ran, which `why_again` compares with here afterwards."""
+    """Returns the stored entry of the case for the device on which it ran, or None."""
     must = {} if result.fingerprint is None else result.fingerprint.must_match
     if not must.get("arch") or not must.get("product"):
         return None
@@ -257,7 +255,7 @@ def _find_stored(store: BaselineStore, result: CaseResult) -> StoredEntry | None
 
 
 def _find_fingerprint(pool: Pool, mode: RunMode) -> Fingerprint | None:
-    """What this run's processes run on; None where none can start, as the look that follows will say."""
+    """Returns the fingerprint of this run's workers; None if none can start, which the next case then reports."""
     try:
         return pool.wait_until_ready(RECORD_PLACES if mode in RECORDING else GATE_PLACE).fingerprint
     except WorkerError:
@@ -271,15 +269,15 @@ def _is_revision(against: str) -> bool:
 KEPT_UNFINISHED = 3
 SUFFIX, UNNAMED = ".jsonl", ".begun"
 SYNC_EVERY_S = 1.0
-"""What a power cut may lose; a process that is killed loses nothing that was written."""
+"""Seconds of results that a power cut may lose; killing the process loses nothing that was written."""
 
 
 def is_alive(path: Path) -> bool:
-    """Whether the run that writes a journal goes on."""
+    """Returns whether the run that writes this journal is still running."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            # Shared, so that two that look at once do not take each other for the run.
+            # A shared lock, so that two readers do not take each other for the run.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
             return error.errno in (errno.EAGAIN, errno.EACCES)
@@ -289,20 +287,17 @@ def is_alive(path: Path) -> bool:
 
 
 def list_unfinished(folder: Path) -> list[Path]:
-    """Journals of runs that ended before they had judged everything, the newest first."""
+    """Returns the journals of runs that ended unfinished, newest first."""
     return [path for path in sorted(folder.glob(f"*{SUFFIX}"), reverse=True) if not is_alive(path)]
 
 
 def list_living(folder: Path) -> list[Path]:
-    """Journals of runs that go on."""
+    """Returns the journals of runs that are still running."""
     return [path for path in folder.glob(f"*{SUFFIX}") if is_alive(path)]
 
 
 def read_journals(paths: Iterable[Path]) -> list[tuple[Path, JournalContent]]:
-    """What these journals hold, without those that a kill ended before their first line was whole.
-
-    Raises JournalError for one that is damaged otherwise, or cannot be read.
-    """
+    """Reads journals, without those that a kill left without a complete first line. Raises JournalError for others."""
     read = ((path, _read_journal(path)) for path in paths)
     return [(path, content) for path, content in read if content is not None]
 
@@ -312,14 +307,14 @@ def _read_journal(path: Path) -> JournalContent | None:
         with path.open("rb") as stream:
             begun = b"\n" in stream.read(1 << 20)
         return read_content(path) if begun else None
-    except FileNotFoundError:  # another run has just forgotten it
+    except FileNotFoundError:  # another run has just removed it
         return None
     except OSError as error:
         raise JournalError(f"{path} cannot be read ({error.strerror}); remove it, or start anew") from error
 
 
 def check_own_journals(root: Path, folder: Path) -> None:
-    """Raise JournalError where journals came with the tree: a change under review could bring its own verdicts."""
+    """Raises JournalError if journals are under version control: a change under review could bring its own verdicts."""
     try:
         command = ["git", "-C", str(root), "ls-files", "--", str(folder)]
         answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=10, check=False)
@@ -327,18 +322,18 @@ def check_own_journals(root: Path, folder: Path) -> None:
         return
     if answer.returncode == 0 and answer.stdout.strip():
         raise JournalError(
-            f"{folder} is under version control, so its verdicts need not be of a run of yours; take it out "
+            f"{folder} is under version control, so its verdicts may not be from a run of yours; take it out "
             f"(git rm -r --cached {folder}), remove the files, and start anew"
         )
 
 
 class JournalWriter:
-    """Appends lines, each with one write: the process may be killed between any two."""
+    """Appends lines to a journal, each with one write, because the process may be killed between lines."""
 
     def __init__(self, folder: Path, first: Iterable[bytes], now: Callable[[], float] = time.monotonic) -> None:
-        """Make and lock a journal that begins with these lines, and forget the oldest unfinished ones. Raises OSError.
+        """Makes and locks a journal with the lines `first`, and removes the oldest unfinished ones. Raises OSError.
 
-        It has its name, by which a later run finds it, only once all of them are in it.
+        The journal gets its final name, by which a later run finds it, after these lines are written.
         """
         folder.mkdir(parents=True, exist_ok=True)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
@@ -346,7 +341,7 @@ class JournalWriter:
         self._now, self._synced = now, now()
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         try:
-            with contextlib.suppress(OSError):  # a file system without locks: nothing on it is known to go on
+            with contextlib.suppress(OSError):  # a file system without locks: its journals all count as unfinished
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             for line in first:
                 self.append(line)
@@ -357,7 +352,7 @@ class JournalWriter:
         _remove_old_journals(folder)
 
     def append(self, line: bytes) -> None:
-        """Add a whole line or nothing. Raises OSError, with the file as it was."""
+        """Appends a whole line, or raises OSError and leaves the file unchanged."""
         size = os.fstat(self._descriptor).st_size
         try:
             written = os.write(self._descriptor, line)
@@ -371,12 +366,12 @@ class JournalWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Bring what was written to the disk itself."""
+        """Flushes written lines to the disk."""
         os.fsync(self._descriptor)
         self._synced = self._now()
 
     def close(self, *, keep: bool) -> None:
-        """Give the lock back; remove the file unless it is to be kept."""
+        """Closes and unlocks the journal; removes it unless `keep` is set."""
         with contextlib.suppress(OSError):
             if keep:
                 self.sync()
@@ -386,7 +381,7 @@ class JournalWriter:
 
 
 def _remove_old_journals(folder: Path) -> None:
-    """Remove what dead runs left half-begun, and all but the newest of what they left unfinished."""
+    """Removes incomplete journals of dead runs, and all but the newest unfinished ones."""
     begun = [path for path in folder.glob(f"*{UNNAMED}") if not is_alive(path)]
     for old in [*begun, *list_unfinished(folder)[KEPT_UNFINISHED:]]:
         with contextlib.suppress(OSError):
@@ -394,7 +389,7 @@ def _remove_old_journals(folder: Path) -> None:
 
 
 def make_feature(given: FeatureContext) -> Journaling | None:
-    """Of a run that measures; of a worker of xdist only where it takes something over. Raises UsageError."""
+    """Returns the journal of a run that measures, else None. Raises UsageError if the run cannot resume."""
     if given.asked.resume:
         refuse_resume(given.config, given.settings)
     if given.mode in UNTIMED:

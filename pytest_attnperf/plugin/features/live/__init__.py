@@ -1,1 +1,1 @@
-"""How far a run is, on a line of a terminal or now and then in a log."""
+"""Progress of a run, on the last line of a terminal, or from time to time in a log."""

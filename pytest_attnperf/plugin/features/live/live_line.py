@@ -1,4 +1,4 @@
-"""What a run does at the moment, in one line: its words, and on a terminal the line below what pytest has printed."""
+"""The live line: formats what a run does at the moment, and draws it below pytest's output on a terminal."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ OPERATIONS = {
     "close": "closing the case",
     "end": "ending {}",
 }
-"""What is done while a worker's answer is waited for; '{}' stands for the worker."""
+"""Request to a worker -> text while its answer is awaited; '{}' stands for the worker's name."""
 
 LEAST_NAME = 12
-"""Cells of a name that still say something."""
+"""Least width, in cells, at which a name is shown."""
 
 UNITS = {Unit.RECORDING: "process", Unit.SECOND_LOOK: "second look, process", Unit.PAIR: "second look, pair"}
 
 
 @dataclass(frozen=True)
 class LiveStatus:
-    """How far a run is.
+    """The progress of a run.
 
-    phase       what it does beside its cases, e.g. 'collecting tests'; '' while it judges them
-    done        of `total` cases, `failed` of them
-    running     what has begun and not ended, the first begun first: names of cases
-    busy_s      seconds since something last began or ended
-    compiling   kernels that are compiled, and of how many
-    said        what the run says of itself, e.g. of its budget; it takes the place of the time left
+    phase       what the run does besides its cases, e.g. 'collecting tests'; '' while it judges cases
+    done        number of judged cases out of `total`; `failed` of them failed
+    running     names of the cases that have begun and not ended, oldest first
+    busy_s      seconds since a case or a phase last began or ended
+    compiling   (number of compiled kernels, number of all)
+    said        text of the run itself, e.g. on its budget; shown instead of the time left
     """
 
     phase: str = ""
@@ -68,9 +68,9 @@ class LiveStatus:
 
 
 def format_status(now: LiveStatus, width: int) -> str:
-    """'attnperf: case 3 of 15: second look, process 2 of 3, timing (4 s); about 89 s left; ck-prefill-b4...'.
+    """Returns 'attnperf: case 3 of 15: second look, process 2 of 3, timing (4 s); about 89 s left; ck-prefill-b4...'.
 
-    At most `width` cells. What does not fit is left out of the names of cases, which come last.
+    The text has at most `width` cells. The names of cases come last and are cut first.
     """
     doing = _format_work(now)
     if now.phase:
@@ -88,7 +88,7 @@ def format_status(now: LiveStatus, width: int) -> str:
 
 
 def format_ending(workers: int, goes_on: str) -> str:
-    """The answer to Ctrl-C. `goes_on` is what becomes of the results so far, '' where there are none."""
+    """Returns the message for Ctrl-C. `goes_on` says what happens to the results so far; '' if there are none."""
     ends = f"ending {workers} worker{'s' * (workers != 1)}" if workers else "ending the run"
     return f"attnperf: interrupted; {ends}{f'; {goes_on}' if goes_on else ''}"
 
@@ -112,18 +112,18 @@ def _format_operation(operation: str, asked: Sequence[Waiting], name: str) -> st
 EVERY_SECONDS = 1.0
 
 CLEAR = "\x1b[J"
-"""From the cursor, which stands where pytest's text ends, to the end of the screen."""
+"""Clears from the cursor, which is at the end of pytest's text, to the end of the screen."""
 
 DRAW = "\x1bD\x1b[A\x1b7\x1b[B\r{}\x1b[K\x1b8"
-"""Make room below (which scrolls at the end of the screen, and keeps the column), write there, and come back."""
+"""Makes a line below (scrolls at the end of the screen, keeps the column), writes there, and moves back."""
 
 
 class LiveLine:
-    """Draws what `says` gives, every second in which nothing else is printed. A thread of its own does so."""
+    """Draws the text of `says` every second in which nothing else is printed, in a separate thread."""
 
     def __init__(self, terminal: int, says: Callable[[int], str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`says` gives a text of at most so many cells. `terminal` is a descriptor of its own, because pytest captures
-        that of standard output; this closes it.
+        """`says` returns a text of at most the given number of cells. `terminal` is a separate descriptor, because
+        pytest captures standard output's; `stop` closes it.
         """
         self.says = says
         self._terminal = terminal
@@ -136,14 +136,14 @@ class LiveLine:
         self._watched: tuple[Any, Any] | None = None
 
     def start(self, writer: Any) -> None:
-        """Begin, and clear the line whenever pytest's terminal writer writes."""
+        """Starts drawing, and clears the line whenever pytest's terminal writer writes."""
         self._watched = writer, writer._file
         writer._file = _Cleared(writer._file, self)
         self._thread = threading.Thread(target=self._draw_repeatedly, args=(EVERY_SECONDS,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the terminal as if it had never been there; more than once does no harm."""
+        """Stops drawing and restores the terminal; may be called more than once."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -156,7 +156,7 @@ class LiveLine:
             os.close(self._terminal)
 
     def clear_line(self) -> None:
-        """Something else is printed now."""
+        """Clears the line before something else is printed."""
         with self._lock:
             self._printed = self._clock()
             if self._shown:
@@ -164,7 +164,7 @@ class LiveLine:
             self._shown = False
 
     def draw(self) -> None:
-        """Write the line, unless something was printed just now."""
+        """Draws the line, unless something was printed in the last second."""
         with self._lock:
             if self._clock() - self._printed < EVERY_SECONDS or not self._in_foreground():
                 return
@@ -172,7 +172,7 @@ class LiveLine:
             self._shown = True
 
     def announce(self, text: str) -> None:
-        """Print a line of its own at once. Takes no lock: a signal may have come while it is held."""
+        """Prints a separate line at once. It takes no lock, because a signal may come while the lock is held."""
         self._write_text(f"{CLEAR}\n{text}\n")
 
     def _draw_repeatedly(self, every_s: float) -> None:
@@ -180,10 +180,10 @@ class LiveLine:
             self.draw()
 
     def _in_foreground(self) -> bool:
-        """Whether the terminal is ours now: behind an '&' it shows what somebody types."""
+        """Returns whether this process is in the foreground; in the background ('&') it must not draw."""
         try:
             return os.tcgetpgrp(self._terminal) == os.getpgrp()
-        except OSError:  # it controls no session, and nobody types there
+        except OSError:  # the terminal controls no session: nothing else uses it
             return True
 
     def _terminal_width(self) -> int:
@@ -200,11 +200,11 @@ class LiveLine:
 
 
 LINE = pytest.StashKey[LiveLine]()
-"""The session's line on its terminal, where it has one."""
+"""Stash key of the session's live line, if it has one."""
 
 
 class _Cleared:
-    """The file of a terminal writer; before it is written to, the line is cleared."""
+    """The file of a terminal writer, wrapped so that the live line is cleared before each write."""
 
     def __init__(self, file: Any, line: LiveLine) -> None:
         self._file, self._line = file, line
@@ -212,7 +212,7 @@ class _Cleared:
     def write(self, text: str) -> int:
         self._line.clear_line()
         count: int = self._file.write(text)
-        self._file.flush()  # in a buffer it would come out behind the next line that is drawn
+        self._file.flush()  # a buffered text would appear after the next drawn line
         return count
 
     def __getattr__(self, name: str) -> Any:
@@ -220,7 +220,7 @@ class _Cleared:
 
 
 def show_phase(config: pytest.Config, phase: str) -> None:
-    """Say on the session's line what is done, for how long by now."""
+    """Shows a phase and its duration on the session's live line; starts the line if there is none."""
     began = time.monotonic()
 
     def render_status(width: int) -> str:
@@ -235,12 +235,12 @@ def show_phase(config: pytest.Config, phase: str) -> None:
 
 
 def end_line(config: pytest.Config) -> None:
-    """End the session's line, where it has one: its tests are none of ours."""
+    """Ends the session's live line, if there is one, because none of its tests is ours."""
     line = find_line(config)
     if line is not None:
         line.stop()
 
 
 def find_line(config: pytest.Config) -> LiveLine | None:
-    """The session's line, where it has one."""
+    """Returns the session's live line, or None."""
     return config.stash.get(LINE, None)

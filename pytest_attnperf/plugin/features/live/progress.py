@@ -1,4 +1,4 @@
-"""How far a run is: on a terminal a line that is always up to date, in a log a line now and then."""
+"""Progress of a run: on a terminal a line that is always up to date, in a log a line from time to time."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 15.0
 
 REMEMBERED = 500
-"""Latest cases, of all suites, that the time left follows from."""
+"""Number of latest cases from which the time left is estimated."""
 
 UNKNOWN = ""
-"""Suite of cases that are planned without being known."""
+"""Kind of planned cases that are not known yet."""
 
 ONLY_PROVEN = " only proven"
-"""Behind the name of a suite: those of its cases that are not timed."""
+"""Appended to the name of a suite: the kind of its cases that are only proven, not timed."""
 
 
 class Progress(Feature):
-    """Of one run. In a log it prints at most one line per `EVERY_SECONDS`.
+    """The progress of one run. In a log it prints at most one line per `EVERY_SECONDS`.
 
-    compiling   asks how many kernels are compiled, and of how many; None while none is
-    timed       cases that may be timed, whatever has ended; others take less
-    uncompiled  asks how many kernels wait to be compiled; None while no compiler is there
+    compiling   returns (number of compiled kernels, number of all); None while none is compiled
+    timed       all cases of the run that may be timed; others take less time
+    uncompiled  returns how many kernels wait to be compiled; None while no compiler runs
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Progress(Feature):
         self._phase = self._said = ""
 
     def follow(self) -> None:
-        """Keep the session's line up to date, where it has one, from what begins and ends."""
+        """Shows the progress on the session's live line, if it has one."""
         line = self._config.stash.get(LINE, None)
         if line is not None:
             line.says = self.format_status
@@ -87,44 +87,44 @@ class Progress(Feature):
             self.enter_phase("starting workers of xdist")
 
     def after_run(self, _ended: object) -> None:
-        """Everything is written; xdist ends its workers behind this."""
+        """Enters the last phase; xdist ends its workers after this."""
         self.enter_phase("ending workers of xdist" if is_xdist_controller(self._config) else ENDING)
 
     def expect(self, total: int) -> None:
-        """So many tests are dealt out to workers of xdist now; which of them are cases is seen when they end.
+        """Sets the number of tests that xdist distributes now; only their reports show which of them are cases.
 
-        Cases of several workers end one behind the other, so that the time between two ends is a worker's share.
+        Cases of several workers end one after the other, so the time between two ends is a worker's share.
         """
         self._total, self._left = total, None
         self._last = self._ended = self._clock()
         self.enter_phase("")
 
     def drop_expected(self) -> None:
-        """A test that was expected as a case is none."""
+        """Lowers the total by one: a test that was expected to be a case is none."""
         self._total = max(self._done, self._total - 1)
         if self._left is not None:
             self._left[UNKNOWN] -= 1
 
     def enter_phase(self, phase: str) -> None:
-        """What is done from now on beside judging cases; '' for judging them."""
+        """Sets the phase that is shown; '' while cases are judged."""
         self._phase, self._busy = phase, self._clock()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test has begun, here or in a worker of xdist."""
+        """Adds a test that has begun, here or in a worker of xdist."""
         self._running[nodeid] = None
         self._busy = self._clock()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """It has ended."""
+        """Removes a test that has ended."""
         self._running.pop(nodeid, None)
 
     def before_case(self) -> None:
-        """A case begins; what came before the first one is not counted as its time."""
+        """Starts the clock at the first case, so that what came before is not counted as its time."""
         if self._done == 0:
             self._last = self._ended = self._clock()
 
     def after_case(self, result: CaseResult | CodeResult) -> None:
-        """A case has ended."""
+        """Counts a case that has ended, and prints a line in a log when it is time."""
         self._done += 1
         self._failed += result.fails
         now = self._clock()
@@ -139,7 +139,7 @@ class Progress(Feature):
             self._write_line(format_progress(self._done, self._total, now - self._started, said, self._failed, result))
 
     def report_step(self, text: str) -> None:
-        """How far what comes before a case's verdict is; as rarely as everything else."""
+        """Shows a step before the verdict of a case; in a log as rarely as other lines."""
         now = self._clock()
         self._said, self._busy = text, now
         if now - self._last >= EVERY_SECONDS:
@@ -147,7 +147,7 @@ class Progress(Feature):
             self._write_line(f"attnperf: {text}")
 
     def format_status(self, width: int) -> str:
-        """What is being done at this moment, and the time left, in at most so many cells."""
+        """Returns what the run does now and the time left, in at most `width` cells."""
         over = ENDING if self._done >= self._total and not self._running else ""
         return format_status(
             LiveStatus(
@@ -170,12 +170,12 @@ class Progress(Feature):
         step, now = DOING.step, self._clock()
         step_left = None if step is None else step.left_s(DOING.clock())
         planned, uncompiled = self._count_planned_left(), self._uncompiled()
-        if uncompiled is not None:  # one that is compiled is judged in no time
+        if uncompiled is not None:  # judging a compiled kernel takes almost no time
             planned = Counter({**planned, CODE_SUITE: min(planned[CODE_SUITE], uncompiled)})
         return estimate_time_left(tuple(self._took), planned, now - self._ended, step_left, self._priors)
 
     def _kind_of(self, key: CaseKey) -> str:
-        """Its suite; beside timed cases, those of it that are only proven are another one."""
+        """Returns the kind of a case: its suite; in runs with timed cases, only proven cases are a separate kind."""
         if not self._timed or key in self._timed or key.suite == CODE_SUITE:
             return key.suite
         kind = f"{key.suite}{ONLY_PROVEN}"
@@ -201,7 +201,7 @@ class Progress(Feature):
 def format_progress(
     done: int, total: int, seconds: float, left: str, failed: int, result: CaseResult | CodeResult
 ) -> str:
-    """'attnperf: 34 of 126 cases in 41 s, about 110 s left, 2 failed; last: prefill/... SAME'."""
+    """Returns 'attnperf: 34 of 126 cases in 41 s, about 110 s left, 2 failed; last: prefill/... SAME'."""
     said = f", {failed} failed" if failed else ""
     return (
         f"attnperf: {done} of {total} cases in {format_duration(seconds)}, {left}{said}; "
@@ -210,13 +210,13 @@ def format_progress(
 
 
 def _shorten_test_id(test: str) -> str:
-    """The part of a test's id that tells it from its neighbours: 'ck-prefill-b4-...'."""
+    """Returns the parameters in a test's id, 'ck-prefill-b4-...', or the function's name without any."""
     function, _, parameters = test.rpartition("::")[2].partition("[")
     return parameters.removesuffix("]") or function
 
 
 def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], str]) -> dict[str, int]:
-    """Cases of each kind among the items that pytest runs; those that it does not know of count as one."""
+    """Returns the number of planned cases of each kind; cases that are not among the items count as UNKNOWN."""
     session: Any = config.pluginmanager.get_plugin("session")
     items = getattr(session, "items", [])
     keys = [case_key(item) or build_key(item) for item in items]
@@ -225,7 +225,7 @@ def _count_planned(config: pytest.Config, total: int, kind: Callable[[CaseKey], 
 
 
 class Dealt:
-    """Plugin object of a controller of xdist, which collects no tests: which of them its workers have not ended yet."""
+    """Plugin object of xdist's controller: keeps track of the tests that its workers have not finished yet."""
 
     def __init__(self, gathered: Gathered, progress: Progress | None) -> None:
         self._gathered, self._progress = gathered, progress
@@ -234,8 +234,8 @@ class Dealt:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        """Every worker of xdist has collected all there is: that much is to be done. One that replaces a dead worker
-        finds what has ended, too.
+        """Takes the ids of all tests from a worker of xdist. A worker that replaces a dead one also reports tests that
+        have already ended.
         """
         self._open = set(ids) - self._ended
         self._gathered.dealt = len(self._open)
@@ -243,7 +243,7 @@ class Dealt:
             self._progress.expect(len(ids))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Cross out a test that has come to its verdict, or ended without one."""
+        """Removes a test that has its verdict, or ended without one."""
         judged = getattr(report, CASE, None) or getattr(report, CODE, None)
         if report.nodeid not in self._open or not (judged or report.when == "teardown"):
             return
@@ -255,7 +255,7 @@ class Dealt:
 
 
 def make_feature(given: FeatureContext) -> Progress | None:
-    """How far the run is, unless nobody wants to hear that; and what xdist's workers have ended, where these judge."""
+    """Returns the progress, but None with -q. In xdist's controller also registers the count of open tests."""
     code = given.code
     if given.config.get_verbosity() >= 0:
         given.progress = Progress(

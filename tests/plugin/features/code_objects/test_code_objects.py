@@ -280,7 +280,7 @@ def test_settings_to_try(project: CodeProject) -> None:
     result = project.run("--attnperf-code-set=TILE=4")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*--attnperf-code-set: no kernel has a setting TILE; they have none*"])
-    project.run("--attnperf-code-set=TILE").stdout.fnmatch_lines(["*'TILE' is no NAME=VALUE*"])
+    project.run("--attnperf-code-set=TILE").stdout.fnmatch_lines(["*'TILE' is not NAME=VALUE*"])
 
 
 def test_report_shows_code_objects(project: CodeProject) -> None:

@@ -204,7 +204,7 @@ def test_a_cpu_has_no_card_to_pin(attnperf_project: FakeProject) -> None:
     attnperf_project.backend("fake.a", time_us=100.0)
     result = attnperf_project.run("--attnperf-pin-gpu=0", "--attnperf-device=cpu")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--attnperf-pin-gpu=0: there is no GPU to choose from: --attnperf-device=cpu*"])
+    result.stderr.fnmatch_lines(["*--attnperf-pin-gpu=0: no GPU is visible: --attnperf-device=cpu*"])
 
 
 @pytest.mark.parametrize(
