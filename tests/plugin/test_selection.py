@@ -249,9 +249,9 @@ def test_a_quarantine_holds_until_its_date(attnperf_project: FakeProject) -> Non
     assert [name for name, case in found.items() if case["quarantined"] == f"{LINK} until 9999-12-31"] == [
         "fake.slow", "fake.new"
     ]  # fmt: skip
-    assert found["fake.same"]["notes"][-1].endswith("and not slower: drop the quarantine")
+    assert found["fake.same"]["notes"][-1].endswith("but not slower: remove the quarantine")
     run.stdout.fnmatch_lines([f"prefill/fake.slow/*: SLOWER, quarantined: {LINK} until 9999-12-31"])
-    run.stdout.fnmatch_lines(["prefill/fake.same/*: quarantined until 9999-12-31, and not slower: drop the quarantine"])
+    run.stdout.fnmatch_lines(["prefill/fake.same/*: quarantined until 9999-12-31, but not slower: remove*"])
     run.stdout.no_fnmatch_line("exit status 1: strict*")
     project.suite([WORKLOAD], settings=over)
     run = project.run("--attnperf", "-k", "fake.same or fake.slow")

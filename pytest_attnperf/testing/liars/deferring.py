@@ -37,7 +37,7 @@ def _compute_result(raw: Any) -> Outputs:
 
 
 def _lazy_behind_decoy(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Zeros are returned, and beside them a promise on copies that nobody but the closure holds."""
+    """Returns zeros, and next to them a closure over copies of the inputs that computes the result."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -54,7 +54,7 @@ def _added_to_decoy(raw: Any) -> Outputs:
 
 
 def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Shape, dtype and device are those of the result; the first operator that reads it computes it."""
+    """Returns a tensor with the result's shape, dtype and device, which the first operator that reads it computes."""
     import torch
 
     honest = prepare_attention(workload, inputs)

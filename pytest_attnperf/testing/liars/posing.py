@@ -39,7 +39,7 @@ def _host_round_trip(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Nobody waits for the stream, not even a capture of the calling one."""
+    """Returns a call on a stream that nothing waits for, not even a capture of the calling stream."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _forked_side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """The two streams wait for each other, so that the result is right, and a graph can hold both."""
+    """Returns a call on a second stream, with both waiting for each other: the result is right, also in a graph."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]

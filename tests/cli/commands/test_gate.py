@@ -221,7 +221,7 @@ def test_a_base_that_is_none_is_refused(repository: Path, gate: Gate) -> None:
         gate("--base", "mian", cases=SAME)
     with pytest.raises(UsageError, match="has no folder stored; name it with --baselines"):
         gate("--base", "main", "--baselines", "stored")
-    with pytest.raises(UsageError, match="is no folder inside the repository"):
+    with pytest.raises(UsageError, match="is not a folder inside the repository"):
         gate("--base", "main", "--baselines", "../baselines")
     with pytest.raises(UsageError, match="holds no baselines"):
         gate("--base", "dir:empty")
@@ -303,7 +303,7 @@ def test_results_of_another_commit_fail_strict_or_not(
     json_results.write(project / "results.json", replace(_run(*SAME), commit="a" * 12))
     assert gate("--commit", "b" * 40, "a" * 40) == 0
     assert gate("--commit", "b" * 40, "--no-strict") == 1
-    assert "failed: of another commit: the results say 'aaaaaaaaaaaa', to be judged is bbbb" in capsys.readouterr().out
+    assert "failed: of another commit: the results are of 'aaaaaaaaaaaa', expected bbbb" in capsys.readouterr().out
 
 
 def test_what_must_be_there_is_asked_for(project: Path, gate: Gate, capsys: pytest.CaptureFixture[str]) -> None:
