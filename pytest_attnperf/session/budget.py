@@ -120,8 +120,8 @@ class Budget:
             before = self.session.bench.clock()
             if self.left <= 0:
                 why = (
-                    f"the budget of {format_duration(self.seconds)} ended before the case was measured: neither its "
-                    f"result nor its time is known"
+                    f"the budget of {format_duration(self.seconds)} ended before the case was measured: "
+                    "nothing is proven"
                 )
                 reasons = (Note(NoteKind.BUDGET, why),)
                 self._keep_result(case, case_result(case, Verdict.UNDECIDED, why, reasons=reasons), 0.0)

@@ -145,7 +145,7 @@ def test_no_time_for_every_first_look(timed: Timed) -> None:
     budget = timed.spend(15.0)
     assert verdicts(budget) == "SSUU"
     last = budget.results[timed.cases[3].key]
-    assert last.summary == "the budget of 15 s ended before it was measured: nothing is proven of it"
+    assert last.summary == "the budget of 15 s ended before the case was measured: nothing is proven"
     assert (last.checks, last.first) == ((), ())
     assert budget.describe_spending()[0].endswith("first looks of 2 cases 20 s, 2 cases not measured")
 
