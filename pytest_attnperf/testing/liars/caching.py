@@ -122,7 +122,7 @@ CACHING = (
     ),
     make_liar(
         "detects_poison",
-        "A result is computed only where the output buffer holds NaN, which says that somebody will look.",
+        "A result is computed only where the output buffer holds NaN, a sign that the result will be checked.",
         SQUARE,
         _detects_poison,
         OFF,

@@ -84,7 +84,7 @@ def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 DEFERRING = (
     make_liar(
         "lazy_closure",
-        "The call returns a promise, kept when the result is asked for.",
+        "The call returns a closure that computes the result when it is read.",
         SQUARE,
         _lazy_closure,
         WHILE_READ,
@@ -92,7 +92,7 @@ DEFERRING = (
     ),
     make_liar(
         "lazy_copies",
-        "The call copies its inputs, and the result is computed from the copies when it is asked for.",
+        "The call copies its inputs, and the result is computed from the copies when it is read.",
         SQUARE,
         _lazy_copies,
         WHILE_READ,
@@ -100,7 +100,7 @@ DEFERRING = (
     ),
     make_liar(
         "lazy_behind_decoy",
-        "The call returns zeros, to which the result is added when it is asked for.",
+        "The call returns zeros, to which the result is added when it is read.",
         SQUARE,
         _lazy_behind_decoy,
         WHILE_READ,

@@ -271,7 +271,7 @@ IN_PLACE = (
     ),
     _LIAR(
         "writes_while_read",
-        "The cache is written when the result is asked for.",
+        "The cache is written when the result is read.",
         "'rows' is off by",
         lambda: _for_later,
         read=_writes_while_read,

@@ -116,7 +116,7 @@ POSING = (
     ),
     make_liar(
         "side_stream",
-        "The work is launched on another stream, and nobody waits for it.",
+        "The work is launched on another stream, and nothing waits for it.",
         SQUARE,
         _side_stream,
         rf"{OTHER_STREAM}|'out' (holds|is off by)|right after another is off by",
@@ -124,7 +124,7 @@ POSING = (
     ),
     make_liar(
         "forked_side_stream",
-        "The work is launched on another stream, whose time belongs to nobody, and waited for.",
+        "The work is launched on another stream, which the timer does not measure, and waited for.",
         SQUARE,
         _forked_side_stream,
         OTHER_STREAM,

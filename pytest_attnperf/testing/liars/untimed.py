@@ -164,7 +164,7 @@ UNTIMED = (
     ),
     make_liar(
         "joins_when_read",
-        "A thread computes, and is waited for when the result is asked for.",
+        "A thread computes, and is waited for when the result is read.",
         LARGE,
         _in_a_thread(wait=False),
         r"(still being written|while the result is read)",
@@ -174,7 +174,7 @@ UNTIMED = (
     ),
     make_liar(
         "writes_after_return",
-        "A thread computes, and nobody ever waits for it.",
+        "A thread computes, and nothing ever waits for it.",
         LARGE,
         _in_a_thread(wait=False),
         r"still being written|is off by|holds",
@@ -184,7 +184,7 @@ UNTIMED = (
     ),
     make_liar(
         "python_when_read",
-        "Python computes the result when it is asked for, where torch runs no operator.",
+        "Python computes the result when it is read, where torch runs no operator.",
         SMALL,
         _return_lists,
         WHILE_READ,
