@@ -23,7 +23,7 @@ Key = tuple[str, str]
 """Backend and workload of a case."""
 
 RUN_LIMIT_SECONDS = 420.0
-SEEN_BEFORE = "not looked for again"
+SEEN_BEFORE = "kernel not searched for: a case of this backend"
 SUITE = """
 import pytest
 

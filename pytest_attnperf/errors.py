@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.records.notes import NoteKind
 
 LISTED_NAMES = 20
-"""More names than this are not listed: only the nearest to what was typed, and how the others begin."""
+"""Most names that a message lists. Of more it lists the nearest to the given one, and the groups of all."""
 
 NEAREST_NAMES, NEAREST_CUTOFF = 5, 0.6
 
@@ -20,18 +20,18 @@ class AttnperfError(Exception):
 
 
 class UsageError(AttnperfError):
-    """The command line, an ini value or a marker is off; pytest prints it as one line and exits with 4."""
+    """The command line, an ini value or a marker is invalid; pytest prints it as one line and exits with 4."""
 
 
 class UnknownNameError(UsageError):
-    """A backend, workload or family was named that nobody registered; the nearest names are said first."""
+    """An unregistered backend, workload or family was named; the message lists the nearest names first."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         super().__init__(f"unknown {kind} {name[:300]!r}; {known_names(name, known)}")
 
 
 def known_names(name: str, known: Iterable[str]) -> str:
-    """'known: a, b' with what is spelt most like `name` first; of many names the nearest, and the groups of all."""
+    """Returns 'known: a, b', with names like `name` first; of many names only the nearest, and the groups of all."""
     import difflib
 
     names = sorted(set(known))
@@ -51,10 +51,10 @@ class WorkloadError(UsageError):
 
 
 class WorkerError(AttnperfError):
-    """A worker died, did not answer within its limit, or answered what the protocol does not know.
+    """A worker died, did not answer within its limit, or gave an answer that the protocol does not have.
 
-    kind       which of these, where anybody has to know
-    starting   it was not ready yet
+    kind       which of these, where code depends on it
+    starting   whether it was not ready yet
     side       name of the side that it worked for, where it is in the message
     """
 
@@ -75,7 +75,7 @@ class WorkerError(AttnperfError):
         self.side = side
 
     def with_side(self, name: str) -> WorkerError:
-        """Name the side, or the card, that it came from, in the same error."""
+        """Returns the same error with the name of its side, or card, in front."""
         text = f"{name}: {self.summary}"
         return WorkerError(text, self.log_tail, kind=self.kind, starting=self.starting, side=name)
 
@@ -90,10 +90,10 @@ class CaseFailedError(AttnperfError):
 
 
 class UnsupportedError(AttnperfError):
-    """Raised in `prepare`: only loading or building the library shows that it cannot do this here.
+    """Raised in `prepare`, where only loading or building the library shows that it does not support the case here.
 
-    The case is then UNSUPPORTED with this text as its reason, as if `unsupported_reasons` had known it; where a
-    baseline says that it was supported, it fails.
+    The case is then UNSUPPORTED with this text as its reason, as if `unsupported_reasons` had returned it. It fails
+    where a baseline shows that it was supported.
     """
 
 
@@ -102,11 +102,11 @@ class BaselineError(AttnperfError):
 
 
 class ProfileError(AttnperfError):
-    """What a profiler wrote cannot be used at all; names the file, what was found in it, and what is looked for."""
+    """A profiler's output cannot be used at all; names the file, what it contains, and what is expected."""
 
 
 class CodeObjectError(AttnperfError):
-    """A code object cannot be read, or a kernel cannot be compiled; names the file, what was found, and what to do."""
+    """A code object cannot be read, or a kernel not compiled; names the file, what was found, and what to do."""
 
 
 class ToolMissingError(CodeObjectError):
@@ -114,5 +114,5 @@ class ToolMissingError(CodeObjectError):
 
 
 def quote_nodeid(nodeid: str) -> str:
-    """A test's id as one word of a command in a message: quoted so that no part of it acts when it is pasted."""
+    """Returns a test's id as one shell word, quoted so that no part of it is executed when it is pasted."""
     return shlex.quote(nodeid) if any(letter in nodeid for letter in '"$`\\!') else f'"{nodeid}"'

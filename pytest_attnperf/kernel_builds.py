@@ -1,7 +1,7 @@
-"""What a kernel author declares of a kernel so that it can be compiled without a GPU, and the registry of kernels.
+"""Declarations of kernels, so that they can be compiled without a GPU, and the registry of kernels.
 
 Declarations are data: `kernels/` must be importable, and a suite collectable, where neither Triton nor a compiler is
-installed. A compile worker turns them into code objects.
+installed. A compile worker makes code objects of them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pytest_attnperf.errors import UnknownNameError, UsageError
 from pytest_attnperf.records.listing import find_class_place
 
 DEFAULT_ARCHS = ("gfx942",)
-"""Compiled for where nothing else is asked for (an AMD GPU that is present adds its own)."""
+"""Architectures compiled for by default (an AMD GPU that is present adds its own)."""
 
 ALL_ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
-"""What `--attnperf-arch=all` means."""
+"""Architectures of `--attnperf-arch=all`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _CONFIG = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -31,9 +31,9 @@ class TritonSource:
     """A `@triton.jit` function and how it is specialised.
 
     module, function   where it is imported from, by the compile worker only
-    signature          type of every argument that is no constant: '*fp16', 'i32', 'fp32', as Triton writes them
+    signature          type of every argument that is not a constant: '*fp16', 'i32', 'fp32', as Triton writes them
     constants          value of every `tl.constexpr` argument
-    divisible_by_16    arguments (pointers, integers) that Triton would find divisible by 16 when it is launched
+    divisible_by_16    arguments (pointers, integers) that are divisible by 16 when Triton launches it
     options            the compiler's: num_warps, num_stages, waves_per_eu ...
     """
 
@@ -69,7 +69,7 @@ class HipSource:
 class ObjectFile:
     """A kernel of a code object that exists already: .hsaco, .co, .o, .cubin or an offload bundle.
 
-    compiler   what made it, where that is known
+    compiler   that made it, where that is known
     """
 
     path: Path
@@ -90,9 +90,9 @@ class KernelBuild:
     config     id of the configuration: letters, digits and '_.+-', unique within kernel and arch
     arch       'gfx942'
     source     what is compiled
-    settings   what a reader needs to know of the configuration, e.g. {'BLOCK_M': '64'}; differences are named
+    settings   the configuration as shown to readers, e.g. {'BLOCK_M': '64'}; reports name differences
     matrix     whether it promises matrix instructions (MFMA, WMMA, HMMA, HGMMA) in its machine code
-    where      file that the configuration stands in, named in messages
+    where      file of the configuration, named in messages
     """
 
     kernel: str
@@ -111,7 +111,7 @@ class KernelBuild:
 
 @dataclass(frozen=True)
 class Kernel(abc.ABC):
-    """A kernel that can be compiled in its shipped configurations, and the base of all: a subclass gives `builds`.
+    """Base class of kernels that can be compiled in their shipped configurations: a subclass defines `builds`.
 
     name       e.g. 'triton.prefill_forward'
     backends   names of the backends that launch it: `--attnperf-backend` selects by them
@@ -121,11 +121,11 @@ class Kernel(abc.ABC):
     backends: tuple[str, ...]
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Every shipped configuration for `arch`, the same on every machine. Imports no compiler."""
+        """Returns every shipped configuration for `arch`, the same on every machine. Imports no compiler."""
         raise NotImplementedError(f"{type(self).__name__} has no builds()")
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Why it is not built for `arch`; empty where it is. A compiler that lacks an architecture says so itself."""
+        """Returns why it is not built for `arch`; empty where it is. Need not list what the compiler rejects itself."""
         return []
 
 
@@ -136,7 +136,7 @@ class KernelRegistry:
         self._kernels: dict[str, Kernel] = {}
 
     def add(self, *kernels: Kernel) -> None:
-        """Register kernels. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
+        """Registers kernels. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
         for kernel in kernels:
             _require_complete(kernel)
             if not _NAME.fullmatch(kernel.name):
@@ -149,16 +149,16 @@ class KernelRegistry:
             self._kernels[kernel.name] = kernel
 
     def get(self, name: str) -> Kernel:
-        """The kernel of that name. Raises UnknownNameError listing what exists."""
+        """Returns the kernel of that name. Raises UnknownNameError listing what exists."""
         if name not in self._kernels:
             raise UnknownNameError("kernel", name, self._kernels)
         return self._kernels[name]
 
     def list_builds(self, archs: Iterable[str], names: Iterable[str] | None = None) -> list[KernelBuild]:
-        """Every build for these architectures, optionally of these kernels only.
+        """Returns every build for these architectures, optionally of these kernels only.
 
-        Raises UsageError where one kernel has two builds of one id, one whose id would not be read back, or one that is
-        another kernel's or for another architecture.
+        Raises UsageError where one kernel has two builds of one id, one whose id cannot be parsed again, or one of
+        another kernel or architecture.
         """
         chosen = [self.get(name) for name in dict.fromkeys(names)] if names is not None else list(self)
         wanted = tuple(dict.fromkeys(archs))
@@ -168,8 +168,8 @@ class KernelRegistry:
                 for build in kernel.builds(arch) if not kernel.unsupported_reasons(arch) else ():
                     if (build.kernel, build.arch) != (kernel.name, arch):
                         raise UsageError(
-                            f"kernel {kernel.name!r}, asked for {arch}, has a build of {build.kernel!r} for "
-                            f"{build.arch}; give its builds its own name, and the architecture that was asked for"
+                            f"builds({arch!r}) of kernel {kernel.name!r} returned a build of {build.kernel!r} for "
+                            f"{build.arch}; give its builds its own name, and the requested architecture"
                         )
                     if not _CONFIG.fullmatch(build.config):
                         raise UsageError(
@@ -189,30 +189,31 @@ class KernelRegistry:
 
 
 def _require_complete(kernel: object) -> None:
-    """Raise UsageError that names the class of a kernel, its file and line, and what it lacks."""
+    """Raises UsageError, naming the kernel's class, file and line, and what it lacks."""
     lacks = ""
     if not isinstance(kernel, Kernel):
-        lacks = "is no Kernel: derive it from pytest_attnperf.kernel_builds.Kernel"
+        lacks = "is not a Kernel: derive it from pytest_attnperf.kernel_builds.Kernel"
     elif type(kernel).builds is Kernel.builds:
-        lacks = "has no builds(self, arch): give one that returns every KernelBuild for an architecture"
+        lacks = "has no builds(self, arch): define one that returns every KernelBuild for an architecture"
     if lacks:
         raise UsageError(f"{find_class_place(type(kernel))}: class {type(kernel).__name__} {lacks}")
 
 
 def changeable_settings(build: KernelBuild) -> frozenset[str]:
-    """Names of the settings that `with_settings` can change; none of what is compiled already."""
+    """Returns names of the settings that `with_settings` can change; none for a compiled object."""
     return frozenset(name for values in _source_settings(build.source) for name in values)
 
 
 def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild:
-    """The same build with other constants, compiler options or macros, by name; values are read as the old ones' types.
+    """Returns the build with other constants, compiler options or macros, by name; values are parsed as the old ones'
+    types.
 
-    Its `where` becomes the option that such changes come from. Raises UsageError for a name that the build does not
-    have, and for a value that is none of its type.
+    Its `where` becomes the option that sets such changes. Raises UsageError for an unknown name, and for a value that
+    is not of its type.
     """
     source = build.source
     if isinstance(source, ObjectFile):
-        raise UsageError(f"{build.id} is compiled already; no setting of it can be changed")
+        raise UsageError(f"{build.id} is compiled already; its settings cannot be changed")
     held, known = _source_settings(source), changeable_settings(build)
     unknown = sorted(changes.keys() - known)
     if unknown:
@@ -229,14 +230,14 @@ def with_settings(build: KernelBuild, changes: Mapping[str, str]) -> KernelBuild
 
 
 def _source_settings(source: KernelSource) -> tuple[Mapping[str, object], ...]:
-    """What a source is configured by."""
+    """Returns the settings of a source."""
     if isinstance(source, TritonSource):
         return source.constants, source.options
     return (source.defines,) if isinstance(source, HipSource) else ()
 
 
 def _convert_like(text: str, old: object, name: str) -> object:
-    """A value given as text, of the type of the one it replaces."""
+    """Returns a value given as text in the type of the one it replaces."""
     if isinstance(old, bool):
         if text in ("True", "False"):
             return text == "True"
@@ -244,9 +245,7 @@ def _convert_like(text: str, old: object, name: str) -> object:
     if isinstance(old, str):
         return text
     if not isinstance(old, (int, float)):
-        raise UsageError(
-            f"{name} is {old!r}, which no text can replace; only texts, numbers, True and False can be set"
-        )
+        raise UsageError(f"{name} is {old!r}, which cannot be set; only texts, numbers, True and False can")
     try:
         return type(old)(text)
     except ValueError:

@@ -1,15 +1,15 @@
-"""What one run leaves behind: a `CaseResult` per case, a `RunResult` per run. Standard library only.
+"""Results of one run: a `CaseResult` per case, a `RunResult` per run. Standard library only.
 
-`.attnperf/results.json` is a `RunResult`; reports see nothing else.
+`.attnperf/results.json` is a `RunResult`; reports use nothing else.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `CaseResult.code`, `.breakdown`, `.profile`, `.stored_us`, `.stored_commit`, `.stored_at`, `.detection_limit`,
 `.unchanged`, `.quarantined`, `.together`, `.fault`, `.resumed`, `.card_error`, `.new`, `.skipped`, `.source_id` and
 `.pinned`,
-`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = what cases share stands once, and
-defaults are left out (`reports.compact_form`); the records are those of 1. 3 = a note, a reason or a finding may be an
-object with its kind (`records.notes`); by whose texts files of before are told is in `reports.files.noted`. 4 = the
-verdicts MOVED, DRIFT and STALE.
+`RunResult.run_id`, `.provenance`, `.tier`, `.left_to_nightly` and `.gpus`. 2 = parts that cases share are stored once,
+and defaults are left out (`reports.files.compact_form`); the records are those of 1. 3 = a note, a reason or a finding
+may be an object with its kind (`records.notes`); `reports.files.noted` recognises older files' notes by their texts.
+4 = the verdicts MOVED, DRIFT and STALE.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pytest_attnperf.records.stages import Breakdown
 RESULTS_SCHEMA = 4
 
 GATED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.WORSE, Verdict.MOVED, Verdict.DRIFT})
-"""Verdicts that say of the code whether it is slower; beside them what was not timed because nothing has changed."""
+"""Verdicts that decide whether the code is slower. Cases that were not timed because nothing changed count as well."""
 
 FOREIGN = "code from another tree ran"
-"""In the summary of a case whose time is not that of this tree's kernels."""
+"""Text in the summary of a case whose time is not that of this tree's kernels."""
 
 EXPIRED = "quarantine expired"
 """Begins the summary of a case whose quarantine is over."""
@@ -51,8 +51,8 @@ class Fault:
     """Why a case broke its process or its device.
 
     kind     'illegal address', 'device assert', 'hang', 'killed', 'out of memory', 'crash' or 'error'
-    kernel   the kernel, or torch's operator, that ran when it happened; '' where that could not be found out
-    how      in words, how `kernel` was found out, or why it was not
+    kernel   the kernel, or torch's operator, that ran when it happened; '' where that is not known
+    how      as text, how `kernel` was determined, or why it was not
     """
 
     kind: str
@@ -62,29 +62,29 @@ class Fault:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Everything one case's verdict was made from. Times in microseconds per call, ratios as new / stored.
+    """The result of one case, and all data behind its verdict. Times in microseconds per call, ratios as new / stored.
 
-    `first` and `second` are the processes of the two looks; `median_us` is the deciding look's centre.
-    `pairs` are those of an interleaved look, which then decided, `against` the base side it was held against; `canary`
-    the processes of each canary that were measured beside the deciding look.
-    `fails` says whether the test failed by it. `interval` is the 95 % interval of `ratio` over processes; `threshold`
-    the ratio beyond which it would be SLOWER, `standard_error` the relative standard deviation of `ratio` as known by
-    `degrees_of_freedom`. `launches` is what one call of the first look ran, empty where unknown. `code` holds those of
-    its kernels whose machine code is known, if the case was timed: each once for every size of its launch, without its
-    source lines. `breakdown` says where the time of one process went, where the test asked for it; `profile` what
-    torch's profiler saw in a process of its own, where the run asked for it. `stored_us` are the medians of the
-    processes behind the baseline entry, recorded at `stored_at` (a date) from `stored_commit`; empty without an entry
-    that was held against. `detection_limit` is the smallest true slowdown, as a fraction, that the deciding look finds
-    99 % of the time; None where nothing was compared, or noise is too large for any. `unchanged` says that the case is
-    RIGHT and was not timed, because it ran the very machine code and configuration of its baseline entry; such a case
-    counts as judged. `quarantined` is the issue and the date that keep its verdict from failing the test, else ''.
-    `together` is how it ran on all cards at once, where that was asked for; `fault` what broke its process or device.
-    `resumed` says that an interrupted run had judged it, and this one took that over. `card_error` is the part of
-    `standard_error` that comes of unlike cards; the squares of its parts add. `new` says of a case without a baseline
-    that the base side `against` does not have it: there is nothing to hold it against. `skipped` is why its test was
-    skipped before its case was opened, by a mark, a fixture or itself, else ''. `source_id` names the content of all
-    folders that `sources` come from (`workers.source_tree`), '' where that is not known. `pinned` are processes of a
-    suspect that were given the stored choice of its autotuners.
+    `first` and `second` are the processes of the two looks; `median_us` is the deciding look's centre. `pairs` are
+    those of an interleaved look, which then decided, `against` the base side that it was compared with; `canary` the
+    processes of each canary that were measured with the deciding look. `fails` says whether the test failed. `interval`
+    is the 95 % interval of `ratio` over processes; `threshold` the ratio beyond which it would be SLOWER,
+    `standard_error` the relative standard deviation of `ratio`, with `degrees_of_freedom`. `launches` is what one call
+    of the first look ran, empty where unknown. `code` holds those of its kernels whose machine code is known, if the
+    case was timed: each once for every size of its launch, without its source lines. `breakdown` has the times of the
+    call's stages in one process, where the test requests it; `profile` what torch's profiler recorded in a process of
+    its own, where the run requests it. `stored_us` are the medians of the processes behind the baseline entry, recorded
+    at `stored_at` (a date) from `stored_commit`; empty without an entry to compare with. `detection_limit` is the
+    smallest true slowdown, as a fraction, that the deciding look detects 99 % of the time; None where nothing was
+    compared, or noise is too large for any. `unchanged` says that the case is RIGHT and was not timed, because it ran
+    the machine code and configuration of its baseline entry; such a case counts as judged. `quarantined` is the issue
+    and the date that keep its verdict from failing the test, else ''. `together` has its times on all cards at once,
+    where the run measures that; `fault` what broke its process or device. `resumed` says that this run took the result
+    over from an interrupted one. `card_error` is the part of `standard_error` that comes from differences between
+    cards; the squares of its parts add. `new` says of a case without a baseline that the base side `against` does not
+    have it either: there is nothing to compare it with. `skipped` is why its test was skipped before its case was
+    opened, by a mark, a fixture or itself, else ''. `source_id` is a hash of the content of all folders that `sources`
+    come from (`workers.source_tree`), '' where that is not known. `pinned` are processes of a suspect that ran with the
+    stored choice of its autotuners.
     """
 
     key: CaseKey
@@ -143,7 +143,7 @@ class RunResult:
     """One run. `cases` are in canonical order; `findings` are about the suite and never change a case's verdict.
 
     `code` holds the compiled kernels, which are items of their own; `gated` and `selected` count both. `run_id` is
-    drawn afresh for every run, so that one that is told twice counts once. `provenance` says where the run came from:
+    random for every run, so that one that is given twice counts once. `provenance` says where the run came from:
     'branch', 'ci' (the system's name), 'ci_url', 'pull_request'; only what is known. `tier` is 'pr' or
     'nightly'; `left_to_nightly` are the cases that a run of tier 'pr' did not select. `gpus`
     are the cards that measured, each once.

@@ -1,4 +1,4 @@
-"""Data of a tuning run: what may be tried, what was tried, what was found; and what a backend declares to be tunable.
+"""Data of a tuning run: what may be tried, what was tried, what it found; and what makes a backend tunable.
 
 Standard library only: `kernels/` declares its spaces with these types, reports read the results.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Value: TypeAlias = int | bool | str
 
 BETTER = "BETTER"
-"""The winner's interval lies below the default's time, and no workload it serves became slower."""
+"""The winner's interval lies below the default's time, and no workload that it serves became slower."""
 NO_BETTER = "NO_BETTER"
-"""No candidate could be shown to beat the default."""
+"""No candidate was shown to be faster than the default."""
 SLOWER_ELSEWHERE = "SLOWER_ELSEWHERE"
-"""Better on what was tuned for, slower on another workload that the same rule or bucket serves."""
+"""Faster on the tuned workloads, slower on another workload that the same rule or bucket serves."""
 STATIC_ONLY = "STATIC_ONLY"
 """Candidates were ranked by their code objects; nothing was timed."""
 VERDICTS = (BETTER, NO_BETTER, SLOWER_ELSEWHERE, STATIC_ONLY)
@@ -34,7 +34,7 @@ class Candidate:
     """One configuration.
 
     values   constants and compiler options by name
-    label    what it is called where its values do not say it, e.g. 'autotuned by aiter'; '' elsewhere
+    label    its name where its values do not identify it, e.g. 'autotuned by aiter'; '' elsewhere
     """
 
     values: Mapping[str, Value]
@@ -52,10 +52,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a candidate must satisfy before anything is compiled.
+    """A condition on candidates, checked before anything is compiled.
 
-    why     as a report says of candidates that it excludes, e.g. 'BLOCK_N above BLOCK_M'
-    holds   whether such values may be tried
+    why     the report's reason for candidates that it excludes, e.g. 'BLOCK_N above BLOCK_M'
+    holds   returns whether these values may be tried
     """
 
     why: str
@@ -64,15 +64,15 @@ class Constraint:
 
 @dataclass(frozen=True)
 class TuningSpace:
-    """What may be tried of one kernel for some workloads on one architecture.
+    """The candidates for one kernel, some workloads and one architecture.
 
-    kernel        as its configuration files name it
+    kernel        name of the kernel in its configuration files
     values        parameter -> the values to try; a candidate has one of each
-    default       what is used today for these workloads; measured like any other, and never pruned
+    default       the present configuration for these workloads; measured like any other, and never pruned
     constraints   conditions between parameters
     extra         candidates outside the grid, e.g. the library's own autotuner
-    serves        the rule or bucket that the default stands in, in words; it serves all workloads that it takes
-    where         the file it stands in
+    serves        the rule or bucket that contains the default, as text; it serves all workloads that match it
+    where         the file that contains it
     """
 
     kernel: str
@@ -88,7 +88,7 @@ class TuningSpace:
 class TunedFile:
     """A file that a tuner writes.
 
-    path    relative to the folder of results, with forward slashes
+    path    relative to the results folder, with forward slashes
     text    the whole content
     what    one line for the report, e.g. 'rules of prefill_forward for gfx942: 1 rule changed, 9 kept'
     """
@@ -100,7 +100,7 @@ class TunedFile:
 
 @runtime_checkable
 class Tunable(Protocol):
-    """A backend whose configuration can be searched. It is `Pinnable` too: a candidate is timed as a stored one is.
+    """A backend whose configuration can be searched. It is `Pinnable` too: a candidate is timed like a stored one.
 
     `when` narrows the rule that is changed: conditions as the configuration files have them, e.g. {'rows_max': 65536}.
     Empty changes the rule that serves the workloads today. None of these methods imports a compiler or torch.
@@ -109,24 +109,24 @@ class Tunable(Protocol):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """What to try. `kernel` chooses among several, '' means the only or the main one.
+        """Returns what to try. `kernel` chooses among several, '' means the only or the main one.
 
-        Raises UsageError where the workloads are not all served by one rule, `when` does not take them all, or nothing
-        is declared for this kernel or architecture.
+        Raises UsageError where no single rule serves all workloads, `when` does not match them all, or nothing is
+        declared for this kernel or architecture.
         """
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Whether the rule that a winner would change serves this workload, too."""
+        """Returns whether the rule that a winner would change serves this workload, too."""
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """What `pinned` takes to run with this candidate."""
+        """Returns the configuration with which `replay_config` runs this candidate."""
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """What it would be compiled as, for pruning without a GPU; empty where that is not known."""
+        """Returns the builds of this candidate, for pruning without a GPU; empty where they are not known."""
 
     def tuned_files(
         self,
@@ -138,7 +138,8 @@ class Tunable(Protocol):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """The complete configuration files with only this rule or bucket changed; `source` says what measured it.
+        """Returns the complete configuration files with only this rule or bucket changed; `source` names the
+        measurement.
 
         Raises UsageError where the present file cannot be read, naming it.
         """
@@ -146,7 +147,7 @@ class Tunable(Protocol):
 
 @dataclass(frozen=True)
 class StaticFigures:
-    """What the code objects of one candidate say, worst of its builds; sizes in bytes.
+    """Figures of one candidate's code objects, the worst of its builds; sizes in bytes.
 
     registers        VGPRs per lane (unified on CDNA2 and later), registers per thread on NVIDIA
     spills           registers kept in memory, None where the object does not say
@@ -168,7 +169,7 @@ class StaticFigures:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A candidate that is not timed, or whose time does not count; `reason` begins with what found it.
+    """A candidate that is not timed, or whose time does not count; `reason` begins with what excluded it.
 
     stage   'constraint', 'compile', 'code object', 'wrong', 'failed', 'dropped'
     """
@@ -181,10 +182,10 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate timed on one workload in one process: the unit that searches are counted by.
+    """One candidate timed on one workload in one process: the unit of a search's effort.
 
     process     number of the process it was timed in; candidates of one process share its placement and clock
-    median_us   microseconds per call; None where it failed, and `failure` says how
+    median_us   microseconds per call; None where it failed, with the reason in `failure`
     """
 
     candidate: Candidate
@@ -197,10 +198,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class WorkloadChange:
-    """The winner against the default on one workload, in fresh pairs of processes measured in turns.
+    """The winner compared with the default on one workload, by fresh pairs of processes measured in turns.
 
     tuned        whether the search timed this workload; False for one that the same rule serves
-    ratio        winner's time over the default's; below 1 is faster
+    ratio        winner's time / default's time; below 1 is faster
     interval95   of `ratio`
     verdict      'FASTER', 'SAME', 'SLOWER', or 'FAILED' with the reason in `note`
     """
@@ -218,15 +219,15 @@ class WorkloadChange:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning run found.
+    """The result of a tuning run.
 
     strategy      'race', 'optuna', 'exhaustive', 'static'
-    candidates    how many the space has, constraints applied
+    candidates    number of candidates in the space, constraints applied
     trials        every timed trial, in order
     overall       winner over default, geometric mean over the tuned workloads, with its interval; None untimed
     ranking       best first: candidate and its cost (geometric mean of time over the default's), or for a static run
                   its place by code object (a cost of None)
-    notes         what a reader must know, e.g. that nothing was timed, or that the budget ended the search
+    notes         for the reader, e.g. that nothing was timed, or that the budget ended the search
     """
 
     backend: str

@@ -123,8 +123,8 @@ class Lookalike:
 @pytest.mark.parametrize(
     ("kernel", "lacks"),
     [
-        (Undeclared("a", ()), r"Undeclared has no builds\(self, arch\): give one that returns every KernelBuild"),
-        (Lookalike(), r"Lookalike is no Kernel: derive it from pytest_attnperf\.kernel_builds\.Kernel"),
+        (Undeclared("a", ()), r"Undeclared has no builds\(self, arch\): define one that returns every KernelBuild"),
+        (Lookalike(), r"Lookalike is not a Kernel: derive it from pytest_attnperf\.kernel_builds\.Kernel"),
     ],
 )
 def test_what_a_kernel_lacks_is_said_with_the_place_of_its_class(kernel: Any, lacks: str) -> None:
@@ -176,7 +176,7 @@ def test_a_build_is_its_kernels_own(changes: dict[str, str]) -> None:
     """A build under another's name, or for an architecture that nobody asked for, would be held against the wrong
     entry: refused."""
     kernels = registry(Declared(made=lambda one: replace(one, **changes)))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"kernel 'triton\.prefill', asked for gfx942, has a build of ") as caught:
+    with pytest.raises(UsageError, match=r"of kernel 'triton.prefill' returned a build of ") as caught:
         kernels.list_builds(["gfx942"])
     assert all(value in str(caught.value) for value in changes.values())
 
@@ -228,8 +228,8 @@ def test_constants_and_options_are_changed_together() -> None:
         ("SCALE", "half", "SCALE='half' must be a number, as 0.5 is"),
         ("CAUSAL", "1", "CAUSAL='1' must be True or False"),
         ("CAUSAL", "true", "CAUSAL='true' must be True or False"),
-        ("BIAS", "4", "BIAS is None, which no text can replace; only texts, numbers, True and False can be set"),
-        ("TILE", "(32, 32)", r"TILE is \(16, 16\), which no text can replace"),
+        ("BIAS", "4", "BIAS is None, which cannot be set; only texts, numbers, True and False can"),
+        ("TILE", "(32, 32)", r"TILE is \(16, 16\), which cannot be set"),
     ],
 )
 def test_a_value_of_another_type_is_refused(name: str, text: str, said: str) -> None:
@@ -257,5 +257,5 @@ def test_an_unknown_setting_lists_what_there_is() -> None:
 
 def test_an_object_file_is_what_it_is() -> None:
     """What is compiled already has no setting that could be changed."""
-    with pytest.raises(UsageError, match=r"triton\.prefill-d128-gfx942 is compiled already; no setting of it"):
+    with pytest.raises(UsageError, match=r"triton\.prefill-d128-gfx942 is compiled already; its settings cannot"):
         with_settings(build(source=OBJECT), {"BLOCK_M": "64"})

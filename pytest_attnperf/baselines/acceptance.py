@@ -1,6 +1,6 @@
-"""What somebody accepted of a baseline entry, why, and what it was before: kept in the entry, for whoever reads it.
+"""A record of what somebody accepted of a baseline entry, why, and what it was before; stored in the entry.
 
-Reasons and names are data: one line each, so that a diff, a table and a terminal show them as they were meant.
+Reasons and names are data of one line each, so that a diff, a table and a terminal show them unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_attnperf.errors import UsageError
 
 REASON_MAX = 300
-"""Characters: what does not fit a line of a review belongs into the commit message."""
+"""Most characters of a reason: longer text belongs into the commit message."""
 
 AUTHOR_MAX = 100
 HOW_MAX = 100
@@ -23,12 +23,12 @@ DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 class Acceptance:
     """One acceptance of an entry. Times are centres over processes, in microseconds per call.
 
-    reason         why the change is wanted; `author` said so, on `date` (YYYY-MM-DD)
-    how            what it rests on: '7 processes', '8 pairs, stored processes scaled by 1.053', 'time kept',
+    reason         why the change is wanted, by `author`, on `date` (YYYY-MM-DD)
+    how            its evidence: '7 processes', '8 pairs, stored processes scaled by 1.053', 'time kept',
                    'identity only', 'policy only'
     commit         the revision whose result was accepted; `old_commit` and `old_recorded` are those of what it replaced
-    before_us      what was stored, None where nothing was; `after_us` what is stored since
-    changes        what else is accepted, in words: launches, configuration, settings
+    before_us      the time stored before, None where there was none; `after_us` the one stored since
+    changes        what else is accepted, as text: launches, configuration, settings
     """
 
     reason: str
@@ -44,7 +44,7 @@ class Acceptance:
 
 
 def require_text(what: str, text: str, most: int) -> str:
-    """A reason or a name without blanks around it. Raises UsageError for one that is empty, too long or no one line."""
+    """Returns a reason or name without blanks around it. Raises UsageError if it is empty, too long or not one line."""
     plain = text.strip()
     problem = _find_text_problem(plain, most)
     if problem:
@@ -53,7 +53,7 @@ def require_text(what: str, text: str, most: int) -> str:
 
 
 def find_problem(acceptance: Acceptance) -> str:
-    """What types cannot say of a stored acceptance, beginning with the field; '' where it is sound."""
+    """Returns what is wrong with a stored acceptance beyond its types, starting with the field; '' where nothing is."""
     for name, most in (("reason", REASON_MAX), ("author", AUTHOR_MAX), ("how", HOW_MAX)):
         problem = _find_text_problem(getattr(acceptance, name), most)
         if problem:
@@ -71,5 +71,5 @@ def _find_text_problem(text: str, most: int) -> str:
     if not text:
         return "is empty"
     if len(text) > most:
-        return f"has {len(text)} characters; at most {most} are kept: say the rest in the commit message"
+        return f"has {len(text)} characters; at most {most} are stored: put the rest into the commit message"
     return "" if text.isprintable() else "is not one line of printable characters"

@@ -1,7 +1,7 @@
-"""The creep guard's anchor: what a case cost before any of the slowdowns that were accepted by recording them.
+"""The creep guard's anchor: the time of a case before slowdowns that were accepted by recording them.
 
 A baseline follows the code: each recorded slowdown of 1 % becomes what the next one is compared with, and ten of them
-pass a 2 % gate one by one. The anchor moves only to a faster time, or where somebody says that the slowdown is wanted.
+pass a 2 % gate one by one. The anchor moves only to a faster time, or where somebody accepts the slowdown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def next_anchor(
     fingerprint: Fingerprint,
     acknowledged: str = "",
 ) -> Anchor:
-    """The anchor of `new`, recorded under `fingerprint`, where `old` was stored before.
+    """Returns the anchor of `new`, recorded under `fingerprint`, where `old` was stored before.
 
     acknowledged   why the new time is wanted; it then becomes the anchor, however slow
 
-    The old anchor stays while the new time is slower. It is forgotten where the new time cannot be compared with it:
-    on another machine state or method (`must_match` differs), or for another definition of the workload.
+    The old anchor stays while the new time is slower. It is dropped where the new time cannot be compared with it: on
+    another machine state or method (`must_match` differs), or for another definition of the workload.
     """
     centre = statistics.median(process.median_us for process in new.processes)
     fresh = Anchor(centre, new.recorded, new.environment, new.commit, acknowledged)
@@ -39,11 +39,11 @@ def next_anchor(
 
 
 def anchor_of(entry: Entry) -> Anchor:
-    """The anchor of an entry that was stored before there were any: its own time."""
+    """Returns an entry's own time as its anchor, for entries stored before anchors existed."""
     centre = statistics.median(process.median_us for process in entry.processes)
     return Anchor(centre, entry.recorded, entry.environment, entry.commit)
 
 
 def environments_of(entry: Entry) -> tuple[str, ...]:
-    """Keys of the environments that an entry and its anchor need."""
+    """Returns the keys of the environments that an entry and its anchor need."""
     return (entry.environment,) if entry.anchor is None else (entry.environment, entry.anchor.environment)

@@ -1,7 +1,7 @@
-"""Ceilings of devices on disk: `<root>/<arch>/<product>/ceilings/<compute units>.json`, replaced whole under a lock.
+"""Stores ceilings of devices: `<root>/<arch>/<product>/ceilings/<compute units>.json`, replaced whole under a lock.
 
-In a folder of their own, which no suite's file can be mistaken for: suites are files beside that folder. One file for
-each number of compute units, because a partitioned card shows a part of them and reaches a part of the rates.
+The folder keeps them apart from suites' files, which lie next to it. There is one file for each number of compute
+units, because a partitioned card shows only a part of them and reaches a part of the rates.
 
 Format history: 1 = first published form.
 """
@@ -35,21 +35,21 @@ V = TypeVar("V")
 CEILINGS_SCHEMA = 1
 FOLDER = "ceilings"
 NAME_MOST = 80
-"""Letters of an unknown field's name in a message."""
+"""Most characters of an unknown field's name in a message."""
 OPEN_LEVELS = 3
-"""The file, its parts, the parts' figures: a line for each figure."""
+"""JSON levels with one line per item: the file, its parts, the parts' figures."""
 
 
 @dataclass(frozen=True)
 class StoredCeilings:
-    """What `attnperf calibrate-device` found, as stored.
+    """The result of `attnperf calibrate-device`, as stored.
 
     values        every process's figure, by figure, in the order in which they ran; `ceilings` has their medians
     oblong        'f16 oblong' and the like: rates of products that are not square
-    left_out      the reason for each figure that is not there
+    left_out      the reason for each missing figure
     clock_mhz     median compute clock while a figure was measured, where it is known
     environment   of the processes, as in a fingerprint: power cap, partitions, ...
-    notes         what must be known of a figure, each 'figure: note'
+    notes         limitations of figures, each 'figure: note'
     """
 
     schema: int
@@ -72,9 +72,9 @@ class CeilingsStore:
         self.roots = roots
 
     def find(self, device: DeviceInfo) -> StoredCeilings | None:
-        """What is stored of exactly this arch, product and number of compute units, or None, never of the nearest.
+        """Returns the ceilings of exactly this arch, product and number of compute units; None where there are none.
 
-        Raises BaselineError for an unsound file.
+        Raises BaselineError for an invalid file.
         """
         for root in self.roots:
             path = ceilings_path(root, device.arch, device.product, device.compute_units)
@@ -83,14 +83,14 @@ class CeilingsStore:
         return None
 
     def write(self, root: Path, stored: StoredCeilings) -> Path:
-        """Put ceilings in the place of those of the same device. Returns the file's path.
+        """Replaces the ceilings of the same device and returns the file's path.
 
-        Raises BaselineError, and writes nothing, when they are unsound, the file that is there is not understood, or it
-        stays locked.
+        Raises BaselineError, and writes nothing, when they are invalid, the present file cannot be read, or it stays
+        locked.
         """
         found = stored.ceilings
         path = ceilings_path(root, found.arch, found.product, found.compute_units)
-        _refuse_unsound(stored, f"what is to be written to {path}")
+        _refuse_unsound(stored, f"the ceilings to be written to {path}")
         data = encode_ceilings(stored)
         decode_ceilings(data, f"the new text of {path}")
         with lock_file(path):
@@ -101,9 +101,9 @@ class CeilingsStore:
 
 
 def compute_median_ceilings(found: Sequence[ProcessCeilings], measured: str) -> StoredCeilings:
-    """Medians over fresh processes of one device. `measured` is the date, YYYY-MM-DD.
+    """Returns the medians over fresh processes of one device. `measured` is the date, YYYY-MM-DD.
 
-    A figure that one of them lacks is left out for its reason: every figure has the same processes behind it.
+    A figure that one of them lacks is left out with its reason, so that every figure comes from the same processes.
     Raises BaselineError when the processes ran on different devices.
     """
     device = found[0].device
@@ -151,7 +151,7 @@ def compute_median_ceilings(found: Sequence[ProcessCeilings], measured: str) -> 
 
 
 def drop_figures(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCeilings:
-    """The same with some figures left out, each for the reason given."""
+    """Returns the ceilings without some figures, which are left out for the given reasons."""
     found = stored.ceilings
 
     def keep_figures(figures: dict[str, V]) -> dict[str, V]:
@@ -177,7 +177,7 @@ def drop_figures(stored: StoredCeilings, refused: Mapping[str, str]) -> StoredCe
 
 
 def figures_of(stored: StoredCeilings) -> dict[str, float]:
-    """Every figure by its name: FLOP/s, B/s or microseconds."""
+    """Returns every figure by its name: FLOP/s, B/s or microseconds."""
     found = stored.ceilings
     named = {
         COPY: found.copy_bytes_per_s,
@@ -190,35 +190,35 @@ def figures_of(stored: StoredCeilings) -> dict[str, float]:
 
 
 def refuse_root(root: Path) -> None:
-    """Raises BaselineError for a folder that nothing can be stored in."""
+    """Raises BaselineError for a folder that cannot store anything."""
     there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
-        what = "cannot be written to" if there.is_dir() else "is no folder"
+        what = "cannot be written to" if there.is_dir() else "is not a folder"
         raise BaselineError(f"{root}: {there} {what}; name another folder")
 
 
 def shape_of(device: DeviceInfo | DeviceCeilings) -> str:
-    """Whose ceilings they are."""
+    """Returns the device of the ceilings, as text."""
     return f"{device.arch} {device.product} with {device.compute_units} compute units"
 
 
 def ceilings_for(root: Path, device: DeviceInfo) -> DeviceCeilings | None:
-    """The ceilings of a device under one root; None where it, or its partition, was never measured.
+    """Returns the ceilings of a device under one root; None where it, or its partition, was never measured.
 
-    Raises BaselineError for an unsound file.
+    Raises BaselineError for an invalid file.
     """
     stored = CeilingsStore(root).find(device)
     return stored.ceilings if stored is not None else None
 
 
 def ceilings_path(root: Path, arch: str, product: str, compute_units: int) -> Path:
-    """Raises BaselineError when arch or product is no plain file name."""
+    """Returns the path of a device's ceilings. Raises BaselineError when arch or product is no plain file name."""
     folder = root / require_plain_name("arch", arch) / require_plain_name("product", product)
     return folder / FOLDER / f"{compute_units}.json"
 
 
 def read_ceilings(path: Path) -> StoredCeilings:
-    """A stored file. Raises BaselineError where it is unsound, or of another device than its path says."""
+    """Reads a stored file. Raises BaselineError where it is invalid, or of another device than its path."""
     stored = decode_ceilings(read_content(path), str(path))
     found = stored.ceilings
     said = (found.arch, found.product, str(found.compute_units))
@@ -232,10 +232,10 @@ def read_ceilings(path: Path) -> StoredCeilings:
 
 
 def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
-    """Read the bytes of a file; `source` names it in errors.
+    """Decodes the bytes of a file; `source` names it in errors.
 
-    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON,
-    another schema, an unknown field, a wrong type, or a figure that cannot be one.
+    Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON,
+    another schema, an unknown field, a wrong type, or an impossible figure.
     """
     require_schema(data, source, CEILINGS_SCHEMA)
     with named_errors(data, source, StoredCeilings):
@@ -248,7 +248,7 @@ def decode_ceilings(data: bytes, source: str) -> StoredCeilings:
 
 
 def encode_ceilings(stored: StoredCeilings) -> bytes:
-    """The file's text: deterministic, sorted, a line per figure, ending in a newline."""
+    """Returns the file's text: deterministic, sorted, a line per figure, ending in a newline."""
     return json_text(to_plain(stored), open_levels=OPEN_LEVELS)
 
 
@@ -256,7 +256,7 @@ _AGAIN = "Use the pytest-attnperf that wrote it, or remove it and run `attnperf 
 
 
 def _unknown_keys(read: object, kept: object, path: str) -> Iterator[str]:
-    """Keys of the text that reading it dropped."""
+    """Yields keys of the text that decoding dropped."""
     if not (isinstance(read, dict) and isinstance(kept, dict)):
         return
     for key, value in read.items():
@@ -272,7 +272,7 @@ def _refuse_unsound(stored: StoredCeilings, source: str) -> None:
 
 
 def _list_problems(stored: StoredCeilings) -> Iterator[str]:
-    """What types cannot say."""
+    """Yields what is wrong beyond types."""
     found = stored.ceilings
     if found.processes < 1 or found.compute_units < 1:
         yield f"{found.processes} processes on {found.compute_units} compute units measured nothing"

@@ -1,10 +1,10 @@
-"""What `baselines/<arch>/code_objects.json` holds of compiled kernels, how it is read, checked and written.
+"""The format of `baselines/<arch>/code_objects.json`, which stores compiled kernels; reads, checks and writes it.
 
 Format history: 1 = first published form.
 
-Entries are by '<kernel>/<config>'. Source lines are stored by their text, without numbers, which move with every edit;
-each has a line of its own in the file, and so has every register and size. Policies are written once under a hash of
-their content.
+Entries are by '<kernel>/<config>'. Source lines are stored as text without numbers, which change with every edit. Every
+source line, register and size has a line of its own in the file. Policies are stored once under a hash of their
+content.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pytest_attnperf.records.unique_keys import require_unique_keys
 CODE_SCHEMA = 1
 
 OPEN_LEVELS = 4
-"""The file, its entries, an entry, its code: what is inside these (counts by class) stands on one line."""
+"""JSON levels with one line per item: the file, its entries, an entry, its code. Deeper values stand on one line."""
 
 NUMBER_MAX = 2**53
-"""Beyond this a size or count is damage, and arithmetic with it would not be exact."""
+"""Sizes and counts from here on are damage, and arithmetic with them would not be exact."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class StoredKernel:
     matrix     whether it promised matrix instructions
     policy     key of the file's `policies`
     recorded   date, YYYY-MM-DD; `commit` the revision of the kernels
-    accepted   why its spills and scratch are wanted, '' where it has none
+    accepted   the reason for its spills and scratch, '' where it has none
     """
 
     code: KernelCode
@@ -65,16 +65,16 @@ class CodeFile:
 
 
 def entry_of(key: CaseKey) -> str:
-    """'<kernel>/<config>': the key inside an architecture's file."""
+    """Returns '<kernel>/<config>', the key inside an architecture's file."""
     return f"{key.backend}/{key.workload}"
 
 
 def decode_code_file(data: bytes, source: str) -> CodeFile:
-    """Read the bytes of a file; `source` names it in errors.
+    """Decodes the bytes of a file; `source` names it in errors.
 
-    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
-    newer schema, a wrong type, a count that cannot be one, another architecture's kernel, an id that does not belong to
-    its content, or a key that stands twice.
+    Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON, a
+    newer schema, a wrong type, an impossible count, another architecture's kernel, an id that does not match its
+    content, or a duplicate key.
     """
     require_schema(data, source, CODE_SCHEMA)
     with named_errors(data, source, StoredKernel):
@@ -89,17 +89,17 @@ def decode_code_file(data: bytes, source: str) -> CodeFile:
 
 
 def encode_code_file(file: CodeFile) -> bytes:
-    """The file's text: deterministic, sorted, a line per field and per source line, ending in a newline."""
+    """Returns the file's text: deterministic, sorted, a line per field and source line, ending in a newline."""
     return json_text(to_plain(file), open_levels=OPEN_LEVELS)
 
 
 def as_stored(code: KernelCode) -> KernelCode:
-    """A kernel without what moves while its machine code stays: the numbers of its source lines."""
+    """Returns a kernel without the numbers of its source lines, which change while its machine code stays."""
     return dataclasses.replace(code, lines=without_numbers(code.lines))
 
 
 def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
-    """What types cannot say of an entry; '' where it is sound."""
+    """Returns what is wrong with an entry beyond types; '' where it is valid."""
     code = kernel.code
     if key.count("/") != 1 or not all(key.split("/")):
         return "the key is not '<kernel>/<config>'"
@@ -123,5 +123,5 @@ def _find_problem(file: CodeFile, key: str, kernel: StoredKernel) -> str:
 
 
 def _format_number(value: int) -> str:
-    """A number that may have thousands of digits."""
+    """Returns a number as text, shortened where it has many digits."""
     return str(value) if abs(value) < 10**15 else f"about {'-' if value < 0 else ''}2^{value.bit_length()}"

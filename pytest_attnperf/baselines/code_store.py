@@ -1,4 +1,4 @@
-"""Baselines of compiled kernels on disk, by architecture; merged under a lock, as `store` does with timings."""
+"""Stores baselines of compiled kernels by architecture; merged under a lock, as `store` does with times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_attnperf.records.code import CODE_SUITE, KernelCode
 
 @dataclass(frozen=True)
 class NewKernel:
-    """What is to be stored of one compiled kernel; see `StoredKernel`. `policy` is a record, not its id."""
+    """One compiled kernel to be stored; see `StoredKernel`. `policy` is a record, not its id."""
 
     code: KernelCode
     config: Mapping[str, str]
@@ -41,7 +41,7 @@ class NewKernel:
 
 @dataclass(frozen=True)
 class FoundKernel:
-    """A stored kernel with the policy it was recorded under, and the file it came from."""
+    """A stored kernel with the policy it was recorded under, and its file."""
 
     kernel: StoredKernel
     policy: dict[str, Any]
@@ -58,7 +58,7 @@ class CodeStore:
         self._opened: dict[Path, tuple[tuple[int, int], CodeFile]] = {}
 
     def find(self, arch: str, entry: str) -> FoundKernel | None:
-        """The stored kernel of '<kernel>/<config>', or None. Raises BaselineError for an unsound file."""
+        """Returns the stored kernel of '<kernel>/<config>', or None. Raises BaselineError for an invalid file."""
         for root in self.roots:
             path = code_path(root, arch)
             file = self._open(path, arch)
@@ -67,7 +67,7 @@ class CodeStore:
         return None
 
     def load(self, arch: str) -> dict[str, FoundKernel]:
-        """All stored kernels of an architecture, by '<kernel>/<config>'. Raises BaselineError for an unsound file."""
+        """Returns all kernels of an architecture, by '<kernel>/<config>'. Raises BaselineError for invalid files."""
         found: dict[str, FoundKernel] = {}
         for root in reversed(self.roots):
             path = code_path(root, arch)
@@ -77,10 +77,10 @@ class CodeStore:
         return dict(sorted(found.items()))
 
     def merge(self, root: Path, arch: str, entries: Mapping[str, NewKernel]) -> Path:
-        """Put `entries` (by '<kernel>/<config>') into an architecture's file, leaving its other entries untouched.
+        """Puts `entries` (by '<kernel>/<config>') into an architecture's file; its other entries stay unchanged.
 
-        Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound or
-        holds fields this version would lose, an entry is not of this architecture, or the file stays locked.
+        Returns the file's path. Raises BaselineError, and writes nothing, when the present file is invalid or has
+        fields that this version would lose, an entry is of another architecture, or the file stays locked.
         """
         path = code_path(root, arch)
         with lock_file(path):
@@ -91,7 +91,7 @@ class CodeStore:
         return path
 
     def _open(self, path: Path, arch: str) -> CodeFile | None:
-        """The file's content, read again only when its time or size changed; None where there is none."""
+        """Returns the file's content, read again only when its time or size changed; None where there is none."""
         version = file_version(path)
         if version is None:
             return None
@@ -101,7 +101,7 @@ class CodeStore:
 
 
 def code_path(root: Path, arch: str) -> Path:
-    """`<root>/<arch>/code_objects.json`. Raises BaselineError when the architecture is no plain file name."""
+    """Returns `<root>/<arch>/code_objects.json`. Raises BaselineError when the architecture is no plain file name."""
     return root / require_plain_name("arch", arch) / f"{CODE_SUITE}.json"
 
 
@@ -119,7 +119,7 @@ def _read_file(path: Path, arch: str) -> tuple[bytes, CodeFile]:
 
 
 def _current_file(path: Path, arch: str) -> CodeFile:
-    """What a merge starts from: the file as it is now, or an empty one."""
+    """Returns the file as it is now, or an empty one, as the start of a merge."""
     if not path.exists():
         return CodeFile(schema=CODE_SCHEMA, arch=arch)
     data, file = _read_file(path, arch)
@@ -138,7 +138,7 @@ def _merge_entries(file: CodeFile, entries: Mapping[str, NewKernel]) -> CodeFile
 
 
 def _keep_unchanged(old: StoredKernel | None, new: StoredKernel) -> StoredKernel:
-    """The old entry where only who recorded it, and when, would differ: a diff then shows what changed."""
+    """Returns the old entry where only commit, date and version would differ, so that a diff shows real changes."""
     if old is None:
         return new
     same = dataclasses.replace(new, recorded=old.recorded, commit=old.commit, harness_version=old.harness_version)

@@ -1,7 +1,7 @@
-"""Figures from published reports, shown beside measured ones and never gated.
+"""Figures from published reports, shown next to measured ones and never gated.
 
-A published row is a number somebody printed: no processes, no check, mostly no spread. It has a type of its own that no
-comparison accepts, and nothing that judges imports this module.
+A published row is a printed number: no processes, no check, mostly no spread. It has a type of its own that no
+comparison accepts, and no code that judges imports this module.
 
 Format history: 1 = first published form.
 """
@@ -25,7 +25,7 @@ class PublishedRow:
     """One figure of a report's table, as printed there, in microseconds per call.
 
     backend    the backend of this package that comes closest to what the report ran
-    speedup    the printed speedup over the table's row of `PublishedReport.speedup_reference`, None where none is
+    speedup    the printed speedup over the table's row of `PublishedReport.speedup_reference`; None without one
     """
 
     table: str
@@ -38,9 +38,9 @@ class PublishedRow:
 
 @dataclass(frozen=True)
 class PublishedReport:
-    """A report: who published what, measured how, and what is known to be wrong or unstated in it.
+    """A report: who published it, how its figures were measured, and what is known to be wrong or unstated in it.
 
-    device is empty where the report names none; caveats are shown wherever a row of the report is.
+    `device` is empty where the report names none; caveats are shown with every row of the report.
     """
 
     schema: int
@@ -64,12 +64,12 @@ class PublishedFigure:
 
 
 def load_published(folder: Path) -> list[PublishedReport]:
-    """All reports of a folder, by file name; an absent folder holds none. Raises BaselineError for an unsound file."""
+    """Returns all reports of a folder, by file name; none if it is absent. Raises BaselineError for an invalid file."""
     return [_load_report(path) for path in sorted(folder.glob("*.json"))]
 
 
 def figures_for(reports: Iterable[PublishedReport], workload: str) -> list[PublishedFigure]:
-    """What was published of a workload id, in the reports' own order."""
+    """Returns the published figures of a workload id, in the reports' own order."""
     return [PublishedFigure(row, report) for report in reports for row in report.rows if row.workload == workload]
 
 

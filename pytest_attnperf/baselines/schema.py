@@ -1,12 +1,12 @@
-"""What `baselines/<arch>/<product>/<suite>.json` holds, how it is read, checked and written.
+"""The format of `baselines/<arch>/<product>/<suite>.json`; reads, checks and writes it.
 
 Format history: 1 = first published form; added to it with defaults, so that files without them are read:
 `Entry.summary`, `Entry.accepted`, `Entry.source_id`, `ProcessSummary.settings`. A version that does not know these
-reads the file, and refuses to rewrite it.
+reads the file, but refuses to rewrite it.
 
-The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers as
-stored by `stats.summaries`. Environments and policies are written once under a hash of their content, and each entry
-names its own, so that a partial run leaves the other entries' as they were.
+The text is made for `git diff`: keys sorted, a summary line first in each entry, one line per process, numbers rounded
+by `stats.summaries`. Environments and policies are stored once under a hash of their content, and each entry names its
+own, so that a partial run does not change the other entries'.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from pytest_attnperf.records.unique_keys import require_unique_keys
 BASELINE_SCHEMA = 1
 
 OPEN_LEVELS = 3
-"""The file, its entries, an entry: what is inside these stands on one line, lists of objects aside."""
+"""JSON levels with one line per item: the file, its entries, an entry. Deeper values stand on one line."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What reading a text that is no JSON raises."""
+"""Errors of decoding text that is not JSON."""
 
 COMMIT_DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Check:
-    """The worst errors of every process's check, in units of their budget: 1 is just allowed.
+    """The worst errors of all processes' checks, in units of their budget: 1 is just allowed.
 
     coarseness   as in a `CheckReport`; empty in entries recorded before it was known
-    truth        as there, where all processes agree
+    truth        as in a `CheckReport`, where all processes agree
     planted      whether every process was proven on planted inputs; False where that is not known
     """
 
@@ -68,9 +68,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What a case cost when a change of its time was last accepted: it stays while slower baselines are recorded.
+    """The time of a case when a change of it was last accepted. It stays while slower baselines are recorded.
 
-    environment    key of the file's `environments` it was recorded under; in another one it is forgotten
+    environment    key of the file's `environments` it was recorded under; dropped in another one
     acknowledged   why a slowdown was accepted, '' where the anchor is simply the first or the fastest recording
     """
 
@@ -85,15 +85,15 @@ class Anchor:
 class Entry:
     """One case as stored: the processes of a result proven right, and what they were made from.
 
-    summary       `format_summary` the rest, as the file says it; '' in an entry that was not read from one
+    summary       `format_summary` of the other fields, from the file; '' in an entry that was not read from a file
     workload      the workload's definition, plain builtins
     environment   key of the file's `environments`; `policy` that of its `policies`
     recorded      date, YYYY-MM-DD; `commit` the revision of the suite and kernels
     launches      what one call ran; empty where that is not known
     bound         'compute' or 'memory', by the floor of the workload on the device; '' where that is not known
-    anchor        what the creep guard holds the case against; None in entries recorded before there was one
+    anchor        what the creep guard compares the case with; None in entries recorded before anchors existed
     canary        key of the file's `canaries`: the canary of the processes that recorded the entry; '' without one
-    accepted      what was accepted of the case by name, newest last
+    accepted      acceptances of the case, newest last
     source_id     of the sources that it was recorded with (`workers.source_tree`); '' where that is not known
     """
 
@@ -117,7 +117,7 @@ class Entry:
     source_id: str = field(default="", metadata=ONLY_IF_SET)
 
     def to_measurement(self) -> Measurement:
-        """The stored processes as what a comparison takes; their proof is the stored check."""
+        """Returns the stored processes as a measurement to compare; their proof is the stored check."""
         figures = ErrorFigures(
             check="stored",
             output="worst of all",
@@ -148,11 +148,11 @@ class BaselineFile:
 
 
 def decode_baseline(data: bytes, source: str) -> BaselineFile:
-    """Read a baseline file's bytes; `source` names it in errors.
+    """Decodes a baseline file's bytes; `source` names it in errors.
 
-    Raises BaselineError naming the field for anything but a sound file of this schema: truncated or malformed JSON, a
-    newer schema, a wrong type, a number that is no time, an id or a summary that does not belong to its content, or a
-    key that stands twice.
+    Raises BaselineError naming the field for anything but a valid file of this schema: truncated or malformed JSON, a
+    newer schema, a wrong type, a number that is no time, an id or a summary that does not match its content, or a
+    duplicate key.
     """
     require_schema(data, source, BASELINE_SCHEMA)
     with named_errors(data, source, Entry):
@@ -163,26 +163,22 @@ def decode_baseline(data: bytes, source: str) -> BaselineFile:
 
 
 def encode_baseline(file: BaselineFile) -> bytes:
-    """The file's text: deterministic, sorted, a line per process and per small field, ending in a newline.
-
-    The summary line of every entry is made anew.
-    """
+    """Returns the file's text with new summary lines: deterministic, sorted, a line per process and small field."""
     entries = {key: dataclasses.replace(entry, summary=format_summary(entry)) for key, entry in file.entries.items()}
     return json_text(to_plain(dataclasses.replace(file, entries=entries)), open_levels=OPEN_LEVELS)
 
 
 def content_id(content: object) -> str:
-    """Short hash of a policy's or fingerprint's content: the first 12 hex digits of the SHA-256 of its sorted JSON."""
+    """Returns the first 12 hex digits of the SHA-256 of a policy's or fingerprint's sorted JSON."""
     return hashlib.sha256(msgspec.json.encode(to_plain(content), order="deterministic")).hexdigest()[:12]
 
 
 def to_plain(value: Any) -> Any:
-    """Builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists, notes as
-    their text.
+    """Returns builtins as JSON gives them back: dataclasses as dicts in field order, mappings sorted, tuples as lists,
+    notes as their text.
 
-    Fields that are NOT_STORED are left out, and empty ones that are stored ONLY_IF_SET.
-
-    Raises BaselineError for a value that is nested too deep to be walked.
+    Leaves out fields that are NOT_STORED, and empty ones that are stored ONLY_IF_SET. Raises BaselineError for a value
+    that is nested too deep.
     """
     try:
         return _to_plain(value)
@@ -206,7 +202,7 @@ def _is_stored(part: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def require_schema(data: bytes, source: str, known: int) -> None:
-    """Raise BaselineError unless the file's `schema` is the one that this version reads."""
+    """Raises BaselineError unless the file's `schema` is the one that this version reads."""
     schema = _decode_header(data, source).schema
     if isinstance(schema, bool) or not isinstance(schema, int):
         raise BaselineError(f"{source}: field `schema` is {schema!r}, expected the integer {known}")
@@ -218,7 +214,7 @@ def require_schema(data: bytes, source: str, known: int) -> None:
 
 
 def require_ids(kind: str, contents: Mapping[str, object], source: str) -> None:
-    """Raise BaselineError where an id of the field `kind` is not that of its content."""
+    """Raises BaselineError where an id of the field `kind` is not that of its content."""
     for identity, content in contents.items():
         if content_id(content) != identity:
             raise BaselineError(
@@ -228,13 +224,13 @@ def require_ids(kind: str, contents: Mapping[str, object], source: str) -> None:
 
 
 def json_text(value: object, *, open_levels: int) -> bytes:
-    """JSON of builtins, for diffs: a line per part in objects of the first levels and in lists of objects."""
+    """Returns builtins as JSON for diffs: a line per item in objects of the first levels and in lists of objects."""
     return ("\n".join(_json_lines(value, open_levels)) + "\n").encode()
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What is read before the rest, to tell a newer schema from a damaged file."""
+    """The field that is read first, to distinguish a newer schema from a damaged file."""
 
     schema: Any = None
 
@@ -246,7 +242,7 @@ def _decode_header(data: bytes, source: str) -> _Header:
 
 @contextlib.contextmanager
 def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
-    """Turn what decoding raises into a BaselineError naming file, entry and field; `entries` are of `entry_type`."""
+    """Turns decoding errors into a BaselineError naming file, entry and field; `entries` are of `entry_type`."""
     try:
         yield
     except msgspec.ValidationError as error:
@@ -256,7 +252,7 @@ def named_errors(data: bytes, source: str, entry_type: type) -> Iterator[None]:
 
 
 def _locate_error(data: bytes, error: msgspec.ValidationError, entry_type: type) -> str:
-    """The error, with the entry's key in place of msgspec's `[...]` where there is one."""
+    """Returns the error's text, with the entry's key in place of msgspec's `[...]` where there is one."""
     try:
         raw = msgspec.json.decode(data)
     except UNREADABLE:
@@ -278,21 +274,21 @@ def _find_conversion_problem(entry: Any, entry_type: type) -> str:
 
 
 def _check_content(file: BaselineFile, source: str) -> None:
-    """What types cannot say. Raises BaselineError."""
+    """Checks what types cannot. Raises BaselineError."""
     require_sound_tables(file, source)
     for key, entry in file.entries.items():
         require_sound_entry(file, key, entry, source)
 
 
 def require_sound_tables(file: BaselineFile, source: str) -> None:
-    """Raise BaselineError where an id of the file's environments, policies or canaries is not that of its content."""
+    """Raises BaselineError where an id of environments, policies or canaries is not that of its content."""
     require_ids("environments", file.environments, source)
     require_ids("policies", file.policies, source)
     require_ids("canaries", file.canaries, source)
 
 
 def require_sound_entry(file: BaselineFile, key: str, entry: Entry, source: str) -> None:
-    """Raise BaselineError, naming the key, where an entry contradicts itself or names what `file` does not hold."""
+    """Raises BaselineError, naming the key, where an entry contradicts itself or names what `file` does not have."""
     problem = _find_entry_problem(file, entry)
     if problem:
         raise BaselineError(f"{source}: entry {key!r}: {problem}")
@@ -327,18 +323,18 @@ def _find_entry_problem(file: BaselineFile, entry: Entry) -> str:
 
 
 def _find_summary_problem(entry: Entry) -> str:
-    """A reviewer may read the summary line alone: it must be true. None at all is that of an older version's file."""
+    """Returns a problem unless the summary line, which reviewers read alone, is true. Older files may have none."""
     true = format_summary(entry)
     if entry.summary in ("", true):
         return ""
     return (
-        f"field `summary` is {entry.summary[:200]!r}, but its content makes {true!r}: it was edited by hand, or merged "
+        f"field `summary` is {entry.summary[:200]!r}, but its content gives {true!r}: it was edited by hand, or merged "
         "line by line; take the entry of one side from version control, or record or accept it again"
     )
 
 
 def _json_lines(value: Any, open_levels: int) -> list[str]:
-    """JSON lines of a value: objects of the first levels and lists of objects are opened, the rest inline."""
+    """Returns the JSON lines of a value: objects of the first levels and lists of objects opened, the rest inline."""
     is_open = isinstance(value, dict) and value and open_levels > 0
     is_table = isinstance(value, list) and value and isinstance(value[0], dict)
     if not (is_open or is_table):
@@ -360,13 +356,13 @@ def _inline_json(value: Any) -> str:
 
 
 def format_summary(entry: Entry) -> str:
-    """'154.4 us, 7 processes within 0.41 %, error 0.38 of budget, recorded 2026-11-20 from 0123abcdef12'.
+    """Returns '154.4 us, 7 processes within 0.41 %, error 0.38 of budget, recorded 2026-11-20 from 0123abcdef12'.
 
-    The time is the median over processes; 'within' is how far the fastest and the slowest of them lie apart. The last
-    acceptance follows, with what it rests on: ', accepted 2026-12-01 (7 processes): REASON'.
+    The time is the median over processes; 'within' is the difference between the fastest and the slowest of them. The
+    last acceptance follows, with its evidence: ', accepted 2026-12-01 (7 processes): REASON'.
 
-    Derived on every writing and held against the entry on every reading, so that nobody can change the one without the
-    other. Its wording belongs to the schema: other words would make every stored line look like a false one.
+    Made at every writing and checked at every reading, so that nobody can change only one of line and entry. Its
+    wording belongs to the schema: with other words, every stored line would look false.
     """
     error = max(entry.check.max_error_over_budget, entry.check.rms_error_over_budget)
     parts = [
@@ -381,14 +377,14 @@ def format_summary(entry: Entry) -> str:
 
 
 def format_digits(value: float, significant: int = 4) -> str:
-    """A number with so many significant digits, and never an exponent: 18.84, 0.0041, 104312."""
+    """Returns a number with so many significant digits and without an exponent: 18.84, 0.0041, 104312."""
     if not value or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.{max(0, significant - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def _format_times(medians_us: Sequence[float]) -> tuple[str, str]:
-    """Of what is no time, too: an unsound entry is refused by name when its text is read."""
+    """Returns time and spread, also of invalid entries: their text is made before they are refused by name."""
     centre_us = statistics.median(medians_us) if medians_us else math.nan
     if len(medians_us) < 2 or not centre_us:
         return f"{format_digits(centre_us)} us", f"{len(medians_us)} process{'es' * (len(medians_us) != 1)}"

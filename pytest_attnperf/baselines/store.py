@@ -1,9 +1,9 @@
-"""Baseline files as a run reads them: found by arch, product and suite, an entry decoded when it is asked for.
+"""Reads baseline files in a run: finds them by arch, product and suite, and decodes single entries on demand.
 
-Reading every entry of a large store takes 50 times as long as finding where they are (18 s against 0.4 s for 100,000),
-and a run asks for few. What is checked on opening is the file's shape, its header, its environments, policies and
-canaries, and that no key stands twice but inside an entry; what is in an entry is checked, as `decode` does it, before
-anybody sees the entry. Writers read the whole file with `decode` (`baselines.writing`).
+Decoding every entry of a large store takes 50 times as long as locating them (18 s against 0.4 s for 100,000), and a
+run needs few. Opening a file checks its shape, header, environments, policies and canaries, and that there is no
+duplicate key outside of the entries. An entry is checked, as `decode_baseline` does it, before it is returned. Writers
+read the whole file with `decode_baseline` (`baselines.writing`).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _Version = tuple[int, int]
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 BYTES_MAX = 1 << 30
-"""Of one file; 100,000 entries take about 200 million."""
+"""Largest size of one file; 100,000 entries take about 200 million bytes."""
 
 _ENTRIES = b'\n  "entries": {\n'
-"""Where the entries begin in a file as `encode` writes it."""
+"""Start of the entries in a file as `encode_baseline` writes it."""
 
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """A stored entry with the environment and policy it was recorded under, and the file it came from.
+    """A stored entry with the environment and policy it was recorded under, and its file.
 
-    canary   processes of each canary that were measured when it was recorded; empty where none was
+    canary   processes of each canary that were measured with it; empty where none was
     """
 
     entry: Entry
@@ -71,9 +71,9 @@ class BaselineStore:
         self._noise: dict[tuple[str, str, str], tuple[tuple[_Version | None, ...], NoiseModel]] = {}
 
     def find(self, arch: str, product: str, suite: str, entry: str) -> StoredEntry | None:
-        """The stored entry of a case (`CaseKey.entry`), or None.
+        """Returns the stored entry of a case (`CaseKey.entry`), or None.
 
-        Raises BaselineError for an unsound entry or file; what is unsound in other entries is not looked at.
+        Raises BaselineError for an invalid entry or file; does not check other entries.
         """
         for root in self.roots:
             path = baseline_path(root, arch, product, suite)
@@ -83,14 +83,14 @@ class BaselineStore:
         return None
 
     def load(self, arch: str, product: str, suite: str) -> dict[str, StoredEntry]:
-        """All stored entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an unsound file."""
+        """Returns all entries of a suite on a product, by `CaseKey.entry`. Raises BaselineError for an invalid file."""
         return dict(self._iterate_entries(arch, product, suite))
 
     def noise_model(self, arch: str, product: str, suite: str) -> NoiseModel:
-        """What unchanged code does between processes, pooled over a suite's stored cases; and between cards, where none
-        of these is stored from several, as other suites of the product say.
+        """Returns the noise of unchanged code between processes, pooled over a suite's stored cases.
 
-        Pooled anew only when a file of the suite has changed. Raises BaselineError for an unsound file.
+        It includes the noise between cards, from other suites of the product where no case of this one is stored from
+        several. Computed again only when a file of the suite has changed. Raises BaselineError for an invalid file.
         """
         where = (arch, product, suite)
         versions = tuple(file_version(baseline_path(root, *where)) for root in self.roots)
@@ -102,7 +102,7 @@ class BaselineStore:
         return self._noise[where][1]
 
     def _cards_elsewhere(self, arch: str, product: str) -> CardNoise | None:
-        """What all suites of a product say of cards, read once; one whose file is unsound says nothing."""
+        """Returns the noise between cards from all suites of a product, read once; ignores invalid files."""
         if (arch, product) not in self._cards:
             wide: dict[str, tuple[ProcessSummary, ...]] = {}
             for suite in self.list_suites(arch, product):
@@ -114,7 +114,7 @@ class BaselineStore:
         return self._cards[arch, product]
 
     def _iterate_entries(self, arch: str, product: str, suite: str) -> Iterator[tuple[str, StoredEntry]]:
-        """The stored entries of a suite, sorted, one after the other: nothing keeps those that were seen."""
+        """Yields the stored entries of a suite, sorted, and keeps none of them in memory."""
         files: dict[str, tuple[OpenedFile, Path]] = {}
         for root in reversed(self.roots):
             path = baseline_path(root, arch, product, suite)
@@ -125,24 +125,24 @@ class BaselineStore:
             yield key, _make_stored_entry(files[key][0], key, files[key][1])
 
     def list_suites(self, arch: str, product: str) -> list[str]:
-        """Suites that have a file for a product, sorted."""
+        """Returns suites that have a file for a product, sorted."""
         folders = (
             root / require_plain_name("arch", arch) / require_plain_name("product", product) for root in self.roots
         )
         return sorted({path.stem for folder in folders for path in folder.glob("*.json")})
 
     def list_products(self, arch: str, suite: str) -> list[str]:
-        """Products of an arch for which this suite has a file, sorted."""
+        """Returns products of an arch for which this suite has a file, sorted."""
         name = f"{require_plain_name('suite', suite)}.json"
         folders = (root / require_plain_name("arch", arch) for root in self.roots)
         return sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{name}")})
 
     def forget(self, path: Path) -> None:
-        """Read the file anew when it is asked for again: it has just been written."""
+        """Drops the cached file, because it has just been written."""
         self._opened.pop(path, None)
 
     def _open(self, path: Path, arch: str, product: str, suite: str) -> OpenedFile | None:
-        """The file, read again only when its time or size changed; None where there is none."""
+        """Returns the file, read again only when its time or size changed; None where there is none."""
         version = file_version(path)
         if version is None:
             return None
@@ -165,7 +165,7 @@ def _make_stored_entry(file: OpenedFile, key: str, path: Path) -> StoredEntry:
 
 
 def _pool_noise(stored: Iterable[tuple[str, StoredEntry]]) -> NoiseModel:
-    """The noise model of these entries, of which only the figures of each process are kept meanwhile."""
+    """Returns the noise model of these entries; keeps only the figures of each process meanwhile."""
     processes: dict[str, tuple[ProcessSummary, ...]] = {}
     bounds: dict[str, str] = {}
     for key, found in stored:
@@ -179,7 +179,7 @@ def _without_blocks(found: StoredEntry) -> tuple[ProcessSummary, ...]:
 
 
 def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
-    """`<root>/<arch>/<product>/<suite>.json`. Raises BaselineError when a part is no plain file name."""
+    """Returns `<root>/<arch>/<product>/<suite>.json`. Raises BaselineError when a part is no plain file name."""
     return (
         root
         / require_plain_name("arch", arch)
@@ -189,7 +189,7 @@ def baseline_path(root: Path, arch: str, product: str, suite: str) -> Path:
 
 
 def require_plain_name(kind: str, name: str) -> str:
-    """`name` as a part of a baseline's path; `kind` says what it is. Raises BaselineError when it is no plain name."""
+    """Returns `name`, a part of a baseline's path. Raises BaselineError, naming `kind`, when it is not plain."""
     if not _COMPONENT.fullmatch(name):
         raise BaselineError(
             f"{kind} {name!r} cannot be part of a baseline's path: use letters, digits, '_', '.' and '-', "
@@ -199,7 +199,7 @@ def require_plain_name(kind: str, name: str) -> str:
 
 
 def file_version(path: Path) -> _Version | None:
-    """What changes when a file is rewritten, None where there is none. Raises BaselineError when it cannot be read."""
+    """Returns a file's time and size, None where there is none. Raises BaselineError when it cannot be read."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -210,7 +210,7 @@ def file_version(path: Path) -> _Version | None:
 
 
 def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite: str) -> None:
-    """Raise BaselineError where a file says that it belongs elsewhere."""
+    """Raises BaselineError where a file's arch, product or suite is not that of its path."""
     for name, expected in (("arch", arch), ("product", product), ("suite", suite)):
         if getattr(file, name) != expected:
             raise BaselineError(
@@ -219,7 +219,7 @@ def require_place(file: BaselineFile, path: Path, arch: str, product: str, suite
 
 
 def read_content(path: Path) -> bytes:
-    """The bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
+    """Returns the bytes of a baseline file. Raises BaselineError where they cannot be read, or are too many."""
     try:
         return read_regular(path, BYTES_MAX, BaselineError)
     except OSError as error:
@@ -228,7 +228,7 @@ def read_content(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class _Scanned:
-    """The fields of a `BaselineFile`, its entries as they stand in the text."""
+    """The fields of a `BaselineFile`, with its entries as undecoded text."""
 
     schema: Any
     suite: str
@@ -241,7 +241,7 @@ class _Scanned:
 
 
 class OpenedFile:
-    """A file's header, tables and keys; an entry is decoded each time that it is read.
+    """A file's header, tables and keys; an entry is decoded each time it is read.
 
     tables   the file without its entries
     """
@@ -257,7 +257,7 @@ class OpenedFile:
         return iter(self._entries)
 
     def read_entry(self, key: str) -> Entry:
-        """The entry of a key that is there. Raises BaselineError, naming it and the field, when it is unsound."""
+        """Returns the entry of an existing key. Raises BaselineError, naming it and the field, when it is invalid."""
         entry = self._entries[key]
         if isinstance(entry, Entry):
             return entry
@@ -265,13 +265,13 @@ class OpenedFile:
 
 
 def open_baseline(data: bytes, source: str) -> OpenedFile:
-    """Open a baseline file's bytes; `source` names it in errors.
+    """Opens a baseline file's bytes; `source` names it in errors.
 
-    Raises BaselineError as `decode` does, but for what is wrong inside an entry: that is raised when it is read.
+    Raises BaselineError as `decode_baseline` does, except for errors inside an entry: those are raised when it is read.
     """
     scanned = _scan_file(data)
     if scanned is None:
-        # Laid out by another hand, or unsound: the slow way finds out which, and says it.
+        # Formatted differently, or invalid: the slow way finds out which, and raises for it.
         file = decode_baseline(data, source)
         return OpenedFile(file, file.entries, source)
     tables = BaselineFile(
@@ -288,7 +288,7 @@ def open_baseline(data: bytes, source: str) -> OpenedFile:
 
 
 def _scan_file(data: bytes) -> _Scanned | None:
-    """None unless it is a file of this schema, laid out as `encode` does it, in which no key can be hidden."""
+    """Returns the scanned file; None unless it has this schema and `encode_baseline`'s format, and hides no key."""
     try:
         scanned = msgspec.json.decode(data, type=_Scanned)
     except (msgspec.ValidationError, *UNREADABLE):
@@ -298,11 +298,11 @@ def _scan_file(data: bytes) -> _Scanned | None:
 
 
 def _stands_once(data: bytes, entries: Mapping[str, msgspec.Raw]) -> bool:
-    """Whether no key stands twice in this JSON, what is inside the entries aside.
+    """Returns whether this JSON has no duplicate key outside of the entries.
 
-    The text of the entries that were read must stand in the file, each where the one before it ends: one that a later
-    one of the same key has replaced would lie between two of them. Without them the file is small enough to be looked
-    at; where something is left behind the last of them, that is no JSON.
+    The text of the entries that were read must stand in the file, each starting where the one before it ends: an entry
+    that a later one of the same key replaced would lie between two of them. The file without entries is small enough to
+    check completely; anything left after the last entry makes it invalid JSON.
     """
     begin = data.find(_ENTRIES)
     position = begin + len(_ENTRIES) - 1
@@ -326,7 +326,7 @@ def _is_unique(text: bytes) -> bool:
 
 
 def _decode_entry(tables: BaselineFile, key: str, text: bytes, source: str) -> Entry:
-    """One entry, sound in itself and in what it names of the tables."""
+    """Returns one entry, valid in itself and in the tables' items that it names."""
     try:
         entry = msgspec.json.decode(text, type=Entry)
         require_unique_keys(text, f"{source}: entry {key!r}")

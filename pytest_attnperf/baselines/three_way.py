@@ -1,8 +1,8 @@
-"""Two edits of one baseline file brought together, entry by entry: for `git merge`, where lines say nothing. Pure.
+"""Merges two edits of one baseline file, entry by entry: for `git merge`, which can only compare lines. Pure.
 
-Works on files of timed cases and of compiled kernels as plain JSON, so that no field that this version does not know is
-lost. An entry that one side changed, added or took away is taken from that side; only one that both sides changed,
-differently, is a conflict. Its summary line is derived and is not looked at.
+Works on files of timed cases and of compiled kernels as plain JSON, so that no field unknown to this version is lost.
+An entry that one side changed, added or removed is taken from that side; only one that both sides changed differently
+is a conflict. Its summary line is derived, and ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pytest_attnperf.baselines.schema import json_text
 from pytest_attnperf.errors import BaselineError
 
 TABLES = ("environments", "policies", "canaries")
-"""What entries name by the id of its content: equal ids are equal contents, whoever wrote them."""
+"""Tables whose items entries name by the id of their content: equal ids have equal contents."""
 
 OURS, THEIRS, NEWER = "ours", "theirs", "newer"
 PREFERENCES = (OURS, THEIRS, NEWER)
@@ -25,7 +25,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Conflict:
-    """An entry that both sides changed differently; None on the side that took it away."""
+    """An entry that both sides changed differently; None on the side that removed it."""
 
     key: str
     ours: Plain | None
@@ -34,17 +34,17 @@ class Conflict:
 
 @dataclass(frozen=True)
 class MergedFile:
-    """The file without the entries in conflict, and these."""
+    """The file without the entries in conflict, and these conflicts."""
 
     file: Plain
     conflicts: tuple[Conflict, ...] = field(default=())
 
 
 def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -> MergedFile:
-    """Merge two files that came from `base`, an empty dict where they have no file in common.
+    """Merges two files that came from `base`, an empty dict where they have no file in common.
 
-    prefer   'ours' or 'theirs' settles every conflict for that side; 'newer' for the entry that was recorded or
-             accepted later, and for the one that is there where a side took it away. Two of one day stay in conflict
+    prefer   'ours' or 'theirs' decides every conflict for that side; 'newer' for the entry that was recorded or
+             accepted later, and for the existing one where a side removed it. Two of one day stay in conflict
 
     Raises BaselineError where the files are not of one device and suite.
     """
@@ -69,7 +69,7 @@ def merge_three_way(base: Plain, ours: Plain, theirs: Plain, prefer: str = "") -
 def merge_both_sides(
     base: Mapping[str, Plain], ours: Mapping[str, Plain], theirs: Mapping[str, Plain], prefer: str = ""
 ) -> tuple[dict[str, Plain], list[Conflict]]:
-    """Entries by key, sorted, and those that both sides changed differently, unless `prefer` settles them."""
+    """Returns entries by key, sorted, and those that both sides changed differently, unless `prefer` decides."""
     entries: dict[str, Plain] = {}
     conflicts: list[Conflict] = []
     for key in sorted(ours.keys() | theirs.keys()):
@@ -91,9 +91,9 @@ def merge_both_sides(
 
 
 def render_merged(merged: MergedFile, open_levels: int) -> bytes:
-    """The file's text, with git's conflict markers around each entry in conflict, and around nothing else.
+    """Returns the file's text, with git's conflict markers around each entry in conflict and nothing else.
 
-    Whichever side is left standing, what remains is JSON: a conflict whose one side has no entry is never last.
+    Choosing either side of every conflict leaves valid JSON: a conflict with an entry on one side only is never last.
     """
     if not merged.conflicts:
         return json_text(merged.file, open_levels=open_levels)
@@ -116,7 +116,7 @@ def render_merged(merged: MergedFile, open_levels: int) -> bytes:
 
 
 def _whole_conflict(merged: MergedFile, open_levels: int) -> bytes:
-    """Nothing is settled: one conflict of all entries, because each side needs its own commas."""
+    """Returns one conflict of all entries, where none is decided, because each side needs its own commas."""
     ours = {one.key: one.ours for one in merged.conflicts if one.ours is not None}
     theirs = {one.key: one.theirs for one in merged.conflicts if one.theirs is not None}
     lines = _mark_conflict(_format_entries(ours, open_levels, ""), _format_entries(theirs, open_levels, ""))
@@ -128,7 +128,7 @@ def _mark_conflict(ours: list[str], theirs: list[str]) -> list[str]:
 
 
 def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) -> list[str]:
-    """The lines of these entries as the file has them, the last ending in `end`."""
+    """Returns the lines of these entries as the file has them, the last ending in `end`."""
     if not entries:
         return []
     lines = json_text({"entries": dict(entries)}, open_levels=open_levels).decode().splitlines()[2:-2]
@@ -136,7 +136,7 @@ def _format_entries(entries: Mapping[str, Plain], open_levels: int, end: str) ->
 
 
 def _with_entries(file: Plain, lines: list[str], open_levels: int) -> bytes:
-    """The file's text with these lines as its entries."""
+    """Returns the file's text with these lines as its entries."""
     empty = json_text({**file, "entries": {}}, open_levels=open_levels).decode()
     head, _, tail = empty.partition('\n  "entries": {}')
     return "\n".join([head, '  "entries": {', *lines, f"  }}{tail}"]).encode()
@@ -151,7 +151,7 @@ def _without_summary(entry: Plain | None) -> Plain | None:
 
 
 def _collect_ids(entries: list[Plain]) -> set[str]:
-    """Every id that these entries name."""
+    """Returns every id that these entries name."""
     names: set[str] = set()
     for entry in entries:
         anchor = entry.get("anchor") or {}
@@ -161,14 +161,14 @@ def _collect_ids(entries: list[Plain]) -> set[str]:
 
 
 def _newest_date(entry: Plain) -> str:
-    """When an entry was last recorded or accepted; of a compiled kernel `accepted` is a reason without a day."""
+    """Returns the date of the last recording or acceptance. A compiled kernel's `accepted` has no date."""
     accepted = entry.get("accepted")
     days = [one.get("date", "") for one in accepted] if isinstance(accepted, list) else []
     return str(max([entry.get("recorded", ""), *days]))
 
 
 def _choose_side(ours: Plain | None, theirs: Plain | None, prefer: str) -> str | None:
-    """Which side's entry is taken; None where that is not decided."""
+    """Returns the side whose entry is taken; None where that is not decided."""
     if prefer in (OURS, THEIRS):
         return prefer
     if prefer != NEWER:

@@ -1,7 +1,7 @@
-"""Writing baseline files: what is stored of a case, merged under a lock, with nothing lost on the way.
+"""Writes baseline files: builds what is stored of a case, and merges it under a lock without losing anything.
 
-A reader sees the old or the new file, whole, at any moment: the new text goes to a temporary file in the same folder,
-which is flushed to disk and renamed over the old one. Writers take turns by a lock file beside it.
+A reader always sees either the old or the new file, complete: the new text goes to a temporary file in the same folder,
+which is flushed to disk and renamed over the old one. Writers take turns by a lock file next to it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.results import CaseResult
 
 LOCK_TIMEOUT_S = 60.0
-"""Longest wait for a writer that does not get on; a merge takes milliseconds."""
+"""Longest wait for a writer that makes no progress; a merge takes milliseconds."""
 
 LOCK_POLL_S = 0.005
 
 COURTESY_S = 0.03
-"""Who writes the same file again at once waits so long first: those that poll for the lock would never get it."""
+"""Pause before the same process writes the same file again: processes that poll for the lock would never get it."""
 
 _released: dict[Path, float] = {}
 
 
 @dataclass(frozen=True)
 class NewEntry:
-    """What is to be stored of one case; a `Measurement` exists only for results proven right."""
+    """One case to be stored; a `Measurement` exists only for results proven right."""
 
     measurement: Measurement
     workload: Mapping[str, Any]
@@ -73,9 +73,9 @@ class NewEntry:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes the place of an entry, which must still be `before`; None where there was none.
+    """A new entry in place of the present one, which must still be `before`; None where there was none.
 
-    entry   as it is to be stored, its ids those of `fingerprint`, `policy` and `canary`
+    entry   to be stored; its ids are those of `fingerprint`, `policy` and `canary`
     """
 
     before: Entry | None
@@ -86,11 +86,11 @@ class Replacement:
 
 
 def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEntry:
-    """The entry of a RECORDED result; `acknowledged` says why a slowdown since the anchor is wanted.
+    """Returns the entry of a RECORDED result; `acknowledged` says why a slowdown since the anchor is wanted.
 
     Raises BaselineError for any other verdict: only right results are stored."""
     if result.verdict is not Verdict.RECORDED or result.fingerprint is None or result.figures is None:
-        raise BaselineError(f"{result.key} is {result.verdict.value}: only results recorded for it become a baseline")
+        raise BaselineError(f"{result.key} is {result.verdict.value}: only RECORDED results become a baseline")
     return NewEntry(
         measurement=Measurement(result.first, result.checks, result.peak_memory_bytes),
         workload=result.figures.definition,
@@ -111,10 +111,10 @@ def new_entry(result: CaseResult, commit: str, acknowledged: str = "") -> NewEnt
 def merge_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, records: Mapping[str, NewEntry]
 ) -> Path:
-    """Put `records` (by `CaseKey.entry`) into a suite's file under `root`, leaving its other entries untouched.
+    """Puts `records` (by `CaseKey.entry`) into a suite's file under `root`; its other entries stay unchanged.
 
-    Returns the file's path. Raises BaselineError, and writes nothing, when the file that is there is unsound,
-    holds fields this version would lose, or stays locked for LOCK_TIMEOUT_S.
+    Returns the file's path. Raises BaselineError, and writes nothing, when the present file is invalid, has fields that
+    this version would lose, or stays locked for LOCK_TIMEOUT_S.
     """
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
@@ -126,9 +126,10 @@ def merge_entries(
 def replace_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> Path:
-    """Put `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
+    """Puts `replacements` (by `CaseKey.entry`) into a suite's file under `root`, all of them or none.
 
-    Returns the file's path. Raises as `merge_entries`, and BaselineError where an entry is not what it is to replace.
+    Returns the file's path. Raises as `merge_entries`, and BaselineError where an entry is not its replacement's
+    `before`.
     """
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
@@ -140,7 +141,7 @@ def replace_entries(
 def remove_entries(
     store: BaselineStore, root: Path, arch: str, product: str, suite: str, keys: Collection[str]
 ) -> Path:
-    """Take entries out of a suite's file under `root`; without any the file goes, too. Raises as `merge_entries`."""
+    """Removes entries from a suite's file under `root`; the file, too, if none is left. Raises as `merge_entries`."""
     path = baseline_path(root, arch, product, suite)
     with lock_file(path):
         file = _current_file(path, arch, product, suite)
@@ -156,17 +157,17 @@ def remove_entries(
 def check_replacements(
     root: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> None:
-    """Raise BaselineError where `replace_entries` would, for the file as it is now; nothing is written or locked."""
+    """Raises BaselineError where `replace_entries` would, for the present file. Writes and locks nothing."""
     path = baseline_path(root, arch, product, suite)
     decode_baseline(_with_replacements(path, arch, product, suite, replacements), f"the new text of {path}")
 
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Take turns with every other writer of `path`, whose folder is made.
+    """Locks `path` against every other writer, and makes its folder.
 
-    Raises BaselineError, before anything is written, when another process holds it for LOCK_TIMEOUT_S in which the
-    file has not changed.
+    Raises BaselineError, before anything is written, when another process holds the lock for LOCK_TIMEOUT_S without
+    changing the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     name = path.with_name(f".{path.name}.lock")
@@ -182,7 +183,7 @@ def lock_file(path: Path) -> Iterator[None]:
 
 
 def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
-    """Wait as long as others get on: only a file that nobody writes is held by a process that is stuck."""
+    """Waits as long as the file still changes: only an unchanged file may be locked by a stuck process."""
     while not lock.is_locked:
         version = file_version(path)
         try:
@@ -197,7 +198,7 @@ def _acquire_lock(lock: filelock.BaseFileLock, path: Path) -> None:
 
 
 def refuse_loss(path: Path, lost: Sequence[str]) -> None:
-    """Raise BaselineError where rewriting the file would lose fields (`list_lost_fields`) unknown to this version."""
+    """Raises BaselineError where rewriting the file would lose fields (`list_lost_fields`) unknown to this version."""
     if lost:
         raise BaselineError(
             f"{path}: this version does not know {', '.join(lost[:5])}, and rewriting the file would lose it; "
@@ -206,13 +207,13 @@ def refuse_loss(path: Path, lost: Sequence[str]) -> None:
 
 
 def list_lost_fields(data: bytes, file: object, source: str) -> list[str]:
-    """Fields of the text that reading it as `file` dropped: rewriting it would lose them."""
+    """Returns fields of the text that decoding it as `file` dropped: rewriting would lose them."""
     with named_errors(data, source, Entry):
         return _list_lost(msgspec.json.decode(data), to_plain(file), "$")
 
 
 def rewrite_file(path: Path) -> bool:
-    """Write the file of timed cases anew; False where that changes nothing, and for any other JSON file.
+    """Writes a file of timed cases again; returns False where that changes nothing, and for any other JSON file.
 
     Raises BaselineError, and writes nothing, for a damaged file, and where a field would be lost.
     """
@@ -226,13 +227,13 @@ def rewrite_file(path: Path) -> bool:
         if anew == data:
             return False
         if decode_baseline(anew, f"the new text of {path}") != file:
-            raise BaselineError(f"{path}: would not read back as it was; nothing was written")
+            raise BaselineError(f"{path}: its new text would not decode to the same content; nothing was written")
         write_atomically(path, anew)
     return True
 
 
 def _holds_cases(data: bytes, path: Path) -> bool:
-    """Compiled kernels, ceilings and published figures have no summary lines: their fields are lines already."""
+    """Returns whether it is a file of timed cases. Only these have summary lines, which rewriting makes again."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
@@ -250,7 +251,7 @@ def _read_file(path: Path, arch: str, product: str, suite: str) -> tuple[bytes, 
 
 
 def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFile:
-    """What a merge starts from: the file as it is now, or an empty one."""
+    """Returns the file as it is now, or an empty one, as the start of a merge."""
     if not path.exists():
         return BaselineFile(schema=BASELINE_SCHEMA, suite=suite, arch=arch, product=product)
     data, file = _read_file(path, arch, product, suite)
@@ -261,7 +262,7 @@ def _current_file(path: Path, arch: str, product: str, suite: str) -> BaselineFi
 def _with_replacements(
     path: Path, arch: str, product: str, suite: str, replacements: Mapping[str, Replacement]
 ) -> bytes:
-    """The file's new text. Raises BaselineError where an entry is not what it is to replace."""
+    """Returns the file's new text. Raises BaselineError where an entry is not its replacement's `before`."""
     file = _current_file(path, arch, product, suite)
     for key, replacement in replacements.items():
         if file.entries.get(key) != replacement.before:
@@ -270,7 +271,7 @@ def _with_replacements(
 
 
 def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> BaselineFile:
-    """What was accepted of a case before stays with it; only who records again moves its anchor."""
+    """Returns the file with these records. Keeps earlier acceptances; only the new record moves the anchor."""
     replacements = {}
     for key, record in records.items():
         old, entry = file.entries.get(key), entry_from(record)
@@ -282,7 +283,7 @@ def _merge_records(file: BaselineFile, records: Mapping[str, NewEntry]) -> Basel
 
 
 def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]) -> BaselineFile:
-    """The file with these entries, and with what its entries name of environments, policies and canaries."""
+    """Returns the file with these entries, and only the environments, policies and canaries that entries name."""
     environments, policies, canaries = dict(file.environments), dict(file.policies), dict(file.canaries)
     for replacement in replacements.values():
         entry = replacement.entry
@@ -302,7 +303,7 @@ def _replace_in_file(file: BaselineFile, replacements: Mapping[str, Replacement]
 
 
 def entry_from(record: NewEntry) -> Entry:
-    """What is stored of a record, without anchor and acceptances: these follow from what was stored before."""
+    """Returns the entry of a record, without anchor and acceptances, which depend on what was stored before."""
     return Entry(
         workload=to_plain(record.workload),
         environment=content_id(record.fingerprint),
@@ -323,7 +324,7 @@ def entry_from(record: NewEntry) -> Entry:
 
 
 def find_worst_check(proof: Iterable[CheckReport]) -> Check:
-    """The worst errors of passed checks, of which there is at least one with figures."""
+    """Returns the worst errors of passed checks, at least one of which has figures."""
     reports = list(proof)
     figures = [figure for report in reports for figure in report.figures]
     return Check(
@@ -337,12 +338,12 @@ def find_worst_check(proof: Iterable[CheckReport]) -> Check:
 
 
 def _budget_share(error: float, budget: float) -> float:
-    """Error in units of its budget, three digits; an exact result needs no budget."""
+    """Returns the error in units of its budget, three digits; 0 for an exact result, which may have no budget."""
     return float(f"{error / budget:.3g}") if error else 0.0
 
 
 def _write_checked(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, after reading it back as a sound file."""
+    """Writes `data` to `path`, after checking that it decodes as a valid file."""
     decode_baseline(data, f"the new text of {path}")
     write_atomically(path, data)
 

@@ -1,8 +1,8 @@
-"""What the gate would do to this suite here, from fresh processes of unchanged code.
+"""Simulates what the gate would decide for this suite on this machine, from fresh processes of unchanged code.
 
-Whole processes are dealt into a baseline, a first and a second look, none into two of them, and the gate's own
-functions decide. Deals from the same few processes are not independent, however many there are: they say which
-thresholds are out of reach, and the number of disjoint deals says how much is proven.
+Whole processes are dealt into a baseline, a first and a second look, each into one only, and the gate's own functions
+decide. Deals from the same few processes are not independent, however many there are. They show which thresholds are
+out of reach; the number of disjoint deals limits what is proven.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pytest_attnperf.stats.noise import RELATIVE_SD_MIN, NoiseModel
 from pytest_attnperf.stats.quantiles import chi_square_quantile, rate_bound95
 
 DEALS = 1000
-"""Resampled suite runs: enough to see one decision in a few hundred; more cannot prove more."""
+"""Number of resampled suite runs: enough to see one event in a few hundred; more prove no more."""
 
 SEED = 20
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How many processes a gate deals into its baseline and its two looks."""
+    """How many processes go into the baseline and the two looks."""
 
     base: int = 7
     first: int = 1
@@ -37,18 +37,18 @@ class Shares:
 
     @property
     def total(self) -> int:
-        """Processes of one decision."""
+        """Number of processes of one decision."""
         return self.base + self.first + self.second
 
 
 @dataclass(frozen=True)
 class CaseCalibration:
-    """One case. Everything is a fraction but `smallest_threshold_percent`; None where too few processes were dealt.
+    """One case. Everything is a fraction except `smallest_threshold_percent`; None where too few processes were dealt.
 
     sd_interval95                95 % interval of `relative_sd`, if process medians are normal (chi-square)
     first_noise, second_noise    noise threshold of either look, median over deals
-    second_look_share            of deals whose first look asked for a second
-    slower_share                 of deals that ended as SLOWER
+    second_look_share            share of deals whose first look asked for a second
+    slower_share                 share of deals that ended as SLOWER
     smallest_threshold_percent   rounded up to 0.1: no deal is slower than this in both looks
     tighter                      the user's threshold is tighter than the second look's noise
     """
@@ -67,7 +67,7 @@ class CaseCalibration:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The suite. `note` says what the figures are worth.
+    """The suite's calibration. `note` says what the figures prove.
 
     deals              resampled suite runs, with `red_share` of them red (any case SLOWER); None without deals
     independent_sets   disjoint deals, of which `independent_red` were red
@@ -86,7 +86,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """One case of one deal."""
+    """The decision on one case in one deal."""
 
     asked_again: bool
     slower: bool
@@ -104,12 +104,12 @@ def calibrate(
     deals: int = DEALS,
     seed: int = SEED,
 ) -> Calibration:
-    """Judge fresh processes of unchanged code against each other. Deterministic for a seed.
+    """Judges fresh processes of unchanged code against each other. Deterministic for a seed.
 
     `policies` and `bounds` are by case; a case without a bound is pooled by duration only. Cases with equally many
-    processes are dealt alike, position by position, since one process measures all of them and may be off in all.
-    With fewer processes than one decision needs there are standard deviations only, and `note` says so.
-    Raises ValueError for no cases, a case of a single process, and a case without a policy.
+    processes are dealt alike, position by position: one process measures all cases, and its bias may be in all of them.
+    With fewer processes than one decision needs there are standard deviations only, and `note` says so. Raises
+    ValueError for no cases, a case of a single process, and a case without a policy.
     """
     shares = shares or Shares()
     _require_policies(cases, policies)
@@ -117,8 +117,8 @@ def calibrate(
     spreads = {case: _estimate_spread(case, measurement) for case, measurement in cases.items()}
     if fewest < shares.total:
         note = (
-            f"{fewest} processes give standard deviations only: a decision takes {shares.total} "
-            f"({shares.base} stored, {shares.first} and {shares.second} new), none on two sides"
+            f"{fewest} processes give standard deviations only: a decision needs {shares.total} different ones "
+            f"({shares.base} stored, {shares.first} and {shares.second} new)"
         )
         return Calibration(tuple(spreads.values()), fewest, 0, None, 0, 0, 1.0, note)
     gate = _Gate(cases, policies, shares, bounds or {})
@@ -158,20 +158,20 @@ class _Gate:
         self.counts = sorted({len(measurement.processes) for measurement in cases.values()})
 
     def shuffle_positions(self, generator: random.Random) -> dict[int, list[int]]:
-        """Positions in a random order, by how many processes a case has."""
+        """Returns positions in random order, by the number of processes of a case."""
         return {count: generator.sample(range(count), self.shares.total) for count in self.counts}
 
     def consecutive_positions(self, number: int) -> dict[int, list[int]]:
-        """Positions of the `number`-th disjoint set."""
+        """Returns the positions of the `number`-th disjoint set, by the number of processes of a case."""
         begin = number * self.shares.total
         return {count: list(range(begin, begin + self.shares.total)) for count in self.counts}
 
     def tolerance_of(self, case: str) -> float:
-        """The user's own limit, as a ratio."""
+        """Returns the user's own limit for a case, as a ratio."""
         return tolerated_ratio(self.policies[case], statistics.median(self.cases[case].medians_us))
 
     def run(self, positions: Mapping[int, Sequence[int]]) -> dict[str, _Outcome]:
-        """One suite run over unchanged code."""
+        """Returns the outcome of every case in one simulated suite run over unchanged code."""
         dealt = {case: self._deal_processes(m, positions[len(m.processes)]) for case, m in self.cases.items()}
         model = NoiseModel.from_processes(
             {case: sides[0].processes for case, sides in dealt.items()}, bounds=self.bounds

@@ -1,7 +1,7 @@
-"""Whether the machine itself moved since the baseline: fixed kernels measured beside the cases, now and then.
+"""Detects that the machine itself has become faster or slower since the baseline, by fixed kernels: the canaries.
 
-The canary's GEMM follows the compute clock and the power cap, its copy the memory. Neither changes with the code under
-test, so what moves them is the machine: another card of the product, its temperature, its power cap, a neighbour.
+The canary's GEMM follows the compute clock and the power cap, its copy the memory. Neither depends on the code under
+test, so a change is the machine's: another card of the product, its temperature, its power cap, another process.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pytest_attnperf.stats.comparison import ratio_of, standard_error
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 CANARY_OF_BOUND = {"compute": "gemm", "memory": "copy"}
-"""Which canary says more of a case of this bound."""
+"""The canary that best represents a case of this bound."""
 
 SHOWN = {"gemm": "GEMM"}
-"""Names that are written otherwise in a sentence."""
+"""Canary names that a sentence spells differently."""
 
 RELATIVE_SD_MIN = 0.001
-"""Below this a canary's own spread is not believed: seven processes of one afternoon do not see every day."""
+"""Smallest spread assumed for a canary: seven processes of one afternoon do not show what other days do."""
 
 MOVED_MIN = 0.01
-"""A canary has moved from here on, however quiet it is: less explains no verdict."""
+"""Smallest change, as a fraction, that counts as moved, even of a canary without noise: less explains no verdict."""
 
 FALSE_MOVE_RATE = 0.001
-"""Accepted chance, per canary and direction, that an unchanged machine is said to have moved."""
+"""Accepted chance, per canary and direction, that an unchanged machine counts as moved."""
 
 
 @dataclass(frozen=True)
 class CanaryReading:
-    """One canary: its time now over its stored time (above 1 is slower), and what an unchanged machine may do.
+    """One canary: its time now / stored (above 1 is slower), and how far an unchanged machine may move it.
 
     allowed   a fraction: 0.01 is 1 % either way
     """
@@ -45,29 +45,29 @@ class CanaryReading:
 
     @property
     def has_moved(self) -> bool:
-        """Further than an unchanged machine may, either way."""
+        """Whether it moved further than an unchanged machine may, either way."""
         return abs(self.ratio - 1) > self.allowed
 
     @property
     def has_moved_slower(self) -> bool:
-        """Slower by more than an unchanged machine may be."""
+        """Whether it is slower by more than an unchanged machine may be."""
         return self.ratio - 1 > self.allowed
 
     @property
     def in_words(self) -> str:
-        """'the canary GEMM is 3.1 % slower'."""
+        """Text like 'the canary GEMM is 3.1 % slower'."""
         way = "slower" if self.ratio > 1 else "faster"
         return f"the canary {SHOWN.get(self.name, self.name)} is {100 * abs(self.ratio - 1):.1f} % {way}"
 
 
 @dataclass(frozen=True)
 class CanaryShift:
-    """Every canary that was measured now and is stored; at least one."""
+    """All canaries that were both measured now and stored; at least one."""
 
     readings: tuple[CanaryReading, ...]
 
     def shift_for(self, bound: str) -> CanaryReading:
-        """The canary that says most of a case of this bound; the one that moved more where the bound is not known."""
+        """Returns the canary for a case of this bound; the one that moved most where the bound is not known."""
         wanted = CANARY_OF_BOUND.get(bound)
         return next(
             (reading for reading in self.readings if reading.name == wanted),
@@ -75,16 +75,16 @@ class CanaryShift:
         )
 
     def can_explain(self, ratio: float, limit: float, bound: str) -> bool:
-        """Whether a case that is slower by `ratio` is within `limit` once the canary's own slowdown is taken out."""
+        """Returns whether a case's `ratio` is within `limit` after division by the canary's own slowdown."""
         shift = self.shift_for(bound)
         return shift.has_moved_slower and ratio / shift.ratio <= limit
 
     def describe_shift(self, ratio: float, bound: str) -> Note:
-        """One line: what the canary did, and what a case of this `ratio` and bound is without that."""
+        """Returns a note on how the canary moved, and on a case's `ratio` corrected for that."""
         shift = self.shift_for(bound)
         figures = ", ".join(f"{reading.name} {format_signed(reading.ratio - 1)}" for reading in self.readings)
         said = (
-            f"{shift.in_words} than stored ({figures}): without that the case is "
+            f"{shift.in_words} than stored ({figures}): corrected for that, the case is "
             f"{format_signed(ratio / shift.ratio - 1)}"
         )
         return Note(NoteKind.CANARY, said if shift.has_moved else f"the canary did not move ({figures})")
@@ -93,11 +93,11 @@ class CanaryShift:
 def compare_canaries(
     now: Mapping[str, Sequence[ProcessSummary]], stored: Mapping[str, Sequence[ProcessSummary]]
 ) -> CanaryShift | None:
-    """Hold the canaries of this run's processes against the stored ones, by name.
+    """Compares the canaries of this run's processes with the stored ones, by name.
 
-    A canary has moved when it is off by more than 1 % and by more than its own noise: the standard deviation of its
-    stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. A canary that is missing on one
-    side, was timed otherwise, or has fewer than two stored processes says nothing; None when no canary says anything.
+    A canary has moved when it changed by more than 1 % and by more than its own noise: the standard deviation of its
+    stored processes (at least 0.1 %), with Student's quantile for a chance of 0.1 %. Ignores a canary that is missing
+    on one side, was timed by another timer, or has fewer than two stored processes. Returns None when none is left.
     """
     readings = [_make_reading(name, now[name], stored[name]) for name in sorted(now.keys() & stored.keys())]
     known = tuple(reading for reading in readings if reading is not None)

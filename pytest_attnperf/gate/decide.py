@@ -1,14 +1,14 @@
-"""Pure decisions: two groups of processes and a policy in, a verdict with its figures and reasons out.
+"""Pure decisions: from two groups of processes and a policy to a verdict with its figures and reasons.
 
-SLOWER takes two looks. The first screens one or a few fresh processes against the stored ones and settles SAME and
-FASTER; everything above the user's threshold gets a second look, decided by the second look's own processes (those of
-the first were selected for being large). Both looks use the same z, that of one look at the suite's false-alarm rate: a
+SLOWER takes two looks. The first compares one or a few fresh processes with the stored ones and decides SAME and
+FASTER. Everything above the user's threshold gets a second look, decided by that look's own processes, because those of
+the first were selected for being slow. Both looks use the same z, that of one look at the suite's false-alarm rate: a
 false alarm must pass both, so the rate of the two together is at most the stated one. The looks share the stored
-processes and are not independent: no product of two probabilities is claimed. A shift of the day or of the card since
-the baseline was recorded is not in this noise; only measuring both revisions interleaved removes it
+processes and are not independent, so no product of two probabilities is claimed. This noise does not contain a shift of
+the day or of the card since the baseline was recorded; only measuring both revisions interleaved removes that
 (`gate.interleaved`). The canary shows such a shift where it is stored, and a slowdown that it explains is ENVIRONMENT.
-How far cards lie apart is in this noise where baselines are stored from several of them, and where a further card
-measures: then by what cards of one product did elsewhere.
+The noise contains the spread between cards where baselines are stored from several of them, and where another card
+measures: then as the spread between cards of the same product elsewhere.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = ["Decision", "first_look", "limits_between", "second_look"]
 def first_look(
     base: Measurement, new: Measurement, noise: NoiseEstimate | None, policy: Policy, cases: int
 ) -> Decision:
-    """Screen fresh processes against stored ones.
+    """Compares fresh processes with stored ones.
 
-    SAME and FASTER are settled here. With `needs_second_look`, the verdict SLOWER or UNDECIDED is provisional. `cases`
-    is the number of cases this run gates. Without a noise estimate nothing can be told apart: UNDECIDED.
+    SAME and FASTER are final here. With `needs_second_look`, the verdict SLOWER or UNDECIDED is provisional. `cases` is
+    the number of cases that this run gates. Without a noise estimate the verdict is UNDECIDED.
     """
     if noise is None:
         return _decide_without_noise(base, new)
@@ -71,11 +71,11 @@ def second_look(
     canary: CanaryShift | None = None,
     bound: str = "",
 ) -> Decision:
-    """Settle what the first look could not, by the second look's processes alone.
+    """Decides what the first look could not, by the second look's processes alone.
 
-    `toolchain_changes` are the named fields of the fingerprint that differ: slower is then ENVIRONMENT, because the
-    code and the toolchain cannot be told apart against a stored baseline. So is slower by no more than `canary`, the
-    shift of the fixed kernels, and the threshold together allow. `bound` is 'compute', 'memory' or '', and chooses the
+    `toolchain_changes` are the named fields of the fingerprint that differ: slower is then ENVIRONMENT, because a
+    comparison with a stored baseline cannot separate the code from the toolchain. So is a slowdown that `canary`, the
+    shift of the fixed kernels, and the threshold together allow. `bound` is 'compute', 'memory' or '', and selects the
     canary's kernel.
     """
     if noise is None:
@@ -90,10 +90,10 @@ def second_look(
     ]
     verdict, closing = _settle_verdict(look, base, second, toolchain_changes, canary, bound)
     if verdict is Verdict.ENVIRONMENT and toolchain_changes:
-        text = "only measuring both revisions under one toolchain can tell the code from the toolchain"
+        text = "only measuring both revisions under one toolchain can separate the code from the toolchain"
         reasons.append(Note(NoteKind.TOOLCHAIN, text, "; ".join(toolchain_changes)))
     elif verdict is Verdict.ENVIRONMENT:
-        reasons.append("only measuring both revisions interleaved can tell the code from the machine")
+        reasons.append("only measuring both revisions interleaved can separate the code from the machine")
     decided = look.make_decision(verdict, f"{_format_comparison(look)}{closing}", reasons)
     return replace(decided, measured=_format_comparison(look))
 
@@ -106,12 +106,12 @@ def _settle_verdict(
     canary: CanaryShift | None,
     bound: str,
 ) -> tuple[Verdict, str]:
-    """The second look's verdict, and what its summary ends with."""
+    """Returns the second look's verdict, and the end of its summary."""
     if look.is_beyond_limit and toolchain_changes:
         return Verdict.ENVIRONMENT, f", but the toolchain changed: {'; '.join(toolchain_changes)}"
     if look.is_beyond_limit and canary is not None and canary.can_explain(look.ratio, look.limit, bound):
         shift = canary.shift_for(bound)
-        return Verdict.ENVIRONMENT, f", but {shift.in_words}, too: the machine, not the code"
+        return Verdict.ENVIRONMENT, f", but {shift.in_words}, too: the machine slowed down, not the code"
     if look.is_beyond_limit:
         return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold in two looks"
     if look.is_beyond_tolerance:
@@ -120,7 +120,7 @@ def _settle_verdict(
 
 
 def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, policy: Policy, cases: int) -> Limits:
-    """The comparison of two measurements with what the user and noise allow, cards included. Raises as `compare`."""
+    """Compares two measurements; returns the limits by user and noise, cards included. Raises as its parts do."""
     noise = widen_for_cards(noise, base.processes, new.processes)
     noise = with_degrees_between(widen_to_own_spread(new.processes, noise), base.processes, new.processes)
     z = z_for(policy.suite_false_alarm_rate, cases, noise.degrees_of_freedom)
@@ -140,9 +140,8 @@ def limits_between(base: Measurement, new: Measurement, noise: NoiseEstimate, po
 def _decide_without_noise(base: Measurement, new: Measurement) -> Decision:
     ratio = ratio_of(base.processes, new.processes)
     summary = (
-        f"{format_signed(ratio - 1)} against stored, but how far apart unchanged code lies is unknown: no case "
-        f"timed by "
-        f"{base.timer!r} has two stored processes"
+        f"{format_signed(ratio - 1)} against stored, but the noise is unknown: no case "
+        f"timed by {base.timer!r} has two stored processes"
     )
     advice = "record the baseline again with --update-baselines, which takes several fresh processes"
     return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
@@ -157,7 +156,7 @@ def _list_bounds(look: Limits, policy: Policy, base: Measurement, new: Measureme
 
 
 def _describe_cards(look: Limits, base: Measurement, new: Measurement) -> list[str]:
-    """How far cards lie apart and which measured, where several are stored."""
+    """Returns a note on the spread between cards and on which measured, where several are stored."""
     if not look.noise.card_sd:
         return []
     stored, ours = _cards_of(base), _cards_of(new)
@@ -185,15 +184,15 @@ def _format_comparison(look: Limits) -> str:
 
 
 def _what_would_decide(look: Limits, base: Measurement, new: Measurement) -> str:
-    """How many fresh processes would bring the noise threshold below the slowdown seen."""
+    """Returns how many fresh processes would bring the noise threshold below the measured slowdown."""
     stored = len(base.processes)
     of_cards = look.comparison.card_error
     aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)
     needed = processes_needed(aim, relative_sd=look.noise.relative_sd, stored=stored, card_error=of_cards)
     if needed is None and not aim.is_decided(of_cards):
-        return "cards alone may lie that far apart: measure on the card of the baseline, or both sides interleaved"
+        return "cards alone may differ by that much: measure on the card of the baseline, or both sides interleaved"
     if needed is None:
-        return f"not even {PROCESSES_MAX} processes a side would decide it: find where the noise comes from"
+        return f"even {PROCESSES_MAX} processes per side would not decide it: find the source of the noise"
     if needed.stored == stored:
         return f"{needed.fresh} fresh processes instead of {len(new.processes)} would decide it"
     return f"{needed.stored} stored and {needed.fresh} fresh processes would decide it"

@@ -1,8 +1,8 @@
-"""What would decide a case that noise has left open: how many fresh processes or pairs, and their seconds. Pure.
+"""Computes what would decide a case that noise left open: how many fresh processes or pairs, and their seconds. Pure.
 
-The counts are those of the decision's own formula: as many units beside a ratio that stays as it was seen, at the same
-noise and quantile, go beyond the limit, and one fewer does not. A true slowdown of just that size is found by every
-other look only, since its ratio is drawn anew each time.
+The counts come from the decision's own formula: with so many units, an unchanged ratio and the same noise and quantile,
+the ratio exceeds the limit; with one unit fewer it does not. A true slowdown of just that size is detected by only half
+of such looks, because its ratio varies from look to look.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pytest_attnperf.stats.comparison import slower_beyond, standard_error
 from pytest_attnperf.stats.pairs import standard_error_of_pairs
 
 PROCESSES_MAX = 200
-"""More fresh processes than this are not a suggestion anybody could follow."""
+"""Most fresh processes that are suggested: more are not practical."""
 
 PAIRS_MAX = 100
-"""More pairs than this are not a suggestion anybody could follow."""
+"""Most pairs that are suggested: more are not practical."""
 
 
 @dataclass(frozen=True)
 class ProcessCounts:
-    """Processes a side: `stored` is what is there already, or more, which then have to be recorded anew."""
+    """Processes per side. `stored` is the present number, or more: these must then be recorded again."""
 
     fresh: int
     stored: int
@@ -34,7 +34,7 @@ class ProcessCounts:
 class UnitCost:
     """Wall seconds of one more process, and of one more pair, of a case; None where they are not known.
 
-    pairs_measured   the pair's are those of pairs that were taken, not of two processes
+    pairs_measured   whether `pair_s` comes from measured pairs, not from two processes
     """
 
     process_s: float | None
@@ -44,11 +44,11 @@ class UnitCost:
 
 @dataclass(frozen=True)
 class Aim:
-    """A slowdown that is to be told from noise.
+    """A slowdown to be distinguished from noise.
 
-    ratio                new / base as it was seen, above `tolerated`, the ratio that the user allows
+    ratio                measured new / base, above `tolerated`, the ratio that the user allows
     z                    quantile that the standard error is multiplied by
-    degrees_of_freedom   how well the standard error is known
+    degrees_of_freedom   of the standard error
     """
 
     ratio: float
@@ -57,18 +57,18 @@ class Aim:
     degrees_of_freedom: int | None
 
     def is_decided(self, error: float, beside: float = 0.0) -> bool:
-        """Whether a ratio of this standard error is SLOWER; `beside` as of `slower_beyond`."""
+        """Returns whether a ratio of this standard error is SLOWER; `beside` as in `slower_beyond`."""
         return self.ratio > slower_beyond(self.tolerated, error, self.z, self.degrees_of_freedom, beside)
 
 
 def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: float = 0.0) -> ProcessCounts | None:
-    """The fewest processes that decide: fresh ones, else as many on both sides.
+    """Returns the fewest processes that decide: fresh ones only, or else equally many on both sides.
 
     relative_sd   of one process
-    stored        processes behind the baseline
-    card_error    the part of the standard error that no process on the same cards takes away
+    stored        number of processes of the baseline
+    card_error    the part of the standard error that more processes on the same cards do not reduce
 
-    None where not even PROCESSES_MAX a side would do. Raises ValueError for fewer than one stored process.
+    None where not even PROCESSES_MAX per side suffice. Raises ValueError for fewer than one stored process.
     """
     counts = range(1, PROCESSES_MAX + 1)
     for fresh in counts:
@@ -81,7 +81,7 @@ def processes_needed(aim: Aim, *, relative_sd: float, stored: int, card_error: f
 
 
 def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) -> int | None:
-    """The fewest pairs, more than were `taken`, that decide; None beyond PAIRS_MAX.
+    """Returns the fewest pairs, more than were `taken`, that decide; None beyond PAIRS_MAX.
 
     relative_sd   of one pair's ratio
     asymmetry     what pairs cannot average out, as a fraction
@@ -93,10 +93,10 @@ def pairs_needed(aim: Aim, *, relative_sd: float, taken: int, asymmetry: float) 
 
 
 def unit_cost(case: CaseResult) -> UnitCost:
-    """What one process and one pair of this case took, from its own seconds.
+    """Returns the seconds of one process and of one pair of this case, from its own total.
 
-    All processes of a case are taken to cost the same; a pair is two of them and its turns. Starting workers is shared
-    between the cases of a run and counted where it happened, so that a case alone may take some seconds more.
+    All processes of a case are assumed to cost the same; a pair costs two of them and its turns. The start of workers
+    is shared between the cases of a run and counted where it happened, so a case alone may take some seconds more.
     """
     processes = len(case.first) + len(case.second)
     turns = sum(pair.seconds for pair in case.pairs)

@@ -1,8 +1,8 @@
-"""The interleaved second look: pairs of a base and a candidate process, measured in turns, and a verdict.
+"""Decides the interleaved second look: from pairs of a base and a candidate process, measured in turns, to a verdict.
 
-Both sides ran on one device in the same minutes, under one toolchain unless two are compared on purpose. What is left
-between pairs is the placement of each process, and the pairs are fresh, so nothing in this look was selected by the
-first one. Pairs see slowdowns that a stored baseline cannot: sizes have two decimals here.
+Both sides ran on one device in the same minutes, and under one toolchain unless two are compared on purpose. Between
+pairs only the placement of each process differs. The pairs are fresh, so the first look selected nothing in this look.
+Pairs detect slowdowns that a stored baseline cannot: percentages have two decimals here.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pytest_attnperf.stats.noise import NoiseEstimate
 from pytest_attnperf.stats.pairs import centre_ratio, compare_pairs
 
 DECIMALS = 2
-"""Of signed percentages: pairs tell a tenth of a percent."""
+"""Decimals of signed percentages: pairs resolve a tenth of a percent."""
 
 ASYMMETRY = 0.001
-"""What both sides do not share and pairs of one run do not average out, as a fraction. Over 14 cases and four runs of
-ten same-code pairs each (H200, benchmarks/figures/h200.jsonl) the mean of a run was off by up to 0.14 %, and a copy by
-0.03 to 0.08 % in every run: more than the scatter of its pairs allows."""
+"""The difference, as a fraction, between equal sides that pairs of one run do not average out. Over 14 cases and four
+runs of ten same-code pairs each (H200, benchmarks/figures/h200.jsonl) the mean of a run was off by up to 0.14 %, and a
+copy by 0.03 to 0.08 % in every run: more than the scatter of its pairs allows."""
 
 
 def with_asymmetry(comparison: Comparison) -> Comparison:
-    """The comparison with what pairs cannot average out added to what noise alone may do."""
+    """Adds to interval and noise threshold what pairs cannot average out."""
     low, high = comparison.interval95
     return replace(
         comparison,
@@ -57,11 +57,12 @@ def interleaved_look(
     base_label: str = "base",
     bound: str = "",
 ) -> Decision:
-    """Settle a case by its pairs alone.
+    """Decides a case by its pairs alone.
 
-    `noise` comes from `stats.pairs.pair_noise`; None is UNDECIDED. `cases` is the number of cases this run gates, which
-    the suite's false-alarm rate is shared among. `first_ratio` is new / stored of the first look, None where there was
-    none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as `compare_pairs` does.
+    `noise` comes from `stats.pairs.pair_noise`; without it the verdict is UNDECIDED. `cases` is the number of cases
+    that this run gates, which share the suite's false-alarm rate. `first_ratio` is new / stored of the first look, None
+    where there was none. `base_label` names the base side, `bound` is 'compute', 'memory' or ''. Raises as
+    `compare_pairs` does.
     """
     against = f"against {base_label}, interleaved in {_format_pairs(len(pairs))}"
     if noise is None:
@@ -99,7 +100,7 @@ def _pair_limits(pairs: Sequence[PairSummary], noise: NoiseEstimate, policy: Pol
 
 
 def _decide_verdict(look: Limits, pairs: Sequence[PairSummary]) -> tuple[Verdict, str]:
-    """The verdict, and what its summary ends with."""
+    """Returns the verdict, and the end of its summary."""
     if look.is_beyond_limit:
         return Verdict.SLOWER, f", beyond the {format_percent(look.limit - 1)} threshold"
     if look.is_beyond_tolerance:
@@ -116,32 +117,28 @@ def _describe_first_look(look: Limits, first_ratio: float | None) -> list[str]:
     if first_ratio - look.ratio <= look.tolerated - 1 or first_ratio <= look.tolerated:
         return [seen]
     confirmed = f"only {format_signed(look.ratio - 1, DECIMALS)} of it" if look.is_beyond_tolerance else "none of it"
-    return [
-        f"{seen}; side by side {confirmed} is there: the rest is the machine, the toolchain or chance, not the code"
-    ]
+    return [f"{seen}; the pairs confirm {confirmed}: the rest is the machine, the toolchain or chance, not the code"]
 
 
 def _what_would_decide(look: Limits, pairs: Sequence[PairSummary]) -> str:
-    """How many pairs would bring the noise threshold below the slowdown seen, and what they cost."""
+    """Returns how many pairs would bring the noise threshold below the measured slowdown, and what they cost."""
     taken = len(pairs)
     aim = Aim(look.ratio, look.tolerated, look.z, look.noise.degrees_of_freedom)
     count = pairs_needed(aim, relative_sd=look.noise.relative_sd, taken=taken, asymmetry=ASYMMETRY)
     if count is None:
-        return f"not even {PAIRS_MAX} pairs would decide it: find where the noise comes from"
+        return f"even {PAIRS_MAX} pairs would not decide it: find the source of the noise"
     return f"{count} pairs instead of {taken} would decide it{_format_cost(pairs, count)}"
 
 
 def _format_cost(pairs: Sequence[PairSummary], count: int) -> str:
-    """Wall time of that many pairs' turns, where it is known."""
+    """Returns the wall time of that many pairs' turns; '' where it is too short or not known."""
     each = statistics.median(pair.seconds for pair in pairs)
     return f" (about {each * count:.0f} s of turns)" if each * count >= 0.5 else ""
 
 
 def _decide_without_noise(pairs: Sequence[PairSummary], against: str) -> Decision:
     ratio = centre_ratio(pairs)
-    summary = (
-        f"{format_signed(ratio - 1, DECIMALS)} {against}, but how far apart pairs of unchanged code lie is unknown"
-    )
+    summary = f"{format_signed(ratio - 1, DECIMALS)} {against}, but the noise of pairs of unchanged code is unknown"
     advice = "measure at least two pairs of a case: their spread is the noise"
     return Decision(Verdict.UNDECIDED, summary, (advice,), ratio, None, None, False, None)
 

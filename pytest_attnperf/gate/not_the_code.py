@@ -1,13 +1,13 @@
-"""Slowdowns against stored processes that are not the code's: MOVED, DRIFT and STALE. Pure.
+"""Detects slowdowns against stored processes that the code did not cause: MOVED, DRIFT and STALE. Pure.
 
-Equal machine code proves nothing alone: the same kernel takes longer with another loop count, which no launch shows.
-So each of the three also asks for equal sources, by the name that `workers.source_tree` gives to whole folders:
+Equal machine code alone proves nothing: the same kernel takes longer with another loop count, which no launch shows. So
+each verdict also requires equal sources, by the hash that `workers.source_tree` gives to whole folders:
 
-MOVED   sources, configuration, machine code and launches are those of the entry: the machine is another one by now
-DRIFT   sources are those of the entry, an autotuner chose otherwise, and with the stored choice the time is the stored
-STALE   sources are those of the base revision, and the entry was recorded with others
+MOVED   sources, configuration, machine code and launches equal the entry's: the machine has changed
+DRIFT   sources equal the entry's, an autotuner chose differently, and with the stored choice the time is the stored one
+STALE   sources equal the base revision's, and the entry was recorded with others
 
-Where anything is not known the verdict stays what the times made it, and a reason says what is missing.
+Where anything is not known the verdict of the times stays, and a reason says what is missing.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pytest_attnperf.records import Launch, Verdict
 from pytest_attnperf.records.notes import Note, NoteKind
 
 BY_WHAT_RAN = frozenset({Verdict.MOVED, Verdict.DRIFT})
-"""Verdicts that a time has beside its own figures; a STALE entry is compared with nothing."""
+"""Verdicts by what ran that still have a time to compare; a STALE entry is compared with nothing."""
 
 IN_QUESTION = frozenset({Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT})
-"""Verdicts that they may take the place of."""
+"""Verdicts that MOVED, DRIFT or STALE may replace."""
 
-MACHINE = "the machine moved (driver, clocks, card), not the code"
+MACHINE = "the machine changed (driver, clocks, card), not the code"
 
 NO_HASH = (
-    "its entry was recorded without the hash of its sources, so that other values passed to the same kernel cannot be "
-    "told from a machine that moved; record it again (--update-baselines)"
+    "its entry was recorded without the hash of its sources: other values passed to the same kernel cannot be "
+    "distinguished from a changed machine; record it again (--update-baselines)"
 )
-NOT_READ = "this run does not know the hash of its sources, so that other values passed to a kernel cannot be excluded"
-OTHER_SOURCES = "the sources are not those that its entry was recorded with: other values may be passed to the kernel"
-OTHER_TUNED = "the sources are not those that its entry was recorded with: they may be why an autotuner chose otherwise"
+NOT_READ = "this run does not know the hash of its sources: other values passed to a kernel cannot be excluded"
+OTHER_SOURCES = "the sources differ from those of its entry: other values may be passed to the kernel"
+OTHER_TUNED = "the sources differ from those of its entry: that may be why an autotuner chose differently"
 UNKNOWN_CODE = (
-    "sources and configuration are those of its entry, but the machine code of some kernel is not known: whether the "
-    "machine moved cannot be told"
+    "sources and configuration equal its entry's, but the machine code of some kernel is not known: whether the "
+    "machine changed cannot be decided"
 )
 
 
@@ -54,43 +54,44 @@ class Ran:
 
 
 def can_be_explained(decision: Decision, toolchain_changes: Iterable[str]) -> bool:
-    """Whether a look is slower than allowed under the toolchain of its entry: another one may pass other values."""
+    """Returns whether a slower look has its entry's toolchain: another one may pass other values to kernels."""
     return decision.verdict in IN_QUESTION and decision.threshold is not None and not list(toolchain_changes)
 
 
 def has_same_sources(entry: Entry, ran: Sequence[Ran]) -> bool:
-    """Whether all of these are known to have run the sources that the entry was recorded with."""
+    """Returns whether all of these are known to have run the sources that the entry was recorded with."""
     return bool(entry.source_id) and all(one.source_id == entry.source_id for one in ran)
 
 
 def is_moved(entry: Entry, ran: Sequence[Ran]) -> bool:
-    """Whether all of these ran what the entry ran, so that their times differ by the machine alone."""
+    """Returns whether all of these ran what the entry ran, so that only the machine can make their times differ."""
     return has_same_sources(entry, ran) and _has_same_launches(entry, ran) and not list_changes(entry, ran)
 
 
 def list_changes(entry: Entry, ran: Sequence[Ran]) -> list[str]:
-    """What any of these chose otherwise than the entry says, in words."""
+    """Returns, as text, which configuration of any of these differs from the entry's."""
     return list(dict.fromkeys(change for one in ran for change in list_config_changes(entry.config, one.config)))
 
 
 def choices_apart(entry: Entry, ran: Sequence[Ran]) -> tuple[str, ...]:
-    """Autotuners' choices that differ from the stored, in words; empty where something else of a configuration does."""
+    """Returns autotuners' choices that differ from the stored ones; empty where other configuration differs, too."""
     found = list_changes(entry, ran)
     return tuple(found) if all(change.startswith(AUTOTUNED) for change in found) else ()
 
 
 def is_stale(stored: str, ran: Sequence[Ran], base: str) -> bool:
-    """Whether all of these ran the base revision's sources, and the entry was recorded with others: a slowdown is not
-    this change's doing, however large.
+    """Returns whether all of these ran the base revision's sources, and the entry was recorded with others.
 
-    stored, base   names of these sources; '' where they are not known. A library that was built beside them is in no
-                   revision, so that what has loaded one is not known to be the base revision's.
+    The change under test then did not cause a slowdown, however large.
+
+    stored, base   hashes of these sources; '' where they are not known. A library that was built next to them is in no
+                   revision, so code that loaded one is not known to be the base revision's.
     """
     return bool(stored) and bool(base) and stored != base and all(one.source_id == base for one in ran)
 
 
 def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
-    """What alone keeps a slowdown from being MOVED or DRIFT; None where the times or what ran say enough."""
+    """Returns the only missing evidence for MOVED or DRIFT as a note; None where other evidence decides."""
     choices, differ = choices_apart(entry, ran), list_changes(entry, ran)
     if not has_same_sources(entry, ran) and (choices or (not differ and _has_same_launches(entry, ran))):
         return Note(NoteKind.SOURCES, _about_sources(entry, ran, tuned=bool(choices)))
@@ -101,56 +102,56 @@ def find_missing_evidence(entry: Entry, ran: Sequence[Ran]) -> Note | None:
 
 
 def as_moved(decision: Decision) -> Decision:
-    """The look as MOVED."""
-    said = f"{decision.measured}, by the machine code, configuration and sources of its baseline: {MACHINE}"
+    """Returns the look as MOVED."""
+    said = f"{decision.measured}, with the machine code, configuration and sources of its baseline: {MACHINE}"
     return replace(decision, verdict=Verdict.MOVED, summary=said)
 
 
 def as_moved_and_tuned(decision: Decision, pinned: Decision, choices: Sequence[str]) -> Decision:
-    """The look as MOVED where an autotuner chose otherwise, too: `pinned` looks had the stored choice, and its code."""
-    said = f"{decision.measured}, where an autotuner chose otherwise: {'; '.join(choices)}; {MACHINE}"
+    """Returns the look as MOVED where an autotuner chose differently, too: `pinned` ran the stored choice."""
+    said = f"{decision.measured}, where an autotuner chose differently: {'; '.join(choices)}; {MACHINE}"
     return with_reason(replace(decision, verdict=Verdict.MOVED, summary=said), note_still_slow(pinned))
 
 
 def as_drift(decision: Decision, pinned: Decision, pinned_us: float, choices: Sequence[str]) -> Decision:
-    """The look as DRIFT.
+    """Returns the look as DRIFT.
 
-    decision    of the processes that chose by themselves
-    pinned      of those that were given the stored choice, which took `pinned_us` microseconds per call
+    decision    by the processes that chose by themselves
+    pinned      by those that were given the stored choice, which took `pinned_us` microseconds per call
     """
     listed = "; ".join(choices)
     said = f"with the stored choice it takes {format_microseconds(pinned_us)} us ({format_signed(pinned.ratio - 1)})"
-    summary = f"{decision.measured}, but an autotuner chose otherwise: {listed}; {said}"
+    summary = f"{decision.measured}, but an autotuner chose differently: {listed}; {said}"
     reasons = (Note(NoteKind.PINNED, f"{said}: as fast as stored", listed), *decision.reasons)
     return replace(decision, verdict=Verdict.DRIFT, summary=summary, reasons=reasons)
 
 
 def as_stale(decision: Decision, entry: Entry, base: str, command: str) -> Decision:
-    """The look as STALE.
+    """Returns the look as STALE.
 
     base      the base revision's commit
-    command   what records the entry again
+    command   records the entry again
     """
     commit = f" ({entry.commit})" if entry.commit else ""
-    said = f"not compared: its entry of {entry.recorded}{commit} was recorded with other sources than {base[:12]} has"
-    summary = f"{said}, and this change has the same as that base revision; record it again there: {command}"
-    seen = Note(NoteKind.SOURCES, f"against that entry its looks saw {decision.measured}")
+    said = f"not compared: its entry of {entry.recorded}{commit} was recorded with other sources than {base[:12]}"
+    summary = f"{said}, the base revision, which this change shares; record it again there: {command}"
+    seen = Note(NoteKind.SOURCES, f"compared with that entry, its looks measured {decision.measured}")
     return replace(decision, verdict=Verdict.STALE, summary=summary, reasons=(seen,))
 
 
 def note_still_slow(pinned: Decision) -> Note:
-    """The reason that the choice of an autotuner does not explain."""
+    """Returns the note that the autotuner's choice does not explain the slowdown."""
     return Note(NoteKind.PINNED, f"with the autotuner's stored choice it is slower, too: {pinned.measured}")
 
 
 def note_not_pinned(why: str) -> Note:
-    """The reason that nobody knows whether the choice of an autotuner explains."""
-    said = f"an autotuner chose otherwise, and its stored choice could not be timed: {why}"
+    """Returns the note that it is not known whether the autotuner's choice explains the slowdown."""
+    said = f"an autotuner chose differently, and its stored choice could not be timed: {why}"
     return Note(NoteKind.PINNED, said, why)
 
 
 def with_reason(decision: Decision, reason: Note | None) -> Decision:
-    """The look with one reason more, in front."""
+    """Returns the look with one more reason, in front of the others."""
     return decision if reason is None else replace(decision, reasons=(reason, *decision.reasons))
 
 

@@ -1,4 +1,4 @@
-"""What a case is held to: a frozen record, stored with each baseline entry so that loosening it can be seen."""
+"""The policy that a case is judged by: a frozen record, stored with each entry so that loosening is detected."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ MAY_FAIL = (
     Verdict.DRIFT,
     Verdict.STALE,
 )
-"""Verdicts that can be made to fail. The gate is one-sided: FASTER is not among them, nor is SAME."""
+"""Verdicts that can be configured to fail. The gate is one-sided: FASTER and SAME never fail."""
 
 DEFAULT_FAIL_ON = (Verdict.SLOWER, Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR)
 
 
 LOOSER = (("threshold_percent", 1), ("floor_us", 1), ("suite_false_alarm_rate", -1), ("creep_percent", 1))
-"""Numeric settings, each with the direction in which it lets more through."""
+"""Numeric settings, each with the direction that makes it looser."""
 
 PR, CHECK, CPU, NIGHTLY = "pr", "check", "cpu", "nightly"
 TIERS = (PR, NIGHTLY)
-"""What --attnperf-tier may say: nightly runs take what those of pull requests take, and more."""
+"""Values of --attnperf-tier: nightly runs take what pull requests take, and more."""
 
 CASE_TIERS = (PR, CHECK, CPU, NIGHTLY)
-"""What `tier` of a marker may say: every run takes it; those that time nothing, and nightly ones; those that time
-nothing or have no GPU, and nightly ones; nightly ones only."""
+"""Values of a marker's `tier`, with the runs that take the case: every run; runs that time nothing, and nightly ones;
+runs that time nothing or have no GPU, and nightly ones; nightly ones only."""
 
 LINK_MOST = 300
-"""Characters of a quarantine's link, which stands in a line of every report."""
+"""Most characters of a quarantine's link, which every report shows in one line."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Policy:
     suite_false_alarm_rate   accepted chance that a run over unchanged code has any false SLOWER
     fail_on                  verdicts that fail the pytest item
     tier                     'nightly' where a timed run of tier 'pr' leaves the case out, 'cpu' where it does so on a
-                             GPU, else ''; what is never timed has ''
-    quarantine               link of the issue for which its times do not fail the test until `quarantine_until`
+                             GPU, else ''; a case that is never timed has ''
+    quarantine               link of the issue because of which its times do not fail the test until `quarantine_until`
                              (YYYY-MM-DD, the last such day), else ''
     """
 
@@ -81,15 +81,16 @@ class Policy:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Policy:
-        """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
+        """Returns the policy of a record, ignoring unknown fields. Raises UsageError if it is invalid."""
         known = {part.name for part in fields(cls)}
         return cls(**{name: value for name, value in record.items() if name in known})
 
     def to_record(self) -> dict[str, Any]:
-        """Plain builtins, as stored with an entry and a result; `fail_on` sorted, so that its order says nothing.
+        """Returns builtin types as stored with an entry and a result, with `fail_on` sorted so that records compare
+        equal.
 
-        Tier and quarantine are there only where they are set: a policy without them is stored under the id it had
-        before they existed.
+        Tier and quarantine are included only where they are set, so that a policy without them keeps the id it had
+        before these fields existed.
         """
         optional = {name: getattr(self, name) for name in ("tier", "quarantine", "quarantine_until")}
         return {
@@ -102,10 +103,10 @@ class Policy:
         }
 
     def list_loosened(self, stored: Mapping[str, Any]) -> list[str]:
-        """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'threshold_percent 2 -> 5'.
+        """Returns each setting that is looser than in `stored` (from `to_record`), e.g. 'threshold_percent 2 -> 5'.
 
-        A smaller false-alarm rate is looser: it asks for more evidence. So is a quarantine that is new or lasts longer,
-        and a case that only nightly runs measure. Any other setting that `stored` does not know is not compared. Raises
+        A smaller false-alarm rate is looser: it requires more evidence. So is a quarantine that is new or lasts longer,
+        and a case that only nightly runs measure. Ignores any other setting that `stored` does not have. Raises
         BaselineError when a stored value is of the wrong type.
         """
         ours = self.to_record()
@@ -121,7 +122,7 @@ class Policy:
         return [*found, *self._quarantined_since(str(stored.get("quarantine_until", "")))]
 
     def _quarantined_since(self, stored_until: str) -> list[str]:
-        """That a quarantine began or was extended; dates in this form compare as text."""
+        """Says that a quarantine began or was extended; dates in this form compare as text."""
         if self.quarantine_until <= stored_until:
             return []
         if stored_until:
@@ -130,14 +131,14 @@ class Policy:
 
 
 def require_tier(value: object, what: str, tiers: Sequence[str] = TIERS) -> str:
-    """The tier as text, '' for none. Raises UsageError naming `what` holds it, the value and the tiers there are."""
+    """Returns the tier as text, '' for none. Raises UsageError naming `what`, the value and the known tiers."""
     if value not in (None, "", *tiers):
         raise UsageError(f"{what} is {value!r}; known tiers: {', '.join(tiers)}")
     return str(value or "")
 
 
 def require_quarantine(link: object, until: object, where: str) -> None:
-    """Raises UsageError, after `where`, unless a quarantine has a link and a date (YYYY-MM-DD), or neither."""
+    """Raises UsageError, starting with `where`, unless a quarantine has a link and a date (YYYY-MM-DD), or neither."""
     if not link and not until:
         return
     example = 'quarantine="https://... or #123", until="YYYY-MM-DD"'
@@ -148,7 +149,7 @@ def require_quarantine(link: object, until: object, where: str) -> None:
     if not isinstance(link, str) or not link.isprintable() or not link.strip() or len(link) > LINK_MOST:
         raise UsageError(f"{where} has quarantine={shown}; expected the link of an issue: {example}")
     if not isinstance(until, str) or not _is_date(until):
-        raise UsageError(f"{where} has until={until!r}, which is no date YYYY-MM-DD; {example}")
+        raise UsageError(f"{where} has until={until!r}, which is not a date YYYY-MM-DD; {example}")
 
 
 def _is_date(text: str) -> bool:

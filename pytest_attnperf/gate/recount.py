@@ -1,8 +1,8 @@
-"""What follows from the samples of a stored case, held against what its file says. Pure.
+"""Recomputes the figures of a stored case from its samples, and compares them with what its file states. Pure.
 
-For whoever reads a results file and wants to believe it: ratio, interval, limits and verdict are made again by the
-functions that decide, from the processes or pairs that are in the file. What cannot be made again from one case alone,
-the pooled noise, is taken from the file, and only asked whether everything else follows from it.
+Ratio, interval, limits and verdict are recomputed by the functions that decide, from the processes or pairs in the
+file, so that a reader can trust a results file. The pooled noise cannot be recomputed from one case alone: it is taken
+from the file, and everything else must follow from it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from pytest_attnperf.stats.pairs import centre_ratio, standard_error_of_pairs
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 ROUNDING = 1e-6
-"""Relative difference from which two figures are not the same one."""
+"""Relative difference beyond which two figures are different."""
 
 BY_TIME = BY_WHAT_RAN | {Verdict.SAME, Verdict.FASTER, Verdict.SLOWER, Verdict.UNDECIDED, Verdict.ENVIRONMENT}
 """Verdicts that follow from a ratio and its limits."""
 
 IMPOSSIBLE = (AttnperfError, ValueError, TypeError, ArithmeticError, LookupError)
-"""What figures that nobody measured can make of a computation."""
+"""Errors that a computation raises for invented figures."""
 
 
 @dataclass(frozen=True)
 class Recount:
-    """A case's figures made again; None where its file does not hold what they are made from.
+    """The recomputed figures of a case; None where its file lacks what they are computed from.
 
     ratio         new / base of the look that decided
     tolerated     the ratio up to which the policy calls it SAME
-    relative_sd   of one process, or one pair, behind the standard error of the file
+    relative_sd   of one process, or one pair, from the file's standard error
     z             quantile of that noise: the file's where noise sets the limit, else that of `share`
     share         of the suite's false-alarm rate that one case gets
-    contradicted  what the file says and its samples do not, in words
+    contradicted  statements of the file that contradict its samples, as text
     """
 
     ratio: float | None = None
@@ -54,7 +54,7 @@ class Recount:
 
 
 def recount_figures(case: CaseResult, cases: int) -> Recount:
-    """Make the figures of a case again. `cases` is how many the run shared its false-alarm rate among, at least 1."""
+    """Recomputes the figures of a case. `cases` is how many shared the run's false-alarm rate, at least 1."""
     try:
         policy = Policy.from_record(case.policy)
         ratio, base_us = _compute_ratio(case), _base_us(case)
@@ -75,7 +75,7 @@ def recount_figures(case: CaseResult, cases: int) -> Recount:
 
 
 def deciding_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """The processes of the last look, which decided the case; of one that pairs decided, of its first look."""
+    """Returns the processes of the last look, which decided; for a case that pairs decided, of its first look."""
     return case.second or case.first
 
 
@@ -89,7 +89,7 @@ def _compute_ratio(case: CaseResult) -> float | None:
 
 
 def _base_us(case: CaseResult) -> float | None:
-    """Of stored processes where the file has them: older ones have their centre alone."""
+    """Returns the median of the stored processes, or of the pairs' base side. Older files have only the median."""
     if case.pairs:
         return statistics.median(pair.base_us for pair in case.pairs)
     return statistics.median(case.stored_us) if case.stored_us else case.baseline_us
@@ -124,46 +124,46 @@ def _find_quantile(case: CaseResult, tolerated: float | None, policy: Policy, ca
 def _figure_problems(
     case: CaseResult, ratio: float | None, base_us: float | None, tolerated: float | None
 ) -> Iterator[str]:
-    """Centres and the ratio."""
+    """Yields contradictions of the centres and the ratio."""
     new = [pair.new_us for pair in case.pairs] or _deciding_medians(case)
     if new and case.median_us is not None and not _is_same(case.median_us, statistics.median(new)):
         yield (
-            f"its time is said to be {format_microseconds(case.median_us)} us, {_describe_units(case)} make "
+            f"its time is stated as {format_microseconds(case.median_us)} us, but {_describe_units(case)} give "
             f"{_format_median(new)} us"
         )
     said = case.baseline_us
     if said is not None and base_us is not None and not _is_same(said, base_us):
         yield (
-            f"its base is said to be {format_microseconds(said)} us, what it was held to makes "
+            f"its base is stated as {format_microseconds(said)} us, but what it was compared with gives "
             f"{format_microseconds(base_us)} us"
         )
     if case.ratio is not None and ratio is not None and not _is_same(case.ratio, ratio):
         yield (
-            f"its change is said to be {format_signed(case.ratio - 1, 2)}, {_describe_units(case)} make "
+            f"its change is stated as {format_signed(case.ratio - 1, 2)}, but {_describe_units(case)} give "
             f"{format_signed(ratio - 1, 2)}"
         )
     if case.threshold is not None and tolerated is not None and case.threshold < tolerated * (1 - ROUNDING):
         yield (
-            f"its limit is said to be {format_signed(case.threshold - 1, 2)}, its own policy allows "
+            f"its limit is stated as {format_signed(case.threshold - 1, 2)}, but its own policy allows "
             f"{format_signed(tolerated - 1, 2)}"
         )
 
 
 def _limit_problems(case: CaseResult, policy: Policy, cases: int, z: float | None) -> Iterator[str]:
-    """Whether the quantile in the limit is one that this rate gives for some number of cases up to `cases`."""
+    """Yields a problem unless this rate gives the limit's quantile for some number of cases up to `cases`."""
     if z is None or case.verdict not in BY_TIME:
         return
     rate, degrees = policy.suite_false_alarm_rate, case.degrees_of_freedom
     low, high = (z_for(rate, count, degrees) for count in (1, max(1, cases)))
     if not low * (1 - ROUNDING) <= z <= high * (1 + ROUNDING):
         yield (
-            f"its limit is {z:.2f} standard errors, a false-alarm rate of {format_percent(rate)} among {max(1, cases)} "
-            f"case{'s' * (cases > 1)} makes {low:.2f} to {high:.2f}"
+            f"its limit is {z:.2f} standard errors, but a false-alarm rate of {format_percent(rate)} among "
+            f"{max(1, cases)} case{'s' * (cases > 1)} gives {low:.2f} to {high:.2f}"
         )
 
 
 def _interval_problems(case: CaseResult, ratio: float | None) -> Iterator[str]:
-    """The interval and the detection limit, which follow from the ratio and its standard error."""
+    """Yields contradictions of interval and detection limit, which follow from ratio and standard error."""
     error, seen = case.standard_error, case.ratio if ratio is None else ratio
     if error is None or seen is None:
         return
@@ -175,12 +175,12 @@ def _interval_problems(case: CaseResult, ratio: float | None) -> Iterator[str]:
         math.isclose(*both, rel_tol=ROUNDING + half**2) for both in zip(case.interval, ends, strict=True)
     ):
         said, made = (" to ".join(format_signed(end - 1) for end in both) for both in (case.interval, ends))
-        yield f"its interval is said to be {said}, its standard error makes {made}"
+        yield f"its interval is stated as {said}, but its standard error gives {made}"
     if case.detection_limit is not None and case.threshold is not None:
         least = min(case.threshold, _tolerated_least(case)) * compute_factor(upper_quantile(MISSED) * error) - 1
         if case.detection_limit < least - ROUNDING:
             yield (
-                f"it is said to find {format_percent(case.detection_limit)}, its noise hides up to "
+                f"it claims to detect {format_percent(case.detection_limit)}, but its noise hides up to "
                 f"{format_percent(least)}"
             )
 
@@ -191,19 +191,19 @@ def _tolerated_least(case: CaseResult) -> float:
 
 
 def _verdict_problems(case: CaseResult, ratio: float | None, tolerated: float | None) -> Iterator[str]:
-    """Whether the verdict is one that the samples allow."""
+    """Yields a problem where the samples do not allow the verdict."""
     if case.verdict not in BY_TIME:
         return
     if ratio is None or tolerated is None:
         if case.verdict is not Verdict.UNDECIDED:
-            yield f"{case.verdict.value} is said of a case with no process or pair to compare"
+            yield f"{case.verdict.value} is stated for a case with no process or pair to compare"
         return
     allowed = _allowed_verdicts(case, ratio, tolerated)
     if case.verdict not in allowed:
         names = " or ".join(sorted(verdict.value for verdict in allowed))
         beyond = "" if case.threshold is None else f", SLOWER beyond {format_signed(case.threshold - 1, 2)}"
         yield (
-            f"its verdict is said to be {case.verdict.value}, {_describe_units(case)} say {names}: "
+            f"its verdict is stated as {case.verdict.value}, but {_describe_units(case)} give {names}: "
             f"{format_signed(ratio - 1, 2)}, "
             f"allowed {format_signed(tolerated - 1, 2)}{beyond}"
         )
@@ -218,7 +218,7 @@ def _allowed_verdicts(case: CaseResult, ratio: float, tolerated: float) -> set[V
     only_first = not case.pairs and not case.second
     if ratio > tolerated:
         if case.verdict in BY_WHAT_RAN and case.second and not case.pairs:
-            return {case.verdict}  # by what ran, which nothing here knows of the entry
+            return {case.verdict}  # decided by what ran, which this file does not have of the entry
         if only_first or ratio <= limit:
             return {Verdict.UNDECIDED}
         return {Verdict.SLOWER} if case.pairs else {Verdict.SLOWER, Verdict.ENVIRONMENT}
@@ -228,7 +228,7 @@ def _allowed_verdicts(case: CaseResult, ratio: float, tolerated: float) -> set[V
 
 def _consequence_problems(case: CaseResult, policy: Policy) -> Iterator[str]:
     if case.verdict in policy.fail_on and not case.fails and not case.quarantined:
-        yield f"{case.verdict.value} fails a test by the policy in the file, which says that the test did not fail"
+        yield f"{case.verdict.value} fails a test by the file's policy, but the file states that the test passed"
 
 
 def _describe_units(case: CaseResult) -> str:

@@ -1,4 +1,4 @@
-"""What the looks of a run say together: summary findings, never an item's verdict and never an exit status."""
+"""Summary findings over all looks of a run. They never change an item's verdict or the exit status."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.stats.quantiles import sign_test, upper_tail
 
 FALSE_DISCOVERY_RATE = 0.05
-"""Accepted share of innocent cases among those that a finding names."""
+"""Accepted share of unchanged cases among those that a finding names."""
 
 SHIFT_CHANCE = 0.001
-"""A split between slower and faster cases less likely than this is no chance: it takes eleven cases at least."""
+"""Chance below which a split into slower and faster cases counts as a shift: it takes at least eleven cases."""
 
 SHIFT_MIN = 0.002
-"""A median shift below this, as a fraction, would be true of many suites and matter to none."""
+"""Smallest median shift, as a fraction, that is reported: many suites have a smaller one, which matters to none."""
 
 NAMED_MAX = 5
 
 Which = Literal["first", "second", "interleaved"]
 
 BEYOND = (Verdict.SLOWER, Verdict.ENVIRONMENT, Verdict.MOVED, Verdict.DRIFT)
-"""Verdicts of cases beyond their own threshold: they are named by it already."""
+"""Verdicts of cases beyond their own threshold. Their own verdict already names these cases."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class LookRecord:
     """One look at one case; a case has one record per look it had.
 
     ratio                new / base, and `standard_error` its relative standard deviation
-    degrees_of_freedom   how well the standard error is known; None takes it as exact
-    slower               the look ended as SLOWER: the case is named by its own verdict already
+    degrees_of_freedom   of the standard error; None takes it as exact
+    slower               the verdict is beyond the threshold: it already names the case
     """
 
     case: str
@@ -55,17 +55,17 @@ class SuiteFinding:
 
 
 def suite_findings(records: Sequence[LookRecord]) -> tuple[SuiteFinding, ...]:
-    """Everything that the looks of a run say together; empty when they say nothing."""
+    """Returns all findings over the looks of a run; empty when there are none."""
     found = (find_suite_shift(records), find_together_slower(records))
     return tuple(finding for finding in found if finding is not None)
 
 
 def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISCOVERY_RATE) -> SuiteFinding | None:
-    """Cases within their own limits whose second or interleaved looks are slower beyond chance, taken together.
+    """Finds cases within their own limits whose second or interleaved looks, taken together, are slower beyond chance.
 
-    Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995) over the one-sided chances of all cases of the run. A case that
-    had no second look counts with a chance of 1: the first look chose which had one, and leaving the others out would
-    forget that.
+    Benjamini and Hochberg (J. R. Stat. Soc. B 57, 1995) over the one-sided chances of all cases of the run. A case
+    without a second look counts with a chance of 1: the first look selected the cases that had one, and leaving out the
+    others would ignore that selection.
     """
     chances = {record.case: 1.0 for record in records}
     deciding = {record.case: record for record in records if record.which != "first"}
@@ -84,7 +84,8 @@ def find_together_slower(records: Sequence[LookRecord], rate: float = FALSE_DISC
 
 
 def select_discoveries(chances: dict[str, float], rate: float) -> list[str]:
-    """Names whose chance is among the k smallest, for the largest k whose k-th chance is at most rate x k / all.
+    """Returns names whose chance is among the k smallest, for the largest k whose k-th chance is at most rate x k /
+    all.
 
     Smallest first; equal ones in the given order.
     """
@@ -94,10 +95,10 @@ def select_discoveries(chances: dict[str, float], rate: float) -> list[str]:
 
 
 def find_suite_shift(records: Sequence[LookRecord]) -> SuiteFinding | None:
-    """Whether nearly all first looks lie on one side of their stored baselines (a sign test).
+    """Finds out, by a sign test, whether nearly all first looks lie on one side of their stored baselines.
 
-    Cases of one run share its process, device and day; a shift of these is what is looked for. Faster is said, too:
-    on a machine that is faster than the baseline's, slowdowns hide.
+    Cases of one run share its process, device and day, so a common shift points to these. Also reports faster: on a
+    machine that is faster than the baseline's, slowdowns are hidden.
     """
     first = [record for record in records if record.which == "first" and record.ratio != 1]
     if not first:
@@ -110,7 +111,7 @@ def find_suite_shift(records: Sequence[LookRecord]) -> SuiteFinding | None:
     hides = "" if median > 1 else "; slowdowns of this size are hidden"
     text = (
         f"{count} of {len(first)} cases are {way} than stored, median {format_signed(median - 1)}: "
-        f"a machine shift or a change that touches all{hides}"
+        f"the machine has changed, or a change affects all cases{hides}"
     )
     return SuiteFinding(text, tuple(record.case for record in first if (record.ratio > 1) == (median > 1)))
 
@@ -120,14 +121,14 @@ def _format_cases(cases: int) -> str:
 
 
 def list_run_findings(cases: Sequence[CaseResult]) -> list[str]:
-    """One line per finding over all looks of a run; they change no verdict and no exit status."""
+    """Returns one line per finding over all looks of a run; they change no verdict and no exit status."""
     return [finding.text for finding in suite_findings(list(look_records(cases)))]
 
 
 def look_records(cases: Iterable[CaseResult]) -> Iterator[LookRecord]:
-    """Every look that compared something: the first, where a stored time is known, and the one that decided.
+    """Yields every look that compared something: the first, where a stored time is known, and the one that decided.
 
-    None of a case that is INCOMPARABLE in spite of a ratio: it is the ratio of two paths of a library.
+    None for an INCOMPARABLE case that has a ratio: it is the ratio of two paths of a library.
     """
     for case in cases:
         if case.ratio is None or not case.standard_error or case.verdict is Verdict.INCOMPARABLE:

@@ -1,4 +1,4 @@
-"""Compares stored entries with the cases of a tree, without measuring: which fit, which do not, what has none. Pure."""
+"""Compares stored entries with the cases of a tree, without measuring: fitting, outdated and missing ones. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_attnperf.stats.summaries import method_of
 
 
 class UpkeepState(Enum):
-    """What is to be done about an entry or a case."""
+    """What is wrong with an entry or a case: outdated, without a case, or without an entry."""
 
     STALE = "stale"
     ORPHANED = "orphaned"
@@ -29,7 +29,7 @@ class TreeCase:
     """A case that the suites of this tree have.
 
     definition    of its workload; None where only a run knows it (a gated function)
-    policy        what it is judged by
+    policy        that it is judged by
     unsupported   why it does not run on the device whose entries are compared; empty where it runs
     """
 
@@ -45,7 +45,7 @@ class TreeCase:
 class Due:
     """An entry that does not fit this tree, or a timed case without one.
 
-    command   what renews it; '' where an entry is to be removed
+    command   records it again; '' where an entry is to be removed
     """
 
     state: UpkeepState
@@ -57,7 +57,7 @@ class Due:
 def compare_with_tree(
     suite: str, stored: Mapping[str, StoredEntry], cases: Iterable[TreeCase], tier: str = NIGHTLY
 ) -> list[Due]:
-    """Return what is due in one suite of one product, sorted by kind and case.
+    """Returns what is due in one suite of one product, sorted by kind and case.
 
     stored   by `CaseKey.entry`
     cases    of that suite
@@ -86,14 +86,14 @@ def _due_of_entry(suite: str, entry: str, found: StoredEntry, case: TreeCase | N
 
 
 def _due_of_case(case: TreeCase) -> Due | None:
-    """A timed case that runs there and has no entry. Whether a gated function is timed, only its call says."""
+    """Returns a timed case that has no entry and runs there. Skips gated functions: only a call knows."""
     if not case.timed or case.unsupported or case.definition is None:
         return None
     return Due(UpkeepState.MISSING, case.key, ("no time is stored",), _record_command(case))
 
 
 def _list_identity_changes(found: StoredEntry, case: TreeCase) -> list[str]:
-    """Why a time measured now could not be compared with this entry, whatever machine measures it."""
+    """Returns why a time measured now could not be compared with this entry, on whatever machine."""
     stored = found.fingerprint
     definition = found.entry.workload if case.definition is None else case.definition
     timer = found.entry.processes[0].timer if found.entry.processes else ""

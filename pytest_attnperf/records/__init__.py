@@ -1,6 +1,5 @@
-"""Frozen data that every layer may see. Standard library only: the worker's server side imports this file.
-Names carry their unit. Independence is a type: only a `Measurement`, of processes proven right, is compared or stored.
-"""
+"""Frozen data that every layer may use. Standard library only: the worker's server side imports this file. Names carry
+their unit. Independence is a type: only a `Measurement`, of processes proven right, is compared or stored."""
 
 from __future__ import annotations
 
@@ -9,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 METHOD_VERSION = 2
-"""Version of how numbers are made; of which a timer is, says `stats.summaries.method_of`."""
+"""Version of the measuring method; `stats.summaries.method_of` gives a timer's."""
 
 SECONDS_DIGITS = 5
-"""Decimals of seconds that a proof took."""
+"""Decimals of the seconds of a proof."""
 
 NOT_STORED = {"stored": False}
-"""Metadata of a field that no baseline holds."""
+"""Metadata of a field that no baseline stores."""
 
 ONLY_IF_SET = {"stored": "if set"}
-"""Metadata of a field that a baseline holds only where it is not empty: entries without it keep their text."""
+"""Metadata of a field that a baseline stores only where it is not empty: entries without it keep their text."""
 
 
 class Verdict(str, enum.Enum):
-    """What is said of one case; WORSE is SLOWER of a code object, RIGHT and RECORDED of cases that are not gated."""
+    """The verdict on one case. WORSE is SLOWER for a code object; RIGHT and RECORDED are for ungated cases."""
 
     SAME = "SAME"
     FASTER = "FASTER"
@@ -44,7 +43,7 @@ class Verdict(str, enum.Enum):
 
 
 class Role(str, enum.Enum):
-    """What a worker is for. Triton cannot interpret and compile in one process, so a worker has exactly one."""
+    """The job of a worker. Triton cannot interpret and compile in one process, so a worker has exactly one role."""
 
     INTERPRET = "interpret"
     COMPILE = "compile"
@@ -53,7 +52,7 @@ class Role(str, enum.Enum):
 
 @dataclass(frozen=True, order=True)
 class CaseKey:
-    """(suite, backend, workload id, label): what both sides of a comparison are matched by."""
+    """(suite, backend, workload id, label), by which both sides of a comparison are matched."""
 
     suite: str
     backend: str
@@ -74,7 +73,7 @@ class Tolerance:
     """How far a backend may be from the reference, as a multiple of the plain low-precision computation's own error.
 
     multiplier   of every output that `outputs` does not name
-    source       where a multiplier other than 2 comes from; it is printed with every verdict
+    source       the reason for a multiplier other than 2; printed with every verdict
     outputs      (output, multiplier) of single outputs, e.g. (('dq', 3.0),)
 
     Raises ValueError for a multiplier that is not positive, or is not 2 and has no source.
@@ -92,7 +91,7 @@ class Tolerance:
                 raise ValueError(f"a tolerance multiplier of {multiplier} needs a source saying why it is not 2")
 
     def for_output(self, name: str) -> float:
-        """The multiplier of one output."""
+        """Returns the multiplier of one output."""
         return dict(self.outputs).get(name, self.multiplier)
 
 
@@ -111,46 +110,46 @@ class DeviceInfo:
 
     @property
     def torch_device(self) -> str:
-        """The string torch takes: 'cuda' for both vendors, 'cpu' otherwise."""
+        """The device name for torch: 'cuda' for both vendors, 'cpu' otherwise."""
         return "cpu" if self.kind == "cpu" else "cuda"
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Where a number was made. `must_match` differing makes it INCOMPARABLE; `named` differing is only said."""
+    """Where a number was measured. Differing `must_match` is INCOMPARABLE; differing `named` is only reported."""
 
     must_match: dict[str, str]
     named: dict[str, str]
 
     def list_mismatches(self, other: Fingerprint) -> list[str]:
-        """Fields that must match and do not, as 'field: ours, theirs'; empty when comparable."""
+        """Returns fields that must match and differ, e.g. 'arch: sm_90 here, sm_80 stored'; empty when comparable."""
         return _list_differences(self.must_match, other.must_match)
 
     def list_changes(self, other: Fingerprint) -> list[str]:
-        """Named fields that differ, as 'field: ours, theirs'."""
+        """Returns named fields that differ, e.g. 'torch: 2.11.0 here, 2.10.0 stored'."""
         return _list_differences(self.named, other.named)
 
 
 def _list_differences(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:
-    keys = sorted(ours.keys() | theirs.keys(), key=lambda key: (key != "timer", key))  # whose method may differ, too
+    keys = sorted(ours.keys() | theirs.keys(), key=lambda key: (key != "timer", key))  # its method may differ, too
     both = [(key, ours.get(key, "absent"), theirs.get(key, "absent")) for key in keys]
     return [f"{key}: {here} here, {there} stored" for key, here, there in both if here != there]
 
 
 @dataclass(frozen=True)
 class ErrorFigures:
-    """Errors of one output of one checked call against the reference, and what it was allowed.
+    """Errors of one output of one checked call against the reference, and its budgets.
 
     worst_index       the element that exceeds its budget most, or the first with an unexpected NaN or Inf
     nan_count         NaN where the reference is finite or Inf
     inf_count         Inf where the reference is finite, NaN or the other Inf
     finite_count      finite where the reference is NaN or Inf
     around_first      index in the last dimension of the first element of `around_got` and `around_expected`, which
-                      hold what stands around the worst one; NaN and Inf as the words 'nan', 'inf' and '-inf'
+                      hold the elements around the worst one; NaN and Inf as the words 'nan', 'inf' and '-inf'
     beyond_count      elements beyond their budget, NaN and Inf included
     line              the row, or index of an axis, nearest to its budget or furthest beyond it; '' where none is judged
-    line_error        root mean square of the errors on it, and `line_budget` what is allowed there
-    beyond_first      smallest index of these in every dimension, and `beyond_last` the largest: the box they lie in
+    line_error        root mean square of the errors on it; `line_budget` is its budget
+    beyond_first      smallest index of elements beyond their budget, in every dimension; `beyond_last` the largest
     """
 
     check: str
@@ -177,7 +176,7 @@ class ErrorFigures:
     line_budget: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises ValueError for figures that no comparison gives, as edited files hold them."""
+        """Raises ValueError for figures that no comparison gives, as in edited files."""
         if min(map(min, self.budgets)) < 0:
             raise ValueError(f"an error or a budget of {self.output[:100]!r} is negative; both are 0 or more")
         if self.max_error == 0 and self.worst_got != self.worst_expected:
@@ -188,22 +187,21 @@ class ErrorFigures:
 
     @property
     def budgets(self) -> tuple[tuple[float, float], ...]:
-        """(error, what is allowed) of the worst element, of the whole and of the worst line."""
+        """(error, budget) of the worst element, of the whole and of the worst line."""
         whole, line = (self.rms_error, self.rms_budget), (self.line_error, self.line_budget)
         return (self.max_error, self.max_budget), whole, line
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the judge saw. `problems` is empty exactly when the case is right.
+    """The result of a check. `problems` is empty exactly when the case is right.
 
     parts       seconds by what they were spent on ('inputs', 'reference', 'call', ...); together about `seconds`
-    repeats     calls on the same inputs whose bits were compared; 0 where nobody asked
-    bit_equal   whether all of these agreed in every bit; None where nobody asked
-    notes       what a reader must know of the proof, though nothing is wrong
-    coarseness  of each output, the yardstick's error on the timed inputs in units of the result
-    (`Expected.measure_coarseness`) truth       of what the reference of a gated function gives for them, and of these
-    inputs: (rms, projection)
+    repeats     calls on the same inputs whose bits were compared; 0 where none were
+    bit_equal   whether all of these agreed in every bit; None where none were compared
+    notes       about the proof, for the reader, though nothing is wrong
+    coarseness  the plain computation's error on the timed inputs, relative to the result, by output
+    truth       (rms, projection) of a gated function's inputs, and of the reference's results for them, by name
     """
 
     figures: tuple[ErrorFigures, ...] = ()
@@ -219,11 +217,11 @@ class CheckReport:
 
     @property
     def right(self) -> bool:
-        """True when something was compared and nothing was found wrong; an empty report proves nothing."""
+        """True when something was compared and no problem was found; an empty report proves nothing."""
         return bool(self.figures) and not self.problems
 
     def merge_with(self, then: CheckReport) -> CheckReport:
-        """Both reports as one: right only if neither found a problem."""
+        """Returns both reports as one: right only if neither found a problem."""
         both = sorted(self.parts.keys() | then.parts.keys())
         parts = {part: round(self.parts.get(part, 0.0) + then.parts.get(part, 0.0), SECONDS_DIGITS) for part in both}
         return CheckReport(
@@ -244,7 +242,7 @@ class CheckReport:
 class Samples:
     """Blocks of one process, in measured order, in microseconds per call (not per block).
 
-    `placements`: at how many places in memory the inputs lay, in equal runs of blocks. `clock_mhz`: mean compute clock
+    `placements`: number of places in memory of the inputs, in equal runs of blocks. `clock_mhz`: mean compute clock
     of each block and the one before it, else empty. `settings` of torch that change times; '' where not known.
     """
 
@@ -263,7 +261,7 @@ class Samples:
 class Rotation:
     """Microseconds per call while the inputs stay the same, and when all of them change before every call.
 
-    turn_us    what the change itself takes; it is not part of `rotating_us`
+    turn_us    time of the change itself, which is not part of `rotating_us`
     noise_us   by how much `rotating_us` may be too large: the fastest block, and the slowest change but one
     """
 
@@ -320,7 +318,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class FinalReport:
-    """What closing a case brings: the check of the last replay, memory, and what ran (`launches`, of one call).
+    """What closing a case returns: the check of the last replay, memory, and what ran (`launches`, of one call).
 
     spent      nothing may be timed in this process any more, because a profiler has been used in it
     code       objects of the kernels in `launches` by id (32 hex digits of the SHA-256): base64 of zlib's bytes
@@ -342,7 +340,7 @@ class FinalReport:
 
 @dataclass(frozen=True)
 class WorkloadFigures:
-    """Exact useful work of a workload, for rates and floors. None where a workload cannot say."""
+    """Exact useful work of a workload, for rates and floors. None where a workload does not define it."""
 
     flops: float | None
     bytes_min: float | None
@@ -352,12 +350,12 @@ class WorkloadFigures:
 
 
 class NotProvenRightError(Exception):
-    """A measurement was asked for without a passing check of the same callable."""
+    """A measurement was requested without a passing check of the same callable."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Processes of a case whose output was proven right in every one of them. Build with `proven`, nothing else."""
+    """Processes of a case whose output was proven right in every one of them; raises NotProvenRightError otherwise."""
 
     processes: tuple[ProcessSummary, ...]
     proof: tuple[CheckReport, ...]
@@ -380,18 +378,18 @@ class Measurement:
 
     @property
     def timer(self) -> str:
-        """The timer that made the numbers: part of what must match."""
+        """The timer of all processes, which must match in a comparison."""
         return self.processes[0].timer
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """What the vendor's tools say of the device before a run's first worker and after its last.
+    """The device's state, by the vendor's tools, before a run's first worker and after its last.
 
     before, after      readings by name and unit, e.g. {'sm_clock_mhz': '1980', 'temperature_c': '41'}
-    throttled_s        seconds the device was held back during the run, by reason; only reasons that were seen
-    other_processes    compute processes that were there before ours, each 'pid name'
-    notes              what could not be asked and why, or must be known of the device (exclusive mode), a line each
+    throttled_s        seconds that the device was throttled during the run, by reason; only reasons that occurred
+    other_processes    compute processes that ran before ours, each 'pid name'
+    notes              what could not be read and why, and remarks on the device (exclusive mode), one line each
     """
 
     before: dict[str, str] = field(default_factory=dict)

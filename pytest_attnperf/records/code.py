@@ -1,4 +1,4 @@
-"""Frozen data of compiled kernels: what the compiler made, what fits a compute unit, and what a gate says of both.
+"""Frozen data of compiled kernels: what the compiler made, how much fits a compute unit, and the gate's findings.
 
 Standard library only: the worker's server side and the reports import this file. Sizes are in bytes, registers in
 32-bit registers per lane.
@@ -12,7 +12,7 @@ from typing import Any
 from pytest_attnperf.records import CaseKey, Verdict
 
 CODE_SUITE = "code_objects"
-"""Stem of the baseline files that hold compiled kernels: `baselines/<arch>/code_objects.json`."""
+"""Name of the baseline files of compiled kernels: `baselines/<arch>/code_objects.json`."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class KernelObject:
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One line of a kernel's source, and what it became.
+    """One line of a kernel's source, and the instructions that it became.
 
     file     base name of the file
     line     its number, 0 where it was not kept (baselines keep the text only: numbers move with every edit)
@@ -53,25 +53,25 @@ class KernelCode:
     unified_vgprs      what both are allocated from on gfx90a and later CDNA: vgprs aligned to 4, plus agprs; elsewhere
                        the larger of the two
     sgprs              with the extra ones (VCC, XNACK mask, flat scratch), as the metadata counts; 0 on NVIDIA
-    vgpr_spills        registers that are kept in memory for want of VGPRs; None where the object does not say
-    sgpr_spills        registers that are kept in VGPRs or memory for want of SGPRs; None where the object does not say
+    vgpr_spills        registers kept in memory because VGPRs ran out; None where the object does not say
+    sgpr_spills        registers kept in VGPRs or memory because SGPRs ran out; None where the object does not say
     scratch_bytes      private memory per lane (stack, spills); on NVIDIA the local memory per thread
-    lds_static_bytes   LDS (shared memory) that the object asks for
+    lds_static_bytes   LDS (shared memory) that the object requires
     lds_dynamic_bytes  LDS that the launch adds: all of it for a Triton kernel
     threads            lanes of a workgroup as launched; 0 where only `max_threads` is known
     max_threads        the largest workgroup it was compiled for, 0 where the object does not say
     wave_size          64 or 32
     wgp_mode           whether a workgroup may spread over both compute units of a WGP (RDNA); None elsewhere
-    dynamic_stack      recursion or calls through pointers: `scratch_bytes` is then a guess of the compiler's
+    dynamic_stack      recursion or calls through pointers: `scratch_bytes` is then the compiler's estimate
     code_bytes         size of the kernel's own machine code
-    isa_hash           hex; equal where machine code and register allocation are, whatever paths, names, line tables and
-                       build ids say
+    isa_hash           hex; equal where machine code and register allocation are, whatever the paths, names, line tables
+                       and build ids
     instructions       static counts by class (`codeobject.instructions.CLASSES`); empty where it was not disassembled
     in_loops           the same, of instructions inside loops only
-    undecoded          why `instructions` or `in_loops` say nothing; '' where they do
-    reserved_vgprs     VGPRs per lane that the kernel descriptor makes the hardware hand out, AGPRs included: more than
-                       are used where the compiler was told how many waves to aim for (`waves_per_eu`); 0 where the
-                       object does not say
+    undecoded          why `instructions` or `in_loops` are incomplete; '' where they are not
+    reserved_vgprs     VGPRs per lane that the kernel descriptor makes the hardware allocate, AGPRs included: more than
+                       are used where the compiler was given a number of waves (`waves_per_eu`); 0 where the object
+                       does not say
     reserved_sgprs     SGPRs per wave, the same, without those of the trap handler
     lines              source lines behind matrix, LDS, memory and scratch instructions, in order of address
     """
@@ -104,18 +104,18 @@ class KernelCode:
 
     @property
     def lds_bytes(self) -> int:
-        """LDS of one workgroup as launched."""
+        """LDS of one workgroup as launched, in bytes."""
         return self.lds_static_bytes + self.lds_dynamic_bytes
 
     @property
     def workgroup(self) -> int:
-        """Lanes of a workgroup: as launched where that is known, else the most it was compiled for."""
+        """Number of lanes of a workgroup: as launched where that is known, else the most it was compiled for."""
         return self.threads or self.max_threads
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many waves of one kernel fit a SIMD, and what keeps further ones out.
+    """How many waves of one kernel fit a SIMD, and which resources limit them.
 
     waves_per_simd          the compiler's form: rounded up, workgroups may be split
     whole_waves_per_simd    the form the hardware runs: whole workgroups only, averaged over the SIMDs of a block
@@ -142,13 +142,13 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class CodeFinding:
-    """One difference from the stored code object, or one rule that the kernel breaks by itself.
+    """One difference from the stored code object, or one rule that the kernel breaks.
 
     kind            'spills', 'scratch', 'lds_limit', 'matrix', 'store', 'occupancy', 'vgprs', 'lds', 'code_size',
                     'wider_loads', 'launch'
     fails           whether the policy lets it fail the test; otherwise it is a warning
     before, after   as text with units, '' where there is no such side
-    text            the whole sentence, with what to look at
+    text            the whole sentence, with causes to look at
     """
 
     kind: str
@@ -160,16 +160,16 @@ class CodeFinding:
 
 @dataclass(frozen=True)
 class CodeResult:
-    """Everything said of one compiled kernel: one pytest item.
+    """The result of one compiled kernel: one pytest item.
 
     key         suite, kernel, config and (as its label) architecture
     config      block sizes and options it was compiled with
     compiler    name and version, 'triton 3.9.0'
     stored      the baseline's kernel, None without one; `stored_compiler` made it
-    unchanged   the machine code and its launch are the stored ones
+    unchanged   the machine code and its launch equal the stored ones
     matrix      whether the kernel promises matrix instructions
     policy      the gate's policy as a plain record
-    accepted    why its spills are wanted, where it was recorded with some
+    accepted    the reason for its spills, where it was recorded with some
     """
 
     key: CaseKey

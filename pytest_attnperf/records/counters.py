@@ -1,4 +1,4 @@
-"""Frozen data of hardware counters, and which launches they were read of. Standard library only."""
+"""Frozen data of hardware counters, and the launches that they belong to. Standard library only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KernelCounter:
     dispatches: int
 
     def was_read_of(self, launch: Launch) -> bool:
-        """Whether it was read of such a launch: the same name, and as many work-items where both are known."""
+        """Returns whether it belongs to such a launch: the same name, and as many work-items where both are known."""
         if launch.kind != "kernel" or plain_name(launch.name) != self.kernel:
             return False
         items = count_work_items(launch)
@@ -35,12 +35,12 @@ class KernelCounter:
 
 @dataclass(frozen=True)
 class KernelReadings:
-    """What the counters of one kernel and grid say of one dispatch; None where those counters were not read.
+    """Figures of one dispatch from the counters of one kernel and grid; None where those counters were not read.
 
     traffic_bytes   fetched and written behind L2 (FETCH_SIZE + WRITE_SIZE, which are KiB): DRAM's where nothing lies
                     between, else of DRAM and the memory-side cache (Infinity Cache) together
     l2_hit          hits over requests of L2 (L2CacheHit, or hits / (hits + misses))
-    occupancy       waves that were there on average over the slots for waves (OccupancyPercent): measured
+    occupancy       mean number of resident waves over the wave slots (OccupancyPercent): measured
     matrix_busy     share of time in which matrix units were busy (MfmaUtil)
     """
 
@@ -58,7 +58,7 @@ HIT_AND_MISS = (("TCC_HIT_sum", "TCC_MISS_sum"), ("GL2C_HIT_sum", "GL2C_MISS_sum
 
 
 def make_readings(counters: Iterable[KernelCounter]) -> tuple[KernelReadings, ...]:
-    """Every kernel and grid, in the order they are first named; those of which nothing is known are there, too."""
+    """Returns the readings of every kernel and grid, in the order of first mention, also without known figures."""
     found: dict[tuple[str, int | None], dict[str, KernelCounter]] = {}
     for counter in counters:
         found.setdefault((counter.kernel, counter.grid_items), {})[counter.counter] = counter
@@ -91,20 +91,20 @@ def _percent_to_fraction(value: float | None) -> float | None:
 
 
 def filter_by_launches(counters: Iterable[KernelCounter], launches: Iterable[Launch]) -> list[KernelCounter]:
-    """Those that were read of one of these launches."""
+    """Returns the counters that belong to one of these launches."""
     every = tuple(launches)
     return [counter for counter in counters if any(counter.was_read_of(launch) for launch in every)]
 
 
 def plain_name(kernel: str) -> str:
-    """A kernel's name without what tools put around it: 'void flash<(T)2>(float*) [clone .kd]' -> 'flash<(T)2>'."""
+    """Returns a kernel's name without tools' additions: 'void flash<(T)2>(float*) [clone .kd]' -> 'flash<(T)2>'."""
     for suffix in _SUFFIXES:
         kernel = kernel.removesuffix(suffix)
     return without_parameters(kernel.strip().removeprefix("void ")).strip()
 
 
 def without_parameters(name: str) -> str:
-    """Up to the last parenthesis that opens outside of every other bracket; '(anonymous namespace)' is a part of it."""
+    """Returns a name up to its last parenthesis outside of other brackets; keeps '(anonymous namespace)'."""
     depth, cut = 0, 0
     for position, letter in enumerate(name):
         if letter in _OPEN:
@@ -117,7 +117,7 @@ def without_parameters(name: str) -> str:
 
 
 def count_work_items(launch: Launch) -> int | None:
-    """Threads of a whole launch; None where its grid or block is not known."""
+    """Returns the threads of a whole launch; None where its grid or block is not known."""
     if not launch.grid or not launch.block:
         return None
     count = 1

@@ -1,4 +1,4 @@
-"""Frozen data of cards: which ones measured, and what they do while the others work. Standard library only."""
+"""Frozen data of cards: which ones measured, and how they perform while the others work. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ NAME_SHOWN = 12
 
 
 def short_name(device_id: str) -> str:
-    """'GPU-1a2b3c4d' of 'GPU-1a2b3c4d-5e6f-...'."""
+    """Returns 'GPU-1a2b3c4d' for 'GPU-1a2b3c4d-5e6f-...'."""
     return device_id[:NAME_SHOWN]
 
 
 @dataclass(frozen=True)
 class GpuRecord:
-    """A card that took part in a run, and how it was set, as the vendor's tools and the driver say it.
+    """A card that took part in a run, and its settings, by the vendor's tools and the driver.
 
     device_id            as in `ProcessSummary.device_id`: 'GPU-<uuid>' on NVIDIA, the PCI address on AMD
-    token                what CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES named it by
-    uuid, pci_bus        of the card; '' where nobody says
-    compute_partition    'SPX', 'CPX', ...; the MIG mode on NVIDIA; '' where nobody says
+    token                its name in CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES
+    uuid, pci_bus        of the card; '' where not known
+    compute_partition    'SPX', 'CPX', ...; the MIG mode on NVIDIA; '' where not known
     memory_partition     'NPS1', 'NPS4', ...; '' where there is none
-    power_cap_w          watts as text; '' where nobody says
-    cases                how many cases it measured, alone or with others
+    power_cap_w          watts as text; '' where not known
+    cases                number of cases that it measured, alone or with others
     """
 
     device_id: str
@@ -43,7 +43,7 @@ class TogetherGpu:
 
     alone_us, together_us    medians of the blocks of one process; of `together_us` only blocks that lie wholly within
                              the time in which every card was measuring count
-    blocks                   of these, how many counted
+    blocks                   number of blocks that count in `together_us`
     """
 
     device_id: str
@@ -53,7 +53,7 @@ class TogetherGpu:
 
     @property
     def interference(self) -> float:
-        """What the others cost: together / alone - 1, as a fraction."""
+        """Slowdown by the other cards: together / alone - 1, as a fraction."""
         return self.together_us / self.alone_us - 1
 
 
@@ -70,7 +70,7 @@ class Together:
 
     @property
     def scaling(self) -> float:
-        """Calls per second of all cards at once, in units of what the median card does alone; at best their number."""
+        """Calls per second of all cards at once, relative to the median card alone; at best the number of cards."""
         alone = sorted(1 / gpu.alone_us for gpu in self.gpus)
         middle = (alone[(len(alone) - 1) // 2] + alone[len(alone) // 2]) / 2
         return sum(1 / gpu.together_us for gpu in self.gpus) / middle

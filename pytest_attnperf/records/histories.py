@@ -1,4 +1,4 @@
-"""Frozen data of what is kept of many runs. Standard library only."""
+"""Frozen data of the history of many runs. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 class HistoryPoint:
     """One case in one run.
 
-    started       when the run began: ISO 8601 with its zone, as the run said it; points are in this order
+    started       when the run began: ISO 8601 with its zone; points are in this order
     commit        of the working tree, '' or 'unknown' where that was not known; ends in '+dirty' where it differed
     verdict       as text, because files of later versions may hold others
     median_us     of the deciding look, microseconds per call
-    process_us    median of each process behind it; one is all that an import may know
+    process_us    median of each of its processes; an import may have one only
     environment   named software, e.g. {'torch': '2.11.0', 'driver': '580.159.04'}
     machine       what must match for two numbers to be comparable (`Fingerprint.must_match`), the timer among it
     run_id        of the run; an import makes one from the file's content
-    source        'attnperf', 'results.json' or 'pytest-benchmark': who measured it, and how it came here
+    source        'attnperf', 'results.json' or 'pytest-benchmark': what measured it, or was imported
     """
 
     started: str
@@ -35,7 +35,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """Where a case's time changed for good. Ratios above 1 are slower.
+    """A lasting change of a case's time. Ratios above 1 are slower.
 
     index          of the first point after it, in `CaseHistory.points`
     before_us      centre of the level before, `after_us` of the one after

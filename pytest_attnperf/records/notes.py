@@ -1,6 +1,6 @@
-"""Sentences of a result with what they are about as data: whoever acts on one asks for its kind, never for its words.
+"""Sentences of a result with their topic as data: code that depends on one checks its kind, never its words.
 
-A plain note is a `str` like any other. A `Note` is one, too, so that it is printed, joined and compared as its text.
+A plain note is a `str`. A `Note` is a `str`, too, so that it is printed, joined and compared as its text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class NoteKind(str, enum.Enum):
-    """What a note, a reason, a finding or an error is about, where something depends on it. Files hold the values."""
+    """The topic of a note, a reason, a finding or an error, where something depends on it. Files store the values."""
 
     PLAIN = "plain"
 
@@ -26,7 +26,7 @@ class NoteKind(str, enum.Enum):
     SAME_FILES = "files unchanged"
     RELEASES = "two releases"
 
-    # Notes of a case: what it was held against, and what was left out.
+    # Notes of a case: what it was compared with, and what was left out.
     LOCAL = "local baseline"
     LOCAL_NEW = "local baseline of this run"
     NEAR_FLOOR = "near the floor"
@@ -53,7 +53,7 @@ class NoteKind(str, enum.Enum):
     MACHINE = "machine differs"
     BASE_SIDE = "base side"
 
-    # Reasons: what a time, a file or a process is not believed for.
+    # Reasons: why a time, a file or a process is not trusted.
     BELOW_FLOOR = "below the floor"
     REMEMBERS = "remembers results"
     NO_STORE = "no store"
@@ -65,7 +65,7 @@ class NoteKind(str, enum.Enum):
     KILLED = "killed"
     DIED = "died"
 
-    # Reasons: what decided, or kept something from being decided.
+    # Reasons: what decided, or prevented a decision.
     EXPIRED = "quarantine expired"
     GONE = "timed before"
     BUDGET = "budget ended"
@@ -82,13 +82,13 @@ class NoteKind(str, enum.Enum):
 
 
 class Note(str):
-    """A sentence of a kind. `about` is the part of it that a reader needs without the words around it, else ''."""
+    """A sentence with its kind. `about` is the part that a reader needs without the rest of the sentence, else ''."""
 
     kind: NoteKind
     about: str
 
     def __new__(cls, kind: NoteKind, text: str, about: str = "") -> Note:
-        """The note; nothing of it can be changed."""
+        """Makes the note, which cannot be changed afterwards."""
         note = super().__new__(cls, text)
         note.__dict__.update(kind=kind, about=str(about))
         return note
@@ -106,15 +106,15 @@ class Note(str):
 
 
 def kind_of(text: str) -> NoteKind:
-    """The kind of a note; plain where it is a text alone."""
+    """Returns the kind of a note; PLAIN for plain text."""
     return text.kind if isinstance(text, Note) else NoteKind.PLAIN
 
 
 def reword_note(note: str, text: str) -> str:
-    """The note in other words."""
+    """Returns the note with another text."""
     return Note(note.kind, text, note.about) if isinstance(note, Note) else text
 
 
 def filter_notes(texts: Iterable[str], *kinds: NoteKind) -> list[Note]:
-    """Those of these kinds, in their order."""
+    """Returns the notes of these kinds, in their order."""
     return [text for text in texts if isinstance(text, Note) and text.kind in kinds]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TurnPlan:
-    """How a side answers turns: decided once, when the case is made ready for them.
+    """How a side measures its turns: decided once, when the case is prepared for them.
 
-    places            at how many places in memory its inputs lie; a turn names one of them, from 0
+    places            number of places in memory of its inputs; a turn names one of them, from 0
     call_us           microseconds per call, estimated
     calls_per_block   calls timed as one
     settings          of torch, as in `Samples`
@@ -30,7 +30,7 @@ class TurnPlan:
 
 @dataclass(frozen=True)
 class Turn:
-    """One side's measured block, behind an unmeasured one: microseconds per call, and the mean clock over both."""
+    """One side's measured block, after an unmeasured one: microseconds per call, and the mean clock over both."""
 
     us: float
     clock_mhz: float | None = None
@@ -41,9 +41,9 @@ class PairSummary:
     """One base process with one candidate process, measured in turns (A B B A): the unit of an interleaved look.
 
     ratio          candidate / base, above 1 is slower: a robust centre of the ratios of quads, see `stats.pairs`
-    quad_ratios    of single quads in measured order, for looking at; thinned like the blocks of a process
+    quad_ratios    of single quads in measured order, for display; thinned like the blocks of a process
     base_us        median microseconds per call of the base side's blocks, and `new_us` of the candidate's
-    quads          how many were measured
+    quads          number of measured quads
     seconds        wall time of the turns, without preparing and checking either side
     """
 

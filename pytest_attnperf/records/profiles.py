@@ -1,7 +1,7 @@
-"""Frozen data of profiles: what profilers saw, and what is concluded from it. Standard library only.
+"""Frozen data of profiles: what profilers recorded, and conclusions from it. Standard library only.
 
-Times are integer nanoseconds, as every profiler writes them. What a profiler does not say is None, never 0. Shares are
-of the time that the GPU was seen working: the durations of all kernels, copies and memory sets added up.
+Times are integer nanoseconds, as every profiler writes them. What a profiler does not report is None, never 0. Shares
+are of the GPU's busy time: the durations of all kernels, copies and memory sets added up.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Size3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class KernelShape:
-    """What all dispatches of one kernel with the same sizes have in common.
+    """The common properties of all dispatches of one kernel with the same sizes.
 
     name            as the profiler wrote it, without '.kd' and ' [clone .kd]'; of a copy its direction
     kind            'kernel', 'copy' or 'set'
     agent           the device as the file names it ('Agent 4', '8'), '' where it does not
     workgroup       threads of a workgroup (block) in x, y, z
     grid_items      WORK-ITEMS of the launch in x, y, z, as rocprofv3 counts; not workgroups
-    lds_bytes       LDS (shared memory) of a workgroup as the profiler says; see `caveats` in `ShapeTime`
+    lds_bytes       LDS (shared memory) of a workgroup by the profiler; see `caveats` in `ShapeTime`
     scratch_bytes   private memory per work-item
     vgprs           VGPRs per lane as ALLOCATED, in granules (registers per thread on NVIDIA)
     accum_vgprs     AccVGPRs per lane, the same
@@ -47,7 +47,7 @@ class KernelShape:
 
     @property
     def threads(self) -> int | None:
-        """Threads of a workgroup."""
+        """Number of threads of a workgroup."""
         return None if self.workgroup is None else self.workgroup[0] * self.workgroup[1] * self.workgroup[2]
 
     @property
@@ -60,11 +60,11 @@ class KernelShape:
 
     @property
     def workgroups(self) -> int | None:
-        """Workgroups of the launch; None where sizes are not known."""
+        """Number of workgroups of the launch; None where sizes are not known."""
         return None if self.grid is None else self.grid[0] * self.grid[1] * self.grid[2]
 
     def as_launch(self, calls: float) -> Launch:
-        """As a call's launch that happens `calls` times."""
+        """Returns it as a launch that happens `calls` times per call."""
         block = self.workgroup or () if self.grid is not None else ()
         return Launch(self.name, self.kind, self.grid or (), block, self.lds_bytes or 0, calls)
 
@@ -84,12 +84,12 @@ class Spread:
 
     @property
     def mean_ns(self) -> float | None:
-        """None without calls."""
+        """Mean duration; None without calls."""
         return self.total_ns / self.calls if self.calls else None
 
     @property
     def cv(self) -> float | None:
-        """Standard deviation (n-1) over mean; None where either is not known."""
+        """Standard deviation (n-1) / mean; None where either is not known."""
         mean = self.mean_ns
         return self.stddev_ns / mean if self.stddev_ns is not None and mean else None
 
@@ -99,8 +99,8 @@ class ProfileSource:
     """One file (or live profiler) that was read.
 
     form      'rocprofv3 kernel_trace', 'rocprofv3 kernel_stats', 'rocpd', 'rocprof v1 results', 'torch.profiler', ...
-    version   what its columns say of the version that wrote it ('ROCm 7.0 or later'); '' where they say nothing
-    rows      that were used
+    version   of the program that wrote it, by its columns ('ROCm 7.0 or later'); '' where not known
+    rows      number of rows that were used
     """
 
     path: str
@@ -111,11 +111,11 @@ class ProfileSource:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a file that could not be used as it stands.
+    """Something in a file that could not be used.
 
     text    what, the value seen, and what was expected
-    used    what could still be used of the file; '' where nothing could
-    line    counted from 1, the line of columns included; None where the file as a whole is meant
+    used    the part of the file that is still used; '' where none is
+    line    counted from 1, including the column names; None for the file as a whole
     """
 
     path: str
@@ -132,8 +132,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Agent:
-    """One device of a profile, as agent_info, rocpd or torch says. `name` as files refer to it ('Agent 4', '8'); `arch`
-    (gfx942, sm_90) and `product` (marketing name) are '' where they are not said."""
+    """One device of a profile, from agent_info, rocpd or torch. `name` as files refer to it ('Agent 4', '8'); `arch`
+    (gfx942, sm_90) and `product` (marketing name) are '' where they are not known."""
 
     name: str
     kind: str = "gpu"
@@ -156,10 +156,10 @@ class StatsRow:
 
 @dataclass(frozen=True)
 class ShapeTime:
-    """One kernel at one size of launch: its time, its resources, and how many waves fit.
+    """One kernel at one launch size: its time, its resources, and how many waves fit.
 
     occupancy   calculated from the resources, an upper bound; None where they or the architecture do not suffice
-    caveats     what must be known of these resources before they are believed, a sentence each
+    caveats     limitations of these resource figures, a sentence each
     """
 
     shape: KernelShape
@@ -173,7 +173,7 @@ class KernelTime:
     """One kernel (or direction of copying), all sizes together.
 
     spread     of all dispatches
-    steady     of those behind the warm-up; None where all are warm-up, or the order is not known (stats files)
+    steady     of those after the warm-up; None where all are warm-up, or the order is not known (stats files)
     first_ns   duration of the first dispatch; None where the order is not known
     share      of all GPU time
     """
@@ -191,7 +191,7 @@ class KernelTime:
 @dataclass(frozen=True)
 class FamilyTime:
     """Kernels of one family. nature: 'compute', 'conversion', 'copy' (between or on devices), 'fill', 'communication'
-    or 'other': what a kernel that the runtime calls memory work really does."""
+    or 'other': what a kernel really does, even if the runtime calls it memory work."""
 
     family: str
     nature: str
@@ -205,7 +205,7 @@ class FamilyTime:
 class Gain:
     """Amdahl's law for one kernel or family, exact.
 
-    limit         what the whole gains where this takes no time: 1 / (1 - share) - 1
+    limit         gain of the whole if this took no time: 1 / (1 - share) - 1
     partial       (gain of this alone, what the whole then gains), each as a fraction: +4 % of 1.5 % is +0.06 %
     """
 
@@ -217,11 +217,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class ForwardPasses:
-    """How many forward passes (steps) a profile holds, inferred from counts of calls.
+    """How many forward passes (steps) a profile has, inferred from counts of calls.
 
     count       None where nothing fits
-    layers      that some kernels run once each per pass, as given or inferred
-    how         the reasoning in words
+    layers      number of layers, in each of which some kernels run once per pass; given or inferred
+    how         the reasoning as text
     odd         'kernel: 113 calls do not divide by 5 passes' for every kernel that does not fit
     """
 
@@ -233,11 +233,11 @@ class ForwardPasses:
 
 @dataclass(frozen=True)
 class FirstCalls:
-    """What the first dispatches took apart from steady state.
+    """The extra time of the first dispatches compared with steady state.
 
-    excess_ns     by which the first dispatch of every kernel exceeds its median of the rest, where it does
-    host_ns       host time by what it went into ('allocation', 'loading and compiling', ...), from API stats or traces
-    before_ns     from the start of the profile's clock to the first dispatch, where an API trace tells; else None
+    excess_ns     by which the first dispatches exceed their kernels' medians of the rest, added up
+    host_ns       host time by its use ('allocation', 'loading and compiling', ...), from API stats or traces
+    before_ns     from the start of the profile's clock to the first dispatch, where an API trace has it; else None
     """
 
     excess_ns: int
@@ -248,7 +248,7 @@ class FirstCalls:
 
 @dataclass(frozen=True)
 class ProfileFinding:
-    """A contradiction, or a claim that was checked.
+    """A contradiction, or a checked claim.
 
     rule      name of the rule
     holds     True: checked, and it is right; False: contradicted; None: cannot be checked from what is given
@@ -266,7 +266,7 @@ class ProfileFinding:
 
 @dataclass(frozen=True)
 class Advice:
-    """A recommendation with the figures of this profile that it rests on, and the most it could gain overall."""
+    """A recommendation, its evidence in figures of this profile, and the most it could gain overall, as a fraction."""
 
     text: str
     evidence: str
@@ -275,11 +275,11 @@ class Advice:
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """Everything concluded from one profile.
+    """All conclusions from one profile.
 
     total_ns      durations of all kernels, copies and sets added up; `busy_ns` the time in which at least one ran;
                   `span_ns` from the first start to the last end; None where there is no trace
-    warm_up       how many dispatches count as warm-up, and why, in words
+    warm_up       how many dispatches count as warm-up, and why, as text
     """
 
     name: str
@@ -308,7 +308,7 @@ class Change:
     """One kernel or family in two profiles, per forward pass where both have passes, else in total.
 
     share_of_change   of the whole difference in time; None where the whole did not change
-    note              'gone', 'new', 'within the spread', or how two names were matched; '' where nothing is to be said
+    note              'gone', 'new', 'within the spread', or how two names were matched; else ''
     """
 
     name: str
@@ -333,7 +333,7 @@ class PeakRatio:
 
     @property
     def ratio(self) -> float:
-        """How many times as much the other has."""
+        """The other device's figure / the own one."""
         return self.other / self.own
 
 
@@ -353,13 +353,13 @@ class ProfileComparison:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast; None without time after."""
+        """Time before / time after; None without time after."""
         return self.before_ns / self.after_ns if self.after_ns else None
 
 
 @dataclass(frozen=True)
 class LiveKernel:
-    """One kernel, copy or set of a profiled call: durations of every time it ran, in the order they began."""
+    """One kernel, copy or set of a profiled call: the durations of all its runs, in the order of their starts."""
 
     shape: KernelShape
     durations_ns: tuple[int, ...]
@@ -367,16 +367,16 @@ class LiveKernel:
 
 @dataclass(frozen=True)
 class CaseProfile:
-    """What torch's profiler saw of a proven case, in a process that times nothing afterwards.
+    """The torch profile of a proven case, taken in a process that times nothing afterwards.
 
-    calls           that were profiled, behind the warm-up; durations are of all of them
+    calls           number of profiled calls, after the warm-up; durations are of all of them
     kernels         on a CPU torch's operators (kind 'operator'), by their self time
     profiler_ns     the profiler's own total of device time (self time on a CPU) over the same calls
-    build_ms        of preparing, and `first_call_ms` of the first call behind that, waited for
+    build_ms        time of preparing; `first_call_ms` of the first call after that, until it ended
     host_ns         self time of host operators and runtime calls over the profiled calls, by name
     allocations     requests for memory per call, and their bytes; None where unknown
     cache_state     'cold' where every call found its inputs out of the cache, as a cold workload is timed
-    notes           what must be known of these figures, a sentence each
+    notes           limitations of these figures, a sentence each
     """
 
     calls: int
@@ -394,5 +394,5 @@ class CaseProfile:
 
     @property
     def total_ns(self) -> int:
-        """All durations added up."""
+        """Sum of all durations."""
         return sum(sum(kernel.durations_ns) for kernel in self.kernels)

@@ -1,7 +1,7 @@
-"""Reading a file that a user names or somebody else made: a regular one, no larger than its reader expects.
+"""Reads a file that a user names or somebody else made: only a regular one, no larger than its reader expects.
 
-A pipe keeps its reader waiting for ever, a device may have no end, and a sparse file of gigabytes takes no room on the
-disk that it came from. Standard library.
+A pipe may block its reader for ever, a device may have no end, and a sparse file of gigabytes takes no room on disk.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ KINDS = {
 
 
 def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = UsageError, advice: str = "") -> bytes:
-    """The content of a file of at most `most_bytes`, as long as it was when it was opened.
+    """Returns the content of a file of at most `most_bytes`, up to its size when it was opened.
 
-    Raises `error`, which ends in `advice`, for a larger file and as `open_regular`; OSError where it cannot be read.
+    Raises `error`, whose text ends in `advice`, for a larger file; else as `open_regular`. OSError where it is
+    unreadable.
     """
     with open_regular(path, error) as stream:
         size = os.fstat(stream.fileno()).st_size
@@ -35,13 +36,13 @@ def read_regular(path: Path, most_bytes: int, error: type[AttnperfError] = Usage
 
 
 def open_regular(path: Path, error: type[AttnperfError] = UsageError) -> BinaryIO:
-    """The file, opened for reading. Raises as `require_regular`."""
-    require_regular(path, error)  # first, for opening a pipe waits until somebody writes to it
+    """Opens the file for reading. Raises as `require_regular`."""
+    require_regular(path, error)  # first, because opening a pipe waits for a writer
     return path.open("rb")
 
 
 def require_regular(path: Path, error: type[AttnperfError] = UsageError) -> None:
-    """Raise `error` for a pipe, a device, a socket and a folder; OSError where there is nothing, or no access."""
+    """Raises `error` for a pipe, a device, a socket and a folder; OSError where there is no file, or no access."""
     kind = stat.S_IFMT(path.stat().st_mode)
     if kind != stat.S_IFREG:
         raise error(f"{path} is {KINDS.get(kind, 'something else')}; give a regular file")

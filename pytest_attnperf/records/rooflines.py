@@ -1,4 +1,4 @@
-"""Frozen data of the roofline: ceilings of a device, a point under them, what binds it. Standard library only."""
+"""Frozen data of the roofline: ceilings of a device, a point below them, and what bounds it. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class BoundClass(str, enum.Enum):
-    """What binds a kernel."""
+    """What bounds a kernel."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -19,11 +19,11 @@ class BoundClass(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A rate that a device cannot exceed, or was never seen to. unit: 'FLOP/s' or 'B/s'.
+    """A rate that a device cannot exceed, or never did. unit: 'FLOP/s' or 'B/s'.
 
     kind     'peak' (data sheet, maximum clock) or 'measured' (a calibration)
     what     'f16 matrix', 'f32 vector', 'DRAM', 'cache'
-    source   where the figure is from, with the device
+    source   origin of the figure, with the device
     """
 
     rate: float
@@ -56,11 +56,11 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class BoundVerdict:
-    """What binds a call, why, and what would decide it where this data does not.
+    """What bounds a call, why, and what would decide it where this data does not.
 
     reason       the evidence in figures
     decide       the measurement that would decide it, or would confirm it; '' where nothing is open
-    impossible   the time contradicts a peak: nothing can be said of it
+    impossible   the time contradicts a peak, so nothing can be concluded
     """
 
     bound: BoundClass
@@ -72,7 +72,7 @@ class BoundVerdict:
 
 @dataclass(frozen=True)
 class KernelBound:
-    """What binds these kernels together.
+    """What bounds these kernels together.
 
     name      the work and its kernels
     time_us   of one call: steady medians of the kernels, each as often as it runs per call
@@ -87,16 +87,16 @@ class KernelBound:
 
 @dataclass(frozen=True)
 class DeviceCeilings:
-    """What one device was measured to reach (`attnperf calibrate-device`): plateaus, not data sheet peaks.
+    """The measured ceilings of one device (`attnperf calibrate-device`): plateaus, not data sheet peaks.
 
     arch, product, compute_units   of the device, as in `DeviceInfo`
     flops_per_s        of the fastest square GEMM by dtype ('f16', 'bf16', 'f32', 'tf32', ...)
     copy_bytes_per_s   read and written, of copies far larger than every cache; `read_bytes_per_s` of reading alone
     cache_bytes_per_s  read and written, of the fastest copy within the last-level cache
-    launch_us          what one kernel that does nothing takes in a graph of many
-    eager_launch_us    time per call of a kernel that does nothing, called from Python one after the other
+    launch_us          time of one empty kernel in a graph of many
+    eager_launch_us    time per call of an empty kernel, called repeatedly from Python
     sizes              at which each plateau was reached, as text
-    processes          fresh processes behind every figure, which is their median
+    processes          number of fresh processes; every figure is their median
     spread             slowest / fastest - 1 of those processes, by figure
     """
 

@@ -1,6 +1,6 @@
-"""Frozen data of where a call's time goes, stage by stage. Standard library only: the worker's server imports this.
+"""Frozen data of how a call's time divides into stages. Standard library only: the worker's server imports this.
 
-Stages are those of a backend whose call is a `backends.Pipeline`; of any other backend only the whole call is told.
+Stages are those of a backend whose call is a `backends.Pipeline`; any other backend has figures of the whole call only.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from pytest_attnperf.records import Launch
 
 @dataclass(frozen=True)
 class StageTime:
-    """One stage, run again and again on values that a whole call left. Microseconds per run of the stage.
+    """One stage, run repeatedly on values that a whole call left. Microseconds per run of the stage.
 
     median_us        of its blocks; 0 for a stage that launches nothing
     launches         what one run does (on a CPU torch's operators, see `Launch`); None where that is not known
-    allocations      how often one run asks torch for memory, and `allocated_bytes` for how much; None where unknown
-    cache_state      'cold' where it ran on copies of the workload's inputs that together outgrow the cache; a few rows
-                     that it reads of a large input may still be found there, and values that earlier stages made are
-                     as those left them
+    allocations      memory requests to torch per run, `allocated_bytes` their size; None where unknown
+    cache_state      'cold' where it ran on copies of the workload's inputs that together exceed the cache. A few rows
+                     that it reads of a large input may still be cached, and so may values from earlier stages
     """
 
     name: str
@@ -32,7 +31,7 @@ class StageTime:
 
     @property
     def launch_count(self) -> float | None:
-        """How many kernels, copies and memory sets one run launches; on a CPU, operators."""
+        """Number of kernels, copies and memory sets that one run launches; on a CPU, operators."""
         return launch_count(self.launches)
 
 
@@ -44,7 +43,7 @@ class Breakdown:
     call_us          median of the whole call's blocks among those of the stages
     timer            that all of these were timed with
     build_ms         of `Backend.prepare`: building, compiling, converting
-    first_call_ms    of the first call behind that, waited for
+    first_call_ms    of the first call after that, until it ended
     launches         of one whole call, and `allocations` and `allocated_bytes`, as in `StageTime`
     """
 
@@ -59,20 +58,20 @@ class Breakdown:
 
     @property
     def sum_us(self) -> float | None:
-        """All stages together; None without stages."""
+        """Sum of all stages; None without stages."""
         return sum(stage.median_us for stage in self.stages) if self.stages else None
 
     @property
     def share(self) -> float | None:
-        """All stages together as a share of the whole call: 1 where nothing is lost or gained between them."""
+        """Sum of all stages as a share of the whole call: 1 where nothing is lost or gained between them."""
         return None if self.sum_us is None or self.call_us <= 0 else self.sum_us / self.call_us
 
     @property
     def launch_count(self) -> float | None:
-        """How many kernels, copies and memory sets one call launches; on a CPU, operators."""
+        """Number of kernels, copies and memory sets that one call launches; on a CPU, operators."""
         return launch_count(self.launches)
 
 
 def launch_count(launches: Sequence[Launch] | None) -> float | None:
-    """How often anything is launched; None where it is not known."""
+    """Returns the number of launches; None where they are not known."""
     return None if launches is None else sum(launch.calls for launch in launches)

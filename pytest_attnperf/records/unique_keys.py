@@ -1,7 +1,7 @@
-"""A key that stands twice in one object of a JSON file: readers take the last, and nobody sees what the first said.
+"""Rejects duplicate keys in objects of a JSON file: readers take the last one and silently ignore the first.
 
-In a baseline it comes about where somebody keeps both sides of a marked conflict. In any file it could be made to show
-a reviewer another value than the one that counts.
+A baseline has one where somebody kept both sides of a marked conflict. In any file, a duplicate key could show a
+reviewer another value than the one that counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from pytest_attnperf.errors import AttnperfError, BaselineError
 
 _OTHER_QUOTE = b"\\u0022"
-"""The one way to write a quotation mark inside a string that msgspec does not write."""
+"""The escape of a quotation mark inside a string that msgspec never writes."""
 
 
 CONFLICT = (
@@ -26,10 +26,10 @@ CONFLICT = (
 def require_unique_keys(
     data: bytes, source: str, error: type[AttnperfError] = BaselineError, advice: str = CONFLICT
 ) -> None:
-    """Raise `error` naming the key where an object of this JSON, which is known to be readable, has it twice.
+    """Raises `error` naming the key where an object of this JSON, which must be readable, has a key twice.
 
-    Quotation marks are counted in the text and in what was read from it: a key that was dropped took two with it. That
-    takes half as long as looking at every object (21 against 38 ms for 454 entries), which is done where they differ.
+    Counts quotation marks in the text and in its decoded content: a dropped key would take two with it. That takes half
+    as long as checking every object (21 against 38 ms for 454 entries), which is done where the counts differ.
     """
     try:
         if _OTHER_QUOTE not in data and data.count(b'"') == msgspec.json.encode(msgspec.json.decode(data)).count(b'"'):

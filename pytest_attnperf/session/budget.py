@@ -1,16 +1,15 @@
-"""A run that has only so much time: a first look at every case, and what is left for the least decided ones.
+"""Judges a run within a time budget: a first look at every case, then the rest of the time for the least decided ones.
 
-First looks come in the order of the cases, each proven right and timed in one process. What they settle is final. How
-large a second look each other case gets is planned once, from first looks and the time left: the usual one, the least
-decided case first; then one unit more at a time (a fresh process, or a pair) for the case that is least decided, until
-each is predicted to be decided, or no time is left. The clock is asked before every unit, so that a run is late by one
-unit at the most: a case whose minimum does not fit any more gets none, and one whose sample has begun is decided on
-what there is of it, if that is the minimum. Only the clock cuts a sample, never what was seen in it.
+First looks come in the order of the cases, each proven right and timed in one process. What they decide is final. The
+size of every second look is planned once, from first looks and the time left. Each open case gets the usual size, the
+least decided first. Then one unit at a time (a fresh process, or a pair) goes to the least decided case, until each is
+predicted to be decided or no time is left. The clock is checked before every unit, so that a run is late by at most one
+unit: a case whose minimum no longer fits gets none, and a sample that has begun is decided on what it has, if that
+reaches the minimum. Only the clock cuts a sample, never the values seen in it.
 
-A second look is decided once, on the sample that was planned for it, by its own units: nobody looks at it, finds it
-undecided, and takes some more, which would be optional stopping and raise the rate of false alarms. A case is called
-slower beyond the limit that belongs to the units it really has, so the stated rate holds for every size; more units
-only make that limit narrower.
+A second look is decided once, on its planned sample, by its own units. Taking more units because a sample looks
+undecided would be optional stopping, and raise the rate of false alarms. A case is SLOWER beyond the limit for the
+number of units that it really has, so the stated rate holds for every size; more units only make that limit narrower.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from pytest_attnperf.stats.comparison import standard_error, z_for
 from pytest_attnperf.stats.pairs import standard_error_of_pairs
 
 START_MOST_S = 30.0
-"""A worker is not believed to take longer to start: what came between its start and the first case is not its time."""
+"""Longest start of a worker that is assumed, in seconds: other work may lie between its start and the first case."""
 
 TURNS_PER_BLOCK = 2
 """A turn is an unmeasured block and a measured one."""
@@ -44,8 +43,8 @@ TURNS_PER_BLOCK = 2
 class Budget:
     """The cases of one run, judged within `seconds` of wall time from `began` on.
 
-    say       is told how far the run is, after every case
-    results   verdicts, by case, once `spend_all` has been called
+    say       called with a line of progress after every case
+    results   results by case, once `spend_all` has been called
     """
 
     session: Session
@@ -61,7 +60,7 @@ class Budget:
     _ended: float = 0.0
 
     def spend_all(self) -> None:
-        """Judge every case. What is interrupted leaves the suspects that it has not come to UNDECIDED."""
+        """Judges every case. After an interruption, suspects without a second look become UNDECIDED."""
         try:
             self._spend_time()
         finally:
@@ -85,11 +84,11 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds; never negative."""
+        """Seconds of the budget that are left; never negative."""
         return max(0.0, self.began + self.seconds - self.session.bench.clock())
 
     def describe_spending(self) -> tuple[str, ...]:
-        """What the time went to, in a line; nothing before `spend_all` has ended."""
+        """Returns one line on how the time was spent; nothing before `spend_all` has ended."""
         if not self._ended:
             return ()
         text = (
@@ -109,11 +108,11 @@ class Budget:
         return (f"{text}, {_format_count(missed, 'case')} not measured" if missed else text,)
 
     def _start_seconds(self) -> float:
-        """Seconds that a worker takes to start."""
+        """Returns the seconds that a worker takes to start."""
         try:
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         except WorkerError:
-            return 0.0  # said by every case
+            return 0.0  # every case reports the error
         return min(self.session.bench.clock() - self.began, START_MOST_S)
 
     def _take_first_looks(self) -> None:
@@ -121,8 +120,8 @@ class Budget:
             before = self.session.bench.clock()
             if self.left <= 0:
                 why = (
-                    f"the budget of {format_duration(self.seconds)} ended before it was measured: nothing is "
-                    f"proven of it"
+                    f"the budget of {format_duration(self.seconds)} ended before the case was measured: "
+                    "nothing is proven"
                 )
                 reasons = (Note(NoteKind.BUDGET, why),)
                 self._keep_result(case, case_result(case, Verdict.UNDECIDED, why, reasons=reasons), 0.0)
@@ -149,7 +148,7 @@ class Budget:
                 result = self.session.second_look(suspect, sample)
                 self._units.append((len(result.pairs or result.second) or share.units, suspect.pairs))
             except SampleCutError as cut:
-                why = f"{ended} within its second look, after {cut.taken} of the {cut.least} that could decide it"
+                why = f"{ended} within its second look, after {cut.taken} of the at least {cut.least} that it needs"
                 result = mark_undecided(_with_first_ratio(suspect), Note(NoteKind.BUDGET, why))
         self._keep_result(suspect.case, result, first_seconds + self.session.bench.clock() - before)
 
@@ -157,10 +156,10 @@ class Budget:
         self.results[case.key] = self.session.finish_result(case, result, seconds)
 
     def _open_case(self, suspect: Open, seconds: float, pair_s: float) -> OpenCase:
-        """What is known of a suspect before its second look; `seconds` of its first one.
+        """Returns what is known of a suspect before its second look; `seconds` is the time of its first one.
 
-        Pairs of one run lie closer together than processes of two (0.3 against 0.55 % on an H200): taking the
-        processes' spread for theirs plans more of them than needed, not fewer.
+        The processes' spread stands for that of pairs. Pairs of one run lie closer together than processes of two (0.3
+        against 0.55 % on an H200), so more pairs are planned than needed, not fewer.
         """
         settings, against = self.session.bench.settings, self.session.bench.against
         usual = against.plan.pairs if suspect.pairs and against is not None else settings.second_look
@@ -182,7 +181,7 @@ class Budget:
 
 
 def _with_first_ratio(suspect: Open) -> CaseResult:
-    """What the first look found out, with the ratio that it saw in words: it decides nothing."""
+    """Returns the first look's result with its ratio as a note, which decides nothing."""
     if suspect.screen is None:
         return suspect.base
     seen = f"the first look saw {format_signed(suspect.screen.decision.ratio - 1)} against the stored baseline"
@@ -199,13 +198,13 @@ def _format_range(sizes: Sequence[int]) -> str:
 
 
 PROCESSES_MAX = 12
-"""Fresh processes against stored ones: behind 7 stored, the standard error with 12 is within 17 % of that with any."""
+"""Most fresh processes. With 12 against 7 stored, the standard error is within 17 % of that with any number."""
 
 INTERVAL_Z = 2.0
-"""Standard errors from a ratio to the end of its 95 % interval, about."""
+"""Standard errors from a ratio to the end of its 95 % interval, approximately."""
 
 PAIRS_MAX = 16
-"""Pairs of fresh processes. Each stays until the run ends, and holds memory on both sides."""
+"""Most pairs of fresh processes. Each pair stays until the run ends, and holds memory on both sides."""
 
 
 @dataclass(frozen=True)
@@ -217,9 +216,9 @@ class OpenCase:
     pairs          whether its units are pairs
     relative_sd    spread between units, as predicted; None where nothing comparable is stored
     ratio          new / stored of the first look, and `tolerated` the ratio that the user allows
-    z              of the limit of noise
-    stored         processes that it is held against; of no use for pairs
-    card_error     the part of the standard error that no further process takes away; of no use for pairs
+    z              standard errors from 1 to the noise limit
+    stored         number of stored processes it is compared with; unused for pairs
+    card_error     the part of the standard error that more processes do not reduce; unused for pairs
     """
 
     minimum: int
@@ -234,16 +233,16 @@ class OpenCase:
 
     @property
     def most_units(self) -> int:
-        """More units than this are never planned."""
+        """Most units that are planned for this case."""
         return max(self.minimum, PAIRS_MAX if self.pairs else PROCESSES_MAX)
 
     def predict_openness(self, units: int) -> float:
-        """What noise may do to a second look of so many units, over what would settle it; below 1 it is predicted to be
-        decided, infinite where nothing can be predicted.
+        """Returns how open a second look of `units` units is predicted to leave the case: decided below 1.
 
-        A case that looked slower than allowed is decided when the slowdown seen lies a standard error beyond the limit
-        of noise, and so much beyond what is allowed that its interval is. One that did not is when noise cannot reach
-        the user's threshold at all, or when it lies a standard error below what is allowed.
+        Infinite where nothing can be predicted. The value is the reach of the noise over the room that would decide the
+        case. A case that looked slower than allowed is decided when the slowdown lies one standard error beyond the
+        noise limit, and its interval lies one standard error beyond what is allowed. Any other case is decided when the
+        noise cannot reach the user's threshold, or when its ratio lies one standard error below what is allowed.
         """
         if self.relative_sd is None:
             return math.inf
@@ -264,11 +263,11 @@ class OpenCase:
 
 @dataclass(frozen=True)
 class BudgetShare:
-    """What one case gets.
+    """The units that one case gets.
 
-    index     of the case among those that were given
-    units     0: there was no time for its minimum
-    seconds   of wall time, predicted
+    index     of the case in the given sequence
+    units     0 where there was no time for its minimum
+    seconds   predicted wall time
     """
 
     index: int
@@ -277,13 +276,13 @@ class BudgetShare:
 
 
 def plan_shares(cases: Sequence[OpenCase], seconds: float, start_seconds: float = 0.0) -> list[BudgetShare]:
-    """A share for every case, in the order in which they are to be measured: the least decided first.
+    """Returns a share for every case, in the order of measurement: the least decided first.
 
-    Cases that nothing is stored for come last, in the order given: their first look says nothing, so they get the
-    minimum and no more. The shares' predicted seconds together are never more than `seconds`.
+    Cases without a stored time come last, in the given order. Their first look cannot be compared, so they get the
+    minimum and no more. The predicted seconds of all shares never exceed `seconds`.
 
-    start_seconds   of one fresh process. Cases share processes, and a case that asks for more than there are pays for
-                    the start of the others; a pair starts two
+    start_seconds   of one fresh process. Cases share processes; a case that needs more than were started pays for the
+                    start of the others. A pair starts two
     """
     order = sorted(range(len(cases)), key=lambda index: _rank_key(cases[index]))
     purse = _Purse(seconds, start_seconds)
@@ -309,14 +308,14 @@ def plan_shares(cases: Sequence[OpenCase], seconds: float, start_seconds: float 
 
 
 class _Purse:
-    """Seconds that are left, and how many processes have been started of them."""
+    """The seconds that are left, and the number of processes and pairs that they already started."""
 
     def __init__(self, seconds: float, start_seconds: float) -> None:
         self._left, self._start = seconds, start_seconds
         self._started = {True: 0, False: 0}
 
     def pay(self, case: OpenCase, have: int, wanted: int) -> float | None:
-        """Seconds that going from `have` units to `wanted` costs, taken; None where there are fewer, and none taken."""
+        """Pays for going from `have` to `wanted` units and returns the seconds; None, unpaid, if too few are left."""
         further = max(0, wanted - self._started[case.pairs])
         cost = (wanted - have) * case.unit_seconds + further * self._start * (2 if case.pairs else 1)
         if cost > self._left:
@@ -327,16 +326,16 @@ class _Purse:
 
 
 def _rank_key(case: OpenCase) -> tuple[bool, float]:
-    """Least decided first, unknown ones last; the order given decides between equals."""
+    """Returns a key that sorts the least decided first and unknown ones last; a stable sort keeps ties in order."""
     return (case.relative_sd is None, -case.predict_openness(case.minimum))
 
 
 def _compute_need(case: OpenCase, units: int) -> float:
-    """How much a further unit is wanted: the case's openness; 0 where it is decided, or has all it may get."""
+    """Returns the case's openness with so many units; 0 where it is decided, or has all that it may get."""
     openness = case.predict_openness(units)
     return 0.0 if case.relative_sd is None or openness < 1 or units >= case.most_units else openness
 
 
 def _divide_or_infinity(reach: float, room: float) -> float:
-    """reach / room, infinite where there is no room."""
+    """Returns reach / room; infinity where there is no room."""
     return reach / room if room > 0 else math.inf

@@ -1,11 +1,9 @@
-"""The cards of one run or several, of one product: which measured what, how far apart they lie, and which is slow.
+"""Compares the cards of one or several runs, all of one product, and finds those that are slow.
 
-Which card is slow: how each card's cases lie to the same cases, or to other cases, on the other cards.
-
-Where cases have processes on several cards, each case says of each of its cards how far it lies from the mean of the
-others. Where every case ran on one card only, its ratio to what is stored takes the place of that, and the cards' cases
-are different ones. The unit is the case. The centre is a mean without the lowest and the highest fifth (Yuen,
-Biometrika 61, 1974), so that one slow case makes no slow card; chances are one-sided and go through Holm's steps over
+Where cases have processes on several cards, each case gives the offset of each of its cards from the mean of the
+others. Where every case ran on one card only, its ratio to the stored time takes the place of that; the cards' cases
+are then different ones. The unit is the case. The centre is a mean without the lowest and the highest fifth (Yuen,
+Biometrika 61, 1974), so that one slow case makes no slow card; chances are one-sided and corrected by Holm's steps over
 all cards (Scand. J. Statist. 6, 1979).
 """
 
@@ -31,31 +29,30 @@ RATIOS = "what is stored, against other cases on the other cards"
 Processes = Mapping[str, Sequence[ProcessSummary]]
 
 CASES_MIN = 3
-"""Cases that a card must share with another before it is called slow."""
+"""Fewest cases that a card must share with another before it may be called slow."""
 
 CASES_EACH_MIN = 5
-"""Cases that either side must have where they are different ones."""
+"""Fewest cases on either side where the cards ran different cases."""
 
 TRIMMED = 0.2
 
 CHANCE = 0.01
-"""Accepted chance, over all cards of a run, that one of like cards is called slow."""
+"""Accepted chance, over all cards of a run, that any of equally fast cards is called slow."""
 
 SLOW_MIN = 0.01
-"""A card that is slower by less than this, as a fraction, is within what cards of one product do: four H200s differ by
-0.3 %."""
+"""Smallest slowdown, as a fraction, of a slow card: less is normal within a product. Four H200s differ by 0.3 %."""
 
 ERROR_LEAST = 1e-5
-"""Stored times have five digits: equal ones must not make a chance of zero."""
+"""Smallest standard error, of a log. Stored times have five digits: equal ones must not give a chance of zero."""
 
 
 @dataclass(frozen=True)
 class MeasuredCard:
-    """One card and how it was set, as far as the results say; '' and None where they do not.
+    """One card with its settings, as far as the results have them; '' and None where they do not.
 
-    cases       of which it measured the first look, or a recorded process
+    cases       number of cases with a first look or a recorded process on this card
     clock_mhz   median compute clock of these processes
-    offset      against the other cards; None where too little is there to say
+    offset      from the other cards; None where there are too few cases
     """
 
     device_id: str
@@ -68,7 +65,7 @@ class MeasuredCard:
 
     @property
     def slow(self) -> bool:
-        """Slower than the others beyond chance, and by more than cards of a product are."""
+        """Whether it is slower than the others beyond chance, and by at least SLOW_MIN."""
         return self.offset is not None and self.offset.slow
 
 
@@ -76,8 +73,8 @@ class MeasuredCard:
 class CardSpreads:
     """All cards, the slowest first.
 
-    by           what offsets are against, in words; '' where there are none
-    why_not      why there are none, or of which cards
+    by           what offsets are relative to, as text; '' where there are none
+    why_not      why some or all cards have no offset
     components   of variance between cards and processes; None without cases that ran on several
     """
 
@@ -88,7 +85,7 @@ class CardSpreads:
 
 
 def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
-    """The cards of these runs, which must be of one product: times of two say nothing of each other."""
+    """Returns the cards of these runs, which must be of one product, with their offsets from each other."""
     processes = _collect_processes(runs)
     measured: dict[str, list[ProcessSummary]] = {}
     for held in processes.values():
@@ -112,24 +109,25 @@ def card_spreads(runs: Sequence[RunResult]) -> CardSpreads:
 
 
 def slow_card_lines(run: RunResult) -> list[str]:
-    """A line for every card of a run that is slower than the others beyond chance; nothing where one card measured."""
+    """Returns a line for every card of a run that is slower than the others beyond chance."""
     spreads = card_spreads([run])
     return [describe_slow_card(card, spreads.by) for card in spreads.cards if card.slow]
 
 
 def describe_slow_card(card: MeasuredCard, by: str) -> str:
-    """'card GPU-1a2b is slow: +3.1 % (95 %: ...) in 20 cases, held to the same cases on the other cards'."""
+    """Returns e.g. 'card GPU-1a2b is slow: +3.1 % (95 %: ...) in 20 cases, compared with ...'."""
     assert card.offset is not None
     low, high = (f"{100 * end:+.1f} %" for end in card.offset.interval95)
     return (
         f"card {card.device_id} is slow: {100 * card.offset.offset:+.1f} % (95 %: {low} .. {high}) in "
-        f"{card.offset.cases} cases, held to {by}; attnperf compare --by gpu shows the cards side by side"
+        f"{card.offset.cases} cases, compared with {by}; attnperf compare --by gpu shows the cards side by side"
     )
 
 
 def _collect_processes(runs: Sequence[RunResult]) -> dict[str, list[ProcessSummary]]:
-    """By case, the processes that nothing selected: recorded ones and first looks. A run that is there twice counts
-    once, and what another timer made is another case."""
+    """Returns recorded processes and first looks, by case and timer: nothing selected these.
+
+    Counts a run that is listed twice once."""
     found: dict[str, list[ProcessSummary]] = {}
     for case in _collect_cases(runs):
         for process in case.first if is_possible(*(process.median_us for process in case.first)) else ():
@@ -146,7 +144,7 @@ def _collect_cases(runs: Sequence[RunResult]) -> Iterator[CaseResult]:
 
 
 def _collect_ratios(runs: Sequence[RunResult]) -> dict[str, list[float]]:
-    """First looks over what is stored, by card, of cases whose first look one card took."""
+    """Returns first look / stored time, by card, of cases whose first look ran on one card."""
     found: dict[str, list[float]] = {}
     for case in _collect_cases(runs):
         cards = {process.device_id for process in case.first}
@@ -179,38 +177,38 @@ def _make_card(
 
 
 def _find_only_card(run: RunResult) -> str:
-    """The card of a run that one measured: what was read of the device is then of it."""
+    """Returns the card of a run that used one only, so that the device's state is that card's; else ''."""
     cards = {process.device_id for case in run.cases for process in case.first}
     return cards.pop() if len(cards) == 1 else ""
 
 
 def _reason_not_compared(cards: int, judged: int) -> str:
     if cards == 1:
-        return "one card measured all: nothing to hold it against"
+        return "one card measured all cases: there is no other to compare it with"
     if judged == cards:
         return ""
     lacking = "these cards" if not judged else f"{cards - judged} of {cards} cards"
     return (
-        f"too little to compare {lacking}: it takes {CASES_MIN} cases with processes on several cards "
+        f"too few cases to compare {lacking}: it needs {CASES_MIN} cases with processes on several cards "
         f"(--update-baselines and --attnperf-calibrate spread them), or {CASES_EACH_MIN} gated cases on either side"
     )
 
 
 def render_legend(spreads: CardSpreads) -> list[str]:
-    """What the figures are, a line each."""
+    """Returns the explanation of the table's figures, one line each."""
     if not spreads.by:
         return [spreads.why_not] if spreads.why_not else []
     lines = [
-        f"offset: held to {spreads.by}, mean over cases without the outer fifths; slow: beyond chance over all cards "
-        f"(Holm, 1 %), and by {format_percent(SLOW_MIN)} or more"
+        f"offset: compared with {spreads.by}, mean over cases without the outer fifths; slow: beyond chance over all "
+        f"cards (Holm, 1 %), and by {format_percent(SLOW_MIN)} or more"
     ]
     found = spreads.components
     if found is not None:
         common, own, process = (f"{100 * part**0.5:.2f} %" for part in (found.common, found.own, found.process))
-        within = f"{process} between processes of one card" if found.process_degrees else "processes not told apart"
+        within = f"{process} between processes of one card" if found.process_degrees else "one process per card"
         lines.append(
             f"standard deviations over {found.cases} cases on {found.cards} cards: {common} between cards in all cases "
-            f"alike, {own} in single cases beside that, {within}"
+            f"alike, {own} more in single cases, {within}"
         )
     return [*lines, spreads.why_not] if spreads.why_not else lines
 
@@ -220,7 +218,7 @@ class CardOffset:
     """One card against the others: (its time / theirs) - 1.
 
     offset, interval95   as fractions
-    cases                that it was held to the others by
+    cases                number of cases that the offset is a mean of
     slow                 slower than SLOW_MIN, and beyond chance over all cards
     """
 
@@ -233,7 +231,7 @@ class CardOffset:
 
 @dataclass(frozen=True)
 class _Centre:
-    """A trimmed mean of logs, its standard error, and how well that is known."""
+    """A trimmed mean of logs, its standard error with its degrees of freedom, and the number of cases."""
 
     value: float
     error: float
@@ -242,7 +240,7 @@ class _Centre:
 
 
 def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[CardOffset, ...]:
-    """Of the cases that ran on several cards. Cards with fewer than CASES_MIN of these are left out; slowest first."""
+    """Returns offsets from cases that ran on several cards, slowest first; of cards with at least CASES_MIN of them."""
     by_card: dict[str, list[float]] = {}
     for processes in cases.values():
         cells = {card: statistics.fmean(logs) for card, logs in group_by_card(processes).items() if card}
@@ -253,8 +251,9 @@ def offsets_of_shared(cases: Mapping[str, Sequence[ProcessSummary]]) -> tuple[Ca
 
 
 def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset, ...]:
-    """Of ratios to what is stored, by card, each of another case. Cards are left out that have fewer than
-    CASES_EACH_MIN of them, and those whose others have; slowest first."""
+    """Returns offsets from ratios to the stored times, by card, each of another case; slowest first.
+
+    Leaves out cards that have fewer than CASES_EACH_MIN ratios, or whose other cards have."""
     logs = {card: [math.log(ratio) for ratio in values] for card, values in ratios.items() if card}
     found = {}
     for card, values in logs.items():
@@ -265,7 +264,7 @@ def offsets_of_ratios(ratios: Mapping[str, Sequence[float]]) -> tuple[CardOffset
 
 
 def _compute_centre(values: Sequence[float]) -> _Centre:
-    """Trimmed mean with the winsorised variance."""
+    """Returns the trimmed mean with its error from the winsorised variance."""
     cut = math.floor(TRIMMED * len(values))
     ordered = sorted(values)
     kept = ordered[cut : len(ordered) - cut]
@@ -281,7 +280,7 @@ def _subtract_centres(one: _Centre, other: _Centre) -> _Centre:
 
 
 def _judge_cards(centres: Mapping[str, _Centre]) -> tuple[CardOffset, ...]:
-    """The cards, slowest first, with Holm's steps over all of them."""
+    """Returns the cards, slowest first, judged by Holm's steps over all of them."""
     chances = {card: upper_tail(centre.value / centre.error, centre.degrees) for card, centre in centres.items()}
     slow: set[str] = set()
     for step, card in enumerate(sorted(chances, key=lambda card: chances[card])):

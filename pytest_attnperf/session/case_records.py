@@ -1,4 +1,4 @@
-"""From looks and decisions to a `CaseResult`, field by field."""
+"""Builds a `CaseResult` from looks and decisions, field by field."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pytest_attnperf.session.plausibility import judge_by_code, kernel_codes, li
 from pytest_attnperf.session.settings import Case
 from pytest_attnperf.workers.look import Ending, Look
 
-NOT_TO_BE_TIMED = "not timed: its test says timed=False"
+NOT_TO_BE_TIMED = "not timed: its test sets timed=False"
 
 ABOUT_TIMES = frozenset(
     {
@@ -39,30 +39,28 @@ ABOUT_TIMES = frozenset(
         *(Verdict.MOVED, Verdict.DRIFT, Verdict.STALE),
     }
 )
-"""Verdicts that a quarantine keeps from failing: what a known, slow or noisy case is. A case that is wrong, broken or
-implausible, or has ceased to be supported, is none of that, and fails as ever."""
+"""Verdicts about time, which a quarantine keeps from failing. All others, such as INCORRECT, still fail."""
 
 NOT_SLOWER = frozenset({Verdict.SAME, Verdict.FASTER})
 
 MEMORY_GROWN = 1.1
-"""Peak memory beyond this multiple of the stored one is said: time may have been bought with memory, or a backward pass
-with what its forward pass saves."""
+"""Peak memory beyond this multiple of the stored one gets a note: speed may have been bought with memory."""
 
 
 def note_loosened(what: str) -> Note:
-    """The note that more is let through than when the baseline was stored, which the run repeats as a finding."""
+    """Returns the note that a setting is looser than when the baseline was stored; the run repeats it as a finding."""
     return Note(NoteKind.LOOSENED, f"policy loosened since the baseline: {what}")
 
 
 def case_result(case: Case, verdict: Verdict, summary: str, **fields: Any) -> CaseResult:
-    """A result of this case under its own policy."""
+    """Returns a result of this case with its own policy; `fields` are further fields of CaseResult."""
     return CaseResult(
         key=case.key, nodeid=case.nodeid, verdict=verdict, summary=summary, policy=case.policy.to_record(), **fields
     )
 
 
 def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> CaseResult:
-    """What one look found out, whatever is decided of it; SUSPICIOUS where the code that was timed cannot be right."""
+    """Returns the result of one look with this verdict; SUSPICIOUS where the timed code cannot be right."""
     final = with_isa_hashes(look.final)
     codes = kernel_codes(look.final) if look.ending is Ending.MEASURED else {}
     result = case_result(
@@ -86,7 +84,7 @@ def result_from_look(case: Case, verdict: Verdict, summary: str, look: Look) -> 
 
 
 NO_REASON = "no reason given"
-"""Said of a test that skips without a word."""
+"""Reason of a test that skips without giving one."""
 
 NOT_MEASURED = {
     Ending.INCORRECT: Verdict.INCORRECT,
@@ -99,7 +97,7 @@ NOT_MEASURED = {
 
 
 def unmeasured_result(case: Case, look: Look) -> CaseResult:
-    """What is said of a look without a time."""
+    """Returns the result of a look that gave no time."""
     said = next((line for reason in look.reasons for line in reason.splitlines()), NO_REASON)
     summary = said if look.reasons else str(look.note or "right; not timed")
     result = result_from_look(case, NOT_MEASURED[look.ending], summary, look)
@@ -107,7 +105,7 @@ def unmeasured_result(case: Case, look: Look) -> CaseResult:
 
 
 def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
-    """Of a case whose test wants it proven only: says so where it is right, and that nothing is recorded of it."""
+    """Adds to a right case that its test wants no timing, and, when recording, that nothing is recorded."""
     if result.verdict is not Verdict.RIGHT:
         return result
     summary = f"{NOT_TO_BE_TIMED}; nothing is recorded" if recording else NOT_TO_BE_TIMED
@@ -115,7 +113,7 @@ def mark_proven_only(result: CaseResult, *, recording: bool) -> CaseResult:
 
 
 def mark_disappeared(result: CaseResult, what: str) -> CaseResult:
-    """A case that was timed once, and may not cease to be without failing."""
+    """Makes a result fail because the case was timed before and no longer is; `what` says so."""
     text = f"{what}: {result.summary}"
     reason = Note(NoteKind.GONE, text, about=result.summary)
     return replace(result, summary=text, reasons=(reason, *result.reasons), fails=True)
@@ -127,14 +125,14 @@ def _was_timed_on_amd(look: Look) -> bool:
 
 
 def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
-    """Notes on what has changed since the entry was stored, beside times and launches: what is allowed, and chosen."""
+    """Adds notes on looser settings and changed configuration since the entry was stored, and on grown memory."""
     stored = found.entry.check
     looser_now = [f"tolerance of {what}" for what in list_looser_tolerances(base.checks, stored.tolerance)]
     looser_now += [
-        f"the reference of {what}: record the baseline anew"
+        f"the reference of {what}: record the baseline again"
         for what in list_coarser_outputs(base.checks, stored.coarseness)
     ]
-    looser_now += ["inputs() planted the inputs that were proven, and does not any more"] * has_lost_planted_keys(
+    looser_now += ["inputs() planted keys when the baseline was stored, and no longer does"] * has_lost_planted_keys(
         base.checks, stored
     )
     notes = [note_loosened(what) for what in (*case.policy.list_loosened(found.policy), *looser_now)]
@@ -146,7 +144,7 @@ def with_notes(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
-    """A note where a call holds more memory than when its entry was stored; a forward pass before it is part of it."""
+    """Returns a note where the peak memory, with any forward pass before the call, has grown since it was stored."""
     before = entry.peak_memory_bytes
     if now is None or before is None or now <= MEMORY_GROWN * before:
         return ()
@@ -154,7 +152,7 @@ def _more_memory(now: int | None, entry: Entry) -> tuple[str, ...]:
 
 
 def with_stored_processes(base: CaseResult, found: StoredEntry) -> CaseResult:
-    """The processes that the case is held against added, with when and from what they were recorded."""
+    """Adds the stored processes that the case is compared with, and the date and commit of their recording."""
     entry = found.entry
     return replace(
         base,
@@ -166,7 +164,7 @@ def with_stored_processes(base: CaseResult, found: StoredEntry) -> CaseResult:
 
 
 def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
-    """A note where the case has become slower than its anchor, however small each step was."""
+    """Adds a note where the case has become slower than its anchor, even if every single step was small."""
     judged = base.verdict in (Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED)
     note = (
         find_creep(found.entry, base.ratio, case.policy, case.nodeid, base.threshold) if judged and base.ratio else None
@@ -175,7 +173,7 @@ def with_creep(base: CaseResult, case: Case, found: StoredEntry) -> CaseResult:
 
 
 def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterable[Look] = ()) -> CaseResult:
-    """What the stored entry says beside the time: how far the case has crept, and which path ran.
+    """Adds what the stored entry says besides the time: creep, and another path of a dispatcher.
 
     looks   others than the one that `base` was made from
     """
@@ -186,10 +184,11 @@ def with_stored(base: CaseResult, case: Case, found: StoredEntry, looks: Iterabl
 def with_path(
     base: CaseResult, sides: Iterable[tuple[Mapping[str, str], Mapping[str, str]]], *, name: str = "stored"
 ) -> CaseResult:
-    """The verdict where a dispatcher took another path than on the other side: a fallback is never SAME or FASTER.
+    """Changes the verdict where a dispatcher took another path than on the other side: a fallback is never SAME or
+    FASTER.
 
-    SAME, FASTER and UNDECIDED become INCOMPARABLE: the two times are of different kernels. Every other verdict stays,
-    and names the path: SLOWER is slower by whatever path.
+    SAME, FASTER and UNDECIDED become INCOMPARABLE, because the two times are of different kernels. Every other verdict
+    stays and names the path.
 
     sides   configurations (there, here), of every process that counts
     """
@@ -208,17 +207,17 @@ def with_path(
 
 
 def mark_calibrated(recorded: CaseResult) -> CaseResult:
-    """A recording that is only looked at: nothing is stored and nothing is gated."""
+    """Turns a recording of a calibration run into RIGHT: nothing is stored and nothing is gated."""
     if recorded.verdict is not Verdict.RECORDED:
         return recorded
-    summary = f"measured in {len(recorded.first)} processes, to see how far apart they lie"
+    summary = f"measured in {len(recorded.first)} processes to find their spread"
     return replace(recorded, verdict=Verdict.RIGHT, summary="; ".join([summary, *recorded.reasons]))
 
 
 def with_replaced_entry(base: CaseResult, case: Case, found: StoredEntry | None, *, accepted: bool) -> CaseResult:
-    """A recording that names what it replaces: the change of time, another path, and how far the case has crept.
+    """Adds to a recording what it replaces: the change of time, another path, and creep.
 
-    accepted   whether the user gave a reason for slower times, so that creep is no news
+    accepted   whether the user gave a reason for slower times, so that creep needs no note
     """
     if found is None or base.median_us is None:
         return replace(base, summary="recorded; nothing was stored before")
@@ -232,14 +231,14 @@ def with_replaced_entry(base: CaseResult, case: Case, found: StoredEntry | None,
 
 
 def with_figures(base: CaseResult, device: DeviceInfo) -> CaseResult:
-    """The floor of the workload on this device added, where the device is in the table."""
+    """Adds the floor of the workload on this device, where the device is in the table."""
     spec = spec_for(device)
     floor = None if spec is None or base.figures is None else floor_of(base.figures, spec)
     return base if floor is None else replace(base, floor_us=floor.us, floor_bound=floor.bound)
 
 
 def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
-    """The decision's verdict and figures added; no figures of a comparison with an entry that is STALE."""
+    """Adds the decision's verdict and figures; STALE gets no figures of a comparison."""
     if decision.verdict is Verdict.STALE:
         return replace(base, verdict=decision.verdict, summary=decision.summary, reasons=tuple(decision.reasons))
     limit = decision.detection_limit
@@ -259,11 +258,11 @@ def apply_decision(base: CaseResult, decision: Decision) -> CaseResult:
 
 
 def apply_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseResult:
-    """The result of a gating run as its policy's quarantine leaves it; as it is without one.
+    """Returns the result of a gating run after its policy's quarantine; unchanged without one.
 
-    A case of which nothing is proven, as where a budget ended before it was run, is not held: it may be wrong.
-    The last day of a quarantine belongs to it. From the next day on the test fails whatever is found, also by SAME and
-    by UNSUPPORTED: a date that did nothing would never be looked at again. The verdict stays what it is in any case.
+    A quarantine does not protect a case without checks, as where a budget ended before it ran: it may be wrong. The
+    last day belongs to the quarantine. From the next day on the test fails whatever its verdict, also SAME and
+    UNSUPPORTED, so that somebody looks at the date. The verdict itself never changes.
     """
     if not policy.quarantine:
         return result
@@ -272,13 +271,13 @@ def apply_quarantine(result: CaseResult, policy: Policy, today: date) -> CaseRes
     if result.verdict in ABOUT_TIMES and result.checks:
         return replace(result, fails=False, quarantined=f"{policy.quarantine} until {policy.quarantine_until}")
     if result.verdict in NOT_SLOWER and not result.fails:
-        said = f"quarantined until {policy.quarantine_until}, and not slower: drop the quarantine"
+        said = f"quarantined until {policy.quarantine_until}, but not slower: remove the quarantine"
         return replace(result, notes=(*result.notes, Note(NoteKind.NEEDLESS, said)))
     return result
 
 
 def _mark_expired(result: CaseResult, policy: Policy) -> CaseResult:
-    text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; mend it, or extend the date"
+    text = f"{EXPIRED} on {policy.quarantine_until}: {policy.quarantine}; fix it, or extend the date"
     first = next((reason for reason in result.reasons if reason == result.summary), result.summary)
     said = (reword_note(first, f"{result.verdict.value}: {first}"),) if first else ()
     others = tuple(reason for reason in result.reasons if reason != result.summary)
@@ -286,7 +285,7 @@ def _mark_expired(result: CaseResult, policy: Policy) -> CaseResult:
 
 
 def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
-    """INCOMPARABLE where a process of these looks ran code of another tree: its time says nothing of this one."""
+    """Returns INCOMPARABLE where a process ran code of another tree, so that its time is not this tree's; else None."""
     foreign = tuple(dict.fromkeys(source for look in looks for source in look.final.foreign_sources))
     if not foreign:
         return None
@@ -295,7 +294,7 @@ def reject_other_tree(base: CaseResult, looks: Sequence[Look]) -> CaseResult | N
 
 
 def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | None:
-    """INCOMPARABLE where the processes of a recording did not all take the same path: no later time is of them all."""
+    """Returns INCOMPARABLE where processes of a recording took different paths, so no one time fits; else None."""
     first, *others = (look.final.config for look in looks)
     mixed = [list_path_changes(first, config, other="in another process") for config in others]
     changes = tuple(dict.fromkeys(change for changed in mixed for change in changed))
@@ -306,18 +305,18 @@ def reject_mixed_paths(base: CaseResult, looks: Sequence[Look]) -> CaseResult | 
 
 
 def join_measurement(looks: list[Look]) -> Measurement:
-    """Joined processes; Measurement itself refuses any that was not proven right."""
+    """Returns the looks' processes as one Measurement, which itself rejects any that was not proven right."""
     peaks = [look.final.peak_memory_bytes for look in looks if look.final.peak_memory_bytes is not None]
     summaries = tuple(look.summary for look in looks if look.summary is not None)
     return Measurement(summaries, tuple(look.report for look in looks), max(peaks, default=None))
 
 
 def median_us_of(processes: Sequence[ProcessSummary]) -> float:
-    """Centre of several processes, microseconds per call."""
+    """Returns the median of several processes' medians, microseconds per call."""
     return statistics.median(process.median_us for process in processes)
 
 
 def first_line(error: Exception) -> str:
-    """An error's first line, or its type where it has no text."""
+    """Returns an error's first line, or its type where it has no text."""
     lines = str(error).splitlines()
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""One compiled kernel: compiled -> read -> held against what is stored -> a result. Nothing runs on a device."""
+"""Judges compiled kernels: compile, read, compare with the stored kernel, make a result. Nothing runs on a device."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ FAILING = frozenset({Verdict.WORSE, Verdict.SUSPICIOUS, Verdict.ERROR})
 
 
 class Compiler(Protocol):
-    """Where code objects come from."""
+    """The source of code objects."""
 
     def compile_case(self, key: CaseKey) -> CompiledBuild:
-        """What came of this item. Raises WorkerError, CaseFailedError."""
+        """Returns what compiling this item gave. Raises WorkerError, CaseFailedError."""
 
 
 @dataclass(frozen=True)
 class CodeCase:
-    """One item to be judged, with its own policy."""
+    """One item to judge, with its own policy."""
 
     key: CaseKey
     nodeid: str
@@ -48,10 +48,10 @@ class CodeCase:
 class CodeSession:
     """Judges compiled kernels one at a time.
 
-    analyse    code object and its declaration -> what it holds
-    accepted   why spills that are recorded are wanted; '' where nobody said so
-    trial      settings were changed on the command line: everything is said, and nothing fails or is stored
-    options    of the command line, without which an item could not be repeated
+    analyse    returns the contents of a code object, from it and its declaration
+    accepted   the user's reason for recording spills; '' without one
+    trial      settings were changed on the command line: findings are reported, but nothing fails or is stored
+    options    command line options that repeating an item needs
     """
 
     mode: RunMode
@@ -64,7 +64,7 @@ class CodeSession:
     clock: Callable[[], float] = time.monotonic
 
     def judge(self, case: CodeCase) -> CodeResult:
-        """The verdict on one code object. What cannot be compiled or read is an ERROR, never a crash."""
+        """Returns the verdict on one code object. One that cannot be compiled or read is an ERROR, never a crash."""
         started = self.clock()
         try:
             result = self._judge_compiled(case, self.compiler.compile_case(case.key))
@@ -103,7 +103,7 @@ class CodeSession:
         return self._compare_stored(case, base, self.store.find(case.build.arch, entry_of(case.key)))
 
     def _compare_stored(self, case: CodeCase, base: CodeResult, found: FoundKernel | None) -> CodeResult:
-        """The verdict against the stored kernel, or of recording it."""
+        """Returns the verdict of the comparison with the stored kernel, or of recording the new one."""
         assert base.code is not None
         now = CurrentKernel(case.key, base.code, base.config, base.compiler, case.build.matrix, case.build.where)
         stored = None if found is None else found.kernel
@@ -142,9 +142,9 @@ class CodeSession:
 
 
 def new_kernel(result: CodeResult, commit: str) -> NewKernel:
-    """What is stored of a RECORDED result. Raises BaselineError for any other."""
+    """Returns what is stored of a RECORDED result. Raises BaselineError for any other."""
     if result.verdict is not Verdict.RECORDED or result.code is None:
-        raise BaselineError(f"{result.key} is {result.verdict.value}: only what was recorded for it becomes a baseline")
+        raise BaselineError(f"{result.key} is {result.verdict.value}: only a RECORDED result becomes a baseline")
     return NewKernel(
         code=result.code,
         config=result.config,
@@ -159,7 +159,7 @@ def new_kernel(result: CodeResult, commit: str) -> NewKernel:
 
 
 def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
-    """Raises BaselineError where the stored kernel cannot be: nothing may be held against it."""
+    """Returns the stored kernel's occupancy. Raises BaselineError where its figures are impossible."""
     try:
         return occupancy_of(found.kernel.code)
     except CodeObjectError as error:
@@ -167,13 +167,13 @@ def _stored_occupancy(found: FoundKernel) -> Occupancy | None:
 
 
 def known_occupancy(code: KernelCode) -> Occupancy | None:
-    """The kernel's occupancy; None where the gate notes why it is not known."""
+    """Returns the kernel's occupancy; None where it is not known, which the gate notes."""
     found = occupancy_or_note(code)
     return found if isinstance(found, Occupancy) else None
 
 
 def apply_code_decision(base: CodeResult, decision: CodeDecision) -> CodeResult:
-    """The decision's verdict and findings added."""
+    """Adds the decision's verdict and findings to a result."""
     return replace(
         base,
         verdict=decision.verdict,

@@ -1,6 +1,6 @@
-"""Whether the figures of a results file can be what a run measured: what must follow from what is checked anew.
+"""Checks whether the figures of a results file can be a run's: recomputes what must follow from the samples.
 
-A file may come from a job that runs code nobody has read. What is found here is contradiction, not invention: samples
+A file may come from a job that runs code nobody has read. These checks detect contradictions, not invention: samples
 that were made up from the start contradict nothing.
 """
 
@@ -21,21 +21,21 @@ from pytest_attnperf.stats.pairs import STORED_QUADS_MAX
 from pytest_attnperf.stats.summaries import STORED_BLOCKS_MAX, centre_of, method_of
 
 ROUNDING = 1.2e-4
-"""Relative: a median of numbers of five digits, itself rounded to five, is off by at most 1e-4 of itself."""
+"""Relative: a median of numbers of five digits, itself rounded to five, has an error of at most 1e-4."""
 
 TELLING_VALUES = 4
-"""Different values in one process from which on another process never has the same, in the same order: of the 3,295
+"""Number of different values in one process from which on no other process has the same in the same order. Of the 3,295
 processes in baselines/sm_90 no two have the same blocks, and the fewest different values in one are 4."""
 
 Centre = Callable[[Sequence[float], int], float]
-"""The time that a process stands for, from its blocks and the number of its placements."""
+"""Returns the time of a process, from its blocks and the number of its placements."""
 
 IDENTITY = ("arch", "product", "compute_units")
-"""Fields of a fingerprint that a run's device has, too."""
+"""Fields of a fingerprint that a run's device also has."""
 
 
 def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[ProcessSummary] = ()) -> list[str]:
-    """Why the figures of a timed case cannot all be true, each in words; empty where nothing speaks against them.
+    """Returns why the figures of a timed case cannot all be true, as text; empty where they can be.
 
     stored   the processes of its baseline: none of them can be a process of this run
     """
@@ -62,14 +62,14 @@ def find_contradictions(case: CaseResult, device: DeviceInfo, stored: Sequence[P
 
 
 def note_contradiction(what: str) -> Note:
-    """The reason of a case whose figures cannot all be true."""
+    """Returns the reason of a case whose figures cannot all be true."""
     return Note(NoteKind.CONTRADICTED, f"figures contradict each other: {what}")
 
 
 def list_proof_gaps(checks: Sequence[CheckReport], allowed: Tolerance | None) -> list[str]:
-    """What keeps a case from being proven right, judged anew from the errors and budgets of its checks.
+    """Returns why a case is not proven right, judged again by the errors and budgets of its checks.
 
-    allowed   the tolerance that its baseline was stored with: budgets are held to that one where theirs is looser
+    allowed   the tolerance that its baseline was stored with: it replaces a looser one of the checks
     """
     if not checks or not any(check.figures for check in checks):
         return ["no output was compared with a reference, which proves nothing"]
@@ -82,7 +82,7 @@ def list_proof_gaps(checks: Sequence[CheckReport], allowed: Tolerance | None) ->
 
 
 def _proof_problems(check: CheckReport) -> Iterator[str]:
-    """Why these cannot be the figures of one passed proof."""
+    """Yields why these cannot be the figures of one passed proof."""
     compared: dict[str, Counter[str]] = {TIMED: Counter(), PLANTED: Counter(), LAST_CALL: Counter()}
     for one in check.figures:
         where = f"{one.check}: {one.output!r}"
@@ -90,7 +90,7 @@ def _proof_problems(check: CheckReport) -> Iterator[str]:
             yield f"{where} has an error or a budget that is not finite"
         gap = abs(one.worst_got - one.worst_expected)
         if one.max_error < gap * (1 - ROUNDING):
-            yield f"{where} is said to be off by {one.max_error:.3g}, but its worst values differ by {gap:.3g}"
+            yield f"{where} has a stated error of {one.max_error:.3g}, but its worst values differ by {gap:.3g}"
         kind = PLANTED if one.check.startswith(UNPLANTED) else one.check.replace(LAST_REPLAY, LAST_CALL)
         if kind in compared:
             compared[kind][one.output] += 1
@@ -98,15 +98,16 @@ def _proof_problems(check: CheckReport) -> Iterator[str]:
         if compared[TIMED][output] != compared[PLANTED][output]:
             yield (
                 f"{output!r} was compared {compared[TIMED][output]} times on {TIMED} and {compared[PLANTED][output]} "
-                f"times on {PLANTED}, which every proof does as often: a figure was taken away"
+                f"times on {PLANTED}; a proof compares both equally often, so a figure was removed"
             )
         elif not compared[TIMED][output]:
-            yield f"{output!r} was compared after the last run alone: the figures of the proof were taken away"
+            yield f"{output!r} was compared after the last run only: the figures of the proof were removed"
 
 
 def _budget_of(figures: ErrorFigures, own: Tolerance, allowed: Tolerance | None) -> ErrorFigures:
-    """The figures at the tolerance that is allowed. A budget is multiplier x error + step: less than in proportion is
-    never taken off it."""
+    """Returns the figures with budgets reduced to the allowed tolerance.
+
+    A budget is multiplier x error + step: reducing it in proportion never takes off too little."""
     share = 1.0 if allowed is None else allowed.for_output(figures.output) / own.for_output(figures.output)
     if share >= 1:
         return figures
@@ -126,11 +127,11 @@ def _identity_problems(must_match: dict[str, str], device: DeviceInfo) -> Iterat
 
 
 def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> Iterator[str]:
-    """What is wrong with one process; `centre` is what its blocks stand for by the method that it was measured by."""
+    """Yields what is wrong with one process; `centre` computes its time by its own method version."""
     if process.timer != timer:
         yield f"its timer is {process.timer!r}, the fingerprint's {timer!r}"
     if not process.block_us:
-        yield "it has no blocks, so that its median cannot be made again"
+        yield "it has no blocks, so its median cannot be recomputed"
         return
     figures = (process.median_us, process.min_us, process.mean_us, *process.block_us)
     if not all(map(_is_time, figures)):
@@ -142,40 +143,42 @@ def _process_problems(process: ProcessSummary, timer: str, centre: Centre) -> It
         return
     low, high = [centre(blocks, process.placements)] * 2 if whole else _quarter_means(blocks)
     if not _is_between(process.median_us, low, high):
-        yield f"its median is said to be {process.median_us:g} us, its blocks make {_format_range(low, high)} us"
+        yield f"its median is stated as {process.median_us:g} us, but its blocks give {_format_range(low, high)} us"
     least, mean = min(blocks), statistics.fmean(blocks)
     if process.min_us > least * (1 + ROUNDING) or (whole and not _is_between(process.min_us, least, least)):
-        yield f"its minimum is said to be {process.min_us:g} us, its blocks make {least:g} us"
+        yield f"its minimum is stated as {process.min_us:g} us, but its blocks give {least:g} us"
     if whole and not _is_between(process.mean_us, mean, mean):
-        yield f"its mean is said to be {process.mean_us:g} us, its blocks make {mean:g} us"
+        yield f"its mean is stated as {process.mean_us:g} us, but its blocks give {mean:g} us"
 
 
 def _centre_of_method_1(blocks: Sequence[float], placements: int) -> float:
-    """The mean over places of the median of each: of results of the `graph` timer from before method 2."""
+    """Returns the mean over places of each place's median: the `graph` timer's time before method 2."""
     each = len(blocks) // placements
     return statistics.fmean(statistics.median(blocks[place * each :][:each]) for place in range(placements))
 
 
 def _quarter_means(values: Sequence[float]) -> tuple[float, float]:
-    """Means of the lower and of the upper quarter: centres of groups of values, averaged, lie between them. So does the
-    centre of a process of which not all blocks are left: the place of each in memory is not known."""
+    """Returns the means of the lower and of the upper quarter.
+
+    Averaged centres of groups of values lie between them, and so does the centre of a process that kept only some of
+    its blocks, whose places in memory are then not known."""
     ordered, quarter = sorted(values), max(1, len(values) // 4)
     return statistics.fmean(ordered[:quarter]), statistics.fmean(ordered[-quarter:])
 
 
 def _pair_problems(pair: PairSummary, timer: str) -> Iterator[str]:
-    """What is wrong with one pair."""
+    """Yields what is wrong with one pair."""
     if pair.timer != timer:
         yield f"its timer is {pair.timer!r}, the fingerprint's {timer!r}"
     if not all(map(_is_time, (pair.ratio, pair.base_us, pair.new_us, *pair.quad_ratios))):
         yield "a time or a ratio is not finite and positive"
         return
     if len(pair.quad_ratios) != min(pair.quads, STORED_QUADS_MAX) or not pair.quad_ratios:
-        yield f"{pair.quads} quads are said, {len(pair.quad_ratios)} are there"
+        yield f"it states {pair.quads} quads and has {len(pair.quad_ratios)}"
         return
     low, high = (math.exp(end) for end in _quarter_means([math.log(ratio) for ratio in pair.quad_ratios]))
     if not _is_between(pair.ratio, low, high):
-        yield f"its ratio is said to be {pair.ratio:g}, its quads make {_format_range(low, high)}"
+        yield f"its ratio is stated as {pair.ratio:g}, but its quads give {_format_range(low, high)}"
 
 
 def _canary_problems(process: ProcessSummary) -> Iterator[str]:
@@ -184,7 +187,7 @@ def _canary_problems(process: ProcessSummary) -> Iterator[str]:
 
 
 def _find_repeated_processes(processes: Sequence[ProcessSummary], stored: Sequence[ProcessSummary]) -> Iterator[str]:
-    """Two processes never take the same time block for block."""
+    """Reports processes with identical blocks: no two processes take the same time block for block."""
     blocks = [process.block_us for process in processes if _is_telling(process.block_us)]
     if len(set(blocks)) < len(blocks):
         yield "the same process twice: two processes have the same blocks"
@@ -199,7 +202,7 @@ def _find_repeated_pairs(pairs: Sequence[PairSummary]) -> Iterator[str]:
 
 
 def _is_telling(values: Sequence[float]) -> bool:
-    """Whether equal ones cannot be chance: five digits of a time that does not move are the same in any process."""
+    """Returns whether equal values cannot be chance. A stable time gives the same five digits in any process."""
     return len(set(values)) >= TELLING_VALUES
 
 

@@ -1,4 +1,4 @@
-"""Why a case broke its process or its device: the cause, and the kernel that ran."""
+"""Finds out why a case broke its process or its device: the cause, and the kernel that ran."""
 
 from __future__ import annotations
 
@@ -52,42 +52,42 @@ TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (HANG, ("gpu hang", "the launch timed out and was terminated")),
 )
-"""What CUDA, HIP, ROCr and torch say, in lower case; the first kind that fits. An assertion comes first, because ROCm
-tells of it as a hardware exception or as a failed launch as well. torch ends every CUDA error with advice on how
-"to enable device-side assertions", which is no assertion: theirs quote what failed."""
+"""Error texts of CUDA, HIP, ROCr and torch, in lower case; the first kind that fits counts. Assertions come first,
+because ROCm also reports them as a hardware exception or a failed launch. torch ends every CUDA error with advice on
+how "to enable device-side assertions", which is not an assertion: real ones quote what failed."""
 
 EXAMINED = frozenset({ASSERT, ADDRESS, HANG, KILLED, CRASH})
-"""Kinds whose kernel a second run may name."""
+"""Kinds of faults for which a second run may name the kernel."""
 
 ALIKE = dict.fromkeys((ASSERT, ADDRESS, CRASH), frozenset({ASSERT, ADDRESS, CRASH}))
-"""Kinds that a second run may turn into one another, for one cause: what is waited for is told in other words."""
+"""Kinds that one cause may show in turn: a second run waits for every launch, so the error may read differently."""
 
 ASSERTED = (
     re.compile(r"^.+?:\d+: (?P<kernel>[^\n]+?): block: \[\d+,\d+,\d+\]", re.MULTILINE),
     re.compile(r"^.+?:\d+: (?P<kernel>[^\n]+?): Device-side assertion", re.MULTILINE),
     re.compile(r"^\s*Kernel Name:\s*(?P<kernel>\S+)", re.MULTILINE | re.IGNORECASE),
 )
-"""How CUDA, HIP and ROCr name a kernel by themselves: `file:line: kernel: block: [..]`, `file:line: void kernel(int*):
-Device-side assertion`, and `Kernel Name: kernel`."""
+"""How CUDA, HIP and ROCr name a kernel: `file:line: kernel: block: [..]`, `file:line: void kernel(int*): Device-side
+assertion`, and `Kernel Name: kernel`."""
 
 UNNAMED = frozenset({"", "unknown", "??", "operator"})
-"""What Triton says in place of a function that it did not note, and torch's kernels, being written as lambdas."""
+"""Names that say nothing: Triton's for a function it did not note, and `operator` for torch's kernels (lambdas)."""
 
 POST_MORTEM_LIMIT_SECONDS = 60.0
 POST_MORTEMS_AT_LEAST = 3
-"""So many of a run are made whatever broke; beyond them one for each backend and kind, so that a hundred broken cases
-do not take an hour."""
+"""Number of post-mortems that a run makes in any case. Later ones only for a new pair of backend and kind, so that a
+hundred broken cases do not take an hour."""
 
 BY_ITSELF = "named by the error itself"
-BY_SECOND_RUN = "the last launch of a second run in which every launch was waited for"
-NO_FAULT = "ran again without a fault, every launch being waited for: one that only comes up at times, or under load"
-OUTSIDE = "a second run broke, too, outside of every launch that is recorded"
-ENOUGH = "not looked for again: a case of this backend broke in the same way before"
-CANNOT = "not looked for: a worker behind a command is not run a second time"
+BY_SECOND_RUN = "the last launch of a second run that waited for every launch"
+NO_FAULT = "a second run, which waited for every launch, had no fault: the fault is sporadic, or needs load"
+OUTSIDE = "a second run broke, too, but outside every recorded launch"
+ENOUGH = "kernel not searched for: a case of this backend broke the same way before"
+CANNOT = "kernel not searched for: a worker behind a command is not run a second time"
 
 
 def classify_fault(error: Exception) -> str:
-    """The kind of a `Fault`, from what an error and its worker's log say; '' where neither process nor device broke."""
+    """Returns the kind of a `Fault`, from an error and its worker's log; '' where neither process nor device broke."""
     if isinstance(error, WorkerError):
         return _classify_worker_error(error)
     if not isinstance(error, CaseFailedError):
@@ -101,7 +101,7 @@ def classify_fault(error: Exception) -> str:
 
 
 def find_kernel_name(text: str) -> str:
-    """The kernel that an error or a log names; '' where it names none."""
+    """Returns the kernel that an error or a log names; '' where it names none."""
     for pattern in ASSERTED:
         for match in pattern.finditer(text):
             name = _strip_signature(match["kernel"])
@@ -111,7 +111,7 @@ def find_kernel_name(text: str) -> str:
 
 
 def with_fault(bench: RunBench, case: Case, result: CaseResult, error: AttnperfError | Exception) -> CaseResult:
-    """The ERROR with its cause; where a process or a device was lost, with the kernel, if a second run can name it."""
+    """Adds the cause to an ERROR and, after a lost process or device, the kernel if a second run can name it."""
     kind = classify_fault(error)
     if not kind:
         return result
@@ -124,7 +124,7 @@ def with_fault(bench: RunBench, case: Case, result: CaseResult, error: AttnperfE
 
 
 def prefix_cause(result: CaseResult, fault: Fault) -> CaseResult:
-    """The result whose summary begins with cause and kernel: 'illegal address in kernel _attn_fwd: ...'."""
+    """Returns the result with cause and kernel before its summary: 'illegal address in kernel _attn_fwd: ...'."""
     known = fault.kind in result.summary.lower() or fault.kind == OTHER
     cause = "" if known and not fault.kernel else fault.kind
     cause += f" in kernel {fault.kernel}" if fault.kernel else ""
@@ -156,7 +156,7 @@ def _is_fault_text(text: str) -> bool:
 
 
 def _find_poisoned(error: Exception) -> PoisonedError | None:
-    """What left no device behind: the error, or, where it names the side of a pair, the one it was made from."""
+    """Returns the error that lost the device: the error itself, or its cause where it names the side of a pair."""
     return next((each for each in (error, error.__cause__) if isinstance(each, PoisonedError)), None)
 
 
@@ -166,12 +166,12 @@ def _error_log(error: Exception) -> str:
 
 
 def _strip_signature(name: str) -> str:
-    """`void kernel<float>(int*)` as `kernel<float>`: what stands before it and its parameters are left out."""
+    """Returns `kernel<float>` for `void kernel<float>(int*)`."""
     return name.partition("(")[0].strip().rpartition(" ")[2] if "(" in name else name.strip()
 
 
 def _examine_again(bench: RunBench, case: Case, kind: str, error: Exception) -> Fault:
-    """The fault with what one more run in a fresh process says of it."""
+    """Returns the fault with the findings of one more run in a fresh process."""
     pool = _pool_of(bench, error)
     if not isinstance(pool, WorkerPool) or not pool.can_examine:
         return Fault(kind, how=CANNOT)
@@ -198,9 +198,9 @@ def _second_run(bench: RunBench, case: Case, kind: str, pool: WorkerPool, path: 
 
 
 def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
-    """What the second run's end says of the first one's."""
+    """Returns the fault as the end of the second run explains it."""
     if classify_fault(again) not in ALIKE.get(kind, {kind}):
-        return Fault(kind, how=f"a second run ended otherwise: {(str(again).splitlines() or [''])[0]}")
+        return Fault(kind, how=f"a second run ended with another error: {(str(again).splitlines() or [''])[0]}")
     if kernel := find_kernel_name(f"{again}\n{_error_log(again)}"):
         return Fault(kind, kernel, BY_ITSELF)
     launches = path.read_text(errors="replace") if path.exists() else ""
@@ -211,7 +211,7 @@ def _second_fault(kind: str, again: AttnperfError, path: Path) -> Fault:
 
 
 def _pool_of(bench: RunBench, error: Exception) -> Pool:
-    """Where the process was that broke: errors of the base side name it."""
+    """Returns the pool whose process broke: errors of the base side name that side."""
     against = bench.against
     side = error.side if isinstance(error, (WorkerError, SideFailedError)) else ""
     return bench.pool if against is None or side != against.name else against.pool

@@ -1,4 +1,4 @@
-"""The interleaved look of a run: fresh pairs of processes shared by all of its cases, and what their ratios decide."""
+"""Takes the interleaved look of a run: fresh pairs of processes, shared by all its cases; decides by their ratios."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from pytest_attnperf.workers.look import Ending, take_look
 from pytest_attnperf.workers.pool import Pool, WorkerPool, start_ahead, wait_for_starts
 
 PAIR_PLACES = 1000
-"""First place, on both sides, of the processes of pairs: none of them has made a first look."""
+"""First place, on both sides, of the processes of pairs. None of them has made a first look."""
 
 CHECK_PLACE = PAIR_PLACES - 1
-"""A base process that only proves cases: it may use a profiler, and is never asked for a time."""
+"""Place of a base process that only proves cases: it may use a profiler, so it never times."""
 
 CHANGES_SHOWN = 5
 
 LARGE_BYTES = 2.0**30
-"""Proving takes several times a workload's inputs and outputs in fp32 beside them."""
+"""Workloads from this size are proven one side at a time: proving holds several fp32 copies of their data."""
 
 
 @dataclass
@@ -43,8 +43,8 @@ class Against:
 
     pool         its processes; `label` names it in verdicts, e.g. 'origin/main (4f2c1ab)'
     everything   every case is interleaved, not only those that a stored baseline leaves open
-    notes        what a reader of the run must know of the side
-    empty        it has no file of this run's suites, so that no process of it is ever started
+    notes        about the side, for the reader of the run
+    empty        it has no file of this run's suites, so none of its processes is ever started
     vanished     files with cases that it has and this tree lacks, relative to the rootdir
     """
 
@@ -61,7 +61,7 @@ class Against:
 
     @property
     def name(self) -> str:
-        """What errors call the side."""
+        """The name of the side in errors."""
         return f"base side {self.label}"
 
     @property
@@ -70,10 +70,10 @@ class Against:
         return self.pool.last_ready() is not None
 
     def start_template(self, new: Pool, place: int) -> None:
-        """Let the side's template collect while this side's does, before the process at `place` times anything.
+        """Starts the base side's template early, so that it collects before the process at `place` times anything.
 
-        Once, and only where workers are forked: the first pair would wait for it. Starting one afresh is for nothing
-        where no case is left open.
+        Does so once, and only where workers are forked: else the first pair would wait for it. A worker started afresh
+        would be wasted where no case is left open.
         """
         if self._begun or self.empty or not (isinstance(self.pool, WorkerPool) and self.pool.has_forked_workers):
             return
@@ -83,11 +83,11 @@ class Against:
         wait_for_starts(self.pool, [PAIR_PLACES])
 
     def has_case(self, key: CaseKey) -> bool:
-        """Whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
+        """Returns whether the base side has this case. Raises WorkerError, naming the side, when it cannot start."""
         return not self.empty and key in self._wait_ready().known_cases
 
     def list_cases(self) -> tuple[CaseKey, ...]:
-        """Every case of the base side's suites. Raises as `has`."""
+        """Returns every case of the base side's suites. Raises as `has_case`."""
         return () if self.empty else self._wait_ready().cases
 
     def _wait_ready(self) -> Ready:
@@ -97,9 +97,7 @@ class Against:
             raise error.with_side(self.name) from error
 
     def can_time(self, request: OpenRequest) -> bool:
-        """Whether the case is right on the base side, and could be timed; one that breaks there, or ends its process,
-        could not.
-        """
+        """Returns whether the case is right on the base side and can be timed; False also where it breaks there."""
         if not self.has_case(request.key):
             return False
         try:
@@ -117,11 +115,11 @@ class Against:
         pairs: int | None = None,
         go_on: Callable[[], bool] | None = None,
     ) -> list[PairLook]:
-        """Measure a case in every pair; stops at the first pair that gives no ratio, which is then the last.
+        """Measures a case in every pair. Stops after the first pair that gives no ratio.
 
-        bytes_min   of the workload: the sides of a large one are proven one after the other, for want of memory
-        pairs       how many, in place of the plan's
-        go_on       asked before every pair behind the first: whether there is time for it
+        bytes_min   of the workload: the sides of a large one are proven one after the other, to save memory
+        pairs       number of pairs in place of the plan's
+        go_on       called before every pair after the first: returns whether there is time for it
 
         Raises WorkerError and SideFailedError as `take_pair` does.
         """
@@ -131,7 +129,7 @@ class Against:
         ahead = [start_ahead(pool, places[: self.plan.pairs], bytes_min, len(sides)) for pool in sides]
 
         def start_other_pairs() -> None:
-            """While the first pair opens its case the others start; none does while it is timed."""
+            """Waits for the other pairs to start while the first opens its case: none may start while it is timed."""
             for pool, started in zip(sides, ahead, strict=True):
                 wait_for_starts(pool, started)
 
@@ -149,7 +147,7 @@ class Against:
     def judge_pairs(
         self, case: Case, base: CaseResult, looks: Sequence[PairLook], cases: int, first_ratio: float | None
     ) -> CaseResult:
-        """The verdict of the pairs; `base` is what is known of the case, whose candidate side was right in all."""
+        """Returns the verdict of the pairs; `base` is the result so far, right on the candidate side in every pair."""
         base = replace(base, against=self.label)
         problem = _unusable_reasons(looks)
         if problem:
@@ -183,19 +181,19 @@ class Against:
         return with_path(base, sides, name="on the base side")
 
     def mark_base_failed(self, base: CaseResult, error: SideFailedError) -> CaseResult:
-        """A case that raised on the base side: nothing is known of a change, and nothing is wrong here."""
+        """Returns INCOMPARABLE for a case that raised on the base side: nothing is wrong with this side."""
         reasons = (error.summary, str(error))
         summary = f"not comparable: {first_line(error)}"
         return replace(base, verdict=Verdict.INCOMPARABLE, summary=summary, reasons=reasons, against=self.label)
 
     def list_only_there(self, here: Mapping[CaseKey, object]) -> list[CaseKey]:
-        """Cases of the base side that this tree does not have, as its processes said; none before one has answered."""
+        """Returns cases of the base side that this tree does not have; none before a process of it has answered."""
         known = self.pool.last_ready()
         return [] if known is None else [key for key in known.cases if key not in here]
 
 
 def is_supported_there(looks: Sequence[PairLook]) -> bool:
-    """Whether the base side could run the case at all."""
+    """Returns whether the base side supports the case."""
     return looks[-1].base.ending not in (Ending.UNSUPPORTED, Ending.SKIPPED)
 
 
@@ -204,7 +202,7 @@ def _is_wrong(look: PairLook) -> bool:
 
 
 def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
-    """Why the pairs decide nothing."""
+    """Returns why the pairs decide nothing; empty where they do."""
     for look in looks:
         if look.base.ending is not Ending.RIGHT:
             reason = look.base.reasons[0] if look.base.reasons else look.base.note
@@ -221,7 +219,7 @@ def _unusable_reasons(looks: Sequence[PairLook]) -> tuple[str, ...]:
 
 
 def _difference_notes(look: PairLook, verdict: Verdict) -> list[str]:
-    """What differs between what the sides ran, beside their time; or that nothing does."""
+    """Returns notes on what differs between what both sides ran, besides time; or that nothing does."""
     notes: list[str] = []
     if look.base.final.sources and look.base.final.sources == look.new.final.sources:
         said = f"both sides ran the same files ({len(look.new.final.sources)}): the ratio is that of unchanged code"

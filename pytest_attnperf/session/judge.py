@@ -1,7 +1,7 @@
-"""The story of one case: look, compare with what is stored, take a second look where that leaves it open, finish.
+"""Judges one case: look, compare with what is stored, take a second look where that decides nothing, finish.
 
-A `Bench` holds what the run has, and is passed down. What the first look leaves open is a value, `Open`, settled at
-once or when a budget has been planned.
+A `RunBench` holds what the run has, and is passed down. A case that the first look leaves open is a value, `Open`. It
+is decided at once, or after a budget has been planned.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from pytest_attnperf.workers.controller import PoisonedError
 from pytest_attnperf.workers.look import Ending, Look
 
 LOCAL = "baseline under .attnperf/local,"
-"""Where a baseline is that the run counts: it was made on this machine and is not under version control."""
+"""Begins the note on a baseline that was made on this machine, outside version control. The run counts these."""
 
 FLAGS = {RunMode.CHECK: "", RunMode.WARM: " --attnperf-warm", RunMode.TOGETHER: " --attnperf-together"}
-"""What a run was asked for by, where that was not --attnperf."""
+"""The command line flag of each mode, where it is not --attnperf."""
 
 BROKEN = (WorkerError, CaseFailedError, NotProvenRightError, BaselineError)
-"""What makes a case an ERROR and never ends the run."""
+"""Errors that make a case an ERROR and never end the run."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """Judges cases one at a time: `judge` says the verdict at once, `first_look` leaves second looks to be planned."""
+    """Judges cases one at a time: `judge` decides at once, `first_look` leaves second looks to be planned."""
 
     bench: RunBench
 
     def judge(self, case: Case) -> CaseResult:
-        """The verdict of one case, with everything it was made from. A case that breaks is an ERROR, never a crash."""
+        """Returns the result of one case. A case that breaks is an ERROR, never a crash."""
         started = self.bench.clock()
         result = self.first_look(case)
         if isinstance(result, Open):
@@ -73,14 +73,15 @@ class Session:
         return self.finish_result(case, result, self.bench.clock() - started)
 
     def first_look(self, case: Case) -> CaseResult | Open:
-        """What the first look at a case settles, not yet `finished`; an Open where it leaves the case open."""
+        """Returns the result of the first look, not yet passed to `finish_result`; an Open where it decides nothing."""
         try:
             return look_at(self.bench, case)
         except BROKEN as error:
             return _make_error(self.bench, case, error)
 
     def second_look(self, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-        """The verdict of an open case, not yet `finished`; without a sample its second look is as large as any case's.
+        """Returns the result of an open case, not yet passed to `finish_result`. Without a sample it has the usual
+        size.
 
         Raises SampleCutError.
         """
@@ -90,23 +91,23 @@ class Session:
             return _make_error(self.bench, opened.case, error)
 
     def make_skipped_result(self, case: Case, reason: str) -> CaseResult:
-        """The result of a case whose test is skipped before it comes to it.
+        """Returns the result of a case whose test was skipped before it ran.
 
-        It fails where a baseline or the base side has a time of it. Where no process starts nobody can say so.
+        It fails where a baseline or the base side has a time of it. Where no process starts, that cannot be checked.
         """
         look = Look(Ending.SKIPPED, (reason,))
         result = unmeasured_result(case, look)
         try:
             result = self.bench.make_unmeasured_result(case, look) if self.bench.settings.gates else result
         except WorkerError as error:
-            note = f"whether it was timed before could not be asked: {first_line(error)}"
+            note = f"whether it was timed before could not be checked: {first_line(error)}"
             result = replace(result, notes=(note,))
         except BROKEN as error:
             result = _make_error(self.bench, case, error)
         return self.finish_result(case, result, 0.0)
 
     def finish_result(self, case: Case, result: CaseResult, seconds: float) -> CaseResult:
-        """The result with what follows from its verdict: whether it fails, and how to see it again."""
+        """Adds what follows from the verdict: whether the test fails, and the command that reproduces it."""
         fails = result.fails or result.verdict in case.policy.fail_on
         result = replace(result, seconds=round(seconds, SECONDS_DIGITS), fails=fails)
         if self.bench.settings.mode is RunMode.GATE:
@@ -114,7 +115,7 @@ class Session:
         return replace(result, reproduce=self._reproduce_command(result))
 
     def shutdown(self) -> None:
-        """End every process of every side."""
+        """Ends every process of every side."""
         for pool in self.bench.pools:
             pool.shutdown()
 
@@ -126,11 +127,11 @@ class Session:
 
 
 def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
-    """The first look, as the run's mode has it: only a case that is right and timed is compared with anything."""
+    """Takes the first look, as the run's mode requires. Compares only a case that is right and timed."""
     bench.renew_processes(case)
     settings = bench.settings
     if not case.timed and settings.mode not in UNTIMED:
-        # It fails where a time is stored, which would never be looked at again.
+        # It fails where a time is stored, which nothing would ever compare again.
         place = GATE_PLACE if settings.mode is RunMode.GATE else RECORD_PLACES
         return bench.make_unmeasured_result(case, bench.look(place, case, None, case.next_key))
     if settings.mode is RunMode.TOGETHER:
@@ -160,9 +161,9 @@ def look_at(bench: RunBench, case: Case) -> CaseResult | Open:
 
 
 def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
-    """A case that was measured, held against what is stored of it, or against nothing; Open where that settles nothing.
+    """Compares a measured case with its baseline, if any; Open where that decides nothing.
 
-    Raises as `take_look`: a baseline may be recorded first, and a gain is looked at again.
+    Raises as `take_look`: a baseline may be recorded first, and a gain is measured again.
     """
     base = _assess_look(bench, case, look)
     if base.verdict is not Verdict.SAME:
@@ -186,7 +187,7 @@ def compare_look(bench: RunBench, case: Case, look: Look) -> CaseResult | Open:
 
 
 def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> CaseResult | Open:
-    """What the stored processes say of a first look; Open where a second look has to."""
+    """Compares a first look with the stored processes; Open where a second look must decide."""
     case, entry = measured.case, found.entry
     base = _with_local_note(bench, with_stored_processes(measured.base, found), found)
     differences = bench.list_differences(measured.look, found)
@@ -210,14 +211,14 @@ def compare_stored(bench: RunBench, measured: Measured, found: StoredEntry) -> C
 
 
 def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None) -> CaseResult:
-    """The second look at a case that the first one left open. Raises as `take_look`, and SampleCutError."""
+    """Takes the second look at a case that the first one left open. Raises as `take_look`, and SampleCutError."""
     if opened.pairs:
         settled = settle_in_pairs(bench, opened, sample)
         if settled is not None:
             return settled
         instead = opened.instead
         if instead is None:
-            assert opened.stored is not None, "where nothing is stored it is known what to say instead"
+            assert opened.stored is not None, "where nothing is stored, `instead` is set"
             instead = compare_stored(replace(bench, against=None), opened.measured, opened.stored)
         if isinstance(instead, CaseResult):
             return instead
@@ -227,7 +228,7 @@ def settle_case(bench: RunBench, opened: Open, sample: SampleSize | None = None)
 
 
 def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
-    """The ERROR of a case that broke, with its cause."""
+    """Returns the ERROR of a case that broke, with its cause."""
     from pytest_attnperf.session.faults import with_fault
 
     result = case_result(case, Verdict.ERROR, first_line(error), reasons=(str(error),))
@@ -240,7 +241,7 @@ def _make_error(bench: RunBench, case: Case, error: Exception) -> CaseResult:
 
 
 def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
-    """What a first look found out: SAME until it is compared, and any other verdict where it may not be."""
+    """Returns the result of a first look alone: SAME if it may be compared, else a final verdict."""
     measurement = join_measurement([look])
     base = with_figures(result_from_look(case, Verdict.SAME, "", look), bench.device_at())
     base = replace(
@@ -258,7 +259,7 @@ def _assess_look(bench: RunBench, case: Case, look: Look) -> CaseResult:
 
 
 def _open_for_pairs(bench: RunBench, measured: Measured, found: StoredEntry) -> Open:
-    """Where every case is interleaved, the stored entry says how open it is, and counts where pairs cannot."""
+    """Returns an Open for pairs. The stored entry predicts how many, and decides where pairs cannot."""
     alike = not bench.list_differences(measured.look, found)
     planned = alike and bench.settings.budget_seconds is not None
     return Open(
@@ -271,21 +272,21 @@ def _open_for_pairs(bench: RunBench, measured: Measured, found: StoredEntry) -> 
 
 
 def _prefer_pairs(bench: RunBench, outcome: CaseResult | Open, opened: Open) -> CaseResult | Open:
-    """What pairs with the base side settle; `outcome` where there is none, or it does not have the case."""
+    """Lets pairs with the base side decide; `outcome` counts where there is no base side or it lacks the case."""
     if bench.against is None or not bench.against.has_case(opened.case.key):
         return outcome
     return replace(opened, instead=outcome)
 
 
 def _screen_look(bench: RunBench, measured: Measured, found: StoredEntry) -> Screen:
-    """What the first look says against the stored processes."""
+    """Compares the first look with the stored processes."""
     case, stored, new = measured.case, found.entry.to_measurement(), join_measurement([measured.look])
     noise = bench.estimate_noise(case, stored, measured.base.floor_bound)
     return Screen(first_look(stored, new, noise, case.policy, bench.settings.cases), noise, stored)
 
 
 def _with_local_note(bench: RunBench, base: CaseResult, found: StoredEntry) -> CaseResult:
-    """With a note where what it is held against was made on this machine."""
+    """Adds a note where the baseline was made on this machine."""
     if not found.path.is_relative_to(bench.local_root) or filter_notes(base.notes, NoteKind.LOCAL, NoteKind.LOCAL_NEW):
         return base
     note = Note(NoteKind.LOCAL, f"{LOCAL} recorded {found.entry.recorded}")
@@ -293,7 +294,7 @@ def _with_local_note(bench: RunBench, base: CaseResult, found: StoredEntry) -> C
 
 
 def _without_baseline(bench: RunBench, measured: Measured) -> CaseResult:
-    """What is said of a case that nothing is stored of, here."""
+    """Returns the result of a case that has no baseline on this device."""
     case, against, device = measured.case, bench.against, bench.device_at()
     arch, suite = device.arch, case.key.suite
     others = bench.store.list_products(arch, suite)

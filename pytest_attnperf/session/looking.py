@@ -1,4 +1,4 @@
-"""The bench of a run: where processes come from, what is stored, and what is asked of a case."""
+"""The bench of a run: its process pools, its stored baselines, and the requests that it sends for a case."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ SECOND_LOOK_PLACES = 1
 RECORD_PLACES = 100
 
 UNTIMED = (RunMode.CHECK, RunMode.WARM)
-"""Modes in which nothing is timed, so that a process may use a profiler."""
+"""Modes that time nothing, so that a process may use a profiler."""
 
 LEFT_OUT = {
     Ending.UNSUPPORTED: "unsupported now",
     Ending.SKIPPED: "skipped now",
     Ending.RIGHT: "not timed any more",
 }
-"""Endings of cases that are neither right nor wrong, each in a word."""
+"""Short text for each ending that is neither timed nor wrong."""
 
 RECORDING = (RunMode.UPDATE, RunMode.CALIBRATE)
 
 
 @dataclass(frozen=True)
 class RunBench:
-    """What a run looks with.
+    """Everything that a run's looks need.
 
-    pool         where fresh processes come from
+    pool         gives fresh processes
     store        baselines, read from every root in order
-    local_root   where `record_local` writes
+    local_root   where `record_locally` writes
     commit       of the working tree, or 'unknown'
-    against      the base side that an interleaved look is taken against; None without one
+    against      the base side of interleaved looks; None without one
     revisions    with the base revision that the run is a change of; None where none is known
-    examined     the (backend, kind of fault) of every second run that looked for a kernel
+    examined     the (backend, kind of fault) of every second run that searched for a kernel
     """
 
     settings: RunSettings
@@ -65,18 +65,18 @@ class RunBench:
     examined: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Let every side's processes be shared as far as the run's settings allow."""
+        """Sets on every side's pool how far its processes may be shared."""
         for pool in self.pools:
             if isinstance(pool, WorkerPool):
                 pool.isolate = self.settings.isolate
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """Of every side."""
+        """The pools of all sides."""
         return (self.pool,) if self.against is None else (self.pool, self.against.pool)
 
     def renew_processes(self, case: Case) -> None:
-        """Let go of processes that must not serve this case, before anything is asked of one."""
+        """Ends processes that must not serve this case. Called before any request for it."""
         if isinstance(self.pool, WorkerPool):
             self.pool.renew(case.key)
 
@@ -92,9 +92,9 @@ class RunBench:
         stages: bool = False,
         pin: Mapping[str, str] | None = None,
     ) -> Look:
-        """One look at a case; `fresh` moves the seeds of its checks on to inputs it has not seen in this run.
+        """Takes one look at a case; `fresh` shifts the seeds of its checks to inputs that it has not had in this run.
 
-        pin   the configuration that its backend is to run with; None for the one that the run's settings say
+        pin   the configuration that its backend must run with; None for the one of the run's settings
 
         Raises as `take_look`.
         """
@@ -105,7 +105,7 @@ class RunBench:
         return take_look(self.pool, place, request, plan, rotate=rotate, stages=stages, profiled=profiled, loaded=ahead)
 
     def make_request(self, case: Case, next_key: CaseKey | None, fresh: int = 0) -> OpenRequest:
-        """What opens a case; with the stored configuration where that was asked for."""
+        """Returns the request that opens a case; with the stored configuration where the run pins it."""
         seed, settings = self.settings.seed + fresh, self.settings
         pin = self._stored_config(case) if settings.pin_config else {}
         return OpenRequest(
@@ -113,12 +113,12 @@ class RunBench:
         )
 
     def _stored_config(self, case: Case) -> dict[str, str]:
-        """What the baseline's processes ran with; empty where nothing is stored."""
+        """Returns the configuration of the baseline's processes; empty where nothing is stored."""
         found = self.find_stored(case)
         return {} if found is None else dict(found.entry.config)
 
     def make_unmeasured_result(self, case: Case, look: Look) -> CaseResult:
-        """The result of a look without a time."""
+        """Returns the result of a look without a time."""
         result, mode = unmeasured_result(case, look), self.settings.mode
         if mode in UNTIMED:
             return result
@@ -129,7 +129,7 @@ class RunBench:
         return self._mark_if_disappeared(case, result, now) if now and not may_stop else result
 
     def _mark_if_disappeared(self, case: Case, result: CaseResult, now: str) -> CaseResult:
-        """A case that has a stored time, or that the base side times, must not disappear by calling itself so."""
+        """Makes a case fail that has a stored time, or that the base side times, but is no longer timed here."""
         found = self.find_stored(case)
         if found is not None:
             return mark_disappeared(result, f"{now}, but a baseline is stored in {found.path.name}")
@@ -138,7 +138,7 @@ class RunBench:
         return result
 
     def list_differences(self, look: Look, found: StoredEntry) -> list[str]:
-        """Why a look and a stored entry may not be compared; empty when they may."""
+        """Returns why a look and a stored entry may not be compared; empty when they may."""
         assert look.fingerprint is not None
         assert look.figures is not None
         assert look.summary is not None
@@ -153,31 +153,31 @@ class RunBench:
         )
 
     def collect_canaries(self, places: Iterable[int]) -> dict[str, tuple[ProcessSummary, ...]]:
-        """The canary of these processes, by its name."""
+        """Returns the canaries of these processes, by name."""
         return group_canaries([self.pool.measure_canary(place) for place in places])
 
     def apply_floor(self, base: CaseResult) -> CaseResult:
-        """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
+        """Makes a case SUSPICIOUS when faster than the device's floor; adds a note when suspiciously close to it."""
         place = GATE_PLACE if self.settings.mode in (RunMode.CHECK, RunMode.GATE) else RECORD_PLACES
         return plausibility.judge_by_floor(base, spec_for(self.device_at(place)))
 
     def find_stored(self, case: Case) -> StoredEntry | None:
-        """The case's stored entry on this device."""
+        """Returns the case's stored entry on this device, or None."""
         device = self.device_at(RECORD_PLACES if self.settings.mode in RECORDING else GATE_PLACE)
         return self.store.find(device.arch, device.product, case.key.suite, case.key.entry)
 
     def estimate_noise(self, case: Case, stored: Measurement, bound: str) -> NoiseEstimate | None:
-        """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
+        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite."""
         device = self.device_at()
         model = self.store.noise_model(device.arch, device.product, case.key.suite)
         return model.estimate_noise(case.key.entry, median_us_of(stored.processes), stored.timer, bound)
 
     def device_at(self, place: int = GATE_PLACE) -> DeviceInfo:
-        """What the process in that place runs on."""
+        """Returns the device of the process in that place."""
         return self.pool.wait_until_ready(place).device
 
 
 def group_canaries(taken: Sequence[Mapping[str, ProcessSummary]]) -> dict[str, tuple[ProcessSummary, ...]]:
-    """The canaries of these processes by what was timed."""
+    """Returns the canary processes by canary name."""
     names = sorted({name for canary in taken for name in canary})
     return {name: tuple(canary[name] for canary in taken if name in canary) for name in names}

@@ -1,4 +1,4 @@
-"""Asks of a suspect whether its code is the stored one, and looks again with the stored choice of its autotuners."""
+"""Checks whether a suspect runs the stored code, and measures it again with its autotuners' stored choices."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pytest_attnperf.workers.look import Ending, Look
 from pytest_attnperf.workers.source_tree import Revisions, strip_libraries, top_folders
 
 Again = Callable[[], Sequence[Look]]
-"""Looks at the case in as many processes as the second look, each told to run with the stored configuration."""
+"""Looks at the case in as many processes as the second look, each run with the stored configuration."""
 
 Decide = Callable[[Measurement], Decision]
-"""What a second look by these processes says."""
+"""Returns the second look's decision by these processes."""
 
-NO_TIME = "the time of the run ended"
-UNSAID = "the backend does not say what it ran with"
+NO_TIME = "the run had no time left"
+UNSAID = "the backend does not report its configuration"
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What a second look says once it is known what ran.
+    """A second look's decision once it is known what ran.
 
     pinned   processes that ran with the stored choice
     wrong    the first of them whose result is wrong; the case is then judged by it
@@ -43,7 +43,7 @@ class Explained:
 
 @dataclass(frozen=True)
 class Suspect:
-    """What a second look was held against, and what may excuse it.
+    """The entry and the decision of a second look, and what may explain its slowdown.
 
     nodeid      of its test
     revisions   with the base revision; None where none is known
@@ -56,9 +56,9 @@ class Suspect:
 
 
 def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decide: Decide) -> Explained:
-    """The decision, or MOVED, DRIFT or STALE in its place.
+    """Returns the decision, or MOVED, DRIFT or STALE in its place.
 
-    looks   every one that was taken with what the case chose by itself
+    looks   all that ran with the case's own choices
 
     Does not raise where the stored choice cannot be timed: a reason says so.
     """
@@ -78,11 +78,11 @@ def explain_suspect(suspect: Suspect, looks: Sequence[Look], again: Again, decid
 
 
 def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callable[[], Decision]) -> Decision:
-    """The same from what a results file holds of the case, as far as its data bear out what it says.
+    """Does the same from a results file's data of the case, as far as these support the file's verdict.
 
-    decide   what a second look by its `pinned` processes says
+    decide   returns the decision of a second look by its `pinned` processes
 
-    What later processes ran is not in the file, so that its verdict is asked for, too.
+    The file does not contain what later processes ran, so its own verdict is required, too.
     """
     entry, decision = suspect.entry, suspect.decision
     ran = [Ran(case.launches, case.config, case.source_id)]
@@ -105,7 +105,7 @@ def explain_recorded_suspect(suspect: Suspect, case: CaseResult, decide: Callabl
 def _explain_by_stored_choice(
     entry: Entry, decision: Decision, looks: Sequence[Look], choices: Sequence[str], decide: Decide
 ) -> Explained:
-    """What looks with the stored choice make of it."""
+    """Returns the decision after looks with the autotuners' stored choices."""
     wrong = next((look for look in looks if look.ending is Ending.INCORRECT), None)
     if wrong is not None:
         return Explained(decision, wrong=wrong)
@@ -133,7 +133,7 @@ def _reason_not_timed(look: Look) -> str:
 
 
 def _decide_stale(suspect: Suspect, ran: Sequence[Ran], loaded: Iterable[str]) -> Decision | None:
-    """STALE, where the base revision is known and has these sources, and the entry had others; else None."""
+    """Returns STALE where the known base revision has these sources and the entry had others; else None."""
     revisions, entry, folders = suspect.revisions, suspect.entry, top_folders(loaded)
     if revisions is None or gate.has_same_sources(entry, ran):
         return None

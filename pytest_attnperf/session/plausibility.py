@@ -1,12 +1,12 @@
-"""What cannot be: times below the device's floor, several times faster than stored, or fast on repeated inputs only,
-and kernels whose machine code cannot do what they are timed for.
+"""Detects implausible results: times below the device's floor, several times faster than stored, or fast on repeated
+inputs only, and kernels whose machine code cannot do what they are timed for.
 
-A wrong measurement and a kernel that skips work look alike: faster than before. What is asked of such a case is more
-than of others, and a case that cannot answer is SUSPICIOUS.
+A wrong measurement and a kernel that skips work look alike: faster than before. Such a case must pass more checks than
+others; one that fails them is SUSPICIOUS.
 
-A worker sends the code objects of the kernels that a case launched; reading them needs packages that a worker may lack,
-so that they are read here, once, and dropped. Their hashes are the launch identity's. What a case has loaded is taken
-apart while it is proven, by other cores.
+A worker sends the code objects of the kernels that a case launched. Reading them needs packages that a worker may lack,
+so they are read here, once, and dropped. Their hashes go into the launch identity. What a case has loaded is
+disassembled by other cores while the case is proven.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from pytest_attnperf.roofline.floors import judge_time
 CHANGED = "what ran has changed since the baseline"
 
 JUMP = 3.0
-"""So many times faster than stored is checked again: few honest changes of one kernel bring so much."""
+"""Factor faster than stored from which a case is checked again: few honest changes of one kernel reach it."""
 
 REMEMBERS = 4.0
-"""So many times slower when the inputs change before every call is no honest kernel: writing them may move others out
-of the last-level cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
+"""Slowdown on changing inputs that no honest kernel reaches: writing the inputs may move others out of the last-level
+cache, which is at most 3.2 times as fast as memory (MI300X: 17.2 against 5.3 TB/s)."""
 
 SLOWED, OF_STORED = 1.5, 0.9
-"""A gain over the stored time is one of memory where the call is so many times slower on changing inputs and takes this
-share of the stored time there, or more: the gain is gone."""
+"""A gain over the stored time comes from remembered results where the call is SLOWED times slower on changing inputs,
+and takes at least the share OF_STORED of the stored time there: the gain is then gone."""
 
 CHANGES_SHOWN = 5
 
@@ -60,7 +60,7 @@ _NO_MATRIX = re.compile(r"gfx([678]\d\d|90[0-69c]|10\d\d)")
 
 
 def judge_by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
-    """SUSPICIOUS when faster than the device's floor; a note when so close to it that one should look twice."""
+    """Makes a case SUSPICIOUS when faster than the device's floor; adds a note when suspiciously close to it."""
     if base.median_us is None or base.figures is None or spec is None:
         return base
     floor = floor_of(base.figures, spec)
@@ -75,53 +75,53 @@ def judge_by_floor(base: CaseResult, spec: DeviceSpec | None) -> CaseResult:
 
 
 def is_jump(base: CaseResult) -> bool:
-    """Whether the case is JUMP times faster than stored, or more."""
+    """Returns whether the case is at least JUMP times faster than stored."""
     return base.ratio is not None and base.ratio * JUMP <= 1
 
 
 def is_gain(base: CaseResult) -> bool:
-    """Whether the case is said to be faster, or is so much faster that it is looked at again whatever is said."""
+    """Returns whether the case is FASTER, or so much faster that it is measured again whatever its verdict."""
     return base.verdict is Verdict.FASTER or is_jump(base)
 
 
 def is_slower_rotated(rotation: Rotation) -> bool:
-    """Whether a call is so much slower on changing inputs that the noise of changing them does not explain it."""
+    """Returns whether a call on changing inputs is slower than honest caching and measurement noise explain."""
     return rotation.rotating_us - rotation.noise_us > REMEMBERS * rotation.same_us
 
 
 def gains_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Whether a case that is faster than stored is so only while its inputs stay the same."""
+    """Returns whether a case is faster than stored only while its inputs stay the same."""
     least_us = rotation.rotating_us - rotation.noise_us
     gone = base.ratio is not None and least_us * base.ratio >= OF_STORED * rotation.same_us
     return is_slower_rotated(rotation) or (gone and least_us > SLOWED * rotation.same_us)
 
 
 def may_gain_by_memory(base: CaseResult, rotation: Rotation) -> bool:
-    """Whether that would be so without the noise of changing the inputs."""
+    """Returns whether `gains_by_memory` would hold without the noise of changing the inputs."""
     return gains_by_memory(base, replace(rotation, noise_us=0.0))
 
 
 def judge_by_rotation(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """SUSPICIOUS when the time holds only while every call gets the inputs of the one before."""
+    """Makes a case SUSPICIOUS when it is fast only while every call gets the same inputs as the one before."""
     if rotation is None or not gains_by_memory(base, rotation):
         return base
     return mark_suspicious(
         base,
         NoteKind.REMEMBERS,
         f"remembers its results: {rotation.same_us:.4g} us per call while the inputs stay the same, "
-        f"{rotation.rotating_us:.4g} us when they change before every call; the time is not that of the work",
+        f"{rotation.rotating_us:.4g} us when they change before every call; the time does not include the whole work",
     )
 
 
 def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
-    """A gain that was right again on new inputs: SUSPICIOUS if it is one of memory, UNDECIDED if noise hides whether it
-    is; a note says so of a jump."""
+    """Judges a gain that was right again on new inputs: SUSPICIOUS if it needs unchanged inputs, UNDECIDED if noise
+    hides that. Adds a note to a jump."""
     judged = judge_by_rotation(base, rotation)
     if judged.verdict is Verdict.SUSPICIOUS or rotation is None:
         return judged
     if may_gain_by_memory(base, rotation):
         why = (
-            f"whether it remembers its results could not be told: {rotation.same_us:.4g} us per call while the inputs "
+            f"whether it remembers its results is not known: {rotation.same_us:.4g} us per call while the inputs "
             f"stay the same, {rotation.rotating_us:.4g} us when they change before every call, which may be "
             f"{rotation.noise_us:.3g} us too large on this busy machine; run it again"
         )
@@ -136,7 +136,7 @@ def judge_by_gain(base: CaseResult, rotation: Rotation | None) -> CaseResult:
 
 
 def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
-    """Notes on what ran against what ran when the baseline was recorded, where both are known."""
+    """Adds notes on what ran differently from the recording of the baseline, where both are known."""
     if not stored or not base.launches:
         return base
     note = unchanged_note(base.verdict, base.launches, stored, "as when the baseline was recorded")
@@ -155,7 +155,8 @@ def with_changes(base: CaseResult, stored: Sequence[Launch]) -> CaseResult:
 
 
 def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Launch], when: str) -> Note | None:
-    """What an equal launch identity says of a changed time; None where the time is the same, or it is not known.
+    """Returns what an equal launch identity means for a changed time; None where the time is the same, or it is not
+    known.
 
     when   ends the comparison: 'as on the base side'
     """
@@ -164,15 +165,15 @@ def unchanged_note(verdict: Verdict, now: Sequence[Launch], before: Sequence[Lau
     renamed = "".join(f"; {change}" for change in list_differences(now, before)[:CHANGES_SHOWN])
     return Note(
         NoteKind.UNCHANGED,
-        f"unchanged: the same machine code was launched in the same way {when}, so the change of time is noise, the "
-        f"machine, or the values passed to it, not the kernel's code{renamed}",
+        f"unchanged: the same machine code was launched in the same way {when}, so the change of time is due to "
+        f"noise, the machine, or the values passed to it, not the kernel's code{renamed}",
     )
 
 
 def find_suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelCode], *, matrix: bool) -> Note | None:
-    """Why the machine code of AMD kernels cannot be what a case is timed for; None where nothing speaks against it.
+    """Returns why the machine code of AMD kernels cannot be what a case is timed for; None where it may be.
 
-    codes    what is known of kernels, by ISA hash; one that was not decoded whole says nothing
+    codes    known kernels, by ISA hash; one that was not decoded completely is ignored
     matrix   the backend promises matrix instructions in some kernel of a call
     """
     kernels = [launch for launch in launches if launch.kind == "kernel"]
@@ -181,7 +182,7 @@ def find_suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelC
         if not any(count and is_store(name) for name, count in code.instructions.items()):
             return Note(
                 NoteKind.NO_STORE,
-                f"{shorten_name(code.name)} leaves nothing behind: its machine code for {code.arch} "
+                f"{shorten_name(code.name)} writes no result: its machine code for {code.arch} "
                 f"({sum(code.instructions.values())} instructions) holds no store of any kind",
             )
     able = known and len(known) == len(kernels) and not any(_NO_MATRIX.fullmatch(code.arch) for code in known)
@@ -190,43 +191,43 @@ def find_suspicious_code(launches: Sequence[Launch], codes: Mapping[str, KernelC
     names = ", ".join(dict.fromkeys(shorten_name(code.name) for code in known))
     return Note(
         NoteKind.NO_MATRIX,
-        f"the backend promises matrix instructions, and none of the kernels of a call holds one for {known[0].arch}: "
+        f"the backend promises matrix instructions, but none of the kernels of a call has one for {known[0].arch}: "
         f"{names}",
     )
 
 
 def judge_by_code(base: CaseResult, codes: Mapping[str, KernelCode], *, matrix: bool) -> CaseResult:
-    """SUSPICIOUS where the machine code of what ran cannot be what the case is timed for."""
+    """Makes a case SUSPICIOUS where its machine code cannot do what it is timed for."""
     problem = find_suspicious_code(base.launches, codes, matrix=matrix)
     return base if problem is None else mark_suspicious(base, problem.kind, problem.text)
 
 
 def _is_whole(code: KernelCode) -> bool:
-    """Whether what its instructions lack is lacking: an AMD kernel that was decoded to the end and calls nothing."""
+    """Returns whether absent instructions are really absent: an AMD kernel, decoded to the end, that calls nothing."""
     unclear = code.instructions.get("call", 0) + code.instructions.get("other", 0)
     return code.arch.startswith(_AMD) and bool(code.instructions) and not code.undecoded and not unclear
 
 
 def mark_suspicious(base: CaseResult, kind: NoteKind, text: str) -> CaseResult:
-    """The case, SUSPICIOUS for this reason."""
+    """Returns the case as SUSPICIOUS for this reason."""
     return replace(base, verdict=Verdict.SUSPICIOUS, summary=text, reasons=(Note(kind, text),))
 
 
 ANALYSED = Path(".attnperf") / "cache" / "code"
-"""Where a tree keeps what was found of kernels, launched ones and those that are compiled without a GPU."""
+"""Folder of a tree's cache of analysed kernels, both launched ones and ones compiled without a GPU."""
 
 REMEMBERED = 32
-"""Kernels that are not taken apart again, which takes 0.3 s: cases of other shapes often launch the same."""
+"""Number of kernels kept in memory. An analysis takes 0.3 s, and cases often launch the same kernels."""
 
 Read = Callable[[bytes, str], str | None]
-"""(code object, name of the kernel) -> its ISA hash, None where it cannot be read."""
+"""Takes (code object, name of the kernel) and returns its ISA hash; None where it cannot be read."""
 
 Analyse = Callable[[bytes, Launch], KernelCode | None]
-"""(code object, launch) -> what is known of the kernel, None where nothing is."""
+"""Takes (code object, launch) and returns what is known of the kernel; None where nothing is."""
 
 
 def isa_hash(data: bytes, name: str) -> str | None:
-    """The ISA hash of a kernel; None where the object cannot be read or holds several kernels, none of that name."""
+    """Returns a kernel's ISA hash; None where the object is unreadable, or has several kernels, none of that name."""
     from pytest_attnperf.codeobject.objects import read_object, select_kernel
 
     source = _describe_object(name)
@@ -240,14 +241,14 @@ def isa_hash(data: bytes, name: str) -> str | None:
 
 
 def analyse_launch(data: bytes, launch: Launch) -> KernelCode | None:
-    """A launched kernel with its instructions, as far as they can be decoded here; None where `isa_hash` gives none."""
+    """Returns a launched kernel with its decoded instructions; None where `isa_hash` returns None."""
     known = data, launch.name, math.prod(launch.block)
     begun = _ahead.pop(known, None)
     return _analyse_object(*known) if begun is None else begun.result()
 
 
 CORES_LEAST = 4
-"""With fewer, reading ahead would slow the case that it is meant not to delay."""
+"""Fewest cores for reading ahead: with fewer it would slow down the case that is being proven."""
 
 _ahead: dict[tuple[bytes, str, int], Future[KernelCode | None]] = {}
 
@@ -258,7 +259,7 @@ def _reader_pool() -> ThreadPoolExecutor:
 
 
 def read_ahead(kernels: Iterable[KernelObject]) -> None:
-    """Begin to take apart what a case has loaded; `analysed` waits for it. Forgets what was begun for another case."""
+    """Starts to analyse what a case has loaded; `analyse_launch` waits for it. Drops what another case started."""
     for begun in _ahead.values():
         begun.cancel()
     _ahead.clear()
@@ -272,7 +273,7 @@ def read_ahead(kernels: Iterable[KernelObject]) -> None:
 
 
 def remember_under(folder: Path) -> None:
-    """Keep what is found of kernels in files of this folder: the next run takes none of them apart again."""
+    """Sets the folder in whose files analysed kernels are kept, so that the next run need not analyse them."""
     global _memory
     _memory = folder
 
@@ -299,7 +300,7 @@ def _describe_object(name: str) -> str:
 
 @dataclass(frozen=True)
 class CodeReader:
-    """How code objects are read."""
+    """The functions that read code objects."""
 
     isa_hash: Read = isa_hash
     analyse: Analyse = analyse_launch
@@ -309,11 +310,11 @@ READER = CodeReader()
 
 
 def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport:
-    """The report with the ISA hash of every launch whose object came with it, and without objects and their ids.
+    """Returns the report with the ISA hash of every launch whose object came with it, without objects and their ids.
 
     read   READER's where None is given
 
-    An object that is damaged, too large or not what its id says is no object: its launches stay unknown.
+    Ignores an object that is damaged, too large or does not match its id: its launches stay unknown.
     """
     read = READER.isa_hash if read is None else read
     objects = _decode_objects(final)
@@ -328,7 +329,7 @@ def with_isa_hashes(final: FinalReport, read: Read | None = None) -> FinalReport
 
 
 def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str, KernelCode]:
-    """What is known of the launched kernels, by ISA hash.
+    """Returns what is known of the launched kernels, by ISA hash.
 
     final     as it came from the worker, with its objects
     analyse   READER's where None is given
@@ -340,10 +341,10 @@ def kernel_codes(final: FinalReport, analyse: Analyse | None = None) -> dict[str
 
 
 def list_launched_kernels(launches: Iterable[Launch], codes: Mapping[str, KernelCode]) -> tuple[KernelCode, ...]:
-    """What is known of these launches' kernels: each once for every size it was launched with, without source lines.
+    """Returns the known kernels of these launches: one for each launch size, without source lines.
 
     launches   with their ISA hashes
-    codes      what is known of kernels, by ISA hash
+    codes      known kernels, by ISA hash
     """
     found: dict[tuple[str, int, int], KernelCode] = {}
     for launch in launches:
@@ -360,7 +361,7 @@ def list_launched_kernels(launches: Iterable[Launch], codes: Mapping[str, Kernel
 
 
 def _decode_objects(final: FinalReport) -> dict[str, bytes]:
-    """The objects of a report by id."""
+    """Returns the objects of a report by id."""
     return dict(_sound_objects(final))
 
 
@@ -372,7 +373,7 @@ def _sound_objects(final: FinalReport) -> Iterator[tuple[str, bytes]]:
 
 
 def _unpack_object(text: str) -> bytes | None:
-    """A code object as a worker sends it; None for what is none."""
+    """Returns a code object as a worker sent it; None where it is damaged."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), OBJECT_BYTES_MOST)
     except (binascii.Error, ValueError, zlib.error):

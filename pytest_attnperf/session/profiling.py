@@ -1,4 +1,4 @@
-"""The profile of a judged case, taken in a process that only profiles, and what binds the case."""
+"""Takes the profile of a judged case, in a process that only profiles, and determines what bounds the case."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from pytest_attnperf.session.settings import Case
 
 PROFILE_PLACE = 990
-"""Its process profiles one case after the other, and times none."""
+"""Place of the process that profiles all cases one after the other, and times none."""
 
 NOT_RIGHT = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.ERROR, Verdict.UNSUPPORTED})
-"""Verdicts of cases that are not profiled: where the time of a wrong result goes is of no interest."""
+"""Verdicts of cases that are not profiled: where a wrong result spends its time is of no interest."""
 
 
 def with_profile(bench: RunBench, case: Case, result: CaseResult) -> CaseResult:
-    """The result with its case's profile and what binds it; with a note where there is none. Never another verdict.
+    """Adds the case's profile and what bounds it; a note where there is no profile. Never changes the verdict.
 
-    A case whose time says nothing here, as the result's own note says, is not asked.
+    A case without a time is skipped, with the result's own note as the reason.
     """
     if result.verdict in NOT_RIGHT:
         return result
@@ -53,7 +53,7 @@ def _mark_not_profiled(result: CaseResult, why: str) -> CaseResult:
 
 
 def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store: BaselineStore) -> BoundVerdict:
-    """What binds the case, by its time as gated: the profiler slows what it watches."""
+    """Returns what bounds the case, by its gated time: a profiler slows down what it observes."""
     if result.median_us is None or result.figures is None:
         return BoundVerdict(
             BoundClass.UNDECIDED,
@@ -76,14 +76,15 @@ def bound_of(result: CaseResult, profile: CaseProfile, device: DeviceInfo, store
 
 
 def launches_of(profile: CaseProfile) -> tuple[Launch, ...] | None:
-    """What one call launched by its profile; None where the profile is of operators of a CPU."""
+    """Returns what one call launched, by its profile; None where the profile is of CPU operators."""
     kernels = [kernel for kernel in profile.kernels if kernel.shape.kind != "operator"]
     return tuple(kernel.shape.as_launch(len(kernel.durations_ns) / profile.calls) for kernel in kernels) or None
 
 
 def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | None) -> DeviceCeilings | None:
-    """Of the first root that has some for this device. Raises BaselineError for an unsound file, and for a figure
-    that `attnperf calibrate-device` would have refused.
+    """Returns the ceilings from the first root that has some for this device.
+
+    Raises BaselineError for an invalid file, and for a figure that `attnperf calibrate-device` would have refused.
     """
     found = next((found for root in store.roots if (found := ceilings_for(root, device)) is not None), None)
     if found is None or spec is None or spec.confidence == UNRELIABLE:
@@ -93,11 +94,11 @@ def _find_ceilings(store: BaselineStore, device: DeviceInfo, spec: DeviceSpec | 
     rates["read"] = (found.read_bytes_per_s or 0.0, spec.peak_bytes_per_s)
     for name, (rate, peak) in rates.items():
         if peak is not None and rate > peak * (1 + MARGIN):
-            raise BaselineError(f"`{name}` is {rate:.4g} per second, and {peak:.4g} is the peak of {spec.name}")
+            raise BaselineError(f"`{name}` is {rate:.4g} per second, above the peak {peak:.4g} of {spec.name}")
     return found
 
 
 def _in_one_line(error: Exception) -> str:
-    """Its first line: what follows is a log or a traceback."""
+    """Returns an error's first line; what follows is a log or a traceback."""
     lines = str(getattr(error, "summary", error)).splitlines()
     return lines[0] if lines else type(error).__name__

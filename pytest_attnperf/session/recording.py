@@ -1,4 +1,4 @@
-"""Recording one case: measured in several fresh processes, all of which must be right and run this tree's code."""
+"""Records one case: measures it in several fresh processes, all of which must be right and run this tree's code."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ from pytest_attnperf.workers.shared_gpus import SharedGpuPool, in_turns
 
 
 def record_case(bench: RunBench, case: Case) -> CaseResult:
-    """Measure in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
+    """Measures in `processes` fresh processes; RECORDED only if every one was right and ran this tree's code.
 
-    They are stored in the order of their places, in whatever order they measured.
-
-    Raises as `take_look`.
+    They are stored in the order of their places, in whatever order they measured. Raises as `take_look`.
     """
     settings = bench.settings
     places = range(RECORD_PLACES, RECORD_PLACES + settings.processes)
@@ -44,7 +42,7 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
     with in_turns(bench.pool, places) as order:
         for place in DOING.track_steps(Unit.RECORDING, order, len(places)):
             canary = bench.pool.measure_canary(place)  # before its first case; known from then on
-            # One process asks whether a kernel remembers its results, and another one where it seems to.
+            # One process checks whether a kernel remembers its results, and a second one where it seems to.
             look = bench.look(place, case, settings.plan, following, rotate=place == RECORD_PLACES)
             if look.ending is not Ending.MEASURED:
                 return bench.make_unmeasured_result(case, look)
@@ -74,7 +72,7 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
 
 
 def record_locally(bench: RunBench, case: Case) -> CaseResult:
-    """The case, stored under .attnperf/local where it is RECORDED. Raises as `record`, and BaselineError."""
+    """Records the case and stores it under .attnperf/local if RECORDED. Raises as `record_case`, and BaselineError."""
     recorded = record_case(bench, case)
     if recorded.verdict is not Verdict.RECORDED:
         return recorded

@@ -1,7 +1,7 @@
-"""What a resumed run may take over from the one that was interrupted: pure, so that every reason is tested exactly.
+"""Decides which verdicts a resumed run may take over from the interrupted one. Pure, so that tests cover every reason.
 
-A verdict is taken over where everything that it was made from is as it was: the files that ran, the plugin, the policy,
-the stored entry, the base side, and where it ran. Anything else is judged again.
+A verdict is taken over where everything that it was made from is unchanged: the files that ran, the plugin, the policy,
+the stored entry, the base side, and the machine. Everything else is judged again.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pytest_attnperf.results import CaseResult
 from pytest_attnperf.session.case_records import median_us_of
 
 JUDGED_AGAIN = frozenset({Verdict.ERROR, Verdict.UNDECIDED})
-"""What broke may have been the interruption itself, and what was left open can be settled now."""
+"""Verdicts that are never taken over: the interruption may have caused an error, and an open case may be decided."""
 
 WITHOUT_ENTRY = frozenset({Verdict.INCORRECT, Verdict.SUSPICIOUS, Verdict.UNSUPPORTED, Verdict.RIGHT})
-"""Verdicts that hold whatever has been stored since."""
+"""Verdicts that do not depend on the stored entry."""
 
 NOT_GIVEN = "not given"
 
 
 @dataclass(frozen=True)
 class CaseConditions:
-    """What a case would be judged under now.
+    """The conditions that a case would be judged under now.
 
-    digest        SHA-256 of a file of the tree, by its path from the root; '' where there is none
-    beside        digest of all files in a top-level folder of the tree; of '.', of all code in it
+    digest        returns the SHA-256 of a file of the tree, by its path from the root; '' where there is none
+    beside        returns the digest of all files in a top-level folder of the tree; for '.', of all code in it
     policy        the case's own, as a plain record
-    found         asked for the stored entry
-    base          label of the base side, '' without one; `base_fixed` where the label alone says which code that is
+    found         returns the stored entry
+    base          label of the base side, '' without one; `base_fixed` where the label alone identifies its code
     today         a date, '2026-01-31'; `then` that of the interrupted run
-    fingerprint   asked for last, because a worker may have to be started for it; None where none can be
+    fingerprint   returns that of this run; called last, because a worker may have to start for it; None where none can
     """
 
     digest: Callable[[str], str]
@@ -50,9 +50,10 @@ class CaseConditions:
 
 
 def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: CaseConditions) -> str:
-    """Why a case has to be judged again, in a few words that several cases may share; '' where it is taken over.
+    """Returns why a case has to be judged again, in a few words that several cases may share; '' where it is taken
+    over.
 
-    beside   what `Standing.beside` gave when the result was kept, by folder
+    beside   what `Standing.beside` returned when the result was kept, by folder
     """
     if result.verdict in JUDGED_AGAIN:
         return f"{result.verdict.value} is never taken over"
@@ -75,7 +76,7 @@ def reason_to_judge_again(result: CaseResult, beside: Mapping[str, str], now: Ca
 
 
 def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Settings that differ, each as '--attnperf-blocks was 10 and is 30'; empty where a run may be resumed."""
+    """Returns settings that differ, e.g. '--attnperf-blocks was 10 and is 30'; empty where a run may be resumed."""
     return [
         f"{name} was {then.get(name) or NOT_GIVEN} and is {now.get(name) or NOT_GIVEN}"
         for name in sorted(then.keys() | now.keys())
@@ -84,7 +85,7 @@ def list_changed_settings(then: Mapping[str, str], now: Mapping[str, str]) -> li
 
 
 def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
-    """Whether the entry is another than the result was held against, or there is one where there was none."""
+    """Returns whether the entry is not the one that the result was compared with, or is new."""
     if result.stored_us:
         times = () if found is None else tuple(process.median_us for process in found.entry.processes)
         return times != result.stored_us or (found is not None and found.entry.recorded != result.stored_at)
@@ -94,7 +95,7 @@ def _has_entry_changed(result: CaseResult, found: StoredEntry | None) -> bool:
 
 
 def _describe_move(then: Fingerprint | None, now: Fingerprint | None) -> str:
-    """What differs between where it ran and where this run does: drivers and libraries count as much as the card."""
+    """Returns what differs between both machines; drivers and libraries count as much as the card."""
     if then is None or now is None:
         return "where it ran is not known"
     for ours, theirs in ((now.must_match, then.must_match), (now.named, then.named)):

@@ -1,7 +1,7 @@
-"""What settles a case that its first look leaves open: fresh processes against the store, or pairs with a base side.
+"""Decides a case that its first look left open: by fresh processes against the baseline, or by pairs with a base side.
 
-How many of them is said by a `Sample`, chosen before the first of them is measured; without one it is as many as every
-case gets. No count depends on what a second look has seen.
+A `SampleSize` sets how many of them, and is chosen before the first is measured; without one the usual number is taken.
+The number never depends on what a second look has measured.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from pytest_attnperf.workers.pool import start_ahead, wait_for_starts
 from pytest_attnperf.workers.shared_gpus import in_turns
 
 CONFIRMING_SEED = 3
-"""Seeds beyond those of a re-checked jump, for the process that is asked whether a case remembers its results."""
+"""Shift of the seeds of the process that confirms remembered results, beyond those of a measured-again gain."""
 
 
 class SampleCutError(Exception):
-    """The clock ended a sample before it was large enough to decide anything."""
+    """The clock ended a sample before it was large enough to decide."""
 
     def __init__(self, taken: int, least: int) -> None:
         super().__init__(f"{taken} of {least}")
@@ -53,9 +53,9 @@ class SampleCutError(Exception):
 class SampleSize:
     """How many fresh processes, or pairs, a second look takes.
 
-    units   at most so many
+    units   the most that it takes
     least   fewer decide nothing
-    go_on   asked before every unit behind the first: whether there is time for it
+    go_on   called before every unit after the first: returns whether there is time for it
     """
 
     units: int
@@ -65,10 +65,10 @@ class SampleSize:
 
 @dataclass(frozen=True)
 class Screen:
-    """What a first look against stored processes said.
+    """The result of comparing a first look with stored processes.
 
     noise    per process; None where it is unknown
-    stored   what the case was held against
+    stored   what the case was compared with
     """
 
     decision: Decision
@@ -78,7 +78,7 @@ class Screen:
 
 @dataclass(frozen=True)
 class Measured:
-    """A first look that is right and may be believed; `base` is what it found out, before it is compared."""
+    """A first look that is right and plausible; `base` is its result before any comparison."""
 
     case: Case
     look: Look
@@ -87,15 +87,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Open:
-    """A case that its first look leaves open, and what settles it.
+    """A case that its first look leaves open, and what decides it.
 
-    base          what is known of it by now; its verdict is not decided
-    stored        what it is held against; None where nothing is stored that could be
+    base          its result so far; the verdict is not decided
+    stored        what it is compared with; None where nothing usable is stored
     comparable    whether the times of `stored` may be compared with the case's
-    pairs         whether pairs with the base side settle it; fresh processes do otherwise
-    instead       what is said where that side cannot run the case; None for what the stored processes say alone
-    screen        None where the first look was not held against stored processes
-    first_ratio   new / stored of the first look, where the pairs are to name it
+    pairs         whether pairs with the base side decide it; else fresh processes do
+    instead       the result where that side cannot run the case; None to compare with the stored processes then
+    screen        None where the first look was not compared with stored processes
+    first_ratio   new / stored of the first look, where the pairs' verdict mentions it
     """
 
     measured: Measured
@@ -109,12 +109,12 @@ class Open:
 
     @property
     def case(self) -> Case:
-        """Which case it is."""
+        """The case."""
         return self.measured.case
 
 
 def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult:
-    """Settle against the stored processes, by fresh ones. Raises as `take_look`, and SampleCutError."""
+    """Decides by fresh processes against the stored ones. Raises as `take_look`, and SampleCutError."""
     case, base, look = opened.case, opened.base, opened.measured.look
     found, screen = opened.stored, opened.screen
     assert found is not None
@@ -154,7 +154,7 @@ def settle_by_processes(bench: RunBench, opened: Open, sample: SampleSize | None
 
 
 def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) -> CaseResult | None:
-    """The verdict against the base side; None where that cannot run the case. Raises as `settle_by_processes`."""
+    """Decides by pairs with the base side; None where that cannot run the case. Raises as `settle_by_processes`."""
     case, base, against = opened.case, opened.base, bench.against
     assert against is not None
     try:
@@ -180,7 +180,7 @@ def settle_in_pairs(bench: RunBench, opened: Open, sample: SampleSize | None) ->
 
 
 def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
-    """A gain over the stored time or the base side: right on new inputs in a fresh process, and as fast there?"""
+    """Checks a gain over the stored time or the base side: on new inputs, in a fresh process, right and as fast."""
     bench.pool.start([SECOND_LOOK_PLACES])
     look = bench.look(SECOND_LOOK_PLACES, case, bench.settings.plan, None, fresh=2, rotate=True)
     look = confirm_rotation(bench, case, look, SECOND_LOOK_PLACES + 1, base)
@@ -191,9 +191,9 @@ def recheck_gain(bench: RunBench, case: Case, base: CaseResult) -> CaseResult:
 
 
 def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: CaseResult) -> Look:
-    """The look itself, unless its rotation says that results may be remembered: then that of the process at `place`.
+    """Returns the look itself, unless its rotation suggests remembered results: then that of the process at `place`.
 
-    One process may say so by chance, two do not. `base` is what is judged so far. Raises as `take_look`.
+    One process may suggest it by chance; two do not. `base` is the result so far. Raises as `take_look`.
     """
     if look.rotation is None or not plausibility.may_gain_by_memory(base, look.rotation):
         return look
@@ -205,20 +205,20 @@ def confirm_rotation(bench: RunBench, case: Case, look: Look, place: int, base: 
 
 
 def mark_undecided(base: CaseResult, why: str) -> CaseResult:
-    """A case that nothing has settled, for want of time: it is unproven, whatever its first look saw."""
+    """Returns UNDECIDED for a case that ran out of time: it is unproven, whatever its first look measured."""
     return replace(base, verdict=Verdict.UNDECIDED, summary=str(why), reasons=(why, *base.reasons))
 
 
 def _bytes_of(base: CaseResult) -> float:
-    """Of a case's inputs and outputs; 0 where they are not known."""
+    """Returns the bytes of a case's inputs and outputs; 0 where they are not known."""
     return 0.0 if base.figures is None else base.figures.bytes_min or 0.0
 
 
 def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, bytes_min: float) -> list[Look]:
-    """Fresh processes, none of which made the first look; kept for the run's other suspects.
+    """Looks in fresh processes, none of which made the first look. They are kept for the run's other suspects.
 
-    The usual number is started at once, and waited for: one that starts disturbs one that times. Those beyond it start
-    when their turn comes, because the clock may end the sample before they are needed.
+    The usual number is started at once and waited for, because a starting process disturbs one that times. The others
+    start one by one: the clock may end the sample before they are needed.
     """
     usual = bench.settings.second_look
     places = range(SECOND_LOOK_PLACES, SECOND_LOOK_PLACES + (usual if sample is None else sample.units))
@@ -234,7 +234,7 @@ def _take_fresh_looks(bench: RunBench, case: Case, sample: SampleSize | None, by
 def _take_pinned_looks(
     bench: RunBench, case: Case, found: StoredEntry, count: int, sample: SampleSize | None
 ) -> list[Look]:
-    """As many as the second look took, in its processes, with the stored configuration; none where no time is left.
+    """Looks in the second look's processes with the stored configuration; returns none where no time is left.
 
     Raises as `take_look`.
     """

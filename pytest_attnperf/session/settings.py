@@ -1,4 +1,4 @@
-"""What a run is for, what is asked of it, and what it is asked about."""
+"""The mode and the settings of a run, and the cases that it judges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_attnperf.workers.conversation import BlockPlan
 
 
 class RunMode(str, enum.Enum):
-    """What a run is for."""
+    """The purpose of a run."""
 
     CHECK = "check"
     GATE = "gate"
@@ -23,17 +23,17 @@ class RunMode(str, enum.Enum):
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Resolved once per run. `cases` is the number of cases that may be timed: it sets how rare a false alarm must be.
+    """Settings of one run. `cases` is the number of cases that may be timed, which share the false-alarm rate.
 
-    given_options         options of the command line, quoted, without which a case could not be run again as it was
+    given_options         options of the command line, quoted, that repeating a case needs
     determinism_repeats   calls on the same inputs whose bits are compared; 0 compares none
     pin_config            whether backends run with the configuration stored in the baseline
     profile               whether every right case is profiled in a process of its own
-    accepted              why a recorded slowdown since the creep guard's anchor is wanted; '' where nobody said so
+    accepted              why a recorded slowdown since the creep guard's anchor is accepted; '' without a reason
     changed_only          whether a case that runs the machine code and configuration of its baseline is not timed
     budget_seconds        of wall time, within which second looks go to the least decided cases; None for no limit
     isolate               how far a process is shared: 'worker' until a case breaks it, 'backend', 'case', or 'none' for
-                          the pytest process itself
+                          no process but pytest's own
     """
 
     mode: RunMode
@@ -57,9 +57,9 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Case:
-    """One item to be judged, with its own policy.
+    """One item to judge, with its own policy.
 
-    timed       False where its test says that it is only to be proven right, in every mode
+    timed       False where its test wants it only proven right, in every mode
     breakdown   whether the stages of its call are timed, too, by a run that gates
     """
 

@@ -1,7 +1,7 @@
-"""Two sets of results case by case: how the second's times lie to the first's. A comparison, not a gate.
+"""Compares two sets of results case by case: the second's times with the first's. A comparison, not a gate.
 
-Processes of two runs may be days and cards apart, which nothing here can take out; that is why a case only "looks"
-slower, and why nothing fails by it unless somebody asks for that.
+Processes of two runs may differ in day and card, which nothing here can correct. So a case only "looks" slower, and
+nothing fails by it unless the user requests that.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Looks = Literal["slower", "undecided", "same", "faster"]
 LOOKS: tuple[Looks, ...] = ("slower", "undecided", "same", "faster")
 
 POSSIBLE_US = (1e-6, 1e12)
-"""From a millionth of a microsecond to eleven days: a file may say anything, and nothing is computed beyond that."""
+"""Possible times, from a millionth of a microsecond to eleven days: a file may contain anything."""
 
 WRONG = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
-"""Verdicts of cases whose time, if they have one, is of something else than what it is said to be of."""
+"""Verdicts of cases whose time, if they have one, is not of the stated work."""
 
 
 @dataclass(frozen=True)
 class Sided:
-    """A case of one side: its device ('sm_90/h200', '' where that is not known) and where it was measured."""
+    """A case of one side: its device ('sm_90/h200', '' where that is not known), result and fingerprint."""
 
     device: str
     case: CaseResult
@@ -46,8 +46,8 @@ class ComparedCase:
     """One case of both sides, microseconds per call; ratios are second / first.
 
     interval95     over processes; None, as `limit`, where no case of either side has two processes
-    limit          the ratio from which on it looks slower: by the first side's policy, and by noise
-    processes      of the first and of the second side
+    limit          the ratio beyond which it looks slower: by the first side's policy, and by noise
+    processes      number of those of the first and of the second side
     """
 
     key: CaseKey
@@ -63,8 +63,7 @@ class ComparedCase:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Cases that were compared, slowest first; those that cannot be, with the reason; those of one side only; and of
-    all those that are wrong on the second side."""
+    """Compared cases, slowest first; incomparable ones with the reason; those of one side; wrong ones of the second."""
 
     cases: tuple[ComparedCase, ...]
     incomparable: tuple[tuple[CaseKey, str], ...] = ()
@@ -74,19 +73,19 @@ class SideBySide:
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the ratios; None without any."""
+        """Geometric mean of the ratios; None without any."""
         return mean_ratio(self.cases)
 
 
 def mean_ratio(cases: Sequence[ComparedCase]) -> float | None:
-    """Geometric mean; None without cases."""
+    """Returns the geometric mean of the ratios; None without cases."""
     return math.exp(statistics.fmean(math.log(case.ratio) for case in cases)) if cases else None
 
 
 def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
-    """Match by device and case; where each side is of one device by case alone, and what differs is then named.
+    """Matches cases by device and key and compares them; by key alone where each side is of one device.
 
-    Raises UsageError for a policy in the first side's file that is none.
+    Raises UsageError for an invalid policy in the first side's file.
     """
     one_each = all(len({one.device for one in side}) <= 1 for side in (base, new))
     first, second = (_index_cases(side, with_device=not one_each) for side in (base, new))
@@ -113,7 +112,7 @@ def compare_sides(base: Sequence[Sided], new: Sequence[Sided]) -> SideBySide:
 
 
 def reason_incomparable(base: Sided, new: Sided) -> str:
-    """Why two results of a case say nothing of each other, in words; '' where they do."""
+    """Returns why two results of a case cannot be compared, as text; '' where they can."""
     for side, shown in (("first", base), ("second", new)):
         if shown.case.verdict in WRONG:
             return f"{shown.case.verdict.value} on the {side} side"
@@ -135,14 +134,14 @@ def reason_incomparable(base: Sided, new: Sided) -> str:
 
 
 def _find_flaw(processes: Sequence[ProcessSummary]) -> str:
-    """Why these are no processes of one case, as only a strange file holds them; '' where they are."""
+    """Returns why these cannot be processes of one case, as in a manipulated file; '' where they can."""
     if not is_possible(*(process.median_us for process in processes)):
-        return "a time that nothing can take"
+        return "an impossible time"
     return "several timers" if len({process.timer for process in processes}) > 1 else ""
 
 
 def is_possible(*times_us: float) -> bool:
-    """Whether all of these can be times of a call."""
+    """Returns whether all of these can be times of a call."""
     return all(POSSIBLE_US[0] <= us <= POSSIBLE_US[1] for us in times_us)
 
 
@@ -170,13 +169,13 @@ def _format_differences(base: Mapping[str, object], new: Mapping[str, object]) -
 
 
 def _index_cases(side: Sequence[Sided], *, with_device: bool) -> dict[tuple[str, str], Sided]:
-    """Cases that are of a time; proven only ones are no part of it."""
+    """Returns timed cases by device and key; leaves out those that were only proven."""
     timed = [shown for shown in side if not _is_only_proven(shown.case)]
     return {(shown.device if with_device else "", str(shown.case.key)): shown for shown in timed}
 
 
 def _is_untimed(case: CaseResult) -> bool:
-    """Of which nobody expects a time: on both sides there is nothing to say of it."""
+    """Returns whether no time is expected of the case."""
     return not deciding_processes(case) and case.verdict not in WRONG
 
 
@@ -185,7 +184,7 @@ def _is_only_proven(case: CaseResult) -> bool:
 
 
 def _pool_noise(shown: Sequence[Sided]) -> NoiseModel:
-    """What unchanged code does between processes: those of both sides, and those that gated cases were held against."""
+    """Returns the noise of unchanged code between processes: of both sides, and of the baselines of gated cases."""
     groups: dict[str, list[ProcessSummary]] = {}
     for index, one in enumerate(shown):
         held = deciding_processes(one.case)
@@ -216,7 +215,7 @@ def _compare_case(base: Sided, new: Sided, model: NoiseModel, cases: int) -> Com
 
 
 def _classify_ratio(ratio: float, tolerated: float, limit: float | None) -> Looks:
-    """In the gate's order; where noise is unknown nothing beyond what is tolerated is told apart."""
+    """Classifies a ratio in the gate's order; where noise is unknown, anything beyond the tolerance is undecided."""
     if limit is not None and ratio > limit:
         return "slower"
     if ratio > tolerated:

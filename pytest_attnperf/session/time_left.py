@@ -1,5 +1,7 @@
-"""How long a run still takes, by what its cases took so far. Suites differ, and a second look takes a few times as long
-as a first one: cases are told apart by both. All times are in seconds; they are said and read in the unit that fits.
+"""Estimates how long a run still takes, from the times of its finished cases.
+
+Suites differ, and a second look takes a few times as long as a first one, so both are estimated apart. All times are in
+seconds; text uses the unit that fits.
 """
 
 from __future__ import annotations
@@ -13,27 +15,27 @@ from dataclasses import dataclass
 from pytest_attnperf.errors import UsageError
 
 WINDOW = 30
-"""Latest cases of a kind that say what its next ones take."""
+"""Number of latest cases of a kind that predict its next ones."""
 
 UNUSUAL = 5.0
-"""A first case that compiled for minutes says little about the next ones."""
+"""Cap of a case's time, in medians: a first case that compiled for minutes says little about the next ones."""
 
 FEW = 5
-"""Of so few cases the first is left out, which paid for the start of workers: it took 52 s of one of ours, and the
-others 2 s each."""
+"""Up to this number of cases the first one is left out, because it includes the start of workers: 52 s in one of our
+suites, against 2 s for each of the others."""
 
 PROVEN_S, COMPILED_S = 2.0, 0.7
-"""Of a case that is only proven, and of a compiled kernel, before one has ended: both take less than timed ones."""
+"""Assumed seconds of a case that is only proven, and of a compiled kernel, until the first one has ended."""
 
 LEAST_SAID = 10.0
-"""What is shorter is not said as a number: ending workers and writing results takes seconds, too."""
+"""Shortest time that is shown as a number: ending workers and writing results takes seconds, too."""
 
 
 @dataclass(frozen=True)
 class Took:
-    """A case that has ended, so long after the one before it; `twice` where it got a second look.
+    """A finished case and the seconds since the one before it finished; `twice` where it got a second look.
 
-    suite   or any name of a kind of cases that are alike
+    suite   or any name of a kind of similar cases
     """
 
     suite: str
@@ -43,7 +45,7 @@ class Took:
 
 @dataclass(frozen=True)
 class Left:
-    """Seconds until the last case ends; `at_least` where one goes on for longer than cases usually do."""
+    """Seconds until the last case ends; `at_least` where the current case already takes longer than usual."""
 
     seconds: float
     at_least: bool = False
@@ -56,12 +58,12 @@ def estimate_time_left(
     step_left: float | None = None,
     priors: Mapping[str, float] | None = None,
 ) -> Left | None:
-    """What is left; None where nothing is known.
+    """Returns the time left; None where nothing is known.
 
-    planned     cases of each suite that have not ended; the first of them may be under way
-    since       how long ago the last case ended
-    step_left   until the case that is under way ends, where its own steps say so
-    priors      what a case takes of suites that are unlike the others, until one of theirs has ended
+    planned     number of unfinished cases of each suite; the first of them may be running
+    since       seconds since the last case ended
+    step_left   seconds until the running case ends, where its own steps predict that
+    priors      seconds of a case for suites unlike the others, until one of their cases has ended
     """
     took = tuple(took)
     usual = _Usual.from_cases(took[1:] if len(took) <= FEW else took)
@@ -81,7 +83,7 @@ def estimate_time_left(
 
 
 def format_time_left(left: Left | None) -> str:
-    """'about 110 s left', 'at least 3 min left', 'less than 10 s left', 'time left unknown'."""
+    """Returns 'about 110 s left', 'at least 3 min left', 'less than 10 s left' or 'time left unknown'."""
     if left is None or (left.at_least and left.seconds < LEAST_SAID):
         return "time left unknown"
     if left.seconds < LEAST_SAID:
@@ -91,13 +93,13 @@ def format_time_left(left: Left | None) -> str:
 
 @dataclass(frozen=True)
 class _Usual:
-    """What a case of a suite takes, by how often its cases got a second look."""
+    """Mean seconds of a case of each suite, weighted by how many of its cases got a second look."""
 
     suites: Mapping[str, float]
 
     @classmethod
     def from_cases(cls, took: Iterable[Took]) -> _Usual | None:
-        """None of no case."""
+        """Returns the means of these cases; None without cases."""
         kinds: dict[str, dict[bool, deque[float]]] = defaultdict(lambda: defaultdict(lambda: deque(maxlen=WINDOW)))
         counts: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         for case in took:
@@ -111,26 +113,26 @@ class _Usual:
         return cls(means) if means else None
 
     def estimate_suite(self, suite: str, prior: float | None) -> float:
-        """By all there were for a suite that has not begun and has no prior."""
+        """Returns a suite's mean, or its prior; the mean of all suites where it has neither."""
         known = self.suites.get(suite, prior)
         return statistics.fmean(self.suites.values()) if known is None else known
 
 
 def _capped_mean(times: Sequence[float]) -> float:
-    """In which none counts for more than `UNUSUAL` times the median."""
+    """Returns the mean with every value capped at `UNUSUAL` times the median."""
     most = UNUSUAL * statistics.median(times)
     return statistics.fmean(min(seconds, most) for seconds in times)
 
 
 SECONDS_UNTIL, MINUTES_UNTIL = 120.0, 120.0
-"""Times are said in seconds below so many seconds, in minutes below so many minutes."""
+"""Shorter times than these many seconds are shown in seconds; shorter ones than these many minutes in minutes."""
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>s|m|min|h)?")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_seconds(text: str, option: str = "--budget") -> float:
-    """'90', '90s', '10m', '1.5h' in seconds. Raises UsageError naming the option."""
+    """Returns '90', '90s', '10m' or '1.5h' in seconds. Raises UsageError naming the option."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found["number"]) * _UNITS[found["unit"] or ""] if found else 0.0
     if seconds <= 0:
@@ -139,7 +141,7 @@ def parse_seconds(text: str, option: str = "--budget") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """In a unit that fits: '85 s', '3 min', '2.5 h'."""
+    """Returns a time in the unit that fits: '85 s', '3 min', '2.5 h'."""
     if seconds < SECONDS_UNTIL:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

@@ -1,4 +1,4 @@
-"""A case on all cards: alone on each in turns, then on all at once. Shows scaling and interference, gates nothing."""
+"""Measures a case on all cards: alone in turns, then on all at once. Shows scaling and interference, gates nothing."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from pytest_attnperf.workers.at_once import AtOnceLook, AtOncePlan, CardTimes, t
 from pytest_attnperf.workers.look import Ending, Look
 
 DRIFT = 0.03
-"""A card whose two medians alone differ by more did not stay as it was while it was compared with itself."""
+"""Largest allowed difference of a card's two medians alone: beyond it the card changed while it was measured."""
 
 LOOKS = 2.0
-"""How many times a look's budget each round takes: a power limit acts within a tenth of a second. All rounds take as
-long: of a longer one at once, a larger part would be behind the card's first boost, and look like interference."""
+"""Budget of each round, in looks: a power limit acts within a tenth of a second. All rounds take equally long: in a
+longer simultaneous round, a larger part would follow the card's first boost and look like interference."""
 
 DRIFTED = "drifted while it was measured:"
-"""Begins a note on cards whose times alone, before and after, lie further apart than DRIFT."""
+"""Begins a note on cards whose times alone, before and after, differ by more than DRIFT."""
 
 SAME_CARD = "several workers are on one card:"
-"""Begins a note: interference is then no neighbour's."""
+"""Begins a note on workers that share a card: interference then does not come from another card."""
 
 
 def measure_together(bench: RunBench, case: Case) -> CaseResult:
-    """RIGHT with `together`, or what keeps the case from running.
+    """Returns RIGHT with `together`, or the result that keeps the case from running on every card.
 
     Raises as `take_at_once`, and CaseFailedError with fewer than two cards, or where they had to use different timers.
     """
     tokens: Sequence[str] = getattr(bench.pool, "gpus", ())
     if len(tokens) < 2:
         raise CaseFailedError(
-            f"--attnperf-together needs at least two GPUs, and this run has {len(tokens)}; show it more of them"
+            f"--attnperf-together needs at least two GPUs, and this run has {len(tokens)}; make more of them visible"
         )
     settings = bench.settings
     plan = AtOncePlan(
@@ -66,7 +66,7 @@ def measure_together(bench: RunBench, case: Case) -> CaseResult:
 
 
 def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
-    """What is said of a case that is wrong, unsupported or not to be timed on some card, which is named."""
+    """Returns the result of a case that is wrong, unsupported or must not be timed on some card, which it names."""
     order = (Ending.INCORRECT, Ending.BODY_FAILED, Ending.UNSUPPORTED, Ending.SKIPPED, Ending.RIGHT)
     worst = min(range(len(taken.looks)), key=lambda index: order.index(taken.looks[index].ending))
     look, name = taken.looks[worst], names[worst]
@@ -75,7 +75,7 @@ def _not_on_all(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResu
 
 
 def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseResult:
-    """RIGHT, with the times of every card; as any timed case, not believed where no device can be so fast."""
+    """Returns RIGHT with the times of every card; SUSPICIOUS where they are below the device's floor."""
     looks = [_single_card_look(look, times) for look, times in zip(taken.looks, taken.times, strict=True)]
     gpus = tuple(_make_gpu(times) for times in taken.times)
     found = Together(gpus, taken.times[0].plan.timer, taken.overlap_s)
@@ -95,7 +95,7 @@ def _make_result(case: Case, names: Sequence[str], taken: AtOnceLook) -> CaseRes
 
 
 def _single_card_look(look: Look, times: CardTimes) -> Look:
-    """The look with its card's times alone, as the summary of its process."""
+    """Returns the look with its card's times alone, as the summary of its process."""
     plan, ready = times.plan, times.ready
     samples = Samples(
         times.before_us + times.after_us, plan.calls_per_block, plan.timer, cache_state=plan.cache_state, note=plan.note
@@ -114,13 +114,13 @@ def _make_gpu(times: CardTimes) -> TogetherGpu:
 
 
 def format_together(found: Together) -> str:
-    """'on 2 GPUs at once: 1.99x of one, worst interference 0.6 %'."""
+    """Returns e.g. 'on 2 GPUs at once: 1.99x of one, worst interference 0.6 %'."""
     worst = max(gpu.interference for gpu in found.gpus)
     return f"on {len(found.gpus)} GPUs at once: {found.scaling:.2f}x of one, worst interference {worst * 100:.1f} %"
 
 
 def _list_weaknesses(names: Sequence[str], taken: AtOnceLook) -> list[str]:
-    """What weakens the figures."""
+    """Returns notes on what makes the figures less reliable."""
     drifts = [
         (name, statistics.median(times.after_us) / statistics.median(times.before_us) - 1)
         for name, times in zip(names, taken.times, strict=True)

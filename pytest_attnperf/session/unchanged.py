@@ -1,8 +1,8 @@
-"""A case that runs the machine code and the configuration of its baseline: proven right, and not timed again.
+"""Handles a case that runs the machine code and configuration of its baseline: proves it right, and does not time it.
 
-Correctness is asked of it as of every case, with fresh inputs: the same machine code gives wrong results where it is
-passed wrong values. What is left out is the time alone, and only where everything that could have changed it is known
-to be what it was. Where anything is not known the case is timed.
+Its correctness is checked on fresh inputs like that of every case: the same machine code gives wrong results if it gets
+wrong values. Only the timing is left out, and only where everything that could have changed the time is known to be
+unchanged. Where anything is not known the case is timed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NOT_KNOWN = "the machine code of some kernel is not known"
 
 
 def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry | None) -> CaseResult | None:
-    """RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain; None where it has
-    to be timed to be judged; else what such a look found wrong: INCORRECT, UNSUPPORTED, ERROR.
+    """Returns RIGHT and `unchanged` where the case runs what its stored entry ran, under the same toolchain.
 
-    Nothing is opened where what is stored, or this machine, rules it out beforehand. Raises as `take_look`.
+    None where it has to be timed; else what the look found wrong: INCORRECT, UNSUPPORTED, ERROR. Opens nothing where
+    the stored entry or this machine already rules it out. Raises as `take_look`.
     """
     if found is None or compute_launch_identity(found.entry.launches) is None:
         return None
@@ -59,7 +59,7 @@ def judge_unchanged(bench: RunBench, case: Case, place: int, found: StoredEntry 
 
 
 def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[str]:
-    """Why a case that was proven right is not known to run what the stored entry ran; empty where it is. Pure.
+    """Returns why a proven case is not known to run what the stored entry ran; empty where it is. Pure.
 
     timer   that would have timed it
     """
@@ -78,17 +78,17 @@ def reasons_to_time(result: CaseResult, found: StoredEntry, timer: str) -> list[
     if compute_launch_identity(result.launches) is None or compute_launch_identity(found.entry.launches) is None:
         reasons.append(NOT_KNOWN)
     elif not is_launch_unchanged(result.launches, found.entry.launches):
-        reasons.append("other machine code ran, or was launched otherwise")
+        reasons.append("other machine code ran, or was launched differently")
     return reasons + list_config_changes(found.entry.config, result.config)
 
 
 def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
-    """A case without `reasons_to_time`: RIGHT, not timed, beside the stored processes to compare it with."""
+    """Returns a case without `reasons_to_time` as RIGHT, not timed, with the stored processes to compare with."""
     kernels = sum(launch.kind == "kernel" for launch in result.launches)
     what = f"{kernels} kernel{'s' if kernels != 1 else ''}"
     commit = f" ({found.entry.commit})" if found.entry.commit else ""
     summary = (
-        f"unchanged: {what} and configuration are those of the baseline of {found.entry.recorded}{commit}; not timed"
+        f"unchanged: {what} and configuration equal those of the baseline of {found.entry.recorded}{commit}; not timed"
     )
     # What was slow when it was recorded has crept as far now: that is known without a time.
     note = find_creep(found.entry, 1.0, Policy(**result.policy), result.nodeid)
@@ -99,7 +99,7 @@ def as_unchanged(result: CaseResult, found: StoredEntry) -> CaseResult:
 
 
 def _has_moved(machine: Fingerprint, stored: Fingerprint) -> bool:
-    """Whether this machine or its toolchain is another one; timer and cache state belong to the case, not to it."""
+    """Returns whether machine or toolchain differ. Timer and cache state belong to the case and do not count."""
     shared = machine.must_match.keys() & stored.must_match.keys()
     return any(machine.must_match[name] != stored.must_match[name] for name in shared) or bool(
         machine.list_changes(stored)

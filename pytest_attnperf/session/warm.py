@@ -1,7 +1,7 @@
-"""Making every case ready ahead of a timed run: built, compiled, tuned and proven once; nothing is timed or gated.
+"""Prepares every case ahead of a timed run: builds, compiles, tunes and proves it once. Times and gates nothing.
 
-What a process keeps to itself is lost with it. So the slowest cases are opened once more in another process, which
-shows what every later process still pays, and then again in that one, which shows what the proof alone takes.
+What a process keeps only in memory is lost when it ends. So the slowest cases are opened again in another process,
+which shows what every later process still pays, and once more in the same one, which shows the cost of the proof.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_attnperf.session.time_left import format_duration
 from pytest_attnperf.workers.look import Ending
 
 LOST_LEAST_S = 2.0
-"""Building that takes less is not worth a warning, whatever of it is kept."""
+"""Shortest build, in seconds, that a warning mentions when it is not kept."""
 
 LOST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Reopened:
-    """One case in seconds: the first call of the run, that of a fresh process, and what proving it alone takes.
+    """Seconds of one case: the first call of the run, that of a fresh process, and the proof alone.
 
     autotuned   whether an autotuner chose a configuration in it
     """
@@ -40,17 +40,17 @@ class Reopened:
 
     @property
     def built_s(self) -> float:
-        """What building, compiling and tuning took at first."""
+        """Seconds of building, compiling and tuning in the first call."""
         return max(0.0, self.first_s - self.proof_s)
 
     @property
     def paid_again_s(self) -> float:
-        """What they took in a fresh process."""
+        """Seconds of building, compiling and tuning in a fresh process."""
         return max(0.0, self.fresh_s - self.proof_s)
 
     @property
     def is_kept(self) -> bool:
-        """Whether most of what was built is found again by a fresh process, as far as it is worth a word."""
+        """Whether a fresh process reuses most of the build, or the build was too short to matter."""
         return self.built_s < LOST_LEAST_S or self.paid_again_s < LOST_SHARE * self.built_s
 
 
@@ -62,21 +62,22 @@ class CaseWarmer:
     taken: list[tuple[Case, CaseResult]] = field(default_factory=list)
 
     def judge(self, case: Case) -> CaseResult:
-        """RIGHT with what the first call took, or why it could not be made. Starting a process is not counted."""
-        with contextlib.suppress(WorkerError):  # said by the case
+        """Returns RIGHT with the time of the first call, or why it failed. The start of a process is not counted."""
+        with contextlib.suppress(WorkerError):  # the case reports the error
             self.session.bench.pool.wait_until_ready(GATE_PLACE)
         result = self.session.judge(case)
         if result.verdict is Verdict.RIGHT:
             result = replace(result, summary=f"warm: first call {format_duration(result.seconds)}")
-        # Whatever the case's `fail_on` says of gating runs: a case that is not ready is what this run is about.
+        # Independent of the case's `fail_on`, which is for gating runs: this run is about cases that are not ready.
         result = replace(result, fails=result.verdict not in (Verdict.RIGHT, Verdict.UNSUPPORTED))
         self.taken.append((case, result))
         return result
 
     def reopen_slowest(self, most: int) -> list[Reopened]:
-        """The slowest cases in a fresh process: all of them once, then once more. One that fails there is left out.
+        """Opens the slowest cases in a fresh process: all of them once, then once more. Leaves out any that fails
+        there.
 
-        The quickest of the others comes first, so that what a process does once in its life is not any slow case's.
+        The quickest of the others comes first, so that one-time costs of a process do not count for a slow case.
         """
         right = [(case, result) for case, result in self.taken if result.verdict is Verdict.RIGHT]
         ordered = sorted(right, key=lambda taken: -taken[1].seconds)
@@ -91,7 +92,7 @@ class CaseWarmer:
         ]
 
     def _time_opening(self, case: Case) -> float | None:
-        """Seconds of one call in the fresh process; None where it fails."""
+        """Returns the seconds of one call in the fresh process; None where it fails."""
         try:
             self.session.bench.pool.wait_until_ready(SECOND_LOOK_PLACES)
             started = self.session.bench.clock()

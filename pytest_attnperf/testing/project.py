@@ -1,4 +1,4 @@
-"""A throw-away project on the fake device, for tests that type what a user types.
+"""A temporary project on the fake device, for tests that run the commands of a user.
 
 pytest_plugins = ["pytester", "pytest_attnperf.testing.project"]
 
@@ -33,11 +33,11 @@ WORKLOAD = "prefill-b1-s64-h1-d16-f16"
 CONFTEST = 'pytest_plugins = ["pytest_attnperf.testing.fake.device"]\n'
 
 _STORED: dict[str, dict[str, bytes]] = {}
-"""Baselines by script and suites: measuring in seven fresh processes takes seconds, and comes out the same."""
+"""Baselines by script and suites: measuring in seven fresh processes takes seconds, and gives the same result again."""
 
 
 def full_results(path: Path) -> dict[str, Any]:
-    """A results file as JSON has it, with every field in its place: nothing shared, no default left out."""
+    """Returns a results file as JSON, with every field: nothing shared, no default left out."""
     loaded: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(json_results.read(path))))
     return loaded
 
@@ -57,23 +57,25 @@ class FakeProject:
         self.suite([WORKLOAD])
 
     def suite(self, workloads: list[str], settings: str = "", name: str = "test_prefill.py") -> None:
-        """Write the suite file; `settings` is put behind the marker's workloads, beginning with a comma."""
+        """Writes the suite file; `settings` follows the marker's workloads and must begin with a comma."""
         folder = self.path / "suites"
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(SUITE.format(workloads=workloads, settings=settings))
 
     def conftest(self, extra: str = "") -> None:
-        """Write conftest.py: the fake device, and `extra` behind it."""
+        """Writes conftest.py: the fake device, then `extra`."""
         (self.path / "conftest.py").write_text(CONFTEST + extra)
 
     def backend(self, name: str, **script: Any) -> None:
-        """Script one backend (see `testing.fake.device`); called again it replaces the script."""
+        """Scripts one backend (see `testing.fake.device`); a second call replaces the first."""
         self.script["backends"][name] = script
         self.write()
 
     def device(self, **values: Any) -> None:
-        """Script the device's identity and fingerprint. Cards are leased on the whole machine: where there are several,
-        leases lie in this project's own folder, so that projects beside each other may all have a card '0'."""
+        """Scripts the device's identity and fingerprint.
+
+        With several cards, leases lie in this project's own folder and not machine-wide, so that projects running at
+        the same time may all have a card '0'."""
         if "gpus" in values:
             (self.path / "tmp").mkdir(exist_ok=True)
             self._monkeypatch.setenv("TMPDIR", str(self.path / "tmp"))
@@ -82,15 +84,15 @@ class FakeProject:
         self.write()
 
     def write(self) -> None:
-        """Write the script; workers read it again for every case."""
+        """Writes the script; workers read it again for every case."""
         (self.path / SCRIPT).write_text(json.dumps(self.script, indent=1))
 
     def run(self, *args: str, timeout: float = 120) -> pytest.RunResult:
-        """Type `pytest suites/ ARGS` in a shell."""
+        """Runs `pytest suites/ ARGS` in a subprocess."""
         return self.pytester.runpytest_subprocess("-p", "no:randomly", *args, "suites/", timeout=timeout)
 
     def store_baselines(self, *args: str) -> None:
-        """Run --update-baselines ARGS; the same script and suites are measured once per session and copied after."""
+        """Runs --update-baselines ARGS; equal script and suites are measured once per session, then copied."""
         suites = {path.name: path.read_text() for path in (self.path / "suites").glob("*.py")}
         key = json.dumps([self.script, suites, args], sort_keys=True)
         if key not in _STORED:
@@ -104,19 +106,19 @@ class FakeProject:
             path.write_bytes(content)
 
     def results(self) -> dict[str, Any]:
-        """What the last timed run left in .attnperf/results.json, every field in its place."""
+        """Returns .attnperf/results.json of the last timed run, with every field."""
         return full_results(self.path / ".attnperf" / "results.json")
 
     def verdicts(self) -> dict[str, str]:
-        """Backend -> verdict of the last timed run."""
+        """Returns the verdicts of the last timed run, by backend."""
         return {case["key"]["backend"]: case["verdict"] for case in self.results()["cases"]}
 
     def baseline(self, arch: str = "fake", product: str = "fake1", suite: str = "prefill") -> Path:
-        """Where the suite's baseline lies."""
+        """Returns the path of the suite's baseline."""
         return self.path / "baselines" / arch / product / f"{suite}.json"
 
 
 @pytest.fixture
 def attnperf_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> FakeProject:
-    """An empty project on the fake device."""
+    """Returns an empty project on the fake device."""
     return FakeProject(pytester, monkeypatch)

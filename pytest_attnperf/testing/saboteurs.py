@@ -1,9 +1,9 @@
-"""Backends that lie or dawdle on purpose, around an honest one: what a gate must catch.
+"""Backends that are wrong or slow on purpose, around an honest one: a gate must detect them.
 
     registry.replace(Slowed(registry.get("triton.flash"), every=10))
 
-`Slowed` is slower by a known amount: every n-th call runs twice. In a block of 100 calls `every=100` is exactly 1 %,
-where an added sleep kernel would cost a launch as well. The others return what a broken kernel returns.
+`Slowed` is slower by a known amount: every n-th call runs twice. In a block of 100 calls `every=100` is exactly 1 %; an
+added sleep kernel would also cost a launch. The others return what a broken kernel returns.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pytest_attnperf.workloads.base import Workload
 
 @dataclass(frozen=True)
 class Sabotaged(Around):
-    """A backend under the name of another: same limits, another call. Subclasses say how `sabotage` changes it."""
+    """A backend under another's name, with the same limits but another call. Subclasses define `sabotage`."""
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The honest preparation with its call sabotaged; the configuration says so."""
+        """Returns the honest preparation with its call sabotaged; the configuration names the class."""
         prepared = self.backend.prepare(workload, inputs)
         config = {**prepared.config, "sabotage": type(self).__name__}
         return replace(prepared, call=self.sabotage(prepared.call), config=config)
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call that runs instead."""
+        """Returns the call to run in place of `call`."""
         raise AssertionError(f"{type(self).__name__} does not say what it sabotages")
 
 
 @dataclass(frozen=True)
 class Slowed(Sabotaged):
-    """Every `every`-th call runs twice: slower by 1/every of the kernel's own time, and right."""
+    """Runs every `every`-th call twice: slower by 1/every of the kernel's own time, but right."""
 
     every: int = 10
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Count calls; the count is taken at capture, so a graph holds the extra calls too."""
+        """Returns a call that counts calls. It counts at capture, so a graph contains the extra calls, too."""
         counter = itertools.count(1)
 
         def call_slowed(*tensors: Any) -> Any:
@@ -52,10 +52,10 @@ class Slowed(Sabotaged):
 
 @dataclass(frozen=True)
 class WrongValue(Sabotaged):
-    """One query row of the output is too large by an eighth."""
+    """Makes one query row of the output too large by an eighth."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Scale the first element of every dimension but the last."""
+        """Returns a call that scales the row at index 0 of the first three dimensions."""
 
         def call_wrong(*tensors: Any) -> Any:
             returned = call(*tensors)
@@ -67,10 +67,10 @@ class WrongValue(Sabotaged):
 
 @dataclass(frozen=True)
 class WritesNaN(Sabotaged):
-    """One query row of the output is NaN."""
+    """Fills one query row of the output with NaN."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Overwrite the first row."""
+        """Returns a call that overwrites the row at index 0 of the first three dimensions."""
 
         def call_poisoned(*tensors: Any) -> Any:
             returned = call(*tensors)
@@ -82,10 +82,10 @@ class WritesNaN(Sabotaged):
 
 @dataclass(frozen=True)
 class WritesNothing(Sabotaged):
-    """The output is allocated and never written: what a kernel whose body was compiled out leaves."""
+    """Allocates the output and never writes it, like a kernel whose body was optimised away."""
 
     def sabotage(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Allocate what the honest call would return, after learning its shapes once."""
+        """Returns a call that allocates the honest call's outputs, whose shapes it learns once."""
         learnt: list[Any] = []
 
         def call_nothing(*tensors: Any) -> Any:
@@ -100,5 +100,5 @@ class WritesNothing(Sabotaged):
 
 
 def _first_output(returned: Any) -> Any:
-    """The output tensor of a call that may return (out, lse)."""
+    """Returns the output tensor of a call that may return (out, lse)."""
     return returned[0] if isinstance(returned, tuple) else returned

@@ -1,6 +1,6 @@
-"""Whole runs of any size without measuring anything: for tests of reports, stores and tools that read results.
+"""Makes whole runs of any size without measuring: for tests of reports, stores and tools that read results.
 
-The figures are drawn from the seed and mean nothing; the device is called 'sample', so that nobody takes them for
+The figures are drawn from the seed and mean nothing. The device is called 'sample', so that nobody mistakes them for
 measured ones.
 """
 
@@ -44,7 +44,7 @@ MIX = (
     *(Verdict.UNSUPPORTED,) * 3,
     Verdict.INCORRECT,
 )
-"""Verdicts in the proportions that cases are given them."""
+"""Verdicts in the proportions in which cases get them."""
 
 
 def sample_run(
@@ -56,7 +56,7 @@ def sample_run(
     product: str = "sample",
     verdicts: Sequence[Verdict] = MIX,
 ) -> RunResult:
-    """A gating run of so many prefill cases, the same for the same arguments.
+    """Returns a gating run of this many prefill cases, equal for equal arguments.
 
     Raises ValueError for more cases than there are shapes.
     """

@@ -86,7 +86,7 @@ def test_a_summary_that_lies_is_found() -> None:
     assert f'      "summary": "{line}",' in honest.splitlines()
     for lie in (honest.replace("100.8 us", "90.75 us"), honest.replace('"median_us":101.5', '"median_us":151.5')):
         with pytest.raises(
-            BaselineError, match=rf"entry '{KEY}': field `summary` is '.*', but its content makes '.*by hand"
+            BaselineError, match=rf"entry '{KEY}': field `summary` is '.*', but its content gives '.*by hand"
         ):
             decode_baseline(lie.encode(), "x.json")
     unsaid = edited(*ENTRY, "summary", value="")

@@ -36,7 +36,7 @@ def test_too_few_processes_give_standard_deviations_only() -> None:
     assert (case.slower_share, case.second_noise, case.smallest_threshold_percent) == (None, None, None)
     assert (calibration.red_share, calibration.independent_sets, calibration.red_bound95) == (None, 0, 1.0)
     assert calibration.note == (
-        "10 processes give standard deviations only: a decision takes 11 (7 stored, 1 and 3 new), none on two sides"
+        "10 processes give standard deviations only: a decision needs 11 different ones (7 stored, 1 and 3 new)"
     )
 
 

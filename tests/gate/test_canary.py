@@ -85,7 +85,7 @@ def test_what_the_canary_did_is_one_line() -> None:
     """A canary that stayed is said with both figures; one that moved also with what is left of the case."""
     assert moved(1.001, 0.9999).describe_shift(1.05, "compute") == "the canary did not move (copy -0.0 %, gemm +0.1 %)"
     assert moved(1.031).describe_shift(1.05, "compute") == (
-        "the canary GEMM is 3.1 % slower than stored (copy +0.0 %, gemm +3.1 %): without that the case is +1.8 %"
+        "the canary GEMM is 3.1 % slower than stored (copy +0.0 %, gemm +3.1 %): corrected for that, the case is +1.8 %"
     )
     assert moved(0.97).describe_shift(1.05, "compute").startswith("the canary GEMM is 3.0 % faster than stored")
 

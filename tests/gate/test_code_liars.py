@@ -61,7 +61,7 @@ def test_an_empty_kernel_at_full_occupancy(promises: bool, known: bool) -> None:
     decision = judged(STUB, full if known else None, matrix=promises)
     assert decision.verdict is Verdict.SUSPICIOUS
     assert "store" in failing(decision)
-    assert "no store of any kind in 48 instructions: nothing that it computes leaves it" in decision.findings[0].text
+    assert "no store of any kind in 48 instructions: its results never reach memory" in decision.findings[0].text
     recording = judge_record(CurrentKernel(KEY, STUB, matrix=promises), None, LENIENT, "it is so fast")
     assert recording.verdict is Verdict.SUSPICIOUS
 

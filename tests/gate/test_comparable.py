@@ -267,7 +267,7 @@ def test_the_finding_says_everything() -> None:
     """Both times, the anchor's day and commit, the percentage, what is allowed, and both commands that accept it."""
     assert find_creep(anchored(105.0, FIRST), 1.02, Policy(), NODE) == (
         "crept: 107.1 us against 100 us on 2026-01-02, commit c1: +7.1 % since then, more than the 5 % allowed, "
-        "in steps that each passed or were recorded; if it is wanted: "
+        "in steps that each passed or were recorded; if it is intended: "
         'attnperf accept CASE --from RESULTS --reason "WHY" (nothing is measured again), or '
         f'pytest --update-baselines --attnperf-accept="WHY" "{NODE}"'
     )

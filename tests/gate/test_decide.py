@@ -102,7 +102,7 @@ def test_a_limit_above_100_percent_leaves_room_to_be_faster(
 def test_same_says_how_near_it_is() -> None:
     """Faster than is allowed to be slower is not called within that."""
     assert screen(99.0).summary.endswith("; within 2 %")
-    assert screen(95.0, LOUD).summary.endswith("; faster, but not by the 8.5 % from which on it is certain")
+    assert screen(95.0, LOUD).summary.endswith("; faster, but by less than the 8.5 % needed to be certain")
 
 
 def test_slower_is_said_with_its_figures() -> None:
@@ -113,10 +113,10 @@ def test_slower_is_said_with_its_figures() -> None:
         "+5.0 % (+4.5 % to +5.5 %): 105 us against 100 us stored, beyond the 2.5 % threshold in two looks"
     )
     assert decision.reasons == (
-        "threshold 2.5 %: policy 2 % or 0.5 us = 0.5 %, with the 0.47 % of the interval; at least the 0.9 % of noise",
+        "threshold 2.5 %: policy 2 % or 0.5 us = 0.5 %, plus 0.47 % for the interval; at least 0.9 % for noise",
         "noise: 0.3 % per process (pooled over 100 cases), 7 stored and 3 new, z 3.7",
         "the first look saw +9.0 %",
-        "a slowdown of 3.1 % would have been noticed by this look 99 % of the time",
+        "this look would have detected a slowdown of 3.1 % 99 % of the time",
     )
     assert decision.ratio == 1.05
 
@@ -142,7 +142,7 @@ def test_a_changed_toolchain_is_not_blamed_on_the_code() -> None:
     [
         (105.0, "7 fresh processes instead of 3 would decide it"),
         (103.0, "51 stored and 51 fresh processes would decide it"),
-        (102.01, "not even 200 processes a side would decide it: find where the noise comes from"),
+        (102.01, "even 200 processes per side would not decide it: find the source of the noise"),
     ],
 )
 def test_undecided_says_what_would_decide_it(new_us: float, advice: str) -> None:
@@ -150,13 +150,13 @@ def test_undecided_says_what_would_decide_it(new_us: float, advice: str) -> None
     decision = settle(new_us, LOUD)
     assert decision.verdict == Verdict.UNDECIDED
     assert decision.summary.endswith(advice)
-    assert "more than the 2 % allowed, less than the " in decision.summary
+    assert "more than the 2 % allowed, but less than the " in decision.summary
 
 
 def test_hopeless_noise_is_said() -> None:
     """Where no number of processes would help, the advice is to find the noise: less than ten times is not seen."""
     decision = settle(103.0, NoiseEstimate(0.9, 600, "made up"))
-    assert decision.summary.endswith("not even 200 processes a side would decide it: find where the noise comes from")
+    assert decision.summary.endswith("even 200 processes per side would not decide it: find the source of the noise")
     assert decision.detection_limit is not None
     assert decision.detection_limit > 10
 
@@ -188,9 +188,9 @@ def test_a_slowdown_that_the_canary_shares_is_the_machines() -> None:
     decision = settle(105.0, canary=gemm(1.031))
     assert decision.verdict == Verdict.ENVIRONMENT
     assert decision.summary.endswith(
-        "105 us against 100 us stored, but the canary GEMM is 3.1 % slower, too: the machine, not the code"
+        "105 us against 100 us stored, but the canary GEMM is 3.1 % slower, too: the machine slowed down, not the code"
     )
-    assert "only measuring both revisions interleaved can tell the code from the machine" in decision.reasons
+    assert "only measuring both revisions interleaved can separate the code from the machine" in decision.reasons
 
 
 def test_a_canary_that_moved_less_does_not_excuse_the_code() -> None:
@@ -198,7 +198,7 @@ def test_a_canary_that_moved_less_does_not_excuse_the_code() -> None:
     decision = settle(108.0, canary=gemm(1.031))
     assert decision.verdict == Verdict.SLOWER
     assert (
-        "the canary GEMM is 3.1 % slower than stored (gemm +3.1 %, copy -0.0 %): without that the case is +4.8 %"
+        "the canary GEMM is 3.1 % slower than stored (gemm +3.1 %, copy -0.0 %): corrected for that, the case is +4.8 %"
         in decision.reasons
     )
 
@@ -236,8 +236,5 @@ def test_cycles_explain_a_compute_bound_slowdown_and_do_not_excuse_it() -> None:
 def test_a_threshold_tighter_than_the_noise_is_said_by_the_second_look() -> None:
     """A user who asks for half a percent is told that noise alone makes more."""
     reasons = settle(100.0, policy=Policy(threshold_percent=0.4)).reasons
-    assert (
-        "threshold 0.5 % is tighter than the 0.9 % that noise alone makes here: slowdowns between them are UNDECIDED"
-        in reasons
-    )
+    assert "threshold 0.5 % is tighter than the 0.9 % of noise here: slowdowns between them are UNDECIDED" in reasons
     assert not any("tighter" in reason for reason in settle(100.0).reasons)

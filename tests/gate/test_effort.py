@@ -117,7 +117,7 @@ def test_costs_are_those_of_the_case() -> None:
 
 
 def test_what_cards_add_no_process_takes_away() -> None:
-    """More are needed where the card is another one, and none suffice where cards alone may lie that far apart."""
+    """More are needed where the card is another one, and none suffice where cards alone may differ by that much."""
     alone = processes_needed(aim(1.03), relative_sd=0.006, stored=7)
     beside = processes_needed(aim(1.03), relative_sd=0.006, stored=7, card_error=0.004)
     assert alone is not None
@@ -135,4 +135,4 @@ def test_the_gate_says_when_only_the_card_is_in_the_way() -> None:
     noise = NoiseEstimate(0.001, DEGREES, "given", card_sd=0.01, card_degrees=13, card_how="given, too")
     decision = second_look(sides[0], sides[1], sides[1], noise, Policy(), CASES)
     assert decision.verdict is Verdict.UNDECIDED
-    assert "cards alone may lie that far apart" in decision.summary
+    assert "cards alone may differ by that much" in decision.summary

@@ -58,10 +58,10 @@ def test_slower_is_said_with_its_figures() -> None:
         "beyond the 2.2 % threshold"
     )
     assert decision.reasons == (
-        "threshold 2.2 %: policy 2 % or 0.5 us = 0.5 %, with the 0.24 % of the interval; at least the 0.37 % of noise",
+        "threshold 2.2 %: policy 2 % or 0.5 us = 0.5 %, plus 0.24 % for the interval; at least 0.37 % for noise",
         "noise: 0.2 % per pair (pooled over 20 cases), 8 pairs, z 3.7, and 0.1 % that pairs do not average out",
         "the first look, against the stored baseline, saw +6.0 %",
-        "a slowdown of 2.4 % would have been noticed by this look 99 % of the time",
+        "this look would have detected a slowdown of 2.4 % 99 % of the time",
     )
     assert decision.standard_error == pytest.approx(0.002 * math.sqrt(1.072 / 8))
 
@@ -71,16 +71,16 @@ def test_between_tolerance_and_noise_is_undecided() -> None:
     decision = look(1.03, LOUD)
     assert decision.verdict == Verdict.UNDECIDED
     assert decision.summary.endswith(
-        ": more than the 2 % allowed, less than the 4.3 % from which on it is certain; "
+        ": more than the 2 % allowed, but less than the 4.3 % needed to be certain; "
         "48 pairs instead of 8 would decide it (about 24 s of turns)"
     )
-    assert "threshold 2 % is tighter than the 4.3 % that noise alone makes here" in "; ".join(decision.reasons)
+    assert "threshold 2 % is tighter than the 4.3 % of noise here" in "; ".join(decision.reasons)
 
 
 def test_hopeless_noise_is_said() -> None:
     """Where 100 pairs would not tell, the advice is to find the noise."""
     decision = look(1.03, dataclasses.replace(LOUD, relative_sd=0.2))
-    assert decision.summary.endswith("not even 100 pairs would decide it: find where the noise comes from")
+    assert decision.summary.endswith("even 100 pairs would not decide it: find the source of the noise")
 
 
 def test_the_floor_in_microseconds_holds_for_short_kernels() -> None:
@@ -92,8 +92,8 @@ def test_the_floor_in_microseconds_holds_for_short_kernels() -> None:
 @pytest.mark.parametrize(
     ("ratio", "first", "said"),
     [
-        (1.001, 1.09, "saw +9.0 %; side by side none of it is there"),
-        (1.03, 1.09, "saw +9.0 %; side by side only +3.00 % of it is there"),
+        (1.001, 1.09, "saw +9.0 %; the pairs confirm none of it"),
+        (1.03, 1.09, "saw +9.0 %; the pairs confirm only +3.00 % of it"),
         (1.03, 1.04, "saw +4.0 %"),
         (1.0, 1.01, "saw +1.0 %"),
         (0.985, 1.01, "saw +1.0 %"),
@@ -103,7 +103,7 @@ def test_a_first_look_that_is_not_confirmed_is_said(ratio: float, first: float, 
     """A first look clearly larger than the pairs' ratio is named with what is left of it; a similar one is printed."""
     (reason,) = [reason for reason in look(ratio, first=first).reasons if reason.startswith("the first look")]
     assert reason.startswith(f"the first look, against the stored baseline, {said}")
-    assert reason.endswith("chance, not the code") == ("side by side" in said)
+    assert reason.endswith("chance, not the code") == ("the pairs confirm" in said)
 
 
 def test_without_a_first_look_none_is_named() -> None:

@@ -37,13 +37,13 @@ def test_a_decision_carries_the_error_it_was_made_with() -> None:
     """Standard error and degrees of freedom are kept for findings over the whole suite."""
     decision = limits(1.05).make_decision(Verdict.SLOWER, "slower", ["why"])
     assert (decision.standard_error, decision.degrees_of_freedom) == (0.003, 40)
-    assert decision.reasons == ("why", "a slowdown of 3.2 % would have been noticed by this look 99 % of the time")
+    assert decision.reasons == ("why", "this look would have detected a slowdown of 3.2 % 99 % of the time")
 
 
 def test_a_threshold_tighter_than_the_noise_is_said() -> None:
     """The user's threshold and the noise are both named; a threshold that noise does not reach needs no word."""
     assert limits(1.0, tolerated=1.005, noise=0.013).tighter_than_noise() == [
-        "threshold 0.5 % is tighter than the 1.3 % that noise alone makes here: slowdowns between them are UNDECIDED"
+        "threshold 0.5 % is tighter than the 1.3 % of noise here: slowdowns between them are UNDECIDED"
     ]
     assert limits(1.0).tighter_than_noise() == []
 

@@ -94,17 +94,18 @@ def test_the_words_name_times_and_choices() -> None:
     moved = gate.as_moved(SLOW)
     assert (moved.verdict, moved.ratio, moved.threshold) == (Verdict.MOVED, SLOW.ratio, SLOW.threshold)
     assert (
-        moved.summary == f"+5.0 %: slow, by the machine code, configuration and sources of its baseline: {gate.MACHINE}"
+        moved.summary
+        == "+5.0 %: slow, with the machine code, configuration and sources of its baseline: " + gate.MACHINE
     )
     pinned = replace(SLOW, ratio=1.001, measured="+0.1 %")
     drift = gate.as_drift(SLOW, pinned, 10.01, ("a: 1 here, 2 stored",))
     assert drift.summary == (
-        "+5.0 %: slow, but an autotuner chose otherwise: a: 1 here, 2 stored; with the stored choice it takes 10.01 us "
-        "(+0.1 %)"
+        "+5.0 %: slow, but an autotuner chose differently: a: 1 here, 2 stored; with the stored choice it takes "
+        "10.01 us (+0.1 %)"
     )
     assert (drift.verdict, kind_of(drift.reasons[0]), drift.reasons[1:]) == (Verdict.DRIFT, NoteKind.PINNED, ("noise",))
     both = gate.as_moved_and_tuned(SLOW, SLOW, ("a: 1 here, 2 stored",))
-    assert (both.verdict, "where an autotuner chose otherwise: a: 1 here" in both.summary) == (Verdict.MOVED, True)
+    assert (both.verdict, "where an autotuner chose differently: a: 1 here" in both.summary) == (Verdict.MOVED, True)
     assert gate.with_reason(SLOW, None) is SLOW
     assert gate.note_not_pinned("gone").about == "gone"
 
@@ -125,7 +126,7 @@ def test_a_stale_entry_is_named_and_nothing_is_compared() -> None:
     """With when and from what it was recorded, the base revision, and the command; what was seen is a reason."""
     said = gate.as_stale(SLOW, replace(ENTRY, commit="c0"), "f" * 40, "pytest --update-baselines x")
     assert said.summary == (
-        "not compared: its entry of 2026-01-01 (c0) was recorded with other sources than ffffffffffff has, and this "
-        "change has the same as that base revision; record it again there: pytest --update-baselines x"
+        "not compared: its entry of 2026-01-01 (c0) was recorded with other sources than ffffffffffff, the "
+        "base revision, which this change shares; record it again there: pytest --update-baselines x"
     )
     assert (said.verdict, [kind_of(reason) for reason in said.reasons]) == (Verdict.STALE, [NoteKind.SOURCES])

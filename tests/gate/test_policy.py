@@ -115,7 +115,7 @@ def test_what_is_not_set_is_not_stored() -> None:
         ({"quarantine": "#1"}, "policy has quarantine='#1' without until; a quarantine needs both: quarantine="),
         ({"quarantine_until": "2026-02-01"}, "policy has until='2026-02-01' without quarantine; a quarantine needs"),
         ({"quarantine": " ", "quarantine_until": "2026-02-01"}, "policy has quarantine=' '; expected the link"),
-        ({"quarantine": "#1", "quarantine_until": "2026-02-30"}, "policy has until='2026-02-30', which is no date"),
+        ({"quarantine": "#1", "quarantine_until": "2026-02-30"}, "policy has until='2026-02-30', which is not a date"),
         ({"quarantine": "#1\n", "quarantine_until": "2026-02-01"}, "policy has quarantine='#1\\n'; expected the link"),
         (
             {"quarantine": "x" * 301, "quarantine_until": "2026-02-01"},
@@ -124,9 +124,9 @@ def test_what_is_not_set_is_not_stored() -> None:
         ({"quarantine": "a\nb", "quarantine_until": "2026-02-01"}, "policy has quarantine='a\\nb'; expected the link"),
         (
             {"quarantine": "#1", "quarantine_until": "20260201"},
-            "policy has until='20260201', which is no date YYYY-MM-",
+            "policy has until='20260201', which is not a date YYYY-MM-",
         ),
-        ({"quarantine": "#1", "quarantine_until": "tomorrow"}, "policy has until='tomorrow', which is no date"),
+        ({"quarantine": "#1", "quarantine_until": "tomorrow"}, "policy has until='tomorrow', which is not a date"),
     ],
 )
 def test_a_tier_or_quarantine_that_is_none_is_refused(settings: dict[str, Any], text: str) -> None:

@@ -40,19 +40,19 @@ def test_what_an_h200_measured_and_the_gate_judged_is_believed(name: str) -> Non
 
 
 LIARS: dict[str, tuple[dict[str, Any], str]] = {
-    "verdict": ({"verdict": Verdict.SAME, "fails": False}, "its verdict is said to be SAME, the 3 processes"),
-    "faster": ({"verdict": Verdict.FASTER, "fails": False}, "say ENVIRONMENT or SLOWER"),
-    "passed": ({"fails": False}, "SLOWER fails a test by the policy in the file"),
-    "ratio": ({"ratio": 1.001}, "its change is said to be +0.10 %, the 3 processes of its second look make"),
-    "time": ({"median_us": 19.0}, "its time is said to be 19 us"),
-    "base": ({"baseline_us": 21.0}, "its base is said to be 21 us"),
+    "verdict": ({"verdict": Verdict.SAME, "fails": False}, "its verdict is stated as SAME, but the 3 processes"),
+    "faster": ({"verdict": Verdict.FASTER, "fails": False}, "give ENVIRONMENT or SLOWER"),
+    "passed": ({"fails": False}, "SLOWER fails a test by the file's policy"),
+    "ratio": ({"ratio": 1.001}, "its change is stated as +0.10 %, but the 3 processes of its second look give"),
+    "time": ({"median_us": 19.0}, "its time is stated as 19 us"),
+    "base": ({"baseline_us": 21.0}, "its base is stated as 21 us"),
     "limit": ({"threshold": 1.30}, "its limit is"),
     "low limit": ({"threshold": 1.001}, "its own policy allows"),
-    "interval": ({"interval": (0.99, 1.01)}, "its interval is said to be -1.0 % to +1.0 %"),
-    "sensitivity": ({"detection_limit": 0.001}, "it is said to find 0.1 %"),
+    "interval": ({"interval": (0.99, 1.01)}, "its interval is stated as -1.0 % to +1.0 %"),
+    "sensitivity": ({"detection_limit": 0.001}, "it claims to detect 0.1 %"),
     "no second look": (
         {"second": ()},
-        "its verdict is said to be SLOWER, the 1 process of its first look say UNDECIDED",
+        "its verdict is stated as SLOWER, but the 1 process of its first look give UNDECIDED",
     ),
     "no samples": ({"first": (), "second": ()}, "no process or pair to compare"),
     "policy": ({"policy": {"threshold_percent": -3}}, "its figures cannot be computed with: policy threshold_percent"),

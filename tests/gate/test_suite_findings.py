@@ -105,7 +105,7 @@ def test_a_shift_of_the_whole_suite_is_said() -> None:
     finding = find_suite_shift(looks("first", *[1.007] * 41, 0.999, 0.998, 0.99))
     assert finding is not None
     assert finding.text == (
-        "41 of 44 cases are slower than stored, median +0.7 %: a machine shift or a change that touches all"
+        "41 of 44 cases are slower than stored, median +0.7 %: the machine has changed, or a change affects all cases"
     )
     assert len(finding.cases) == 41
 

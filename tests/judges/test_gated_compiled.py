@@ -42,7 +42,7 @@ def small() -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("times", ["", "both"])
 def test_a_compiled_function_is_right_and_timed(times: str) -> None:
-    """Compiling leaves nothing behind, and gradients come from the compiled backward pass."""
+    """Compiling writes no result, and gradients come from the compiled backward pass."""
     case = subject(torch.compile(scaled_gelu, backend="aot_eager"), small, times)
     report = case.check()
     assert report.problems == ()

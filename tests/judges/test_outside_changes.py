@@ -58,7 +58,9 @@ def test_a_reference_that_was_edited_with_its_kernel_is_found() -> None:
     edited = checked(lambda x: twice_softmax(x, 1.02), rows, lambda x: twice_softmax(x, 1.02))
     assert edited.right
     (reason,) = list_truth_changes(edited.truth, stored.truth)
-    assert reason.startswith("the reference gives another 'out' than when the baseline was recorded, for the same seed")
+    assert reason.startswith(
+        "the reference gives a different 'out' than when the baseline was recorded, for the same seed"
+    )
     assert "here" in reason
     assert reason.endswith("record it again")
     swapped = checked(lambda x: twice_softmax(x).roll(1, 0), rows, lambda x: twice_softmax(x).roll(1, 0))
@@ -88,7 +90,7 @@ def test_inputs_that_were_changed_are_found_and_named_before_the_reference() -> 
     first, again, shorter = (checked(masked, with_lengths(most), masked) for most in (64, 64, 16))
     assert first.truth == again.truth
     assert [reason.partition(" than")[0] for reason in list_truth_changes(shorter.truth, first.truth)] == [
-        "inputs() makes another 'lengths'"
+        "inputs() makes a different 'lengths'"
     ]
     assert find_worst_check([first, shorter]).truth.keys() == {"inputs(): x"}
 

@@ -39,7 +39,7 @@ def test_a_machine_that_is_as_much_slower_is_environment(slower: FakeProject) ->
     )
     (case,) = slower.results()["cases"]
     assert {name: len(processes) for name, processes in case["canary"].items()} == {"gemm": 3, "copy": 3}
-    assert any("without that the case is" in reason for reason in case["reasons"])
+    assert any("corrected for that, the case is" in reason for reason in case["reasons"])
 
 
 def test_a_machine_that_did_not_move_leaves_slower(slower: FakeProject) -> None:
@@ -64,7 +64,7 @@ def test_a_machine_that_is_a_little_slower_does_not_explain_much(slower: FakePro
     assert slower.verdicts() == {"fake.a": "SLOWER"}
     (case,) = slower.results()["cases"]
     (reason,) = [reason for reason in case["reasons"] if "canary" in reason]
-    assert "without that the case is +6." in reason or "without that the case is +7." in reason
+    assert "corrected for that, the case is +6." in reason or "corrected for that, the case is +7." in reason
 
 
 def test_the_first_look_has_its_canary(slower: FakeProject) -> None:

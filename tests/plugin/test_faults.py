@@ -13,7 +13,12 @@ BROKEN = {
     "fake.abort": ({"fault": "crash"}, "crash", "fake_kernel", "*killed by SIGABRT*"),
     "fake.assert": ({"fault": "assert"}, "device assert", "fake_kernel", "*device assert in kernel fake_kernel: *"),
     "fake.compile": ({"fault": "prepare"}, None, None, "*scripted compile error in kernel fake_kernel.cu:7*"),
-    "fake.kill": ({"fault": "kill", "fault_at": "block"}, "killed", "", "*no kernel named (ran again without a fault*"),
+    "fake.kill": (
+        {"fault": "kill", "fault_at": "block"},
+        "killed",
+        "",
+        "*no kernel named (a second run, which waited for every launch, had no fault*",
+    ),
     "fake.memory": ({"fault": "oom"}, "out of memory", "", "*out of memory: tried to allocate 8.00 GiB*"),
     "fake.poison": ({"fault": "poison"}, "illegal address", "fake_kernel", "*illegal address in kernel fake_kernel: *"),
     "fake.raise": ({"fault": "raise"}, "illegal address", "", "*an illegal memory access was encountered*"),

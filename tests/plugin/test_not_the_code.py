@@ -50,7 +50,7 @@ def test_the_same_code_on_a_slower_machine_is_moved(recorded: FakeProject) -> No
     assert result.ret == 0, result.stdout.str()
     assert recorded.verdicts() == {"fake.a": "MOVED"}
     result.stdout.re_match_lines(
-        [rf"MOVED: prefill/fake\.a/{WORKLOAD}: \+.*the machine moved \(driver, clocks, card.*"]
+        [rf"MOVED: prefill/fake\.a/{WORKLOAD}: \+.*the machine changed \(driver, clocks, card.*"]
     )
     assert "1 moved" in result.stdout.str()
     assert " passed" not in result.stdout.lines[-1]
@@ -102,7 +102,7 @@ def test_other_work_is_no_machine(attnperf_project: FakeProject) -> None:
 def test_the_missing_evidence_is_named(recorded: FakeProject) -> None:
     """Where sources alone keep a slowdown from being MOVED a reason says so, of changed ones and of an old entry's."""
     write(recorded, "loops.json", '{"loops": 9}')
-    assert any("the sources are not those that its entry was recorded with" in why for why in now(recorded)["reasons"])
+    assert any("the sources differ from those of its entry" in why for why in now(recorded)["reasons"])
     write(recorded, "loops.json", '{"loops": 1}')
     content = json.loads(recorded.baseline().read_text())
     for entry in content["entries"].values():
@@ -119,7 +119,7 @@ def test_the_same_code_within_the_threshold_is_same(recorded: FakeProject) -> No
 
 
 def tuned(**pinned: Any) -> dict[str, Any]:
-    """A backend whose autotuner chose otherwise than stored, and what it does with the stored choice."""
+    """A backend whose autotuner chose differently than stored, and what it does with the stored choice."""
     chosen = {"kernels": [{**KERNEL, "isa_hash": "d" * 40}, TWO[1]], "config": OTHER}
     with_stored = {"pin": STORED, "time_us": 100.0, "kernels": TWO, "config": STORED, **pinned}
     return {**chosen, "pinned": [with_stored]}
@@ -173,7 +173,7 @@ def test_a_change_that_makes_an_autotuner_choose_otherwise_is_slower(recorded: F
     write(recorded, "loops.json", '{"offer": "worse"}')
     case = now(recorded, time_us=114.0, **tuned())
     assert (case["verdict"], case["fails"], case["pinned"]) == ("SLOWER", True, [])
-    assert any("they may be why an autotuner chose otherwise" in why for why in case["reasons"])
+    assert any("that may be why an autotuner chose differently" in why for why in case["reasons"])
 
 
 def test_a_result_that_is_wrong_with_the_stored_choice_fails(recorded: FakeProject) -> None:
@@ -186,5 +186,5 @@ def test_another_choice_on_a_slower_machine_is_moved(recorded: FakeProject) -> N
     """Where the stored choice is slower, too, by the very code of the entry, the machine moved as well."""
     case = now(recorded, time_us=120.0, **tuned(time_us=105.0))
     assert (case["verdict"], case["fails"]) == ("MOVED", False)
-    assert "where an autotuner chose otherwise" in case["summary"]
+    assert "where an autotuner chose differently" in case["summary"]
     assert any("it is slower, too" in why for why in case["reasons"])

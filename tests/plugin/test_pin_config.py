@@ -26,7 +26,7 @@ def test_a_changed_configuration_is_named(changed: FakeProject) -> None:
     result.stdout.fnmatch_lines(
         [
             "prefill/fake.a/*: configuration differs from the baseline's: autotuned.forward: BLOCK_M: 64 here, "
-            "128 stored; an autotuner chose otherwise, *run again with --attnperf-pin-config*"
+            "128 stored; an autotuner chose differently, *run again with --attnperf-pin-config*"
         ]
     )
 

@@ -203,7 +203,7 @@ def test_nightly_cases_are_left_out_and_not_missed(
     capsys.readouterr()
     said = [(main([*judge, tier, "--strict"]), capsys.readouterr().out) for tier in ("pr", "nightly")]
     assert [status for status, _ in said] == [1, 1]
-    assert [text.count("and no case: the suite was removed") for _, text in said] == [1, 2]
+    assert [text.count("but no case: the suite was removed") for _, text in said] == [1, 2]
     project.run("--attnperf-tier=nightly").assert_outcomes(passed=3)
     typed = project.pytester.runpytest_subprocess(f"suites/test_long.py::test_prefill[fake.a-{LONG}]")
     typed.assert_outcomes(passed=1)
@@ -249,9 +249,9 @@ def test_a_quarantine_holds_until_its_date(attnperf_project: FakeProject) -> Non
     assert [name for name, case in found.items() if case["quarantined"] == f"{LINK} until 9999-12-31"] == [
         "fake.slow", "fake.new"
     ]  # fmt: skip
-    assert found["fake.same"]["notes"][-1].endswith("and not slower: drop the quarantine")
+    assert found["fake.same"]["notes"][-1].endswith("but not slower: remove the quarantine")
     run.stdout.fnmatch_lines([f"prefill/fake.slow/*: SLOWER, quarantined: {LINK} until 9999-12-31"])
-    run.stdout.fnmatch_lines(["prefill/fake.same/*: quarantined until 9999-12-31, and not slower: drop the quarantine"])
+    run.stdout.fnmatch_lines(["prefill/fake.same/*: quarantined until 9999-12-31, but not slower: remove*"])
     run.stdout.no_fnmatch_line("exit status 1: strict*")
     project.suite([WORKLOAD], settings=over)
     run = project.run("--attnperf", "-k", "fake.same or fake.slow")
@@ -331,7 +331,7 @@ def test_marker_keywords_that_mean_nothing_are_refused(attnperf_project: FakePro
         "test_a.py::test_prefill: tier of the attnperf marker is 'weekly'; known tiers: pr, check, cpu, nightly" in text
     )
     assert "test_b.py::test_prefill: the attnperf marker has until='2026-01-01' without quarantine" in text
-    assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is no date" in text
+    assert "test_c.py::test_prefill: the attnperf marker has until='soon', which is not a date" in text
     assert f"test_d.py::test_prefill: nightly='prefill-b9' is not a workload of this test; it has: {WORKLOAD}" in text
     assert "test_e.py::test_prefill: the attnperf marker has each=0; allowed: a whole number of at least 1" in text
     assert "test_f.py::test_prefill: the attnperf marker has each= and is timed; give nightly=[...]" in text

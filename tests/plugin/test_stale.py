@@ -71,7 +71,7 @@ def test_a_slowdown_of_the_base_revision_is_stale(project: FakeProject) -> None:
     assert (case["ratio"], case["threshold"], case["fails"]) == (None, None, False)
     assert "was recorded with other sources than" in case["summary"]
     assert "pytest --update-baselines" in case["summary"]
-    assert any("its looks saw +19" in why or "its looks saw +18" in why for why in case["reasons"])
+    assert any("its looks measured +19" in why or "its looks measured +18" in why for why in case["reasons"])
     assert "1 stale" in result.stdout.str()
     assert project.results()["gated"] == 1
     project.run("--attnperf", "--attnperf-fail-on=slower,stale").assert_outcomes(failed=1, passed=1)

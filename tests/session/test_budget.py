@@ -145,7 +145,7 @@ def test_no_time_for_every_first_look(timed: Timed) -> None:
     budget = timed.spend(15.0)
     assert verdicts(budget) == "SSUU"
     last = budget.results[timed.cases[3].key]
-    assert last.summary == "the budget of 15 s ended before it was measured: nothing is proven of it"
+    assert last.summary == "the budget of 15 s ended before the case was measured: nothing is proven"
     assert (last.checks, last.first) == ((), ())
     assert budget.describe_spending()[0].endswith("first looks of 2 cases 20 s, 2 cases not measured")
 
@@ -176,7 +176,7 @@ def test_a_budget_run_judged_again(timed: Timed) -> None:
     assert verdicts_there == {
         "a": ("UNDECIDED", True), "b": ("SAME", False), "c": ("SAME", False), "d": ("UNDECIDED", False),
     }  # fmt: skip
-    assert again["d"].summary.endswith("its budget ended before it was measured, and nothing is proven")
+    assert again["d"].summary.endswith("the run's budget ended before it was measured, so nothing is proven")
 
 
 def test_a_sample_that_the_clock_cuts(timed: Timed) -> None:
@@ -186,7 +186,7 @@ def test_a_sample_that_the_clock_cuts(timed: Timed) -> None:
     budget = timed.spend(120.0, a=SLOWER, b=SLOW)
     assert verdicts(budget) == "UUSS"
     cut = budget.results[timed.cases[1].key].summary
-    assert cut == "the budget of 2 min ended within its second look, after 2 of the 3 that could decide it"
+    assert cut == "the budget of 2 min ended within its second look, after 2 of the at least 3 that it needs"
     assert timed.pool.now == BEGAN + 40 + 50 + 50
 
 
@@ -240,7 +240,7 @@ def test_pairs_are_planned_too(timed: Timed) -> None:
     timed.pool.seconds = {1000: 5000.0}
     cut = timed.spend(3000.0, b=SLOW).results[timed.cases[1].key]
     assert (cut.verdict, cut.pairs) == (Verdict.UNDECIDED, ())
-    assert "after 1 of the 3 that could decide it" in cut.summary
+    assert "after 1 of the at least 3 that it needs" in cut.summary
 
 
 def test_a_base_side_without_the_case_spends_by_the_clock(timed: Timed) -> None:
@@ -251,7 +251,7 @@ def test_a_base_side_without_the_case_spends_by_the_clock(timed: Timed) -> None:
     assert (result.verdict, len(result.second), result.pairs) == (Verdict.SLOWER, 3, ())
     timed.pool.seconds = {1: 5000.0}
     cut = timed.spend(1000.0, b=SLOWER).results[timed.cases[1].key]
-    assert cut.summary.endswith("ended within its second look, after 1 of the 3 that could decide it")
+    assert cut.summary.endswith("ended within its second look, after 1 of the at least 3 that it needs")
 
 
 def test_nothing_stored_and_pairs(timed: Timed) -> None:

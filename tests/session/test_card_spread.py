@@ -55,7 +55,7 @@ def test_a_slow_card_of_a_recording_is_named() -> None:
     assert found.components.cards == 2
     [line] = slow_card_lines(recorded())
     assert line.startswith("card fake-1 is slow: +2.8 % (95 %: ")
-    assert "in 12 cases, held to the same cases on the other cards" in line
+    assert "in 12 cases, compared with the same cases on the other cards" in line
     assert any("between cards in all cases alike" in text for text in render_legend(found))
 
 
@@ -81,11 +81,11 @@ def test_what_says_nothing() -> None:
     """One card, no card, and too few cases on two: nothing is called slow, and the reason is said."""
     alone = recorded(("fake-1",))
     assert slow_card_lines(alone) == []
-    assert card_spreads([alone]).why_not == "one card measured all: nothing to hold it against"
+    assert card_spreads([alone]).why_not == "one card measured all cases: there is no other to compare it with"
     few = recorded()
     few = replace(few, cases=few.cases[:2])
     assert slow_card_lines(few) == []
-    assert "too little to compare these cards: it takes 3 cases" in render_legend(card_spreads([few]))[0]
+    assert "too few cases to compare these cards: it needs 3 cases" in render_legend(card_spreads([few]))[0]
     unnamed = recorded(("",))
     assert card_spreads([unnamed]).why_not == "no process says which card it ran on"
 

@@ -98,7 +98,7 @@ def test_pairs_of_unchanged_code_are_named(amd: Bench) -> None:
 @pytest.mark.parametrize("mode", [RunMode.GATE, RunMode.UPDATE])
 @pytest.mark.parametrize(
     ("lost", "text"),
-    [("global_store_16B", "forward leaves nothing behind"), ("matrix", "the backend promises matrix instructions")],
+    [("global_store_16B", "forward writes no result"), ("matrix", "the backend promises matrix instructions")],
 )
 def test_code_that_cannot_be_right_is_suspicious(
     amd: Bench, counts: dict[str, int], mode: RunMode, lost: str, text: str

@@ -194,7 +194,7 @@ def test_another_compiler_is_incomparable(stored: Bench) -> None:
     result = stored.judge(NARROW, answer=newer)
     assert (result.verdict, result.fails) == (Verdict.INCOMPARABLE, False)
     assert (result.compiler, result.stored_compiler) == ("triton 3.10.0", "triton 3.9.0")
-    assert "triton 3.9.0 made the baseline, triton 3.10.0 this" in result.summary
+    assert "triton 3.9.0 made the baseline, triton 3.10.0 this kernel" in result.summary
     assert stored.judge(SPILLING, answer=newer).verdict is Verdict.WORSE
     assert stored.judge(answer=newer).verdict is Verdict.SAME
 
@@ -332,7 +332,7 @@ def test_a_kernel_without_a_purpose_is_never_recorded(empty: Bench) -> None:
 def test_only_what_was_recorded_becomes_a_baseline(stored: Bench) -> None:
     """Any other result is refused by name, also one that carries a kernel."""
     for result in (stored.judge(), stored.judge(SPILLING), stored.judge(answer=answer(built=None))):
-        with pytest.raises(BaselineError, match="only what was recorded for it becomes a baseline") as caught:
+        with pytest.raises(BaselineError, match="only a RECORDED result becomes a baseline") as caught:
             new_kernel(result, "c0ffee")
         assert f"{KEY} is {result.verdict.value}" in str(caught.value)
 

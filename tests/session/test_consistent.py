@@ -26,9 +26,9 @@ DEVICE = DeviceInfo("cpu", "fake", "fake1")
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"median_us": 100.0}, "its median is said to be 100 us, its blocks make 109"),
-        ({"min_us": 90.0}, "its minimum is said to be 90 us"),
-        ({"mean_us": 90.0}, "its mean is said to be 90 us"),
+        ({"median_us": 100.0}, "its median is stated as 100 us, but its blocks give 109"),
+        ({"min_us": 90.0}, "its minimum is stated as 90 us"),
+        ({"mean_us": 90.0}, "its mean is stated as 90 us"),
         ({"block_us": ()}, "it has no blocks"),
         ({"median_us": -1.0}, "a time is not finite and positive"),
         ({"median_us": math.nan}, "a time is not finite and positive"),
@@ -50,8 +50,8 @@ def test_figures_that_do_not_follow_from_the_blocks_are_named(stored: Bench, fie
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"ratio": 1.0}, "its ratio is said to be 1, its quads make 1."),
-        ({"quad_ratios": ()}, "8 quads are said, 0 are there"),
+        ({"ratio": 1.0}, "its ratio is stated as 1, but its quads give 1."),
+        ({"quad_ratios": ()}, "it states 8 quads and has 0"),
         ({"base_us": 0.0}, "not finite and positive"),
         ({"timer": "graph"}, "its timer is 'graph'"),
     ],
@@ -83,7 +83,7 @@ def test_nothing_is_said_of_what_was_measured(stored: Bench, blocks: int, placem
         process = summarise_process(Samples(times, 5, "host", placements=placements))
         assert find_contradictions(replace(case, first=(process,)), DEVICE) == []
         forged = replace(process, median_us=process.median_us * 1.1)
-        assert "its median is said to be" in find_contradictions(replace(case, first=(forged,)), DEVICE)[0]
+        assert "its median is stated as" in find_contradictions(replace(case, first=(forged,)), DEVICE)[0]
 
 
 @pytest.mark.parametrize(("method", "centre"), [("1", 100.0), ("2", 101.0)])
@@ -97,7 +97,7 @@ def test_the_time_is_made_again_by_the_method_that_measured_it(stored: Bench, me
     case = replace(case, fingerprint=replace(case.fingerprint, must_match=must_match), second=(), canary={})
     assert find_contradictions(replace(case, first=(replace(process, median_us=centre),)), DEVICE) == []
     other = replace(process, median_us=201.0 - centre)
-    assert "its median is said to be" in find_contradictions(replace(case, first=(other,)), DEVICE)[0]
+    assert "its median is stated as" in find_contradictions(replace(case, first=(other,)), DEVICE)[0]
 
 
 def test_equal_blocks_that_do_not_move_are_no_copies(stored: Bench) -> None:
@@ -132,8 +132,8 @@ RIGHT = CheckReport(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"max_error": 0.2}, "timed inputs: 'out' is said to be off by 0.2, but its worst values differ by 0.25"),
-        ({"worst_got": -9.0}, "timed inputs: 'out' is said to be off by 0.25, but its worst values differ by 10"),
+        ({"max_error": 0.2}, "timed inputs: 'out' has a stated error of 0.2, but its worst values differ by 0.25"),
+        ({"worst_got": -9.0}, "timed inputs: 'out' has a stated error of 0.25, but its worst values differ by 10"),
         ({"max_budget": math.inf}, "timed inputs: 'out' has an error or a budget that is not finite"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_figure_that_was_taken_away_is_missed(taken: str, said: str) -> None:
     (text,) = list_proof_gaps([replace(RIGHT, figures=kept)], None)
     assert f"'lse' was compared {said}" in text
     (alone,) = list_proof_gaps([replace(RIGHT, figures=RIGHT.figures[-1:])], None)
-    assert "after the last run alone" in alone
+    assert "after the last run only" in alone
     named = [replace(one, check=f"{UNPLANTED}a reason)") if one.check == PLANTED else one for one in RIGHT.figures]
     assert list_proof_gaps([replace(RIGHT, figures=tuple(named))], None) == []
 

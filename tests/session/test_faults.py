@@ -198,9 +198,9 @@ def test_a_second_run_that_ends_otherwise_accuses_nobody(bench: RunBench) -> Non
     launch is said with what came before."""
     pool = pool_of(bench)
     pool.again, pool.launches = raised("no such thing"), "> scale\n"
-    assert fault_of(bench, died("killed by SIGSEGV")).how == "a second run ended otherwise: no such thing"
+    assert fault_of(bench, died("killed by SIGSEGV")).how == "a second run ended with another error: no such thing"
     pool.again = silent("did not answer 'open' within 5 s", NoteKind.NO_ANSWER)
-    assert fault_of(bench, died("killed by SIGSEGV")).how.startswith("a second run ended otherwise: worker worker0-1")
+    assert fault_of(bench, died("killed by SIGSEGV")).how.startswith("a second run ended with another error: worker")
     pool.again, pool.launches = died("killed by SIGSEGV"), "> scale\n< scale\n"
     assert fault_of(bench, died("killed by SIGSEGV")) == Fault("crash", "", f"{faults.OUTSIDE}, behind scale")
 

@@ -89,7 +89,7 @@ def test_the_first_look_is_held_beside_the_pairs(bench: Bench, against: Against)
     known = case_result(bench.case, Verdict.SAME, "")
     result = against.judge_pairs(bench.case, known, looks(1.001, 1.0, 1.002), 1, 1.10)
     (reason,) = [reason for reason in result.reasons if "first look" in reason]
-    assert "saw +10.0 %; side by side none of it is there" in reason
+    assert "saw +10.0 %; the pairs confirm none of it" in reason
 
 
 def test_noise_is_pooled_over_the_cases_of_a_run(bench: Bench, against: Against) -> None:
@@ -275,12 +275,12 @@ def test_supported_there(ending: Ending) -> None:
 
 
 def test_a_suspect_is_cleared_by_pairs(stored: Bench) -> None:
-    """A day on which everything is 10 % slower makes a suspect; side by side nothing of it is there."""
+    """A day on which everything is 10 % slower makes a suspect; pairs do not confirm it."""
     stored.against_base(time_us=110.0)
     result = stored.judge(time_us=110.0)
     assert (result.verdict, result.second, len(result.pairs)) == (Verdict.SAME, (), 3)
     assert stored.pool.visited == [0, *PLACES]
-    assert any("saw +9." in reason and "none of it is there" in reason for reason in result.reasons), result.reasons
+    assert any("saw +9." in reason and "confirm none of it" in reason for reason in result.reasons), result.reasons
 
 
 def test_a_suspect_is_confirmed_by_pairs(stored: Bench) -> None:

@@ -96,7 +96,7 @@ def test_code_from_another_tree_is_not_recorded(bench: Bench) -> None:
     bench.pool.by_place[104] = {"foreign": ("module kernels.x was loaded from /elsewhere",)}
     result = bench.judge(RunMode.UPDATE)
     assert (result.verdict, result.fails) == (Verdict.INCOMPARABLE, True)
-    with pytest.raises(BaselineError, match="only results recorded"):
+    with pytest.raises(BaselineError, match="only RECORDED results"):
         new_entry(result, "c0")
 
 
@@ -234,7 +234,7 @@ def test_a_calibration_measures_and_stores_nothing(stored: Bench) -> None:
     before = stored.store.find("fake", "fake1", "prefill", stored.case.key.entry)
     result = stored.judge(RunMode.CALIBRATE, time_us=120.0)
     assert (result.verdict, len(result.first), stored.pool.visited) == (Verdict.RIGHT, 7, RECORD_PLACES)
-    assert result.summary == "measured in 7 processes, to see how far apart they lie"
+    assert result.summary == "measured in 7 processes to find their spread"
     assert stored.store.find("fake", "fake1", "prefill", stored.case.key.entry) == before
     stored.pool.by_place[106] = {"fault": "wrong"}
     assert stored.judge(RunMode.CALIBRATE).verdict is Verdict.INCORRECT
@@ -320,7 +320,7 @@ def test_a_recording_names_another_path_and_mixes_none(bench: Bench) -> None:
     result = bench.judge(RunMode.UPDATE, config={"path": "ck"})
     assert (result.verdict, result.summary, result.fails) == (Verdict.RECORDED, summary, False)
     seen = bench.judge(RunMode.CALIBRATE, config={"path": "ck"})
-    assert seen.summary.endswith("to see how far apart they lie; another path ran: path: ck here, asm stored")
+    assert seen.summary.endswith("to find their spread; another path ran: path: ck here, asm stored")
     bench.pool.by_place = {103: {"config": {"path": "triton"}}}
     for mode, fails in ((RunMode.UPDATE, True), (RunMode.CALIBRATE, False)):
         result = bench.judge(mode, config={"path": "ck"})

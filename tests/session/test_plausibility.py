@@ -38,7 +38,7 @@ def test_a_changed_time_of_unchanged_code_is_named(verdict: Verdict) -> None:
     assert result.verdict is verdict
     assert result.notes == (
         "unchanged: the same machine code was launched in the same way as when the baseline was recorded, so the "
-        "change of time is noise, the machine, or the values passed to it, not the kernel's code",
+        "change of time is due to noise, the machine, or the values passed to it, not the kernel's code",
     )
 
 
@@ -95,13 +95,13 @@ def test_changes_of_what_ran_are_cut() -> None:
 LIARS: dict[str, tuple[dict[str, int], str]] = {
     "empty": (
         {"salu": 40, "lds_write_4B": 4, "end": 4},
-        "forward leaves nothing behind: its machine code for gfx942 (48 instructions) holds no store of any kind",
+        "forward writes no result: its machine code for gfx942 (48 instructions) holds no store of any kind",
     ),
-    "scratch only": ({"matrix": 8, "scratch_store": 90, "lds_write_16B": 2}, "forward leaves nothing behind: "),
-    "zero stores": ({"matrix": 8, "global_store_4B": 0, "valu": 1}, "forward leaves nothing behind: "),
+    "scratch only": ({"matrix": 8, "scratch_store": 90, "lds_write_16B": 2}, "forward writes no result: "),
+    "zero stores": ({"matrix": 8, "global_store_4B": 0, "valu": 1}, "forward writes no result: "),
     "no matrix instructions": (
         {"valu": 4000, "dot": 9, "global_store_16B": 4},
-        "the backend promises matrix instructions, and none of the kernels of a call holds one for gfx942: forward",
+        "the backend promises matrix instructions, but none of the kernels of a call has one for gfx942: forward",
     ),
 }
 
@@ -143,7 +143,7 @@ def test_matrix_instructions_are_asked_of_a_call() -> None:
     assert find_suspicious_code((FORWARD, GEMM), {"a1": plain}, matrix=True) is None
     assert find_suspicious_code((FORWARD,), {"a1": plain}, matrix=False) is None
     text = find_suspicious_code((FORWARD, GEMM), {"a1": plain, "c3": replace(plain, name="gemm")}, matrix=True)
-    assert text.endswith("holds one for gfx942: forward, gemm")
+    assert text.endswith("has one for gfx942: forward, gemm")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_only_verdicts_about_times_are_held(verdict: Verdict) -> None:
 def test_on_the_day_after_everything_fails(verdict: Verdict) -> None:
     """Whatever the verdict, the test fails, and says first which quarantine is over and what to do."""
     found = apply_quarantine(result(verdict, fails=False), POLICY, DAY_AFTER)
-    text = f"quarantine expired on {UNTIL}: {LINK}; mend it, or extend the date"
+    text = f"quarantine expired on {UNTIL}: {LINK}; fix it, or extend the date"
     assert (found.fails, found.verdict, found.quarantined, found.summary) == (True, verdict, "", text)
     assert found.reasons == (text, f"{verdict.value}: +10 %", "why")
 
@@ -62,7 +62,7 @@ def test_a_case_that_is_not_slower_passes_with_advice() -> None:
     for verdict in (Verdict.SAME, Verdict.FASTER):
         found = apply_quarantine(result(verdict, fails=False), POLICY, LAST_DAY)
         assert (found.fails, found.quarantined) == (False, "")
-        assert found.notes == (f"quarantined until {UNTIL}, and not slower: drop the quarantine",)
+        assert found.notes == (f"quarantined until {UNTIL}, but not slower: remove the quarantine",)
 
 
 def test_what_is_not_proven_right_is_not_held() -> None:
@@ -82,7 +82,7 @@ def run(stored: Bench) -> RunResult:
     """A results file of the stored case, 10 % slower, that claims a quarantine of its own."""
     own = replace(stored.case, policy=Policy(quarantine=LINK, quarantine_until="9999-12-31"))
     case = stored.judge(case=own, time_us=110.0)
-    said = Note(NoteKind.NEEDLESS, "quarantined until 9999-12-31, and not slower: drop the quarantine")
+    said = Note(NoteKind.NEEDLESS, "quarantined until 9999-12-31, but not slower: remove the quarantine")
     case = replace(case, notes=(*case.notes, said))
     assert (case.verdict, case.fails, bool(case.quarantined)) == (Verdict.SLOWER, False, True)
     device = stored.pool.wait_until_ready(0).device

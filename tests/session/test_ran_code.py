@@ -287,7 +287,7 @@ def test_stored_objects_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("file", "problem"),
-    [("saxpy.gfx942.co", "none of the kernels of a call holds one for gfx942: saxpy"), ("mfma.gfx942.co", "")],
+    [("saxpy.gfx942.co", "none of the kernels of a call has one for gfx942: saxpy"), ("mfma.gfx942.co", "")],
 )
 def test_stored_objects_are_taken_apart(file: str, problem: str) -> None:
     """A kernel without matrix instructions does not keep the promise of them, its honest twin does."""

@@ -29,7 +29,7 @@ def test_a_jump_that_remembers_is_suspicious(stored: Bench) -> None:
     result = stored.judge(time_us=20.0, remembers=5.0)
     assert (result.verdict, result.fails) == (Verdict.SUSPICIOUS, True)
     assert re.match(r"remembers its results: \S+ us per call while the inputs stay the same, ", result.summary)
-    assert result.summary.endswith("when they change before every call; the time is not that of the work")
+    assert result.summary.endswith("when they change before every call; the time does not include the whole work")
     assert stored.judge(time_us=20.0, remembers=3.9).verdict is Verdict.FASTER
 
 
@@ -57,7 +57,7 @@ def test_a_gain_that_noise_hides_is_undecided(stored: Bench) -> None:
     second process is asked first, and one that tells is believed."""
     result = stored.judge(time_us=20.0, remembers=5.0, turn_noise_us=70.0)
     assert (result.verdict, stored.pool.visited) == (Verdict.UNDECIDED, [0, 1, 2])
-    assert result.summary.startswith("whether it remembers its results could not be told: ")
+    assert result.summary.startswith("whether it remembers its results is not known: ")
     assert "which may be 70 us too large on this busy machine" in result.summary
     stored.pool.by_place[1] = {"remembers": 5.0, "turn_noise_us": 70.0}
     assert stored.judge(time_us=20.0).verdict is Verdict.FASTER

@@ -93,9 +93,7 @@ def test_a_strange_file_is_named() -> None:
     base, new = sided("w", 100.0), sided("w", 100.0)
     for us in (0.0, -1.0, 5e-324, 1e308):
         held = tuple(replace(process, median_us=us) for process in new.case.first)
-        assert why(base, replace(new, case=replace(new.case, first=held))) == (
-            "a time that nothing can take on the second side"
-        )
+        assert why(base, replace(new, case=replace(new.case, first=held))) == ("an impossible time on the second side")
     held = (replace(new.case.first[0], timer="event"), *new.case.first[1:])
     assert why(replace(base, case=replace(base.case, first=held)), new) == "several timers on the first side"
     assert only(base, replace(new, case=replace(new.case, stored_us=(0.0, 0.0)))).looks == "same"

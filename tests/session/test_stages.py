@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.session.conftest import Bench
 
 STAGES = {"project": 60.0, "split": 0.0, "attention": 38.0}
-NOT_TIMED = "not timed: its test says timed=False"
+NOT_TIMED = "not timed: its test sets timed=False"
 
 
 @pytest.fixture

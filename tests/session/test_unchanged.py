@@ -53,7 +53,7 @@ def test_the_same_machine_code_is_not_timed(known: Bench, kernels: list[dict[str
     (found,) = known.store.load("fake", "fake1", "prefill").values()
     stored_at = found.entry.recorded
     assert result.summary == (
-        f"unchanged: 2 kernels and configuration are those of the baseline of {stored_at} (c0); not timed"
+        f"unchanged: 2 kernels and configuration equal those of the baseline of {stored_at} (c0); not timed"
     )
     assert (result.stored_at, result.baseline_us) == (stored_at, pytest.approx(100, rel=0.01))
 

@@ -27,15 +27,9 @@ BASELINES = Path("baselines")
 TIERS = ("pr", "nightly")
 REMOVABLE = ("orphaned", "stale")
 
-<<<<<<< HEAD
 EPILOG = """stale     workload, policy or method is not what was recorded: record it again (or --remove-stale)
-orphaned  no case has this key, or the case is not timed any more: --remove-orphaned removes it
-missing   runs of the tier time the case on this product, and no time is stored
-=======
-EPILOG = """stale     the workload, the policy or the method is not what was recorded: record it again
 orphaned  no case has this key, or the case is not timed any more; --remove-orphaned removes it
-missing   a case is timed and supported on the product, but has no stored time
->>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
+missing   runs of the tier time the case on this product, but no time is stored
 
 A backend whose library is not installed here counts as unsupported: its cases are not missing. Machine code is not
 compared: another compiler version makes different code from the same kernel.
@@ -60,21 +54,6 @@ class Product:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-<<<<<<< HEAD
-    """Declare what can be typed behind the command."""
-    parser.add_argument("action", choices=("check",), help="what to do")
-    parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="entries of this product only (default: all)")
-    parser.add_argument("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"default: {BASELINES}")
-    parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
-    parser.add_argument(
-        "--tier",
-        choices=TIERS,
-        default=TIERS[0],
-        help="cases that need an entry: of pull requests (default), or all",
-    )
-    for state in REMOVABLE:
-        parser.add_argument(f"--remove-{state}", action="store_true", help=f"remove {state} entries from their files")
-=======
     """Declares the arguments and options of the command."""
     parser.add_argument("action", choices=("check",), help="compare, and print what is due")
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="compare this product only (default: all)")
@@ -82,8 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"stored baselines (default: {BASELINES})"
     )
     parser.add_argument("--suite", default="", metavar="PATH", help="tests to collect (default: suites/, else .)")
-    parser.add_argument("--remove-orphaned", action="store_true", help="remove orphaned entries from their files")
->>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
+    parser.add_argument(
+        "--tier", choices=TIERS, default=TIERS[0], help="cases that need an entry: of pull requests (default), or all"
+    )
+    for state in REMOVABLE:
+        parser.add_argument(f"--remove-{state}", action="store_true", help=f"remove {state} entries from their files")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -124,7 +106,7 @@ def _print_all_due(options: argparse.Namespace, products: Sequence[Product], cas
 
 
 def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases) -> tuple[int, list[Due]]:
-    """Returns the number of compared entries, and what is due. Removes orphaned entries if asked."""
+    """Returns the number of compared entries, and what is due. Removes what the options name."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
     from pytest_attnperf.gate.upkeep import compare_with_tree
@@ -138,7 +120,6 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
         count += len(stored)
-<<<<<<< HEAD
         found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite], options.tier)
         gone = [one for one in found if getattr(options, f"remove_{one.state.value}", False)]
         if gone:
@@ -146,15 +127,6 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
             path = remove_entries(store, options.baselines, product.arch, product.name, suite, entries)
             sys.stderr.write(f"{len(gone)} entries removed from {path}\n")
         due += [one for one in found if one not in gone]
-=======
-        found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite])
-        orphaned = [one.key.entry for one in found if one.state is UpkeepState.ORPHANED]
-        if orphaned and options.remove_orphaned:
-            path = remove_entries(store, options.baselines, product.arch, product.name, suite, orphaned)
-            sys.stderr.write(f"{len(orphaned)} entries removed from {path}\n")
-            found = [one for one in found if one.state is not UpkeepState.ORPHANED]
-        due += found
->>>>>>> 98461a59e5407cfca3e7f4531b1b8fedaaab6e40
     return count, due
 
 

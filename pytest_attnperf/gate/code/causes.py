@@ -1,7 +1,8 @@
-"""Where a change of a kernel's code comes from, in words: settings that differ, and source lines that became otherwise.
+"""Describes where a change of a kernel's code comes from: settings that differ, and source lines that compile
+differently.
 
-Source lines are matched by file and text, since their numbers move with every edit; a line that was edited is one that
-went and one that came.
+Source lines are matched by file and text, because their numbers move with every edit. An edited line counts as one
+removed and one added.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pytest_attnperf.codeobject.instructions import CLASSES, width_bytes
 from pytest_attnperf.records.code import SourceLine
 
 Concerns: TypeAlias = Callable[[str], bool]
-"""Whether a class of instructions has to do with what is being explained."""
+"""Returns whether a class of instructions belongs to what is being explained."""
 
 LINES_MAX = 3
-"""Source lines that one finding names."""
+"""Most source lines that one finding names."""
 
 TEXT_MAX = 60
-"""Characters of a source line that are quoted."""
+"""Most characters of a source line that are quoted."""
 
 ABSENT = "absent"
 
@@ -29,7 +30,7 @@ _ORDER = {name: position for position, name in enumerate(CLASSES)}
 
 @dataclass
 class _MatchedLine:
-    """One source text on both sides; `line` is where it stands now, 0 where it no longer does."""
+    """One source text on both sides; `line` is its number now, 0 where it is gone."""
 
     file: str
     text: str
@@ -39,14 +40,14 @@ class _MatchedLine:
 
 
 def describe_settings_change(now: Mapping[str, str], stored: Mapping[str, str], where: str = "") -> str:
-    """'BLOCK_M 64 -> 128, BLOCK_N 32 -> 64 in configs/prefill.json'; '' where nothing differs."""
+    """Returns e.g. 'BLOCK_M 64 -> 128, BLOCK_N 32 -> 64 in configs/prefill.json'; '' where nothing differs."""
     differing = [name for name in sorted(now.keys() | stored.keys()) if now.get(name) != stored.get(name)]
     changes = [f"{name} {stored.get(name, ABSENT)} -> {now.get(name, ABSENT)}" for name in differing]
     return ", ".join(changes) + (f" in {where}" if where and changes else "")
 
 
 def describe_line_changes(now: Iterable[SourceLine], stored: Iterable[SourceLine], concerns: Concerns) -> str:
-    """Source lines whose counts of these classes differ, those that changed most first; '' where none is known.
+    """Returns source lines whose counts of these classes differ, largest change first; '' where none is known.
 
     'prefill.py:87 `k = tl.load(k_ptrs)`: global_load_16B 8 -> 0, global_load_2B 0 -> 64'
     """
@@ -66,7 +67,7 @@ def describe_line_changes(now: Iterable[SourceLine], stored: Iterable[SourceLine
 
 
 def describe_lines_holding(lines: Iterable[SourceLine], concerns: Concerns) -> str:
-    """Source lines that became instructions of these classes, those with most first; '' where none is known.
+    """Returns source lines that compiled to instructions of these classes, most first; '' where none is known.
 
     'prefill.py:87 `acc = tl.dot(p, v, acc)`: scratch_load 12, scratch_store 12'
     """
@@ -83,12 +84,12 @@ def describe_lines_holding(lines: Iterable[SourceLine], concerns: Concerns) -> s
 
 
 def list_count_changes(now: Mapping[str, int], stored: Mapping[str, int], concerns: Concerns) -> list[str]:
-    """Classes whose counts differ, the widest first: ['global_load_16B 8 -> 0', 'global_load_2B 0 -> 64']."""
+    """Returns classes whose counts differ, the widest first: ['global_load_16B 8 -> 0', 'global_load_2B 0 -> 64']."""
     return [f"{name} {before} -> {after}" for name, before, after in _list_differing(now, stored, concerns)]
 
 
 def format_change(before: str, after: str) -> str:
-    """'3 -> 1 waves per SIMD' of '3 waves per SIMD' and '1 wave per SIMD'; both whole where the units differ."""
+    """Returns '3 -> 1 waves per SIMD' for '3 waves per SIMD' and '1 wave per SIMD'; both where the units differ."""
     (number, _, unit), (other, _, unit_after) = before.partition(" "), after.partition(" ")
     if _make_singular(unit) != _make_singular(unit_after):
         return f"{before} -> {after}"
@@ -96,25 +97,25 @@ def format_change(before: str, after: str) -> str:
 
 
 def _make_singular(unit: str) -> str:
-    """'wave per SIMD' of 'waves per SIMD'."""
+    """Returns 'wave per SIMD' for 'waves per SIMD'."""
     word, space, rest = unit.partition(" ")
     return f"{word.removesuffix('s')}{space}{rest}"
 
 
 def instruction_kind(name: str) -> str:
-    """'global_load' of the class 'global_load_16B'; a class without a width is a kind of its own."""
+    """Returns 'global_load' for the class 'global_load_16B'; a class without a width is its own kind."""
     return name.rpartition("_")[0] if width_bytes(name) is not None else name
 
 
 def join_parts(*parts: str) -> str:
-    """Parts that say something, joined."""
+    """Returns the parts that are not empty, joined by '; '."""
     return "; ".join(part for part in parts if part)
 
 
 def _match_lines(now: Iterable[SourceLine], stored: Iterable[SourceLine]) -> list[_MatchedLine]:
-    """Both sides by file and text, in order of address now; what went comes last.
+    """Returns both sides' lines, matched by file and text, in order of address now; removed lines come last.
 
-    Lines whose text is not known can be told apart by their numbers only, which the stored side has not.
+    Lines without known text are kept apart by their numbers only where nothing is stored: stored lines have no numbers.
     """
     found: dict[tuple[str, str, int], _MatchedLine] = {}
     stored = tuple(stored)
@@ -136,23 +137,23 @@ def _add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:
 def _list_differing(
     now: Mapping[str, int], stored: Mapping[str, int], concerns: Concerns
 ) -> list[tuple[str, int, int]]:
-    """(class, stored, now) of the classes whose counts differ."""
+    """Returns (class, stored, now) of the classes whose counts differ."""
     names = [name for name in _sort_classes(now.keys() | stored.keys()) if concerns(name)]
     counts = [(name, stored.get(name, 0), now.get(name, 0)) for name in names]
     return [(name, before, after) for name, before, after in counts if before != after]
 
 
 def _sort_classes(names: Iterable[str]) -> list[str]:
-    """Classes in the order that reports list them, of one kind the widest first; unknown ones last."""
+    """Returns classes in the order of reports: within a kind the widest first; unknown ones last."""
     return sorted(
         names, key=lambda name: (_ORDER.get(instruction_kind(name), len(_ORDER)), -(width_bytes(name) or 0), name)
     )
 
 
 def _format_place(line: _MatchedLine) -> str:
-    """'prefill.py:87 `k = tl.load(k_ptrs)`'; what only the stored kernel has, has no number.
+    """Returns e.g. 'prefill.py:87 `k = tl.load(k_ptrs)`'; a line of the stored kernel only has no number.
 
-    Code that the compiler gives no single line, spill code above all, has neither number nor text.
+    Code without a single source line, mainly spill code, has neither number nor text.
     """
     text = line.text if len(line.text) <= TEXT_MAX else f"{line.text[: TEXT_MAX - 3]}..."
     number = f":{line.line}" if line.line else ""

@@ -1,6 +1,6 @@
-"""What became worse, better or other than the stored kernel. Pure; the policy says what of it fails.
+"""Finds what became worse, better or different from the stored kernel. Pure; the policy decides which findings fail.
 
-Occupancy is compared in the compiler's form and in whole workgroups, which the hardware runs; VGPRs by what is
+Occupancy is compared both as the compiler states it and in whole workgroups, as the hardware runs it; VGPRs as
 allocated.
 """
 
@@ -35,14 +35,14 @@ MOVING = (
     ("lds_read", "LDS read", "LDS reads"),
     ("lds_write", "LDS write", "LDS writes"),
 )
-"""Kinds of instructions that move data of some width, and what a sentence calls one and several of them."""
+"""Kinds of instructions that move data of some width, with their singular and plural in sentences."""
 
 
 def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """What is worse than stored, and other in how it is launched: findings, and notes of what could not be compared.
+    """Yields findings of what is worse than stored or launched differently, and notes of what could not be compared.
 
-    Of a kernel that another compiler made, only what no compiler may change. Spills, scratch and promised matrix
-    instructions (`promised`, by either side) are rules of their own and not repeated.
+    For a kernel that another compiler made, only what no compiler may change. Spills, scratch and promised matrix
+    instructions (`promised`, by either side) have rules of their own and are not repeated.
     """
     yield from _compare_promise(pair)
     if not pair.is_comparable:
@@ -61,7 +61,7 @@ def find_regressions(pair: Compared, *, promised: bool) -> Iterator[Said]:
 
 
 def list_improvements(pair: Compared) -> list[str]:
-    """What is better than stored, where one compiler made both: 'occupancy 2 -> 3'."""
+    """Returns what is better than stored, where one compiler made both: 'occupancy 2 -> 3'."""
     if not pair.is_comparable:
         return []
     new, old = pair.new, pair.old
@@ -77,13 +77,13 @@ def list_improvements(pair: Compared) -> list[str]:
 
 
 def list_compiler_differences(pair: Compared) -> list[str]:
-    """Fields that another compiler may change, and that differ: 'vgprs 200 -> 208'."""
+    """Returns fields that differ and that another compiler may change: 'vgprs 200 -> 208'."""
     old, new = (_compiler_fields(code) for code in (pair.old, pair.new))
     return [f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name]]
 
 
 def allocated_vgprs(code: KernelCode) -> int:
-    """VGPRs per lane that a wave is given, AGPRs included: what it needs or reserves, rounded up to the granule."""
+    """Returns VGPRs per lane that a wave gets, AGPRs included: needed or reserved, rounded up to the granule."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return compute_allocation(limits, resources_of(code)).vgprs
@@ -92,7 +92,7 @@ def allocated_vgprs(code: KernelCode) -> int:
 
 
 def vgpr_granule(code: KernelCode) -> int:
-    """What the VGPRs of a wave are rounded up to on its architecture, in its wave size; 1 where that is not known."""
+    """Returns the multiple that a wave's VGPRs are rounded up to, for its architecture and wave size; 1 if unknown."""
     limits = ARCHS.get(code.arch.partition(":")[0])
     if limits is not None:
         return block_of(limits, resources_of(code)).vgpr_granule
@@ -101,7 +101,7 @@ def vgpr_granule(code: KernelCode) -> int:
 
 def _compare_promise(pair: Compared) -> Iterator[Said]:
     if pair.stored.matrix and not pair.now.matrix and pair.new.instructions.get(MATRIX):
-        text = "matrix instructions are no longer promised: without the promise a kernel that lost them can be recorded"
+        text = "matrix instructions are no longer promised: without the promise, a kernel without them can be recorded"
         yield pair.make_finding("matrix", "promised", "not promised", text, warns=True)
 
 
@@ -177,7 +177,7 @@ def _compare_launch(pair: Compared, changes: list[tuple[str, str]]) -> Iterator[
         return
     before, after = (", ".join(side) for side in zip(*changes, strict=True))
     same = "the same machine code is " if pair.same_machine_code else ""
-    yield pair.make_finding("launch", before, after, f"{same}launched otherwise: {before} -> {after}")
+    yield pair.make_finding("launch", before, after, f"{same}launched differently: {before} -> {after}")
 
 
 def _size_changes(pair: Compared) -> Iterator[tuple[str, str]]:
@@ -245,9 +245,9 @@ def _is_in_lds(name: str) -> bool:
 
 
 def find_worse_instructions(pair: Compared, *, promised: bool) -> Iterator[Said]:
-    """Matrix instructions that went (where no promise makes that a rule of its own) and loads that narrowed.
+    """Yields lost matrix instructions (unless promised: then a rule covers them) and loads that became narrower.
 
-    Nothing of a candidate that was not decoded: that is a rule's note already.
+    Nothing for a candidate that was not decoded, which a rule notes already.
     """
     if pair.old.undecoded or not pair.old.instructions:
         yield f"not compared: instructions (stored: {pair.old.undecoded or 'it was not disassembled'})"
@@ -272,10 +272,10 @@ def _compare_matrix(pair: Compared, promised: bool) -> Iterator[Said]:
 
 
 def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterator[Said]:
-    """Narrower anywhere is a finding; it only warns inside loops and of LDS.
+    """Yields a finding where loads became narrower; it only warns inside loops and for LDS.
 
-    Code may have moved out of the loop, and widths in LDS follow from the tile's layout: another tile moves them in
-    both directions.
+    Code may have moved out of the loop, and LDS widths follow from the tile's layout: another tile changes them in
+    either direction.
     """
     tile = f"{kind}_tile"
 
@@ -291,7 +291,7 @@ def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterat
             continue
         changes = ", ".join(list_count_changes(new, old, concerns))
         if any(new.get(name, 0) > old.get(name, 0) for name in (kind, tile)):
-            yield f"not compared: widths of {several}{scope}, some of which have none ({changes})"
+            yield f"not compared: widths of {several}{scope}, some of which have no known width ({changes})"
             return
         narrower = [f"{_mean_width(side):.3g} bytes per {one}" for side in (before, after)]
         text = (
@@ -304,7 +304,7 @@ def _compare_widths(pair: Compared, kind: str, one: str, several: str) -> Iterat
 
 
 def _count_by_width(counts: Mapping[str, int], kind: str) -> dict[int, int]:
-    """Instructions of a kind by the bytes they move per lane."""
+    """Returns the number of instructions of a kind, by the bytes they move per lane."""
     sized = {width_bytes(name): count for name, count in counts.items() if instruction_kind(name) == kind and count}
     return {width: count for width, count in sized.items() if width is not None}
 
@@ -314,7 +314,7 @@ def _mean_width(counts: Mapping[int, int]) -> float:
 
 
 def _has_narrowed(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    """Whether instructions move less on average and some that move more than the narrowest left are fewer."""
+    """Returns whether the mean width fell, and instructions wider than the narrowest one now became fewer."""
     if not before or not after or _mean_width(after) >= _mean_width(before):
         return False
     return any(after.get(width, 0) < count for width, count in before.items() if width > min(after))

@@ -1,9 +1,9 @@
-"""What is said of a compiled kernel: against its own rules, and against what is stored of it. Pure.
+"""Decides the verdict on a compiled kernel: by rules that it must meet, and by comparison with the stored kernel. Pure.
 
-WORSE where a finding fails by policy, SUSPICIOUS where the kernel cannot do what it is for. Findings that only warn
-leave the verdict. One compiler makes the same machine code of the same source every time, so there is no noise here and
-no second look; of a kernel that another compiler made, only the rules and what no compiler may change are judged, and
-the rest is INCOMPARABLE.
+WORSE where a finding fails by policy, SUSPICIOUS where the kernel cannot do its job. Findings that only warn leave the
+verdict. One compiler makes the same machine code of the same source every time, so there is no noise and no second
+look. For a kernel that another compiler made, only the rules and what no compiler may change are judged; the rest is
+INCOMPARABLE.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ KIND_WORDS = {
     "code_size": "code size",
     "launch": "launch",
 }
-"""Kinds of findings in a summary."""
+"""Names of the kinds of findings in a summary."""
 
 PURPOSE = ("matrix", "store")
-"""Rules whose breach means that the kernel does not do what it is for."""
+"""Rules that a kernel breaks when it cannot do its job."""
 
 
 @dataclass(frozen=True)
 class CodeDecision:
-    """What the gate says of one kernel.
+    """The gate's decision on one kernel.
 
-    unchanged   its machine code and launch are the stored ones
-    accepted    of a kernel that may be recorded: why its spills and scratch are wanted, '' where it has none
+    unchanged   its machine code and launch equal the stored ones
+    accepted    of a kernel that may be recorded: the reason for its spills and scratch, '' where it has none
     """
 
     verdict: Verdict
@@ -58,9 +58,9 @@ class CodeDecision:
 
 
 def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy) -> CodeDecision:
-    """Hold a kernel against its rules and, where there is one, against the stored kernel of its case.
+    """Judges a kernel by its rules and, where there is one, by comparison with the stored kernel of its case.
 
-    A promise of matrix instructions that the stored kernel made still holds: withdrawing it takes a new baseline.
+    A promise of matrix instructions that the stored kernel made still holds: withdrawing it needs a new baseline.
     """
     if stored is None:
         broken, notes = _split_notes(find_broken_rules(now))
@@ -72,10 +72,10 @@ def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePoli
     changes, more = _split_notes(find_regressions(pair, promised=promised))
     findings, notes = [*broken, *changes], [*notes, *more]
     if pair.same_machine_code and now.compiler != stored.compiler:
-        notes.append(f"{stored.compiler} made the baseline, {now.compiler} this: the same machine code")
+        notes.append(f"{stored.compiler} made the baseline, {now.compiler} this kernel: the same machine code")
     settings = describe_settings_change(now.config, stored.config, now.where)
     if settings and not any(settings in finding.text for finding in findings):
-        notes.append(f"configured otherwise: {settings}")
+        notes.append(f"configuration differs: {settings}")
     if not pair.is_comparable:
         return _make_decision(findings, broken, Verdict.INCOMPARABLE, _describe_not_comparable(pair), notes)
     gains = list_improvements(pair)
@@ -84,10 +84,10 @@ def judge_code(now: CurrentKernel, stored: StoredKernel | None, policy: CodePoli
 
 
 def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePolicy, accepted: str) -> CodeDecision:
-    """Whether a kernel may be recorded as the baseline, over what is stored of it: RECORDED, or what keeps it out.
+    """Returns RECORDED if the kernel may become the baseline of its case, else the verdict that prevents it.
 
     Spills and scratch need a reason: `accepted`, or the stored one where there are no more of them than it was given
-    for. Nothing else that breaks a rule is ever recorded. What is merely worse than stored is recorded, and warned of.
+    for. No other broken rule is ever recorded. What is merely worse than stored is recorded with a warning.
     """
     # Counts of another compiler excuse a run of this one, but what is recorded is this one's.
     agreed = None if stored is None else dataclasses.replace(stored, compiler=now.compiler)
@@ -96,7 +96,7 @@ def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePo
     refused = [finding for finding in broken if finding.kind not in UNLESS_ACCEPTED or not reason]
     if refused:
         if any(finding.kind in UNLESS_ACCEPTED for finding in refused):
-            notes.append("spills and scratch are recorded with a reason only: --attnperf-accept=REASON")
+            notes.append("spills and scratch are recorded only with a reason: --attnperf-accept=REASON")
         return CodeDecision(
             _choose_failing_verdict(refused), f"not recorded: {_join_findings(refused)}", tuple(refused), tuple(notes)
         )
@@ -105,13 +105,13 @@ def judge_record(now: CurrentKernel, stored: StoredKernel | None, policy: CodePo
         broken, notes = list(judged.findings), list(judged.notes)
         notes += [judged.summary] if judged.verdict is Verdict.INCOMPARABLE else []
     warned = tuple(dataclasses.replace(finding, fails=False) for finding in broken)
-    summary = f"recorded, though not as before: {_join_findings(warned)}" if warned else "recorded"
+    summary = f"recorded, with warnings: {_join_findings(warned)}" if warned else "recorded"
     to_store = _reason_to_store(now, stored, reason)
     return CodeDecision(Verdict.RECORDED, summary, warned, tuple(notes), accepted=to_store)
 
 
 def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: str) -> str:
-    """The new reason, or the stored one that covers what there still is."""
+    """Returns the new reason, or the stored one, where there are spills or scratch; else ''."""
     code = now.code
     if not (code.vgpr_spills or code.sgpr_spills or code.scratch_bytes or code.dynamic_stack):
         return ""
@@ -119,7 +119,7 @@ def _reason_to_store(now: CurrentKernel, stored: StoredKernel | None, reason: st
 
 
 def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
-    """Findings, and notes."""
+    """Returns findings and notes separately."""
     all_said = list(said)
     return [one for one in all_said if not isinstance(one, str)], [one for one in all_said if isinstance(one, str)]
 
@@ -127,10 +127,10 @@ def _split_notes(said: Iterable[Said]) -> tuple[list[CodeFinding], list[str]]:
 def _make_decision(
     findings: Sequence[CodeFinding], broken: Sequence[CodeFinding], otherwise: Verdict, summary: str, notes: list[str]
 ) -> CodeDecision:
-    """The verdict of what fails, the `broken` rules among it; `otherwise`, with its summary, where nothing does."""
+    """Decides by the failing findings, including `broken` rules; where none fails, by `otherwise` and its summary."""
     failing = [finding for finding in findings if finding.fails]
     warning = [finding for finding in findings if not finding.fails]
-    warned = f"; warned of {_join_findings(warning)}" if warning else ""
+    warned = f"; warning: {_join_findings(warning)}" if warning else ""
     if not failing:
         return CodeDecision(otherwise, summary + warned, tuple(findings), tuple(notes))
     said = [] if otherwise is Verdict.SAME else [summary]
@@ -144,11 +144,11 @@ def _choose_failing_verdict(broken: Sequence[CodeFinding]) -> Verdict:
 
 
 def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[CodeFinding]) -> str:
-    """Of a kernel that nothing fails; its findings only warn, and are named after this."""
+    """Returns the summary of a kernel without failing findings; warnings are added after it."""
     if pair.same_machine_code and pair.same_launch:
         return "unchanged"
     if pair.same_machine_code:
-        text = "the same machine code, launched otherwise"
+        text = "the same machine code, launched differently"
     else:
         known = pair.new.isa_hash and pair.old.isa_hash
         text = "other machine code" if known else "machine code whose hash is not known"
@@ -161,15 +161,15 @@ def _format_summary(pair: Compared, gains: Sequence[str], findings: Sequence[Cod
 
 
 def _describe_not_comparable(pair: Compared) -> str:
-    makers = f"{pair.stored.compiler} made the baseline, {pair.now.compiler} this"
+    makers = f"{pair.stored.compiler} made the baseline, {pair.now.compiler} this kernel"
     return (
         f"not comparable: {makers}: "
-        f"{'; '.join(list_compiler_differences(pair)) or 'nothing that it may change differs'}"
+        f"{'; '.join(list_compiler_differences(pair)) or 'none of the fields that a compiler may change differs'}"
     )
 
 
 def _join_findings(findings: Sequence[CodeFinding]) -> str:
-    """'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
+    """Returns e.g. 'occupancy: 3 -> 2 waves per SIMD; 96 -> 104 VGPRs'."""
     return "; ".join(_format_finding(finding) for finding in findings)
 
 

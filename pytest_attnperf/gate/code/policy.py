@@ -1,4 +1,4 @@
-"""What a compiled kernel is held to: a frozen record, stored with each entry so that loosening it can be seen."""
+"""The policy for compiled kernels: a frozen record, stored with each entry so that loosening it is detected."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from pytest_attnperf.errors import BaselineError, UsageError
 
 ALWAYS = ("lds_limit", "matrix", "store")
-"""Kinds of findings that always fail: no launch would succeed, or the kernel does not do what it is for."""
+"""Kinds of findings that always fail: no launch would succeed, or the kernel cannot do its job."""
 
 UNLESS_ACCEPTED = ("spills", "scratch")
-"""Kinds that fail unless the stored entry was accepted by name with at least as many."""
+"""Kinds that fail unless the stored entry was accepted with at least as many."""
 
 BY_POLICY = ("occupancy", "wider_loads", "vgprs", "lds", "code_size", "launch")
 """Kinds that fail where the policy says so, and warn otherwise."""
@@ -28,10 +28,10 @@ GROWTH_MAX_PERCENT = 1000.0
 
 @dataclass(frozen=True)
 class CodePolicy:
-    """Consequences of findings. Raises UsageError naming the field, its value and what is allowed.
+    """Which findings fail. Raises UsageError naming the field, its value and what is allowed.
 
-    fail_on          kinds of `BY_POLICY` that fail the pytest item; the other kinds may be named, and change nothing
-    growth_percent   LDS or code that grew by no more than this is no finding
+    fail_on          kinds of `BY_POLICY` that fail the pytest item; naming other kinds has no effect
+    growth_percent   growth of LDS or code up to this is no finding
     """
 
     fail_on: frozenset[str] = DEFAULT_FAIL_ON
@@ -43,9 +43,7 @@ class CodePolicy:
             raise UsageError(f"code policy fail_on is {kinds!r}; allowed: a set of {', '.join(KINDS)}")
         for kind in sorted(kinds, key=str):
             if kind not in KINDS:
-                raise UsageError(
-                    f"code policy fail_on has {kind!r}, which is no kind of finding; allowed: {', '.join(KINDS)}"
-                )
+                raise UsageError(f"code policy fail_on has the unknown kind {kind!r}; allowed: {', '.join(KINDS)}")
         object.__setattr__(self, "fail_on", frozenset(kinds) & frozenset(BY_POLICY))
         growth: object = self.growth_percent
         number = isinstance(growth, (int, float)) and not isinstance(growth, bool) and math.isfinite(growth)
@@ -56,7 +54,7 @@ class CodePolicy:
 
     @classmethod
     def from_text(cls, fail_on: str, growth_percent: str) -> CodePolicy:
-        """The policy of two words on a command line: 'occupancy,wider_loads' ('' for none, 'all') and '1'.
+        """Returns the policy of two command-line words: 'occupancy,wider_loads' ('' for none, 'all') and '1'.
 
         Raises UsageError naming the field, its value and what is allowed.
         """
@@ -70,17 +68,17 @@ class CodePolicy:
         return cls(frozenset(BY_POLICY if words == ["all"] else words), growth)
 
     def fails_on(self, kind: str) -> bool:
-        """Whether a finding of this kind fails the item; spills and scratch do unless they are accepted."""
+        """Returns whether a finding of this kind fails the item; spills and scratch do unless they are accepted."""
         return kind in self.fail_on or kind not in BY_POLICY
 
     def to_record(self) -> dict[str, Any]:
-        """Plain builtins, as stored with an entry; `fail_on` sorted, so that its order says nothing."""
+        """Returns builtin types as stored with an entry, with `fail_on` sorted so that records compare equal."""
         return {"fail_on": sorted(self.fail_on), "growth_percent": float(self.growth_percent)}
 
     def list_loosened(self, stored: Mapping[str, Any]) -> list[str]:
-        """Each setting that lets more through now than `stored` (a `record`) did, e.g. 'growth_percent 1 -> 5'.
+        """Returns each setting that is looser than in `stored` (from `to_record`), e.g. 'growth_percent 1 -> 5'.
 
-        A setting `stored` does not know is not compared. Raises BaselineError when a stored value is of the wrong type.
+        Ignores a setting that `stored` does not have. Raises BaselineError when a stored value is of the wrong type.
         """
         found = []
         before = _stored_number(stored.get("growth_percent", self.growth_percent))

@@ -1,8 +1,8 @@
-"""Rules that a compiled kernel breaks by itself, whatever is stored of it and whichever compiler made it.
+"""Rules that every compiled kernel must meet, whatever is stored and whichever compiler made it.
 
-Registers kept in memory, scratch, LDS that no workgroup can have, a launch that cannot succeed; and, of a kernel that
-does not do what it is for, no store of any kind and no matrix instructions where they are promised. Spills and scratch
-pass where the stored entry was accepted with at least as many, or with any by another compiler.
+No spilled registers, no scratch, no more LDS than a workgroup can have, no launch that cannot succeed; and at least one
+store, and matrix instructions where they are promised. Spills and scratch pass where the stored entry was accepted with
+at least as many, or with any by another compiler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_attnperf.records import CaseKey
 from pytest_attnperf.records.code import CodeFinding, KernelCode, Occupancy
 
 MATRIX = "matrix"
-"""The class of MFMA, WMMA and the tensor cores' instructions."""
+"""The class of MFMA, WMMA and tensor core instructions."""
 
 SCRATCH = ("scratch_load", "scratch_store")
 
@@ -40,14 +40,14 @@ RESOURCE_WORDS = {
     "slots": "wave slots",
     "workgroups": "barriers",
 }
-"""`Occupancy.limits` in a sentence."""
+"""Names of `Occupancy.limits` in a sentence."""
 
 
 @dataclass(frozen=True)
 class CurrentKernel:
     """A kernel as it was compiled now.
 
-    config     block sizes and options it was compiled with; `where` is the file they stand in
+    config     block sizes and options it was compiled with; `where` is the file that sets them
     compiler   name and version, 'triton 3.9.0'
     matrix     whether it promises matrix instructions
     """
@@ -67,7 +67,7 @@ Said: TypeAlias = CodeFinding | str
 def find_broken_rules(
     now: CurrentKernel, stored: StoredKernel | None = None, *, promised: bool | None = None
 ) -> Iterator[Said]:
-    """What is wrong with a kernel by itself: failing findings, and notes of what was accepted or could not be checked.
+    """Yields failing findings of one kernel, and notes of what was accepted or could not be checked.
 
     `promised` replaces the candidate's own promise of matrix instructions.
     """
@@ -79,7 +79,7 @@ def find_broken_rules(
 
 
 def occupancy_or_note(code: KernelCode) -> Occupancy | str:
-    """The kernel's occupancy, or a note saying why it is not known."""
+    """Returns the kernel's occupancy, or a note saying why it is not known."""
     try:
         found = occupancy_of(code)
     except CodeObjectError as error:
@@ -89,12 +89,12 @@ def occupancy_or_note(code: KernelCode) -> Occupancy | str:
 
 
 def format_count(count: int, word: str) -> str:
-    """'1 VGPR', '1,024 lanes'."""
+    """Returns e.g. '1 VGPR' or '1,024 lanes'."""
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def describe_settings(now: CurrentKernel, stored: StoredKernel | None) -> str:
-    """The settings that differ from the stored ones; without any stored, the file they stand in."""
+    """Returns the settings that differ from the stored ones; with nothing stored, the file that sets them."""
     if stored is None:
         return f"configured in {now.where}" if now.where else ""
     return describe_settings_change(now.config, stored.config, now.where)
@@ -165,21 +165,21 @@ def _find_lds_excess(now: CurrentKernel, stored: StoredKernel | None) -> Iterato
             "lds_limit",
             format_count(stored.code.lds_bytes, "byte") if stored else "",
             format_count(asked, "byte"),
-            f"{asked:,} bytes of LDS, a workgroup on {arch} has {limit:,}: compiled without a word, "
-            "no launch would succeed",
+            f"{asked:,} bytes of LDS, but a workgroup on {arch} has {limit:,}: it compiled without an error, "
+            "but no launch would succeed",
             describe_settings(now, stored),
         )
 
 
 def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iterator[Said]:
-    """What no launch would accept for another reason than LDS; and whether the occupancy is known at all."""
+    """Yields why no launch would succeed, apart from LDS; or a note that the occupancy is not known."""
     code = now.code
     if code.threads > code.max_threads > 0:
         yield _make_finding(
             "launch",
             "",
             format_count(code.threads, "lane"),
-            f"launched with {format_count(code.threads, 'lane')}, compiled for at most {code.max_threads:,}: "
+            f"launched with {format_count(code.threads, 'lane')}, but compiled for at most {code.max_threads:,}: "
             "no launch would succeed",
             describe_settings(now, stored),
         )
@@ -192,14 +192,14 @@ def _find_launch_limits(now: CurrentKernel, stored: StoredKernel | None) -> Iter
             "occupancy",
             "",
             "no workgroup fits",
-            f"not one workgroup of {waves} fits a {found.block}, for want of {join_limiters(found.limiters)}: "
+            f"not one workgroup of {waves} fits a {found.block}, limited by {join_limiters(found.limiters)}: "
             "no launch would succeed",
             describe_settings(now, stored),
         )
 
 
 def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, promised: bool) -> Iterator[Said]:
-    """Stores and promised matrix instructions: what is there was seen, what is not may be in what was not decoded."""
+    """Yields findings for absent stores and promised matrix instructions; a note where some code was not decoded."""
     code = now.code
     stores = any(count and is_store(name) for name, count in code.instructions.items())
     matrix = bool(code.instructions.get(MATRIX))
@@ -216,7 +216,7 @@ def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, p
             "store",
             format_count(sum(count for name, count in before.items() if is_store(name)), "store") if before else "",
             "0 stores",
-            f"no store of any kind in {total}: nothing that it computes leaves it",
+            f"no store of any kind in {total}: its results never reach memory",
             ", ".join(list_count_changes(code.instructions, before, is_store)) if before else "",
             describe_settings(now, stored),
             describe_line_changes(code.lines, stored.code.lines, is_store) if stored else "",
@@ -233,12 +233,12 @@ def _find_absent_instructions(now: CurrentKernel, stored: StoredKernel | None, p
 
 
 def is_matrix(name: str) -> bool:
-    """Whether this is the class of matrix instructions."""
+    """Returns whether this is the class of matrix instructions."""
     return name == MATRIX
 
 
 def join_limiters(limiters: tuple[str, ...]) -> str:
-    """'VGPRs and LDS'; 'nothing' where nothing binds."""
+    """Returns e.g. 'VGPRs and LDS'; 'nothing' where nothing limits."""
     return " and ".join(RESOURCE_WORDS.get(name, name) for name in limiters) or "nothing"
 
 
@@ -255,7 +255,7 @@ def _covers_scratch(stored: KernelCode, now: KernelCode) -> bool:
 
 
 def _name_other_compiler(now: CurrentKernel, stored: StoredKernel) -> str:
-    """Whose compiler's spills were accepted, where it is another's: how many there are is then not comparable."""
+    """Returns ' with COMPILER' where another compiler's spills were accepted: their counts are then not comparable."""
     return "" if stored.compiler == now.compiler else f" with {stored.compiler}"
 
 
@@ -279,34 +279,34 @@ class Compared:
 
     @property
     def new(self) -> KernelCode:
-        """What the candidate became."""
+        """The candidate's code."""
         return self.now.code
 
     @property
     def old(self) -> KernelCode:
-        """What is stored."""
+        """The stored code."""
         return self.stored.code
 
     @property
     def same_machine_code(self) -> bool:
-        """An unknown hash is equal to none."""
+        """Whether the ISA hashes are known and equal."""
         return bool(self.new.isa_hash) and self.new.isa_hash == self.old.isa_hash
 
     @property
     def same_launch(self) -> bool:
-        """The workgroup's size and what the launch adds to its LDS; the grid is the caller's own."""
+        """Whether workgroup size and dynamic LDS are equal. The grid is the caller's choice and does not count."""
         same_size = self.new.workgroup == self.old.workgroup
         return same_size and self.new.lds_dynamic_bytes == self.old.lds_dynamic_bytes
 
     @property
     def is_comparable(self) -> bool:
-        """Whether differences are the kernel's and not the compiler's."""
+        """Whether differences come from the kernel and not from another compiler."""
         return self.same_machine_code or self.now.compiler == self.stored.compiler
 
     def make_finding(
         self, kind: str, before: str, after: str, text: str, concerns: Concerns | None = None, *, warns: bool = False
     ) -> CodeFinding:
-        """A finding with the settings that changed and the source lines whose counts of these classes did."""
+        """Returns a finding that names changed settings, and source lines whose counts of these classes changed."""
         lines = describe_line_changes(self.new.lines, self.old.lines, concerns) if concerns else ""
         fails = self.policy.fails_on(kind) and not warns
         return CodeFinding(

@@ -1,6 +1,6 @@
-"""Whether a result may change a baseline entry without measuring again: every reason why not is a UsageError.
+"""Checks that a result may change a baseline entry without a new measurement. Every reason against it is a UsageError.
 
-No verdict, ratio, median or floor of the file is believed where its samples say it: those are made anew.
+Verdict, ratio, median and floor are recomputed from the samples where these allow it; the file's own are not trusted.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from pytest_attnperf.session.settings import RunMode
 from pytest_attnperf.stats.pairs import centre_ratio
 
 RECORDINGS = (RunMode.UPDATE.value, RunMode.CALIBRATE.value)
-"""Runs whose first look is several fresh processes, none of them chosen by what it measured."""
+"""Modes whose first look is several fresh processes, none selected by what it measured."""
 
 NAME_MAX = 100
-"""Characters of a commit, which is kept."""
+"""Most characters of a commit or version, which an entry stores."""
 
 TEXT_MAX = 300
-"""Characters of what a message quotes from a file."""
+"""Most characters of a file's text that a message quotes."""
 
 NEVER = {
-    Verdict.INCORRECT: "a wrong result has no time that could be stored",
+    Verdict.INCORRECT: "the time of a wrong result is never stored",
     Verdict.SUSPICIOUS: "a time that cannot be true is not stored; find out what ran",
-    Verdict.ERROR: "it was not measured to the end",
-    Verdict.UNSUPPORTED: "nothing ran; take its entry out of the file where it is not to come back",
+    Verdict.ERROR: "its measurement did not finish",
+    Verdict.UNSUPPORTED: "nothing ran; remove its entry from the file if the case is gone for good",
 }
 
 
 def require_run(run: RunResult) -> None:
-    """Raise UsageError for a run whose cases cannot be accepted from at all."""
+    """Raises UsageError for a run from which no case can be accepted."""
     if run.mode not in (RunMode.GATE.value, *RECORDINGS):
         raise UsageError(
             f"the results are of a run of mode {run.mode[:40]!r}, which stores and gates nothing; accept from one of "
@@ -62,13 +62,13 @@ def require_run(run: RunResult) -> None:
         )
     for name, text in (("commit", run.commit), ("version", run.version)):
         if len(text) > NAME_MAX or not text.isprintable():
-            raise UsageError(f"the results have {text[:40]!r} as their {name}, which is none")
+            raise UsageError(f"the results have an invalid {name}: {text[:40]!r}")
 
 
 def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | None) -> None:
-    """Raise UsageError unless the case is right, of this tree's code, undamaged, and comparable with its entry."""
+    """Raises UsageError unless the case is right, from this tree's code, undamaged, and comparable with its entry."""
     if not str(case.key).isprintable():
-        raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has letters that no terminal shows; rename the case")
+        raise UsageError(f"the key {str(case.key)[:TEXT_MAX]!r} has unprintable characters; rename the case")
     _require_verdict(case)
     assert run.device is not None
     ungated = run.mode == RunMode.GATE.value and case.verdict is Verdict.RIGHT
@@ -82,7 +82,7 @@ def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | No
         raise UsageError(f"{case.key} is not proven right: {wrong[0][:TEXT_MAX]}")
     if tolerance is not None and (wider := list_looser_tolerances(case.checks, tolerance)):
         raise UsageError(
-            f"{case.key} is allowed larger errors than its entry was stored with ({', '.join(wider)[:TEXT_MAX]}); "
+            f"{case.key} has a larger tolerance than its entry was stored with ({', '.join(wider)[:TEXT_MAX]}); "
             "record it with pytest --update-baselines"
         )
     _require_sound(run, case)
@@ -91,9 +91,9 @@ def require_acceptable(run: RunResult, case: CaseResult, found: StoredEntry | No
 
 
 def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) -> CaseResult:
-    """The case with its time, ratio and floor made from its samples, whatever the file says of them.
+    """Returns the case with its time, ratio and floor recomputed from its samples.
 
-    Raises UsageError for a time that cannot be true, as in a run that says so itself.
+    Ignores what the file says of these figures. Raises UsageError where the recomputed time is SUSPICIOUS.
     """
     assert run.device is not None
     assert case.fingerprint is not None
@@ -115,8 +115,9 @@ def recompute_case(run: RunResult, case: CaseResult, found: StoredEntry | None) 
 
 
 def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
-    """Raise UsageError where the canary's slowdown is all of the case's: its times would hide a later slowdown of the
-    code on a machine that has recovered. `case` is `recomputed`."""
+    """Raises UsageError where the canary's slowdown explains all of the case's: the machine was slower, not the code.
+
+    Stored, such a time would hide a later slowdown once the machine has recovered. `case` is from `recompute_case`."""
     shift = compare_canaries(case.canary, found.canary)
     if shift is None or case.ratio is None or case.ratio <= 1:
         return
@@ -124,56 +125,57 @@ def require_same_machine(case: CaseResult, found: StoredEntry) -> None:
     if shift.can_explain(case.ratio, max(tolerated, case.threshold or 1.0), case.floor_bound):
         raise UsageError(
             f"{case.key} is {format_signed(case.ratio - 1)}, but {shift.shift_for(case.floor_bound).in_words}, "
-            f"too: the "
-            "machine, not the code. Run again with --attnperf-against=REV, whose pairs are free of it"
+            f"too: the machine slowed down, not the code. Run again with --attnperf-against=REV: its pairs cancel that"
         )
 
 
 def require_base_of_entry(case: CaseResult, found: StoredEntry, ratio: float) -> None:
-    """Raise UsageError where the stored time scaled by the pairs' `ratio` is more than the case took by blocks: pairs
-    against a revision that is faster than the entry say nothing of the entry, and would store too slow a time."""
+    """Raises UsageError where the stored time times the pairs' `ratio` exceeds the first look by more than is
+    tolerated.
+
+    The base side is then faster than the code of the entry, and the scaled entry would be too slow."""
     scaled_us = ratio * median_us_of(found.entry.processes)
     first_us = median_us_of(case.first)
     if scaled_us > first_us * tolerated_ratio(parse_policy(found.policy), scaled_us):
         raise UsageError(
             f"{case.key}: its pairs are {format_signed(ratio - 1)} against "
-            f"{case.against[:100] or 'their base side'}, which "
-            f"would make {scaled_us:.4g} us of its entry, but its first look took {first_us:.4g} us: that side is not "
-            "what the entry was recorded from. Accept from a second look (--attnperf-second-look=7), or record it"
+            f"{case.against[:100] or 'their base side'}. That "
+            f"scales its entry to {scaled_us:.4g} us, but its first look took {first_us:.4g} us: the entry is not of "
+            "that side's code. Accept from a second look (--attnperf-second-look=7), or record it again"
         )
 
 
 def require_same_entry(run: RunResult, case: CaseResult, entry: Entry) -> None:
-    """Raise UsageError where the result was not held against the entry as it is now, or holds processes of it."""
+    """Raises UsageError where the result was compared with another entry, or contains processes of this one."""
     medians_us = tuple(process.median_us for process in entry.processes)
     if run.mode in RECORDINGS:
         same = case.baseline_us == statistics.median(medians_us)
     elif not case.stored_us:
         raise UsageError(
-            f"{case.key} was not held against a stored entry in this run, or by a version that does not say which; "
+            f"{case.key} was not compared with a stored entry in this run, or its version did not record which; "
             "run again"
         )
     else:
         same = (case.stored_us, case.stored_commit, case.stored_at) == (medians_us, entry.commit, entry.recorded)
     if not same:
         raise UsageError(
-            f"the entry of {case.key} is of {entry.recorded} and is not what the results were held against: it has "
-            "changed since they were made; run again"
+            f"the entry of {case.key}, recorded {entry.recorded}, is not the one that the results were compared with: "
+            "it has changed since; run again"
         )
     _require_sound(run, case, entry.processes)
 
 
 def is_already_stored(case: CaseResult, entry: Entry) -> bool:
-    """Whether the entry is this very recording: what it was recorded for is then all that is left to be accepted."""
+    """Returns whether the entry holds exactly this recording's processes, so that only the reason is left to accept."""
     return bool(to_plain(case.first) == to_plain(entry.processes))
 
 
 def parse_policy(record: dict[str, Any]) -> Policy:
-    """A policy from its record, without what this version does not know. Raises UsageError for one that is none."""
+    """Returns the policy of a record, ignoring unknown fields. Raises UsageError if it is invalid."""
     try:
         return Policy.from_record(record)
     except UsageError as error:
-        raise UsageError(f"a policy was recorded that is none: {str(error)[:TEXT_MAX]}") from error
+        raise UsageError(f"the recorded policy is invalid: {str(error)[:TEXT_MAX]}") from error
 
 
 def _require_sound(run: RunResult, case: CaseResult, stored: Sequence[ProcessSummary] = ()) -> None:
@@ -195,7 +197,7 @@ def _require_verdict(case: CaseResult) -> None:
 
 
 def _require_comparable(case: CaseResult, found: StoredEntry) -> None:
-    """Machine state, timer and workload are the entry's; how many processes it has does not matter here."""
+    """Requires the entry's machine state, timer and workload; the entry's number of processes does not matter here."""
     assert case.fingerprint is not None
     assert case.figures is not None
     timer, definition = case.first[0].timer, case.figures.definition

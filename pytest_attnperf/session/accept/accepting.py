@@ -1,15 +1,15 @@
-"""Accepting a change by name: from a case's result to what is stored in the place of its entry. Nothing is measured.
+"""Accepts a change of one named case: turns its result into the entry to store. Nothing is measured.
 
 Where the new time comes from, best first:
 
-- a recording (an update or a calibration) of at least 7 processes: those;
-- a second look of at least 7 processes: those alone. The first look is left out: it was looked at again because it was
-  slow, and what was selected by its size is no fair measure of it;
-- at least 7 interleaved pairs: the stored processes scaled by the pairs' ratio. The ratio is free of what the day and
-  the machine do, and the times of turns are not those of blocks, so that they may not stand in an entry themselves;
-- fewer, where the time is the stored one: it is kept, and what else has changed (launches, configuration) taken over.
+- a recording (an update or a calibration) of at least 7 processes: these processes;
+- a second look of at least 7 processes: these alone. The first look is left out: it was followed by a second one
+  because it was slow, so it is biased towards slow;
+- at least 7 interleaved pairs: the stored processes, scaled by the pairs' ratio. The ratio does not depend on the day
+  and the machine. The times of turns are not those of blocks, so an entry does not store them;
+- fewer, where the time has not changed: the stored time stays; changed launches and configuration are stored.
 
-Seven, because a baseline's centre must be known better than the threshold that it is to hold (`gate.comparable`).
+Seven, because a baseline's centre must be known better than the threshold that it serves (`gate.comparable`).
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from pytest_attnperf.stats.summaries import STORED_DIGITS
 
 POLICY_ONLY, IDENTITY_ONLY, TIME_KEPT = "policy only", "identity only", "time kept"
 CHANGES_KEPT = 12
-"""Changes in words that an entry keeps of one acceptance."""
+"""Most changes, as text, that an entry keeps of one acceptance."""
 
 CHANGE_MAX = 300
-"""Characters of each: names of kernels made from templates have thousands."""
+"""Most characters of each change: names of kernels made from templates have thousands."""
 
 IMPOSSIBLE = (NotProvenRightError, ValueError, TypeError, ArithmeticError, LookupError)
-"""What figures that nobody measured can make of a computation."""
+"""Errors that a computation raises for invented figures."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Who accepts, why, and on which day (YYYY-MM-DD); `policy` for the settings alone, which leaves every figure."""
+    """Who accepts, why, and on which day (YYYY-MM-DD). With `policy` only the settings change; all figures stay."""
 
     reason: str
     author: str
@@ -68,7 +68,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What takes the entry's place, what is kept of why, and what else a reader must know, a line each."""
+    """The replacement of the entry, the acceptance that it records, and notes for the reader, one line each."""
 
     replacement: Replacement
     acceptance: Acceptance
@@ -88,7 +88,7 @@ class Accepted:
 
 
 def accept(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """What accepting `case`, stored as `found`, changes. Raises UsageError saying why it cannot be accepted."""
+    """Returns what accepting `case`, stored as `found`, changes. Raises UsageError if it cannot be accepted."""
     require_run(run)
     try:
         return (
@@ -119,7 +119,7 @@ def _accept_by_samples(run: RunResult, case: CaseResult, found: StoredEntry | No
 
 @dataclass(frozen=True)
 class _New:
-    """An entry that is to be stored, where it was measured, what it rests on, and what changed beside its time."""
+    """An entry to be stored, where it was measured, what its time is based on, and what changed besides its time."""
 
     entry: Entry
     fingerprint: Fingerprint
@@ -136,7 +136,7 @@ def _add_acceptance(
     notes: tuple[str, ...] = (),
     before: Anchor | None = None,
 ) -> Accepted:
-    """The entry with one acceptance more; `before` is what it replaces where that is not what is stored."""
+    """Adds an acceptance to the entry; `before` is the replaced anchor where that is not the stored one."""
     before = before or anchor_of(found.entry)
     acceptance = Acceptance(
         reason=request.reason,
@@ -155,18 +155,18 @@ def _add_acceptance(
 
 
 def _make_printable(change: str) -> str:
-    """A change as one printable line: names of kernels and settings are whatever a library calls them."""
+    """Returns a change as one printable line, because libraries choose the names of kernels and settings freely."""
     text = "".join(character if character.isprintable() else "?" for character in change)
     return text if len(text) <= CHANGE_MAX else f"{text[: CHANGE_MAX - 3]}..."
 
 
 def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> Accepted:
-    """A case without an entry: a recording may become its first; a gating run never measured enough for one."""
+    """Accepts a case without an entry. Only a recording may become its first: a gating run measures too little."""
     new = _entry_from_processes(run, case, None) if run.mode in RECORDINGS else None
     if new is None:
         where = "; the run had one: name its folder by --baselines DIR" if case.stored_us else ""
         raise UsageError(
-            f"{case.key} has no entry that could be changed{where}, and these results are no recording of at least "
+            f"{case.key} has no entry to change{where}, and these results are not a recording of at least "
             f"{BASELINE_PROCESSES_MIN} processes; store a first one with: "
             f"pytest --update-baselines {quote_nodeid(case.nodeid)}"
         )
@@ -179,7 +179,7 @@ def _accept_first_entry(run: RunResult, case: CaseResult, request: Request) -> A
 
 
 def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """A recording that stands in the file already, and whose slowdown since the anchor is accepted."""
+    """Accepts the slowdown since the anchor of a recording that is already stored."""
     before = found.entry.anchor or anchor_of(found.entry)
     anchor = next_anchor(found.entry, found.entry, {}, found.fingerprint, request.reason)
     if before.median_us >= anchor.median_us:
@@ -193,7 +193,7 @@ def _acknowledge_recording(run: RunResult, case: CaseResult, found: StoredEntry,
 
 
 def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry | None) -> _New | None:
-    """The entry of a recording's processes, or of a second look's alone; None where these are too few."""
+    """Returns the entry of a recording's or a second look's processes; None where these are too few."""
     recording = run.mode in RECORDINGS
     processes = case.first if recording else case.second
     if len(processes) < BASELINE_PROCESSES_MIN:
@@ -223,7 +223,7 @@ def _entry_from_processes(run: RunResult, case: CaseResult, found: StoredEntry |
 
 
 def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _New | None:
-    """The stored processes, each scaled by what the pairs say; None where these are too few."""
+    """Returns the entry with its stored processes scaled by the pairs' ratio; None where the pairs are too few."""
     if run.mode in RECORDINGS or len(case.pairs) < BASELINE_PROCESSES_MIN:
         return None
     ratio = centre_ratio(case.pairs)
@@ -245,7 +245,7 @@ def _entry_from_pairs(run: RunResult, case: CaseResult, found: StoredEntry) -> _
 
 
 def _scale_process(process: ProcessSummary, ratio: float) -> ProcessSummary:
-    """A stored process as it would have been measured after the change; its clock stays, which nobody asked."""
+    """Returns a stored process with its times scaled by `ratio`. Keeps the stored clock: none was measured."""
     median_us, min_us, mean_us, *block_us = (
         float(f"{us * ratio:.{STORED_DIGITS}g}")
         for us in (process.median_us, process.min_us, process.mean_us, *process.block_us)
@@ -254,7 +254,7 @@ def _scale_process(process: ProcessSummary, ratio: float) -> ProcessSummary:
 
 
 def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Request) -> Accepted:
-    """The stored time stays, because the new one is no other; what else has changed is taken over, or acknowledged."""
+    """Keeps the stored time, because the new one does not differ from it. Accepts what else has changed, and creep."""
     entry, changes = found.entry, _list_run_changes(case, found.entry)
     stored = parse_policy(found.policy)
     tolerated = tolerated_ratio(stored, anchor_of(entry).median_us)
@@ -265,7 +265,7 @@ def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Re
     creep = find_creep(entry, case.ratio, strict, case.nodeid, case.threshold)
     if not changes and not creep:
         raise UsageError(
-            f"{case.key} is {case.verdict.value}: its time, launches and configuration are those of its entry, and it "
+            f"{case.key} is {case.verdict.value}: its time, launches and configuration equal its entry's, and it "
             "has not crept; there is nothing to accept"
         )
     before = entry.anchor or anchor_of(entry)
@@ -284,7 +284,7 @@ def _keep_time(run: RunResult, case: CaseResult, found: StoredEntry, request: Re
 
 
 def _accept_policy(run: RunResult, case: CaseResult, found: StoredEntry | None, request: Request) -> Accepted:
-    """The settings of the run's case in place of the stored ones, whatever its time."""
+    """Stores the settings of the run's case in place of the stored ones, whatever its time."""
     if case.verdict in NEVER:
         raise UsageError(f"{case.key} is {case.verdict.value}: {NEVER[case.verdict]}; settings do not change that")
     if found is None:
@@ -324,13 +324,13 @@ def _list_policy_notes(case: CaseResult, found: StoredEntry) -> tuple[str, ...]:
 
 
 def _list_run_changes(case: CaseResult, entry: Entry) -> tuple[str, ...]:
-    """What ran otherwise than when the entry was recorded, in words."""
+    """Returns, as text, what differs between what ran and what the entry recorded."""
     launches = list_differences(case.launches, entry.launches) if case.launches and entry.launches else []
     return (*launches, *list_config_changes(entry.config, case.config))
 
 
 def _describe_shortage(case: CaseResult, run: RunResult) -> str:
-    """Which processes there are, and how to get enough of them."""
+    """Returns the message that says how many processes there are, and how to get enough."""
     if run.mode in RECORDINGS:
         there = _format_count(len(case.first), "processes")
     else:
@@ -346,10 +346,10 @@ def _describe_shortage(case: CaseResult, run: RunResult) -> str:
 
 
 def _require_day(run: RunResult) -> str:
-    """When the run was. Raises UsageError where it does not say."""
+    """Returns the day of the run, YYYY-MM-DD. Raises UsageError where the results have none."""
     day = run.started[:10]
     if not DAY.fullmatch(day):
-        raise UsageError(f"the results say that they were started at {run.started[:40]!r}, which is no date")
+        raise UsageError(f"the results' start time {run.started[:40]!r} is not a date")
     return day
 
 

@@ -1,10 +1,10 @@
-"""What pairs say of one revision of a bisection: an interval of its ratio, at looks whose sizes are fixed beforehand.
+"""Estimates the ratio of one bisected revision to GOOD from its pairs, with an interval, at looks of planned sizes.
 
 An interval is Student's t of the mean log ratio candidate / GOOD. The noise is pooled: squared deviations of all pairs
-of the revision itself, and of the first batch of every revision begun before. Later pairs of those were taken
-because the first ones scattered or lay near the line, and the variance of a sample whose size its own values decided is
-biased: pooled whole, simulated intervals missed the truth up to 1.2 times as often as stated. The size of a first batch
-is fixed, which keeps Student's t exact for normal log ratios of one standard deviation. Rare wild pairs only widen it.
+of the revision itself, and of the first batch of every revision begun before. Later batches of those are left out. They
+were taken because the first ones scattered or lay near the line, and the variance of a sample whose values decided its
+size is biased: with them, simulated intervals missed the truth up to 1.2 times as often as stated. The size of a first
+batch is fixed, so Student's t is exact for normal log ratios of one standard deviation. Rare outliers only widen it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_attnperf.stats.noise import RELATIVE_SD_MIN
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 LOOK_GROWTH = 1.5
-"""Factor from look to look: few looks to share the error over, and at most half as many pairs more than needed."""
+"""Factor in pairs from look to look: the error is shared over few looks, and at most half as many pairs are wasted."""
 
 LOG_RATIO_MAX = 700.0
-"""The exponential of more is no float."""
+"""Largest log ratio whose exponential is a finite float."""
 
 
 class CannotMeasureError(AttnperfError):
-    """A revision gives no ratio: it does not build, lacks the case, or computes wrongly; the text says which."""
+    """A revision gives no ratio: it does not build, lacks the case, or computes wrongly. The text says which."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Scatter:
     degrees: int = 0
 
     def with_sample(self, log_ratios: Sequence[float]) -> Scatter:
-        """With one more sample. Raises ValueError for an empty one."""
+        """Returns the scatter with one more sample. Raises ValueError for an empty one."""
         centre = statistics.fmean(log_ratios)
         squares = math.fsum((value - centre) ** 2 for value in log_ratios)
         return Scatter(self.squares + squares, self.degrees + len(log_ratios) - 1)
@@ -46,7 +46,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean log ratio of one revision, its standard error and that one's degrees of freedom, and half the interval."""
+    """Mean log ratio of one revision, its standard error with its degrees of freedom, and half of the interval."""
 
     log_ratio: float
     standard_error: float
@@ -65,14 +65,15 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends as ratios."""
+        """Both ends of the interval, as ratios."""
         return math.exp(self.low), math.exp(min(self.high, LOG_RATIO_MAX))
 
     def detectable_log_ratio(self, missed: float) -> float:
-        """The log ratio that lies above 0 in all but this share of such estimates; infinite for an infinite interval.
+        """Returns the true log ratio whose interval lies above 0 in all but the share `missed` of estimates.
 
-        The half width c e scatters with the standard error e it is made from, by about c e / sqrt(2 x degrees): the
-        normal approximation of the noncentral t distribution (Johnson and Welch, Biometrika 31, 1940).
+        Infinite for an infinite interval. The half width c e scatters with the standard error e it is made from, by
+        about c e / sqrt(2 x degrees): the normal approximation of the noncentral t distribution (Johnson and Welch,
+        Biometrika 31, 1940).
         """
         if not math.isfinite(self.half_width):
             return math.inf
@@ -81,9 +82,9 @@ class Estimate:
 
 
 def estimate_ratio(log_ratios: Sequence[float], pool: Scatter, tail: float) -> Estimate:
-    """The interval that the truth leaves with probability `tail` on each side.
+    """Returns the interval that misses the truth with probability `tail` on each side.
 
-    One pair and an empty pool show no scatter, and the interval is infinite. Raises ValueError without a log ratio.
+    One pair with an empty pool shows no scatter: the interval is then infinite. Raises ValueError without a log ratio.
     """
     scatter = pool.with_sample(log_ratios)
     centre = statistics.fmean(log_ratios)
@@ -95,9 +96,9 @@ def estimate_ratio(log_ratios: Sequence[float], pool: Scatter, tail: float) -> E
 
 
 class RevisionSample:
-    """The pairs of one revision so far, and what they say.
+    """The pairs of one revision so far, and the estimate from them.
 
-    sizes   how many pairs there are at each look, fixed beforehand (`looks`)
+    sizes   how many pairs there are at each look, fixed beforehand (`plan_looks`)
     tail    chance that the truth lies beyond one side of the interval of one look
     pool    scatter of the first batches of the revisions begun before
     """
@@ -110,7 +111,7 @@ class RevisionSample:
 
     @property
     def pair_count(self) -> int:
-        """How many there are."""
+        """Number of pairs taken so far."""
         return len(self._values)
 
     @property
@@ -120,23 +121,23 @@ class RevisionSample:
 
     @property
     def missing_pairs(self) -> int:
-        """Pairs still missing at the next look; 0 where more were taken than asked for."""
+        """Number of pairs still missing at the next look; 0 where more were taken than planned."""
         return max(0, self._sizes[self._looks] - len(self._values))
 
     def add_pairs(self, pairs: Sequence[PairSummary]) -> None:
-        """Take the next look, with these pairs beside those there are. Raises as `log_ratios` does."""
+        """Adds pairs and takes the next look at all of them. Raises as `log_ratios` does."""
         if pairs or not self._values:
             self._values += log_ratios(pairs)
         self._looks += 1
         self.found = estimate_ratio(self._values, self._pool, self._tail)
 
     def pool_first_batch(self) -> Scatter:
-        """The pool with this sample's first batch; asked for behind the first look."""
+        """Returns the pool with this sample's first batch. Call it after the first look only."""
         return self._pool.with_sample(self._values)
 
 
 def plan_looks(first: int, most: int) -> tuple[int, ...]:
-    """How many pairs there are at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
+    """Returns how many pairs there are at each look at a revision: (4, 6, 9, 14, 21, 32) for 4 and 32."""
     sizes = [min(first, most)]
     while sizes[-1] < most:
         sizes.append(min(most, math.ceil(sizes[-1] * LOOK_GROWTH)))
@@ -144,15 +145,15 @@ def plan_looks(first: int, most: int) -> tuple[int, ...]:
 
 
 def share_of_slowdown(log_ratio: float, share: float) -> float:
-    """The log ratio at this share of a slowdown, the share being taken of the ratio: half of 1.2 is 1.1."""
+    """Returns the log ratio at this share of a slowdown. The share is taken of the ratio: half of 1.2 is 1.1."""
     return math.log1p(share * math.expm1(log_ratio))
 
 
 def log_ratios(pairs: Sequence[PairSummary]) -> list[float]:
-    """Natural logarithms of the pairs' ratios.
+    """Returns the natural logarithms of the pairs' ratios.
 
-    Raises TypeError for anything but `PairSummary` (turns and quads of one pair share its bias and are no unit of an
-    interval), and CannotMeasureError when there is no pair or a ratio is not a positive number.
+    Raises TypeError for anything but `PairSummary`: turns and quads of one pair share its bias, so no interval may be
+    computed over them. Raises CannotMeasureError when there is no pair, or a ratio is not a positive number.
     """
     if not pairs:
         raise CannotMeasureError("no pair was measured")

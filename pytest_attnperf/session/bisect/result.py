@@ -1,4 +1,4 @@
-"""What a bisection was asked, what it found, and how that is said on a terminal."""
+"""The settings of a bisection, its result, and the text that a terminal shows of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PAIRS_MIN = 4
-"""Fewer pairs show too little of their scatter."""
+"""Fewest pairs per revision: fewer show too little of their scatter."""
 
 LISTED_MAX = 20
-"""Commits of a range that are named one by one."""
+"""Most commits of a range that are listed by name."""
 
 
 class RevisionSide(str, enum.Enum):
-    """Where a revision lies: on GOOD's or BAD's side of the line, certainly part of the way, or not known."""
+    """Where a revision lies: on GOOD's side of the line, on BAD's, certainly between them, or not known."""
 
     FAST = "fast"
     SLOW = "slow"
@@ -33,9 +33,9 @@ class BisectOutcome(str, enum.Enum):
 
 @dataclass(frozen=True)
 class BisectSettings:
-    """What is asked of a bisection. Raises ValueError for a value outside its range.
+    """Settings of a bisection. Raises ValueError for a value outside its range.
 
-    confidence           that everything said of the revisions is right at once, from 0.5 to below 1
+    confidence           that all statements about revisions hold at once, from 0.5 to below 1
     threshold_percent    a slowdown between GOOD and BAD that is certainly smaller is not searched for
     pairs_max            most pairs per revision, at least PAIRS_MIN
     """
@@ -57,7 +57,7 @@ class BisectSettings:
 
 @dataclass(frozen=True)
 class MeasuredRevision:
-    """One revision against GOOD. Ratios above 1 are slower; `interval` holds together with all others of the search."""
+    """One revision compared with GOOD. Ratios above 1 are slower; all intervals of a search hold at once."""
 
     revision: str
     pairs: int
@@ -76,11 +76,11 @@ class SkippedRevision:
 
 @dataclass(frozen=True)
 class BisectResult:
-    """What a bisection knows at its end, or where it was stopped.
+    """The result of a bisection at its end, or where it was stopped.
 
     suspects     the commits that may be the first slow one, oldest first: one for a culprit, none without a slowdown
     end          BAD's own measurement, None before there is one
-    detectable   slowdown between GOOD and BAD, as a fraction, that would have been seen 99 % of the time
+    detectable   slowdown between GOOD and BAD, as a fraction, that is detected in 99 % of searches
     """
 
     outcome: BisectOutcome
@@ -96,19 +96,19 @@ class BisectResult:
 
     @property
     def culprit(self) -> MeasuredRevision | None:
-        """The first slow commit, with its ratio; None where it is not known alone."""
+        """The first slow commit with its ratio; None where several commits are suspect."""
         if self.outcome is not BisectOutcome.CULPRIT:
             return None
         return next(record for record in self.measured if record.revision == self.suspects[0])
 
     @property
     def pair_count(self) -> int:
-        """All pairs behind the measured revisions."""
+        """Number of pairs of all measured revisions."""
         return sum(record.pairs for record in self.measured)
 
     @property
     def part_way(self) -> tuple[MeasuredRevision, ...]:
-        """Revisions that are certainly neither as fast as GOOD nor as slow as BAD: more than one commit contributes."""
+        """Revisions certainly neither as fast as GOOD nor as slow as BAD: more than one commit contributes."""
         if self.end is None or self.outcome is BisectOutcome.NO_SLOWDOWN:
             return ()
         low, high = self.end.interval
@@ -121,11 +121,11 @@ class BisectResult:
 
 
 Describe = Callable[[str], str]
-"""A revision as it is printed."""
+"""Returns a revision as it is printed."""
 
 
 def format_step(record: MeasuredRevision | SkippedRevision, left: int, describe: Describe = str) -> str:
-    """One line of progress; `left` is how many commits may still be the first slow one."""
+    """Returns one line of progress; `left` is how many commits may still be the first slow one."""
     commits = f"{left} commit{'s' * (left != 1)} left"
     if isinstance(record, SkippedRevision):
         return f"{describe(record.revision)}: skipped: {record.reason.partition(chr(10))[0]}; {commits}"
@@ -135,7 +135,7 @@ def format_step(record: MeasuredRevision | SkippedRevision, left: int, describe:
 
 
 def render_result(result: BisectResult, describe: Describe = str) -> list[str]:
-    """The statement, and what must be known with it."""
+    """Returns the lines of the result: the outcome, contributing commits, and skipped revisions."""
     return [
         *_describe_outcome(result, describe),
         *_describe_part_way(result, describe),
@@ -146,14 +146,14 @@ def render_result(result: BisectResult, describe: Describe = str) -> list[str]:
 def _describe_outcome(result: BisectResult, describe: Describe) -> Iterator[str]:
     if result.outcome is BisectOutcome.NO_SLOWDOWN and result.end is not None:
         limit = result.detectable
-        seen = "" if limit is None else f", smallest that would have been seen {_format_percent(limit)}"
+        seen = "" if limit is None else f", smallest detectable slowdown {_format_percent(limit)}"
         yield (
             f"no slowdown between {describe(result.good)} and {describe(result.bad)}: "
             f"{_format_change(result.end)}{seen}; "
             f"{_describe_effort(result)}"
         )
         if result.end.interval[0] > 1:
-            yield f"it is slower by less than the {result.settings.threshold_percent:g} % asked for (--threshold)"
+            yield f"it is slower, but by less than {result.settings.threshold_percent:g} % (--threshold)"
     elif result.culprit is not None:
         yield (
             f"first slow commit: {describe(result.culprit.revision)}: {_format_change(result.culprit)} against GOOD, "
@@ -175,22 +175,23 @@ def _list_suspects(result: BisectResult, describe: Describe) -> Iterator[str]:
 
 
 def _describe_unclear(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """The revisions that stayed unclear; with all of its pairs taken, more of them are the remedy."""
+    """Names revisions that stayed unclear; advises more pairs where all allowed ones were taken."""
     for record in result.measured:
         if record.side is not RevisionSide.UNCLEAR:
             continue
         advice = "; raise --pairs-max" if record.pairs >= result.settings.pairs_max else ""
         if record is result.end:
-            what = "is too little slower for its commits to be told apart"
+            what = "is too little slower to tell its commits apart"
         else:
-            what = "is on neither side of half the slowdown"
+            what = "is neither clearly above nor below half the slowdown"
         yield (
-            f"no closer: with {record.pairs} pairs {describe(record.revision)} {what}: {_format_change(record)}{advice}"
+            f"not narrowed further: with {record.pairs} pairs {describe(record.revision)} {what}: "
+            f"{_format_change(record)}{advice}"
         )
 
 
 def _describe_part_way(result: BisectResult, describe: Describe) -> Iterator[str]:
-    """More than one commit contributes: said of the culprit, or else of every revision that shows it."""
+    """Says that more than one commit contributes: of the culprit, or else of every revision that shows it."""
     end = result.end
     if end is None:
         return

@@ -1,7 +1,7 @@
-"""The first slow commit between two revisions, from interleaved pairs of each against the older one.
+"""Searches for the first slow commit between two revisions, by interleaved pairs of each against the older one.
 
-What is known of a revision is an interval of its ratio to GOOD (`bisect_evidence`). All intervals of a search, at every
-look at the data, hold at once with the wanted confidence, and whatever is said follows from the intervals alone:
+The search estimates an interval of each revision's ratio to GOOD (`bisect.evidence`). All intervals of a search, at
+every look at the data, hold at once with the wanted confidence. Every statement follows from the intervals alone:
 
 - BAD is slow when its interval lies above the line, the ratio halfway between GOOD (1) and BAD. The line then lies
   between the two true ratios, and stays where it is however BAD's ratio is refined.
@@ -11,12 +11,12 @@ look at the data, hold at once with the wanted confidence, and whatever is said 
   revisions that are on neither side of the new line get more pairs.
 - A revision that is on neither side after `pairs_max` pairs ends the search with a range of commits.
 
-1 - confidence is shared out twice (Bonferroni), so that neither looking at data while they accumulate nor how the looks
-hang together matters: first over revisions (the one begun gets an equal share of what is left with one per halving that
-is still to come, and one in reserve), then equally over the looks at it, whose sizes are fixed before its first pair.
+1 - confidence is divided twice (Bonferroni), so repeated looks and their dependence do not weaken the confidence. First
+over revisions: each new one gets an equal share of what is left, counting one share per halving to come and one in
+reserve. Then equally over the looks at it, whose sizes are fixed before its first pair.
 
 The confidence is that of naming the right commit where one commit brought the slowdown and it stayed. Where speed went
-up and down, a commit is found where it goes from fast to slow, as `git bisect` does, not necessarily the first.
+up and down, the search names a commit that goes from fast to slow, as `git bisect` does, not necessarily the first.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from pytest_attnperf.session.bisect.result import (
 )
 
 BATCH = PAIRS_MIN
-"""Pairs of a revision's first look."""
+"""Number of pairs of a revision's first look."""
 
 END_BATCH = 2 * BATCH
-"""Pairs of BAD's first look: more, because they also place the line and begin the pool of the noise."""
+"""Number of pairs of BAD's first look: more, because they also place the line and start the noise pool."""
 
 MISSED = 0.01
-"""Chance that a slowdown of `BisectResult.detectable` is not seen between GOOD and BAD."""
+"""Chance that a slowdown of size `BisectResult.detectable` between GOOD and BAD is missed."""
 
 Measure = Callable[[str, int], Sequence[PairSummary]]
-"""(revision, pairs) -> that many fresh pairs of it against GOOD, or fewer; raises `CannotMeasureError`."""
+"""Takes (revision, pairs) and returns that many fresh pairs against GOOD, or fewer; raises `CannotMeasureError`."""
 
 
 class BisectError(AttnperfError):
@@ -66,13 +66,13 @@ class BisectError(AttnperfError):
 
 @dataclass
 class Search:
-    """One search; `run` it once. `known` says at any time, also after a KeyboardInterrupt, what is known so far.
+    """One search; call `run` once. `current_result` gives what is known so far, also after a KeyboardInterrupt.
 
     revisions   oldest first; the first is GOOD, the last BAD, both included
     seen        called when a revision is placed or skipped, with how many commits may still be the first slow one
     clock       seconds
 
-    Raises ValueError for fewer than two revisions, or one that is there twice.
+    Raises ValueError for fewer than two revisions, or for one that is listed twice.
     """
 
     revisions: Sequence[str]
@@ -95,7 +95,7 @@ class Search:
         self._started = self.clock()
 
     def run(self) -> BisectResult:
-        """Search to the end. Raises BisectError when BAD cannot be measured."""
+        """Searches to the end and returns the result. Raises BisectError when BAD cannot be measured."""
         side: RevisionSide | None
         try:
             side = self._place_revision(self._bad, END_BATCH, self._judge_bad)
@@ -111,7 +111,7 @@ class Search:
         return self.current_result()
 
     def current_result(self) -> BisectResult:
-        """What is known now: before the end a range of suspects."""
+        """Returns what is known now: before the end, a range of suspects."""
         fast, slow = self._suspect_range()
         suspects = tuple(self.revisions[fast + 1 : slow + 1])
         records = tuple(self._make_record(index) for index in self._samples if self._samples[index].pair_count)
@@ -133,14 +133,14 @@ class Search:
         )
 
     def _has_no_slowdown(self) -> bool:
-        """Whether BAD is less slow than asked for, or all its pairs leave open whether it is slower at all."""
+        """Returns whether BAD's slowdown is below the threshold, or not certain after all its pairs."""
         bad = self._samples.get(self._bad)
         if bad is None or not bad.pair_count or math.isfinite(self._line):
             return False
         return self._judge_bad(bad.found) is RevisionSide.FAST or (bad.is_exhausted and bad.found.low <= 0)
 
     def _judge_bad(self, found: Estimate) -> RevisionSide:
-        """SLOW when the search can begin, FAST when there is nothing to search for; a single commit needs no line."""
+        """Returns SLOW when the search can begin, FAST when the slowdown is too small. One commit needs no line."""
         if found.high < math.log1p(self.settings.threshold_percent / 100):
             return RevisionSide.FAST
         line = max(0.0, _halfway_line(found)) if self._bad > 1 else 0.0
@@ -155,7 +155,7 @@ class Search:
         return RevisionSide.BETWEEN if below_end and found.low > _halfway_line(found) else RevisionSide.UNCLEAR
 
     def _place_revision(self, index: int, batch: int, judge: Callable[[Estimate], RevisionSide]) -> RevisionSide:
-        """Take pairs look by look until `judge` is sure or there are no more looks. Raises CannotMeasureError."""
+        """Takes pairs, look by look, until `judge` is sure or no look is left. Raises CannotMeasureError."""
         if index not in self._samples:
             self._begin_sample(index, batch)
         sample = self._samples[index]
@@ -173,7 +173,7 @@ class Search:
         return side
 
     def _try_revision(self, index: int) -> RevisionSide | None:
-        """Place one revision; None when it is skipped."""
+        """Places one revision and returns its side; None when it is skipped."""
         try:
             return self._place_revision(index, BATCH, self._judge_revision)
         except CannotMeasureError as error:
@@ -181,7 +181,7 @@ class Search:
             return None
 
     def _begin_sample(self, index: int, batch: int) -> None:
-        """Give a revision its share of the error that is left."""
+        """Starts a revision's sample with its share of the remaining error probability."""
         sizes = plan_looks(batch, self.settings.pairs_max)
         halvings = len(self._list_open()).bit_length() + (index == self._bad)
         share = self._error_left / (halvings + 1)
@@ -195,7 +195,7 @@ class Search:
         self.seen(self._skipped[index], self._count_suspects())
 
     def _suspect_range(self) -> tuple[int, int]:
-        """The last revision known to be fast before the first one known to be slow, and that one."""
+        """Returns the indices of the last fast revision before the first slow one, and of that slow one."""
         placed = {index: sample.found for index, sample in self._samples.items()}
         slow = min((index for index, found in placed.items() if found.low > self._line), default=self._bad)
         fast = max((index for index, found in placed.items() if index < slow and found.high < self._line), default=0)
@@ -206,14 +206,14 @@ class Search:
         return slow - fast
 
     def _list_open(self) -> list[int]:
-        """Revisions inside the range that were not tried in vain."""
+        """Returns the revisions inside the range that were not skipped."""
         fast, slow = self._suspect_range()
         return [index for index in range(fast + 1, slow) if index not in self._skipped]
 
     def _choose_next(self) -> int | None:
-        """The open revision nearest to the middle; away from it in doubling steps while revisions are skipped.
+        """Returns the open revision nearest to the middle; after skips, one in doubling steps away from it.
 
-        What does not build comes in stretches: its neighbours would not build either.
+        Revisions that do not build come in a row, so the neighbours of a skipped one would probably fail, too.
         """
         fast, slow = self._suspect_range()
         skips, middle = self._skips_in_a_row, (fast + slow) // 2
@@ -228,7 +228,7 @@ class Search:
         )
 
     def _find_side(self, index: int) -> RevisionSide:
-        """Where a revision lies by the present line; what has been an end stays what it was then."""
+        """Returns where a revision lies by the present line; one that has served as the slow end keeps its side."""
         found = self._samples[index].found
         if index == self._bad:
             return RevisionSide.SLOW if self._ends else self._judge_bad(found)
@@ -236,7 +236,7 @@ class Search:
 
 
 def _halfway_line(found: Estimate) -> float:
-    """The line between GOOD and a slow revision, as a log ratio: half of the slowdown in the ratio."""
+    """Returns the line between GOOD and a slow revision, as a log ratio: half of the slowdown in the ratio."""
     return share_of_slowdown(found.log_ratio, 0.5)
 
 

@@ -1,14 +1,14 @@
-"""A run judged again from what it recorded, against baselines that the run cannot have touched. Pure.
+"""Judges a run again from its recorded data, against baselines that the run cannot have changed. Pure.
 
-For systems where one machine measures and another judges, and above all for pull requests: the job that measures runs
-code nobody has read, the job that judges reads its results file as data and runs none of it. No verdict, summary,
-ratio, threshold, policy, count or finding of the file is believed. Every one is made anew from the samples and the
-errors of the checks, under the policy that is stored with the baseline.
+For setups where one machine measures and another judges, above all for pull requests: the measuring job runs code
+nobody has read, the judging job reads its results file as data and runs none of it. No verdict, summary, ratio,
+threshold, policy, count or finding of the file is trusted. Each is recomputed from the samples and the errors of the
+checks, under the policy that is stored with the baseline.
 
-That keeps out forged verdicts, loosened policies and tolerances, dropped cases and edited baselines. It cannot keep out
-invented samples: whoever runs in the measuring job can write a file whose blocks, errors, budgets, launches, canaries
-and fingerprints agree with each other and were never measured. What no file can be asked is named in `ON_ITS_WORD`.
-What a file says against itself (INCORRECT, ERROR, SUSPICIOUS, another tree's code) is kept: nobody gains by that.
+That prevents forged verdicts, loosened policies and tolerances, dropped cases and edited baselines. It cannot prevent
+invented samples: code in the measuring job can write a file whose blocks, errors, budgets, launches, canaries and
+fingerprints agree with each other and were never measured. `ON_ITS_WORD` tells the reader so. What a file states
+against itself (INCORRECT, ERROR, SUSPICIOUS, another tree's code) is kept: nobody gains by that.
 """
 
 from __future__ import annotations
@@ -58,36 +58,36 @@ from pytest_attnperf.stats.pairs import pair_noise
 from pytest_attnperf.workers.source_tree import Revisions
 
 ON_ITS_WORD = (
-    "judged from recorded figures: whoever runs in the measuring job can invent samples, and nothing in a results file "
-    "shows that; verdicts, policies, baselines and missing cases are not taken from it"
+    "judged from recorded figures: code in the measuring job can invent samples, and nothing in a results file shows "
+    "that; verdicts, policies, baselines and missing cases are not taken from the file"
 )
-"""A line for whoever reads the verdict."""
+"""A line for the reader of the verdict."""
 
 NO_SECOND_LOOK = "no second look was taken"
-"""In the summary of a suspect that the measuring run has not looked at again."""
+"""Part of the summary of a suspect without a second look in the measuring run."""
 
 UNJUDGEABLE = (
     BaselineError, UsageError, NotProvenRightError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError,
     OSError,
 )  # fmt: skip
-"""What figures that nobody measured can make of any computation."""
+"""Errors that computations raise for invented figures."""
 
 AGAINST_ITSELF = frozenset({Verdict.INCORRECT, Verdict.ERROR, Verdict.SUSPICIOUS})
 
 
 @dataclass(frozen=True)
 class RejudgeSettings:
-    """What the judge's command line says; None leaves what is stored with each baseline.
+    """Settings of the judge's command line; None keeps what is stored with each baseline.
 
-    filtered   the run was of a part of the suite on purpose: an entry without a case says nothing
-    suites     suites that must be there; empty for every suite that has a baseline on the run's device
+    filtered   the run was of a part of the suite on purpose: an entry without a case is no finding
+    suites     suites that must be present; empty for every suite that has a baseline on the run's device
     devices    devices ('sm_90/h200', or 'any') that a case must have been measured on
-    archs      architectures whose stored kernels must be there, 'all' for every stored one
+    archs      architectures whose stored kernels must be present, 'all' for every stored one
     commits    full ids of the commits that a run may be of; empty for any
-    base_has   whether a commit is in the history of the base; None where that is no revision
-    revisions  with the base revision; None where it is none
-    tier       'nightly' where cases whose stored policy is nightly must be there, too
-    today      what quarantines, which are those stored with the baselines, are held against
+    base_has   returns whether a commit is in the history of the base; None where the base is no revision
+    revisions  with the base revision; None where the base is no revision
+    tier       'nightly' where cases whose stored policy is nightly must be present, too
+    today      the date that decides about quarantines, which come from the baselines
     """
 
     threshold_percent: float | None = None
@@ -107,26 +107,26 @@ class RejudgeSettings:
         require_tier(self.tier, "--tier")
         require_full(self.commits)
         if self.filtered and self.archs:
-            raise UsageError("--arch asks for every stored kernel, and --filtered says that some are not there")
+            raise UsageError("--arch requires every stored kernel, --filtered allows missing ones; give only one")
 
     def make_policy(self, stored: Mapping[str, Any]) -> Policy:
-        """The policy of a case: the stored one with what the command line replaces. Raises UsageError."""
+        """Returns the policy of a case: the stored one with the command line's replacements. Raises UsageError."""
         asked = {name: getattr(self, name) for name in ("threshold_percent", "floor_us", "fail_on")}
         return Policy.from_record({**stored, **{name: value for name, value in asked.items() if value is not None}})
 
 
 def rejudge_run(run: RunResult, store: BaselineStore, settings: RejudgeSettings) -> RunResult:
-    """One run judged anew; raises as `rejudge_all` does."""
+    """Judges one run again; raises as `rejudge_all` does."""
     return rejudge_all([("the results file", run)], store, settings)[0][1]
 
 
 def rejudge_all(
     runs: Sequence[tuple[str, RunResult]], store: BaselineStore, settings: RejudgeSettings
 ) -> list[tuple[str, RunResult]]:
-    """Runs with their files' names judged anew, each on its own device.
+    """Judges runs again, each on its own device, and returns them with their files' names.
 
-    What is missing is looked for in all of them together, and said by the last. Raises UsageError for a run that is no
-    whole gating run, and for a policy of the command line that is none.
+    Cases may be missing in one run and present in another; findings about missing cases go to the last run. Raises
+    UsageError for a run that is no complete gating run, and for an invalid policy of the command line.
     """
     settings.make_policy({})
     for source, run in runs:
@@ -144,7 +144,7 @@ def rejudge_all(
 
 
 def _require_judgeable(source: str, run: RunResult) -> None:
-    """Raises UsageError for what cannot be judged."""
+    """Raises UsageError for a run that cannot be judged."""
     judged = len(run.cases) + len(run.code)
     if run.mode != "gate":
         raise UsageError(f"{source} is of a run of mode {run.mode!r}; only one of pytest --attnperf can be judged")
@@ -158,7 +158,7 @@ def _require_judgeable(source: str, run: RunResult) -> None:
 
 @dataclass
 class _Bench:
-    """One run and what its cases are held against."""
+    """One run, and what its cases are compared with."""
 
     run: RunResult
     store: BaselineStore
@@ -167,7 +167,7 @@ class _Bench:
     bounds: dict[str, str] = field(default_factory=dict)
 
     def run_result(self) -> RunResult:
-        """The run with everything that was claimed replaced."""
+        """Returns the run with every claim of the file replaced."""
         cases = tuple(self._judge_case(case) for case in self.run.cases)
         code = tuple(rejudge_code(result, self.store.roots) for result in self.run.code)
         verdicts = [*(case.verdict for case in cases), *(result.verdict for result in code)]
@@ -192,7 +192,7 @@ class _Bench:
 
     @functools.cached_property
     def compared_count(self) -> int:
-        """Cases that this run compares with something; what it compares with nothing makes no false alarm rarer."""
+        """Number of cases that this run compares; the others do not share the false-alarm rate."""
         return len({case.key for case in self.run.cases if case.pairs or self._has_entry(case)})
 
     def _has_entry(self, case: CaseResult) -> bool:
@@ -206,7 +206,7 @@ class _Bench:
         return self.store.find(self.run.device.arch, self.run.device.product, case.key.suite, case.key.entry)
 
     def _judge_case(self, case: CaseResult) -> CaseResult:
-        """One case. What cannot be read or compared is an ERROR, never a crash."""
+        """Judges one case. A case that cannot be read or compared is an ERROR, never a crash."""
         policy = self.settings.make_policy({})
         try:
             found = self._find_entry(case)
@@ -223,7 +223,7 @@ class _Bench:
     def _judge_by_claim(
         self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy
     ) -> CaseResult:
-        """What has no time to judge by is judged by what it says of itself, and by what is stored of it."""
+        """Judges a case without a time by what it states against itself and by its baseline; others by their time."""
         if case.verdict in AGAINST_ITSELF or case.verdict is Verdict.UNSUPPORTED:
             said = replace(base, verdict=case.verdict, summary=case.summary, reasons=case.reasons)
             if case.verdict is not Verdict.UNSUPPORTED or found is None:
@@ -242,7 +242,7 @@ class _Bench:
         return claims.not_comparable_by_itself(case, self._judge_timed(case, base, found, policy))
 
     def _judge_timed(self, case: CaseResult, base: CaseResult, found: StoredEntry | None, policy: Policy) -> CaseResult:
-        """The verdict of a case whose figures agree with each other; the order is that of `session.judge`."""
+        """Returns the verdict of a case with consistent figures, in the order of `session.judge`."""
         assert self.run.device is not None
         assert case.fingerprint is not None
         device = claims.device_of(case.fingerprint, self.run.device)
@@ -302,7 +302,7 @@ class _Bench:
     def _judge_by_pairs(
         self, case: CaseResult, base: CaseResult, policy: Policy, first_ratio: float | None = None
     ) -> CaseResult:
-        """The verdict of the pairs alone. Their base side was measured by the same job: it is taken on its word."""
+        """Returns the verdict of the pairs alone. The same job measured their base side, which is trusted."""
         name, pairs = str(case.key), case.pairs
         self.measured[name], self.bounds[name] = pairs, base.floor_bound
         centre = statistics.median(pair.base_us for pair in pairs)
@@ -322,7 +322,7 @@ class _Bench:
         return replace(apply_decision(base, decision), baseline_us=centre, median_us=new_us)
 
     def _estimate_noise(self, case: CaseResult, found: StoredEntry, bound: str) -> NoiseEstimate | None:
-        """What unchanged code does between processes, pooled over the suite's stored cases like this one."""
+        """Returns the noise between processes of unchanged code, pooled over similar stored cases of the suite."""
         assert self.run.device is not None
         suite, processes = case.key.suite, found.entry.processes
         model = self.store.noise_model(self.run.device.arch, self.run.device.product, suite)
@@ -343,8 +343,8 @@ class _Bench:
 
 
 def _without_second_look(base: CaseResult, first: Decision, found: StoredEntry, judged: Case) -> CaseResult:
-    """UNDECIDED, for one look decides nothing. It fails where the look is beyond what noise can make: a run under the
-    stored policy would have looked again, and leaving that out must not be a way to pass."""
+    """Returns UNDECIDED, because one look decides nothing. It fails where the look exceeds what noise can make: under
+    the stored policy the run would have taken a second look, and omitting it must not be a way to pass."""
     text = f"{first.measured or first.summary}, but {NO_SECOND_LOOK}"
     undecided = replace(first, verdict=Verdict.UNDECIDED, summary=text)
     return replace(claims.apply_stored_decision(base, undecided, found, judged), fails=first.verdict is Verdict.SLOWER)

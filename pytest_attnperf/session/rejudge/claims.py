@@ -1,4 +1,4 @@
-"""What a results file says of a case, without what is made anew: the parts that `rejudge` puts together."""
+"""Handles what a results file states of a case but does not recompute: the parts that `rejudge.cases` puts together."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from pytest_attnperf.session.settings import Case
 from pytest_attnperf.session.unchanged import as_unchanged, reasons_to_time
 
 NOT_COMPARED = frozenset({Verdict.SAME, Verdict.FASTER, Verdict.UNDECIDED, Verdict.NO_BASELINE})
-"""Verdicts that give way where the run itself says that it compared what cannot be compared."""
+"""Verdicts that INCOMPARABLE replaces where the run itself states that its sides cannot be compared."""
 
 OF_FIGURES = (NoteKind.OTHER_PRODUCT, NoteKind.MACHINE, NoteKind.WORKLOAD, NoteKind.PROCESSES)
-"""Reasons of INCOMPARABLE that are in the figures, and are looked for anew."""
+"""Reasons of INCOMPARABLE that follow from the figures, and are recomputed."""
 
-NOT_REACHED = "the results file holds nothing of it: its budget ended before it was measured, and nothing is proven"
-"""Said of a case that a run within a time has left UNDECIDED unseen."""
+NOT_REACHED = "the results file has no data of it: the run's budget ended before it was measured, so nothing is proven"
+"""Reason of a case that a run with a time budget left UNDECIDED without measuring it."""
 
 MADE_ANEW = frozenset(
     {
@@ -45,10 +45,10 @@ MADE_ANEW = frozenset(
         *(NoteKind.SAME_LAUNCHES, NoteKind.NEEDLESS),
     }
 )
-"""Notes that are made from figures: those of the file are dropped."""
+"""Kinds of notes that are recomputed from figures: those of the file are dropped."""
 
 _ACTIVE = re.compile(r'["`$!\\\x00-\x1f\x7f]')
-"""What a shell does not take as it stands between double quotes."""
+"""Characters that a shell changes between double quotes."""
 
 KEPT = (
     "key",
@@ -72,11 +72,11 @@ KEPT = (
     "seconds",
     "profile",
 )
-"""Fields of a CaseResult that are taken from the file; every other is made anew, new ones of a later version too."""
+"""Fields of a CaseResult that are taken from the file; all others, also those of later versions, are recomputed."""
 
 
 def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
-    """What was recorded of a case, under the policy that it is judged by; the verdict is ERROR until one is made."""
+    """Returns the recorded data of a case with the policy that judges it. Its verdict is ERROR for now."""
     kept: dict[str, Any] = {name: getattr(case, name) for name in KEPT}
     notes = tuple(note for note in case.notes if kind_of(note) not in MADE_ANEW)
     return CaseResult(
@@ -91,21 +91,22 @@ def without_claims(case: CaseResult, policy: Policy) -> CaseResult:
 
 
 def plain_nodeid(nodeid: str) -> str:
-    """A test's name that can stand between double quotes in a command that a reader may copy: nothing that a shell or
-    pytest takes for more than a name, and nothing that is copied otherwise than it is seen."""
+    """Returns a test's name that is safe between double quotes in a command that a reader may copy.
+
+    Replaces characters that a shell interprets or that do not print, and a first character that pytest interprets."""
     seen = "".join(character if character.isprintable() else "?" for character in _ACTIVE.sub("?", nodeid))
     return f"?{seen[1:]}" if seen.startswith(("-", "@")) else seen
 
 
 def reproduce_command(nodeid: str) -> str:
-    """The command that repeats a case; the file's own could be any."""
+    """Returns the command that repeats a case. The file's own command is not trusted."""
     return f'pytest --attnperf "{plain_nodeid(nodeid)}"'
 
 
 def judge_proof(case: CaseResult, base: CaseResult, found: StoredEntry | None) -> CaseResult | None:
-    """ERROR where no check is there, INCORRECT where one is not passed; None where the case is proven right.
+    """Returns ERROR where there is no check, INCORRECT where one is not passed; None where the case is proven right.
 
-    A case that the run says it has not come to stays UNDECIDED: no better than one that the file does not have at all.
+    A case that the run did not reach stays UNDECIDED: no better than one that the file does not have at all.
     """
     if case.verdict is Verdict.UNDECIDED and not (case.checks or case.first or case.second or case.pairs):
         return replace(base, verdict=Verdict.UNDECIDED, summary=NOT_REACHED, reasons=(NOT_REACHED,))
@@ -117,7 +118,7 @@ def judge_proof(case: CaseResult, base: CaseResult, found: StoredEntry | None) -
 
 
 def mark_gone(said: CaseResult, what: str) -> CaseResult:
-    """A case that was timed once, and may not cease to be without failing; the measuring run may have said so."""
+    """Makes a result fail because the case was timed before; removes the measuring run's own statement of that."""
     for reason in filter_notes(said.reasons, NoteKind.GONE):
         if said.summary == f"{what}: {reason.about}":
             others = tuple(other for other in said.reasons if other != reason)
@@ -126,8 +127,10 @@ def mark_gone(said: CaseResult, what: str) -> CaseResult:
 
 
 def judge_untimed(case: CaseResult, base: CaseResult, found: StoredEntry | None) -> CaseResult:
-    """A case that is proven right and has no time: right where none is stored, and unchanged where its launches,
-    configuration, machine and toolchain are those of the stored entry. Everything else was timed once, and fails."""
+    """Judges a case that is proven right and has no time.
+
+    RIGHT where none is stored. Unchanged where its launches, configuration, machine and toolchain equal the stored
+    entry's. Everything else was timed before, and fails."""
     right = replace(base, verdict=Verdict.RIGHT, summary=case.summary)
     if found is None:
         return right
@@ -140,19 +143,21 @@ def judge_untimed(case: CaseResult, base: CaseResult, found: StoredEntry | None)
 
 
 def with_file_policy(base: CaseResult, case: CaseResult, found: StoredEntry) -> CaseResult:
-    """Notes on what the measuring run let through that the baseline's policy does not: policy and tolerance."""
+    """Adds notes on what the run's policy and tolerance allowed but the baseline's do not."""
     unreadable: tuple[str, ...] = ()
     try:
         theirs = Policy.from_record({**found.policy, **case.policy})
     except UsageError as error:
-        theirs, unreadable = Policy(), (note_loosened(f"that of the file is none: {error}"),)
+        theirs, unreadable = Policy(), (note_loosened(f"the file's policy is invalid: {error}"),)
     noted = with_notes(base, Case(case.key, case.nodeid, theirs), found)
     return replace(noted, notes=(*noted.notes, *unreadable))
 
 
 def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult:
-    """INCOMPARABLE where the run says so for a reason that is not in the figures: code of another tree, a path that
-    one process took, a base side that failed. Never in place of a verdict that is worse."""
+    """Returns INCOMPARABLE where the run states so for a reason that is not in the figures.
+
+    Such reasons are code of another tree, a path that only one process took, and a base side that failed. Never
+    replaces a worse verdict."""
     own_reason = bool(filter_notes(case.reasons, *OF_FIGURES)) and not case.against
     if case.verdict is not Verdict.INCOMPARABLE or own_reason or result.verdict not in NOT_COMPARED:
         return result
@@ -160,26 +165,26 @@ def not_comparable_by_itself(case: CaseResult, result: CaseResult) -> CaseResult
 
 
 def apply_stored_decision(base: CaseResult, decision: Decision, found: StoredEntry, judged: Case) -> CaseResult:
-    """A decision against the stored entry, with what else the entry says."""
+    """Applies a decision against the stored entry, and adds what else the entry says."""
     return with_stored(plausibility.with_changes(apply_decision(base, decision), found.entry.launches), judged, found)
 
 
 def with_jump_note(result: CaseResult) -> CaseResult:
-    """A note where a case is so much faster that the measuring run had to look again: what it saw is not recorded."""
+    """Adds a note to a case so much faster that the run had to measure it again: the file lacks that result."""
     if not plausibility.is_jump(result) or not result.ratio:
         return result
-    note = f"{1 / result.ratio:.3g} times faster than stored: that it was right again on new inputs is not recorded"
+    note = f"{1 / result.ratio:.3g} times faster than stored: whether it was right again on new inputs is not recorded"
     return replace(result, notes=(*result.notes, note))
 
 
 def device_of(fingerprint: Fingerprint, device: DeviceInfo) -> DeviceInfo:
-    """The run's device with the compute units of the case's fingerprint, which the baseline's must match."""
+    """Returns the run's device with the compute units of the case's fingerprint, which must match the baseline's."""
     units = fingerprint.must_match.get("compute_units", "")
     return replace(device, compute_units=int(units)) if units.isascii() and units.isdigit() else device
 
 
 def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
-    """Why the case and the stored entry may not be compared; empty when they may."""
+    """Returns why the case and the stored entry may not be compared; empty when they may."""
     assert case.fingerprint is not None
     assert case.figures is not None
     first, definition = case.first[0], case.figures.definition
@@ -190,11 +195,11 @@ def list_differences(case: CaseResult, found: StoredEntry) -> list[str]:
 
 
 def make_measurement(case: CaseResult, processes: Sequence[ProcessSummary]) -> Measurement:
-    """Processes of a case that is proven right. A file holds the checks of a case, not those of each process."""
+    """Returns a measurement of processes of a proven case. A file has the checks of a case, not of each process."""
     proof: CheckReport = functools.reduce(CheckReport.merge_with, case.checks)
     return Measurement(tuple(processes), (proof,) * len(processes), case.peak_memory_bytes)
 
 
 def mark_unjudgeable(base: CaseResult, error: Exception) -> CaseResult:
-    """A case that cannot be judged."""
+    """Returns ERROR for a case that cannot be judged."""
     return replace(base, verdict=Verdict.ERROR, summary=first_line(error), reasons=(str(error),))

@@ -1,6 +1,6 @@
-"""A compiled kernel judged again from what was recorded of its code object. Pure.
+"""Judges a compiled kernel again from the recorded data of its code object. Pure.
 
-The object itself is not in a results file: registers, LDS and instructions are what the compiling job says they are.
+The object itself is not in a results file: registers, LDS and instructions are what the compiling job states.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pytest_attnperf.session.code_session import FAILING, apply_code_decision, k
 from pytest_attnperf.session.rejudge.claims import plain_nodeid, reproduce_command
 
 NOT_JUDGED = frozenset({Verdict.ERROR, Verdict.UNSUPPORTED})
-"""Verdicts of kernels of which there may be no code to judge."""
+"""Verdicts of kernels that may have no code to judge."""
 
 
 def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
-    """One kernel against what is stored of it. What cannot be read or compared is an ERROR, never a crash."""
+    """Judges one kernel against what is stored. What cannot be read or compared is an ERROR, never a crash."""
     base = _without_claims(result)
     try:
         found = CodeStore(*roots).find(result.key.label, entry_of(result.key))
@@ -44,10 +44,10 @@ def rejudge_code(result: CodeResult, roots: Sequence[Path]) -> CodeResult:
 def find_missing_code(
     runs: Sequence[RunResult], store: CodeStore, *, asked_for: bool = False, archs: Sequence[str] = ()
 ) -> list[str]:
-    """Findings about stored kernels, of the architectures that the runs compiled for, which none of them judged.
+    """Returns findings about stored kernels, of the architectures that the runs compiled for, that none of them judged.
 
     asked_for   compiled kernels were named as a suite: there must be some
-    archs       architectures that must be there, too, whatever the runs compiled for
+    archs       architectures that must be present, too, whatever the runs compiled for
     """
     results = [result for run in runs for result in run.code]
     judged = {(result.key.label, entry_of(result.key)) for result in results}
@@ -64,11 +64,11 @@ def find_missing_code(
             continue
         gone = [entry for entry in stored if (arch, entry) not in judged]
         if arch in archs and not stored:
-            found.append(f"no code object is stored for {arch}, which must be there")
+            found.append(f"no code object is stored for {arch}, which is required")
         elif arch not in compiled:
-            found.append(f"{arch}: {len(gone)} stored code objects and no result: the architecture was left out")
+            found.append(f"{arch}: {len(gone)} stored code objects but no result: the architecture was left out")
             continue
-        found += [f"{entry} has a code object stored for {arch} and no result: it was removed or renamed"
+        found += [f"{entry} has a code object stored for {arch} but no result: it was removed or renamed"
                   for entry in gone]  # fmt: skip
     if asked_for and not results:
         found.append("no results file has a compiled kernel")
@@ -83,7 +83,7 @@ def _is_stored(result: CodeResult, store: CodeStore) -> bool:
 
 
 def _without_claims(result: CodeResult) -> CodeResult:
-    """What was recorded of a kernel; the verdict is ERROR until one is made."""
+    """Returns the recorded data of a kernel; the verdict is ERROR until one is decided."""
     return replace(
         result,
         nodeid=plain_nodeid(result.nodeid),
@@ -132,6 +132,6 @@ def _judge_result(result: CodeResult, base: CodeResult, found: FoundKernel | Non
 
 
 def _parse_policy(record: dict[str, object]) -> CodePolicy:
-    """Raises UsageError for a record that is no policy."""
+    """Returns the policy of a record. Raises UsageError if it is invalid."""
     known = {name: value for name, value in record.items() if name in ("fail_on", "growth_percent")}
     return CodePolicy(**known)  # type: ignore[arg-type]

@@ -1,13 +1,12 @@
-"""What is found about results files as a whole: of which commits they are, and which stored entries they lack.
+"""Findings about results files as a whole: whether they are of the right commits, and which stored entries they lack.
 
-Commit and base side are the files' word, as their samples are. What is found of them is a file of another commit that
-was handed in again, and a measuring job that was told to compare with something else. What was gated once cannot vanish
-from a results file unsaid.
+Commit and base side are statements of the file, as its samples are. These findings catch a file of another commit that
+was submitted again, and a measuring job that compared with another base. A case that was gated before cannot disappear
+from a results file without a finding.
 
-The baselines of another revision as files, read through git: nothing of the revision is checked out or run.
-
-Only regular files under the baselines folder are read, by the ids of their blobs, into a new temporary folder. A
-symbolic link or a submodule anywhere in it is refused: what it points at is not what was reviewed.
+Also reads the baselines of another revision through git, without checking out or running anything of the revision. Only
+regular files under the baselines folder are read, by the ids of their blobs, into a new temporary folder. A symbolic
+link or a submodule anywhere in it is refused: its target was not reviewed.
 """
 
 from __future__ import annotations
@@ -44,13 +43,14 @@ def find_missing_cases(
     archs: Sequence[str] = (),
     tier: str = "",
 ) -> list[str]:
-    """A finding for each entry without a case, over all runs together; of every suite that is stored for a device of
-    theirs, or of `suites` alone, of which each must have a case somewhere.
+    """Returns a finding for each entry without a case, over all runs together.
 
-    archs   architectures whose stored kernels must all be there, 'all' for every stored one; empty for those that
+    Checks every suite that is stored for a device of the runs, or only `suites`, each of which must have a case
+    somewhere.
+
+    archs   architectures whose stored kernels must all be present, 'all' for every stored one; empty for those that
             the runs compiled for
-    tier    'nightly' where the runs were to take what is nightly, too: by the policies that are stored, not by what
-            the runs say of themselves
+    tier    'nightly' where the runs had to include nightly cases: by the stored policies, not by what the runs state
     """
     found: list[str] = []
     judged: dict[tuple[str, str], dict[str, set[str]]] = {}
@@ -73,9 +73,9 @@ def find_missing_cases(
 
 
 def find_unmeasured_devices(runs: Sequence[RunResult], devices: Sequence[str]) -> list[str]:
-    """A finding for each of these devices ('sm_90/h200', or 'any') that no run has a case of."""
+    """Returns a finding for each of these devices ('sm_90/h200', or 'any') that no run has a case of."""
     there = {f"{run.device.arch}/{run.device.product}" for run in runs if run.device is not None and run.cases}
-    of = f"; measured was {', '.join(sorted(there))}" if there else "; nothing was measured"
+    of = f"; measured on {', '.join(sorted(there))}" if there else "; nothing was measured"
     return [
         f"no case was measured on {'any device' if device == ANY_DEVICE else device}{of}"
         for device in devices
@@ -84,7 +84,7 @@ def find_unmeasured_devices(runs: Sequence[RunResult], devices: Sequence[str]) -
 
 
 def list_stored_archs(store: BaselineStore) -> list[str]:
-    """Architectures that compiled kernels are stored for."""
+    """Returns the architectures that have stored kernels."""
     return sorted({path.parent.name for root in store.roots for path in root.glob(f"[!.]*/{CODE_SUITE}.json")})
 
 
@@ -100,7 +100,7 @@ def _find_missing_on_device(
     try:
         stored = list_stored_suites(store, arch, product)
         if judged and not stored:
-            found.append(f"no baseline is stored for {arch}/{product}: what was left out there, nobody can say")
+            found.append(f"no baseline is stored for {arch}/{product}: missing cases cannot be detected there")
         for suite in suites or stored:
             found += _list_without_case(store, (arch, product, suite), judged.get(suite, set()), tier)
     except BaselineError as error:
@@ -109,12 +109,12 @@ def _find_missing_on_device(
 
 
 def list_stored_suites(store: BaselineStore, arch: str, product: str) -> list[str]:
-    """Suites that have a baseline on a device. Raises BaselineError for a device whose name is no plain file name."""
+    """Returns suites that have a baseline on a device. Raises BaselineError for a device that is no plain file name."""
     folders = (root / require_plain_name("arch", arch) / require_plain_name("product", product) for root in store.roots)
     try:
         return sorted({path.stem for folder in folders for path in folder.glob("[!.]*.json")})
     except OSError as error:
-        raise BaselineError(f"no folder can have the name of the device that was measured: {error.strerror}") from None
+        raise BaselineError(f"the name of the measured device cannot be a folder's name: {error.strerror}") from None
 
 
 def _list_without_case(store: BaselineStore, where: tuple[str, str, str], judged: set[str], tier: str) -> list[str]:
@@ -127,12 +127,12 @@ def _list_without_case(store: BaselineStore, where: tuple[str, str, str], judged
         if entry not in judged and not can_be_left_out(found.policy, tier, arch)
     ]
     if gone and not judged:
-        return [f"{suite}: {len(gone)} baselines for {arch}/{product} and no case: the suite was removed or deselected"]
+        return [f"{suite}: {len(gone)} baselines for {arch}/{product} but no case: the suite was removed or deselected"]
     return [f"{suite}/{entry} has a baseline but no case: it was removed, renamed or deselected" for entry in gone]
 
 
 def can_be_left_out(stored_policy: Mapping[str, Any], tier: str, arch: str) -> bool:
-    """Whether a run of this tier may lack a case that is stored under this policy for `arch`."""
+    """Returns whether a run of this tier may lack a case that is stored with this policy for `arch`."""
     lacks = (NIGHTLY,) if arch.startswith("cpu-") else (CPU, NIGHTLY)
     return tier != NIGHTLY and stored_policy.get("tier") in lacks
 
@@ -146,31 +146,31 @@ _LABEL = re.compile(r".*\((?P<commit>[0-9a-f]{7,64})\)", re.DOTALL)
 
 
 def require_full(commits: Sequence[str]) -> None:
-    """Raises UsageError for what is no full commit id: a name, or a short one, may be another commit later."""
+    """Raises UsageError for an incomplete commit id: a name or a short id may mean another commit later."""
     for commit in commits:
         if not _FULL.fullmatch(commit):
             raise UsageError(
-                f"--commit {commit[:SHOWN_CHARACTERS]!r} is no full commit id of 40 hexadecimal digits; "
+                f"--commit {commit[:SHOWN_CHARACTERS]!r} is not a full commit id of 40 hexadecimal digits; "
                 "`git rev-parse HEAD` prints one"
             )
 
 
 def find_other_commit(run: RunResult, commits: Sequence[str]) -> list[str]:
-    """A finding where the run is of none of these commits; any will do where none is given.
+    """Returns a finding where the run is of none of these commits; none where no commit is given.
 
-    A run without git history, or of a tree with changes, is of none: nobody knows what it measured.
+    A run without git history, or of a modified tree, matches none: it is unknown what it measured.
     """
     if not commits or (_ABBREVIATED.fullmatch(run.commit) and any(full.startswith(run.commit) for full in commits)):
         return []
     known = " or ".join(full[:12] for full in commits)
-    said = f"of another commit: the results say {run.commit[:SHOWN_CHARACTERS]!r}, to be judged is {known}"
+    said = f"of another commit: the results are of {run.commit[:SHOWN_CHARACTERS]!r}, expected {known}"
     return [Note(NoteKind.OTHER_COMMIT, said)]
 
 
 def find_other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> list[str]:
-    """A finding for each base side of interleaved cases that is no commit of the base's history.
+    """Returns a finding for each base side of interleaved cases that is no commit of the base's history.
 
-    base_has   whether a commit is in that history; None where the base is no revision
+    base_has   returns whether a commit is in that history; None where the base is no revision
     """
     if base_has is None:
         return []
@@ -178,18 +178,18 @@ def find_other_base(run: RunResult, base_has: Callable[[str], bool] | None) -> l
     for label in dict.fromkeys(case.against for case in run.cases if case.pairs):
         named = _LABEL.fullmatch(label)
         if named is None or not base_has(named["commit"]):
-            found.append(f"{OTHER_BASE} {label[:SHOWN_CHARACTERS]!r} is no commit in the history of the base, "
+            found.append(f"{OTHER_BASE} {label[:SHOWN_CHARACTERS]!r} is not a commit in the history of the base, "
                          "or this clone does not reach so far back")  # fmt: skip
     return found
 
 
 BYTES_MAX = 200_000_000
-"""Of all baselines of a revision together: a thousand cases take about two million."""
+"""Largest size of all baselines of a revision together: a thousand cases take about two million bytes."""
 
 FILES_MAX = 10_000
 REV, DIR = "rev:", "dir:"
 BASELINE_DEPTH = 3
-"""`<arch>/<product>/<suite>.json`; what lies deeper is no baseline of a case."""
+"""Depth of `<arch>/<product>/<suite>.json`; deeper files are no baselines of cases."""
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LISTED = re.compile(r"(?P<mode>[0-7]+) (?P<kind>\w+) (?P<blob>[0-9a-f]+) +(?P<size>\d+|-)\t(?P<path>.*)", re.DOTALL)
@@ -197,9 +197,9 @@ _LISTED = re.compile(r"(?P<mode>[0-7]+) (?P<kind>\w+) (?P<blob>[0-9a-f]+) +(?P<s
 
 @dataclass(frozen=True)
 class Base:
-    """Where baselines are read: their folder, and in words which they are.
+    """Where baselines are read from: their folder, and a name for people.
 
-    has         whether a commit is in the history of the revision; None for a folder
+    has         returns whether a commit is in the history of the revision; None for a folder
     revisions   with that revision; None for a folder
     """
 
@@ -211,10 +211,10 @@ class Base:
 
 @contextlib.contextmanager
 def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
-    """The baselines of a revision or a folder; `baselines` is the folder's name in a tree.
+    """Yields the baselines of a revision or a folder; `baselines` is the folder's name in a tree.
 
-    A folder is what begins with '.' or '/', or with 'dir:'; anything else is a revision where git knows it, so that no
-    folder that a change brings along can take a revision's place. '' is the working tree's. Raises UsageError.
+    Text that begins with '.', '/' or 'dir:' is a folder. Anything else is a revision if git knows it, so that no folder
+    of a change can take a revision's place. '' is the working tree. Raises UsageError.
     """
     if not text:
         yield Base(_find_baselines_folder(cwd, baselines, "."), "the working tree")
@@ -228,7 +228,7 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
         yield Base(_find_baselines_folder(cwd / plain, baselines, plain), plain)
         return
     if repository is None:
-        raise UsageError(f"--base {text!r}: {cwd} is in no git repository, and no folder has that name")
+        raise UsageError(f"--base {text!r}: {cwd} is not in a git repository, and there is no folder of that name")
     revision = text.removeprefix(REV)
     commit = repository.commit_of(revision)
     with tempfile.TemporaryDirectory(prefix="attnperf-base-") as folder:
@@ -238,7 +238,7 @@ def open_base(text: str, baselines: str, cwd: Path) -> Iterator[Base]:
 
 
 def write_baselines(repository: Repository, commit: str, prefix: str, folder: Path) -> None:
-    """Write the baseline files of a commit that lie under `prefix` into `folder`. Raises UsageError."""
+    """Writes the baseline files of a commit that lie under `prefix` into `folder`. Raises UsageError."""
     listed = repository.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, "--", prefix)
     if listed.returncode != 0:
         raise UsageError(f"git cannot list {prefix} of {commit[:12]}: {listed.stderr.strip()}")
@@ -251,7 +251,7 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
     for line in lines:
         found = _LISTED.fullmatch(line)
         if found is None or found["kind"] != "blob" or found["mode"] not in ("100644", "100755"):
-            raise UsageError(f"{prefix} of {commit[:12]} holds what is no regular file: {line!r}; nothing was read")
+            raise UsageError(f"{prefix} of {commit[:12]} holds other than regular files: {line!r}; nothing was read")
         parts = found["path"].removeprefix(f"{prefix}/").split("/")
         left -= int(found["size"])
         if left < 0:
@@ -261,9 +261,9 @@ def write_baselines(repository: Repository, commit: str, prefix: str, folder: Pa
 
 
 def is_in_history(repository: Repository, commit: str, text: str) -> bool:
-    """Whether `text` names, by its id, a commit that `commit` is or comes after."""
+    """Returns whether `text` is the id of `commit` or of one of its ancestors."""
     if not text or set(text) - set(string.hexdigits):
-        return False  # a name could be any revision's, or an option
+        return False  # a name could mean any revision, or an option
     known = repository.run("rev-parse", "--verify", "--quiet", f"{text}^{{commit}}").stdout.strip()
     return known.startswith(text) and repository.run("merge-base", "--is-ancestor", known, commit).returncode == 0
 
@@ -283,16 +283,16 @@ def _knows_revision(repository: Repository, text: str) -> bool:
 
 
 def _git_prefix(repository: Repository, cwd: Path, baselines: str) -> str:
-    """The folder as git calls it. Raises UsageError for one outside of the repository."""
+    """Returns the folder's path in the repository. Raises UsageError for one outside of it."""
     folder = Path(cwd.resolve() / baselines)
     parts = folder.relative_to(repository.top).parts if folder.is_relative_to(repository.top) else ()
     if not parts or ".." in parts:
-        raise UsageError(f"--baselines {baselines!r} is no folder inside the repository {repository.top}")
+        raise UsageError(f"--baselines {baselines!r} is not a folder inside the repository {repository.top}")
     return "/".join(parts)
 
 
 def _find_baselines_folder(tree: Path, baselines: str, text: str) -> Path:
-    """The baselines folder of a tree, or the tree itself where it is one. Raises UsageError."""
+    """Returns the baselines folder of a tree, or the tree itself where it is one. Raises UsageError."""
     if (tree / baselines).is_dir():
         return tree / baselines
     if tree.is_dir() and (any(tree.glob("*/*/*.json")) or any(tree.glob("*/*.json"))):

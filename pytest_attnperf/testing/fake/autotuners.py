@@ -1,8 +1,8 @@
 """Autotuners without a GPU, as fixtures: `pytest_plugins = ["pytest_attnperf.testing.fake.autotuners"]`.
 
-Triton's is the installed class around a function that only notes its calls. Inductor's, whose launchers need a device,
-and its padding pass are stand-ins of the shape that `measure/autotuners.py` relies on; a test there holds that shape
-against the installed torch.
+Triton's is the installed class around a function that only records its calls. Inductor's, whose launchers need a
+device, and its padding pass are stand-ins with the interface that `measure/autotuners.py` uses; a test there compares
+it with the installed torch.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ import pytest
 
 
 def tuned(x: Any, size: int) -> None:
-    """What stands for a kernel; never run."""
+    """Stands for a kernel; never runs."""
 
 
 class NotedFunction:
-    """In place of a JITFunction: `runs` are the options of every call."""
+    """Replaces a JITFunction; `runs` has the options of every call."""
 
     def __init__(self) -> None:
         self.fn = tuned
         self.runs: list[dict[str, Any]] = []
 
     def run(self, *args: Any, **kwargs: Any) -> None:
-        """Launch nothing."""
+        """Records the options and launches nothing."""
         self.runs.append(kwargs)
 
 
 @pytest.fixture
 def triton_tuner() -> Callable[..., Any]:
-    """Makes one of the installed Triton's autotuners, for which the smaller block is `faster`, unless said otherwise.
+    """Makes one of the installed Triton's autotuners, which finds the smaller block faster unless given another
+    `faster`.
 
-    It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8; `run(x, size)` tunes for each size anew.
+    It has two configurations of BLOCK and num_warps, 16 and 4, or 32 and 8; `run(x, size)` tunes again for each size.
     """
     pytest.importorskip("triton")
     from triton.runtime.autotuner import Autotuner, Config
@@ -54,7 +55,7 @@ def triton_tuner() -> Callable[..., Any]:
 
 
 class FakeCachingAutotuner:
-    """Shaped like Inductor's: compiles all configurations, times them in its first run, and keeps one launcher."""
+    """Stands for Inductor's: compiles all configurations, times them in its first run, and keeps one launcher."""
 
     def __init__(self, name: str, blocks: tuple[int, ...], *, constants: dict[str, Any] | None = None) -> None:
         self.inductor_meta: dict[str, Any] = {"kernel_name": name, **({"config_args": constants} if constants else {})}
@@ -66,7 +67,7 @@ class FakeCachingAutotuner:
         self._cached_launcher: Any = None
 
     def precompile(self) -> None:
-        """Compile every configuration."""
+        """Compiles every configuration."""
         for block in self.blocks:
             config = SimpleNamespace(kwargs={"XBLOCK": block}, num_warps=4, num_stages=1)
             self.launchers.append(self._precompile_config(config).make_launcher())
@@ -79,11 +80,11 @@ class FakeCachingAutotuner:
         return SimpleNamespace(make_launcher=lambda: launcher)
 
     def bench(self, launcher: Any, *args: Any) -> float:
-        """The first configuration is the fastest."""
+        """Returns a time by which the first configuration is the fastest."""
         return float(self.launchers.index(launcher))
 
     def run(self, *args: Any, stream: int = 0) -> None:
-        """Tune where more than one configuration is left, then launch."""
+        """Tunes where more than one configuration is left, then launches."""
         if not self.launchers:
             self.precompile()
         if len(self.launchers) > 1:
@@ -93,7 +94,7 @@ class FakeCachingAutotuner:
 
 @pytest.fixture
 def inductor_tuner(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """A class like Inductor's CachingAutotuner, standing where the real one does."""
+    """Replaces Inductor's CachingAutotuner by a fake class and returns that."""
     own = type("CachingAutotuner", (), dict(vars(FakeCachingAutotuner)))
     module: Any = ModuleType("torch._inductor.runtime.triton_heuristics")
     module.CachingAutotuner = own
@@ -103,7 +104,7 @@ def inductor_tuner(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
 
 @pytest.fixture
 def padding(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module like Inductor's pad_mm, whose `_should_pad` says no; `ask(left sizes, right sizes)` asks it."""
+    """Replaces Inductor's pad_mm: its `_should_pad` returns False; `ask(left sizes, right sizes)` calls it."""
     module: Any = ModuleType("torch._inductor.fx_passes.pad_mm")
     module._should_pad = lambda match, left, right, operator, further=None: False
 

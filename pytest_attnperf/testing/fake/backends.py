@@ -1,10 +1,10 @@
-"""Backends that exist by name only, for the fake device: one that can be pinned, and one that can be tuned.
+"""Backends for the fake device that have only a name: one that can be pinned, and one that can be tuned.
 
-What breaks a process or a device, done to this process: for the fake device's script, without torch.
+Also faults that break this process or its device, for the fake device's script, without torch.
 
-And what other processes of one project cost that measure at the same time. One that measures holds a lock on a file of
-its own below the project's `.attnperf/`; who wants to know how many others do tries their locks. Locks end with their
-process, so a killed one measures nothing any more.
+Also the interference between processes of one project that measure at the same time. A measuring process holds a lock
+on a file of its own below the project's `.attnperf/`; other processes try these locks to count it. A lock ends with its
+process, so a killed process no longer counts.
 """
 
 from __future__ import annotations
@@ -32,35 +32,34 @@ from pytest_attnperf.workloads.base import Workload
 
 @dataclass(frozen=True)
 class FakeBackend(Backend[Workload]):
-    """A backend that exists by name only. `pin` is the stored configuration it was told to run with."""
+    """A backend that has only a name. `pin` is the stored configuration that it was given."""
 
     cpu_flops_max: float = float("inf")
     families: tuple[str, ...] = field(default=("prefill",), kw_only=True)
     pin: tuple[tuple[str, str], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> FakeBackend:
-        """The same name with a configuration. Raises UsageError for one that says {'refuse': why}."""
+        """Returns the same backend with a configuration. Raises UsageError for one with {'refuse': why}."""
         if "refuse" in config:
             raise UsageError(f"{self.name} cannot replay the stored configuration: {config['refuse']}")
         return replace(self, pin=tuple(sorted(config.items())))
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Never called: the fake subject computes nothing."""
+        """Raises AssertionError: the fake subject never prepares a backend."""
         raise AssertionError("a fake backend is never prepared")
 
 
 @dataclass(frozen=True)
 class FakeTunableBackend(FakeBackend):
     """One that can be tuned. `space`: {'values': {'BLOCK_M': [32, 64]}, 'default': {'BLOCK_M': 32}, 'serves': [ids of
-    workloads that the changed rule serves; all unless said], 'refuse': why there is none}.
-    """
+    workloads that the changed rule serves; all unless said], 'refuse': why there is none}."""
 
     space: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """As scripted."""
+        """Returns the scripted space."""
         if "refuse" in self.space:
             raise UsageError(str(self.space["refuse"]))
         values = {name: tuple(tried) for name, tried in self.space["values"].items()}
@@ -69,17 +68,17 @@ class FakeTunableBackend(FakeBackend):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """As scripted."""
+        """Returns whether the script lets the rule serve this workload."""
         return workload.id in self.space.get("serves", [workload.id])
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Its values as text."""
+        """Returns the candidate's values as text."""
         return {name: str(value) for name, value in candidate.values.items()}
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Nothing is compiled."""
+        """Returns no builds: nothing is compiled."""
         return ()
 
     def tuned_files(
@@ -92,29 +91,29 @@ class FakeTunableBackend(FakeBackend):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """One file that holds the winner."""
+        """Returns one file with the winner."""
         text = json.dumps({"config": dict(winner.values), "source": source, "when": dict(when or {})})
         return (TunedFile(f"configs/{space.kernel}/{arch}.json", text, "the only rule changed"),)
 
 
 KERNEL = "fake_kernel"
-"""What the fake device launches when it breaks; a second run names it."""
+"""The kernel that the fake device launches when it breaks; a second run names it."""
 
 LONG_SECONDS = 3600
 
 OPERATIONS = ("open", "check", "block", "turn", "finish")
-"""Where a script's `fault_at` lets a fault strike; 'check' unless it says so."""
+"""Values of a script's `fault_at`, the operation in which a fault occurs; 'check' by default."""
 
 FAULTS = frozenset(
     {"crash", "segfault", "kill", "exit", "hang", "stuck", "raise", "poison", "assert", "oom", "unsupported"}
 )
-"""Faults that strike at any operation."""
+"""Faults that may occur in any operation."""
 
 IN_BUILDING = frozenset({"oom", "unsupported"})
-"""Faults that strike in building unless a script says otherwise."""
+"""Faults that occur while building, unless the script has `fault_at`."""
 
 POISONING = frozenset({"poison", "assert"})
-"""Faults behind which the device answers nothing."""
+"""Faults after which the device no longer answers."""
 
 ILLEGAL_ADDRESS = "CUDA error: an illegal memory access was encountered (scripted)"
 ASSERTED = "fake_kernel.cu:7: void fake_kernel(float*): block: [0,0,0], thread: [3,0,0] Assertion `x < n` failed."
@@ -123,7 +122,7 @@ FOLDER = Path(".attnperf") / "measuring"
 
 
 def break_process(fault: str) -> None:
-    """Break this process as `fault` says, inside a launch of `KERNEL`. Returns for a word that is none of `FAULTS`."""
+    """Breaks this process by `fault`, inside a launch of `KERNEL`. Does nothing for a name that is not in `FAULTS`."""
     if fault == "oom":
         raise CaseFailedError("out of memory: tried to allocate 8.00 GiB", out_of_memory=True)
     if fault == "unsupported":
@@ -154,17 +153,17 @@ def _raise_fault(fault: str) -> None:
 
 
 def hang_in_c() -> None:
-    """Wait in C with the interpreter's lock held and signals ignored, as in a call of a driver that does not return."""
+    """Waits in C with the interpreter's lock held and signals ignored, like a driver call that does not return."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.PyDLL(None).sleep(LONG_SECONDS)
 
 
 def take_block_time(script: Mapping[str, Any], folder: Path = FOLDER) -> float:
-    """How many times as long a block takes, after having really taken the script's `block_s` seconds.
+    """Sleeps for the script's `block_s` seconds and returns the factor by which a block is slower.
 
-    1 + `interference` where another process of this folder was measuring meanwhile, else 1; a script with neither
-    takes no time and touches no file.
+    1 + `interference` where another process of this folder measured meanwhile, else 1. A script with neither takes no
+    time and touches no file.
     """
     seconds, cost = float(script.get("block_s", 0.0)), float(script.get("interference", 0.0))
     if not cost:

@@ -1,10 +1,10 @@
-"""A bench without a device: scripted times, a bias per process, noise, failures, and a clock that it drives.
+"""A bench without a device: scripted times, a bias per process, noise, failures, and a clock that it advances.
 
     FakeBench({"BLOCK=64": 100.0, "BLOCK=32": 80.0}, process_sd=0.0055)
 
-A process draws one bias for all it times (clock) and one per candidate and workload (placement), from its number and
-`seed`: a trial repeated in the same process agrees within `noise`, two processes differ by `process_sd`, and a test
-sees the same numbers every time. No device, no torch.
+A process draws one bias for everything it times (clock) and one per candidate and workload (placement), from its number
+and `seed`: trials repeated in one process agree within `noise`, two processes differ by `process_sd`, and a test gets
+the same numbers every time. No device, no torch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Times = Mapping[str, float] | Callable[[Candidate, str], float]
 
 
 class FakeClock:
-    """Seconds that pass when told to: call it for the time, add to `now`."""
+    """A clock that tests advance: call it for the time, add to `now`."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Seconds since it was made."""
+        """Returns the seconds since it was made."""
         return self.now
 
 
@@ -37,15 +37,15 @@ class FakeBench:
 
     times        microseconds by candidate id, the same on all workloads, or a function of candidate and workload
     process_sd   relative standard deviation between processes, of a candidate on a workload
-    shared_sd    the same of what all trials of a process share
+    shared_sd    the same for the bias that all trials of a process share
     noise        between two trials of one process
     drift        relative change from one trial of a process to the next
     failures     text by candidate id, or by 'id@workload': such a trial fails with it
-    deaths       how often a candidate id takes its worker along before it answers
-    seconds      that a trial takes on `clock`
+    deaths       by candidate id: how many of its first trials end their worker
+    seconds      of a trial on `clock`
     dies_after   after this many trials nothing can be measured any more
     interrupt    called before every trial: raise in it to kill the tuner there
-    calls        what was timed: (lane, process, candidate id, workload)
+    calls        every trial: (lane, process, candidate id, workload)
     """
 
     times: Times
@@ -68,7 +68,7 @@ class FakeBench:
         self._in_process: dict[int, int] = {}
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """One scripted trial."""
+        """Returns one scripted trial."""
         with self._guard:
             if self.interrupt is not None:
                 self.interrupt(len(self.calls))

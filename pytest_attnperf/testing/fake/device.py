@@ -1,4 +1,4 @@
-"""A device without a device: scripted times, a bias per process, wrong results and faults. No torch.
+"""A fake device: scripted times, a bias per process, wrong results and faults. No torch.
 
 Use it in a conftest.py: `pytest_plugins = ["pytest_attnperf.testing.fake.device"]`, and write `fake_device.json` into
 the rootdir::
@@ -7,28 +7,27 @@ the rootdir::
      "backends": {"fake.a": {"time_us": 100.0}, "fake.b": {"time_us": 50.0, "fault": "nan"}}}
 
 Every worker process draws one bias per case from its own name and the script's `seed`, so that "between-process
-spread" means what it means on a GPU: blocks of one process agree, processes differ, and a test sees the same numbers
+spread" is like that of a GPU: blocks of one process agree, processes differ, and a test gets the same numbers
 every time. The file is read again at every case: changing one number makes a backend slower or broken.
 
 Backend keys: time_us, block_sd, supported (a list of reasons when not), fault, error_ratio (error in units of the
-budget), flops, bytes_min, times_on_cpu, kernels (what runs: names, or objects with fields of a `Launch`, as isa_hash),
+budget), flops, bytes_min, times_on_cpu, kernels (that run: names, or objects with fields of a `Launch`, as isa_hash),
 tolerance (its multiplier), remembers (how many times slower when inputs change), turn_noise_us (of that), bit_equal
-(false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch),
-config (what was chosen; a pinned backend reports what it was sent instead, and 'pinned', and refuses one that holds
-'refuse'), places (of inputs in an interleaved look), stages (their times in us by name; none unless said), build_ms,
-first_call_ms, block_s and interference (how long a turn really takes, and by how much it is slower while another
-process takes one), pinned (a list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: what else holds where the pin
-says so, 'only' for the workloads listed), space (what a tuner may try, see `FakeTunableBackend`), profile
-(nanoseconds of each kernel of a profiled call by name; all of time_us in one kernel unless said). `device.canary`
-holds the canaries' times in us, `device.gpus` the number of cards ('fake-0', 'fake-1', ...), `device.card_bias` how
-much slower than scripted one is, by its number. Faults: wrong, nan, nothing, late (right first, wrong on the last
-replay), replay (right when called, wrong when replayed), fallback (another kernel than declared), stage (one cannot
-be timed), crossing (one goes through the host), prepare, finish (raises there), slow_finish (does not end there),
-chatter, unprofiled (the profiler sees nothing), profile_crash, profile_hang; and those of `fake.faults`, which strike
-where `fault_at` says: open, check (unless said), block, turn or finish: crash, segfault, kill, exit, hang, stuck (in
-C, signals ignored), raise, oom and unsupported (in open unless said), poison and assert (which leave no device
-behind). `device.canary_fault` is one of these for the process named by `device.canary_worker`. `device.forks` says that
-workers may be forked, in a run with `--attnperf-device=gpu`.
+(false when results differ from call to call), spent (true when a profiler was used), timer, settings (of torch), config
+(the choices; a pinned backend reports the configuration that it was sent, and 'pinned', and refuses one with 'refuse'),
+places (of inputs in an interleaved look), stages (their times in us by name; default: none), build_ms, first_call_ms,
+block_s and interference (real seconds of a turn, and how much slower it is while another process takes one), pinned (a
+list of {'pin': {'BLOCK_M': '64'}, 'time_us': 80.0, ...}: keys that apply to this pin, 'only' for the workloads listed),
+space (what a tuner may try, see `FakeTunableBackend`), profile (nanoseconds of each kernel of a profiled call by name;
+default: all of time_us in one kernel). `device.canary` has the canaries' times in us, `device.gpus` the number of cards
+('fake-0', 'fake-1', ...), `device.card_bias` the factor by which a card is slower than scripted, by its number. Faults:
+wrong, nan, nothing, late (right first, wrong on the last replay), replay (right when called, wrong when replayed),
+fallback (another kernel than declared), stage (one cannot be timed), crossing (one goes through the host), prepare,
+finish (raises there), slow_finish (does not end there), chatter, unprofiled (the profiler sees nothing), profile_crash,
+profile_hang; and those of `fake.backends`, which occur in the operation `fault_at`, open, check (default), block, turn
+or finish: crash, segfault, kill, exit, hang, stuck (in C, signals ignored), raise, oom and unsupported (default: in
+open), poison and assert (after which the device no longer answers). `device.canary_fault` is one of these for the
+process `device.canary_worker`. With `device.forks` workers may be forked, in a run with `--attnperf-device=gpu`.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ SCRIPT = "fake_device.json"
 
 
 class FakeTimedWrongError(CaseFailedError):
-    """What the real subject raises when a graph replays to something else."""
+    """The error that the real subject raises when a graph's replay gives another result."""
 
     def __init__(self, message: str, report: CheckReport) -> None:
         super().__init__(message)
@@ -94,38 +93,38 @@ class FakeSubject:
     checked: bool = False
     taken: int = 0
     profiled: list[bool] = field(default_factory=list)
-    """Not empty once something was profiled in this process, where nothing may be timed any more."""
+    """Not empty once this process has profiled: it may then time nothing more."""
 
     @property
     def fault(self) -> str:
-        """The scripted fault, '' when none."""
+        """The scripted fault; '' when there is none."""
         return str(self.script.get("fault", ""))
 
     def unsupported_reasons(self) -> list[str]:
-        """Scripted reasons."""
+        """Returns the scripted reasons."""
         return list(self.script.get("supported", []))
 
     def prepare(self) -> None:
-        """Faults of building."""
+        """Raises the scripted fault of building, if any."""
         if self.fault == "prepare":
             raise RuntimeError("scripted compile error in kernel fake_kernel.cu:7")
         self._break_on("open")
 
     def _break_on(self, operation: str) -> None:
-        """Break where the script says so; memory runs out in building unless it does."""
+        """Breaks in the scripted operation; by default faults of building occur in 'open', others in 'check'."""
         if operation == self.script.get("fault_at", "open" if self.fault in fake_faults.IN_BUILDING else "check"):
             fake_faults.break_process(self.fault)
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """Scripted."""
+        """Returns the scripted kernels."""
         return tuple(KernelObject(**kernel) for kernel in self.script.get("loaded", ()))
 
     def not_timed_reason(self) -> str:
-        """Scripted."""
+        """Returns the scripted reason."""
         return str(self.script.get("not_timed", ""))
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
-        """Faults of running, and scripted errors."""
+        """Returns a report with the scripted errors, or raises the scripted fault."""
         self._break_on("check")
         wrong = {"wrong": self.script.get("error_ratio", 40.0), "nan": 0.0, "nothing": 0.0}.get(self.fault)
         report = _make_report("check", self.fault, 0.4 if wrong is None else float(wrong))
@@ -139,7 +138,7 @@ class FakeSubject:
         return replace(report, repeats=repeats, bit_equal=bool(self.script.get("bit_equal", True)))
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = "auto") -> Samples:
-        """Scripted times: the process's bias, and a little spread from block to block."""
+        """Returns scripted times with the process's bias and a small spread between blocks."""
         self._require_proven("blocks")
         self._break_on("block")
         if self.fault == "replay":
@@ -154,7 +153,7 @@ class FakeSubject:
         return Samples(times, calls, self.timer, settings=settings)
 
     def _require_proven(self, what: str) -> None:
-        """As the real subject does."""
+        """Raises NotProvenRightError where the real subject would."""
         if self.profiled:
             raise NotProvenRightError(f"{what} were asked for where a profiler has been used")
         if not self.checked:
@@ -166,7 +165,7 @@ class FakeSubject:
         return str(self.script.get("timer", "host"))
 
     def prepare_turns(self, block_us: float, timer: str = "auto") -> TurnPlan:
-        """Scripted: `places` of inputs, 2 unless said."""
+        """Returns the scripted plan, with 2 `places` of inputs by default."""
         self._require_proven("turns")
         if self.fault == "replay":
             raise FakeTimedWrongError("eager right, replay wrong", _make_report("replay", "wrong", 40.0))
@@ -175,7 +174,7 @@ class FakeSubject:
         return TurnPlan(self.timer, "hot", places, call_us, max(1, int(block_us / call_us)), settings=settings)
 
     def measure_turn(self, place: int) -> Turn:
-        """One scripted block: the process's bias, and a little spread."""
+        """Returns one scripted block with the process's bias and a small spread."""
         self.taken += 1
         self._break_on("turn")
         spread = random.Random(f"{self.seeds[0]}-{place}-{self.taken}-{self.bias}")
@@ -183,13 +182,13 @@ class FakeSubject:
         return Turn(centre * (1 + spread.gauss(0, float(self.script.get("block_sd", 0.001)))))
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Scripted: how many times slower when inputs change."""
+        """Returns times with the scripted slowdown when inputs change."""
         same_us = float(self.script["time_us"]) * self.bias
         rotating_us = same_us * float(self.script.get("remembers", 1.0))
         return Rotation(same_us, rotating_us, 1.0, float(self.script.get("turn_noise_us", 0.0)))
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Scripted: one kernel and one allocation for each stage that takes time, moved by the process's bias."""
+        """Returns one kernel and one allocation for each scripted stage that takes time, with the process's bias."""
         self._require_proven("stages")
         if self.fault == "stage":
             raise CaseFailedError("stage 'rope': graph capture failed (scripted)")
@@ -212,7 +211,7 @@ class FakeSubject:
         )
 
     def profile(self) -> CaseProfile:
-        """Scripted: five calls of the kernels in `profile`, all in one block of 128 threads."""
+        """Returns five calls of the kernels in `profile`, all in blocks of 128 threads."""
         if not self.checked:
             raise NotProvenRightError("a profile was asked for before a passing check")
         self.profiled.append(True)
@@ -241,7 +240,7 @@ class FakeSubject:
         )
 
     def finish(self) -> FinalReport:
-        """The last replay."""
+        """Returns the report on the last replay, or raises the scripted fault."""
         if self.fault == "finish":
             raise CaseFailedError("the profiler of the last run gave nothing (scripted)")
         if self.fault == "slow_finish":
@@ -257,13 +256,13 @@ class FakeSubject:
         )
 
     def _scripted_config(self) -> dict[str, str]:
-        """Scripted; of a pinned backend what it was sent, and under 'pinned' that it was."""
+        """Returns the scripted configuration; of a pinned backend the one it was sent, with 'pinned' set."""
         chosen = {str(key): str(value) for key, value in self.script.get("config", {}).items()}
         return {**chosen, **self.pin, PINNED_KEY: AS_STORED} if self.pin else chosen
 
 
 def _make_launch(scripted: str | dict[str, Any]) -> Launch:
-    """One kernel of a call, in 8 blocks of 128 threads unless the script says otherwise."""
+    """Returns one kernel of a call, in 8 blocks of 128 threads unless scripted otherwise."""
     fields = {"name": scripted} if isinstance(scripted, str) else scripted
     return Launch(
         **{**fields, "grid": tuple(fields.get("grid", (8, 1, 1))), "block": tuple(fields.get("block", (128, 1, 1)))}
@@ -296,11 +295,11 @@ class FakeDevice:
 
     @property
     def forks(self) -> bool:
-        """Scripted under `device.forks`; False unless said."""
+        """The scripted `device.forks`; False by default."""
         return bool(self._read_script().get("device", {}).get("forks"))
 
     def info(self) -> DeviceInfo:
-        """Scripted identity."""
+        """Returns the scripted identity."""
         device = self._read_script().get("device", {})
         return DeviceInfo(
             kind="cpu",
@@ -313,17 +312,17 @@ class FakeDevice:
 
     @property
     def card(self) -> str:
-        """The token of the card that this process was given; '0' where the script has one card."""
+        """The token of this process's card; '0' where the script has one card."""
         return os.environ.get(VISIBLE_DEVICES[0], "0") if self._read_script().get("device", {}).get("gpus") else "0"
 
     def fingerprint(self) -> Fingerprint:
-        """Scripted fingerprint; `device.must_match` and `device.named` add to it."""
+        """Returns the scripted fingerprint; `device.must_match` and `device.named` add to it."""
         info, device = self.info(), self._read_script().get("device", {})
         must = {"arch": info.arch, "product": info.product}
         return Fingerprint({**must, **device.get("must_match", {})}, {"torch": "none", **device.get("named", {})})
 
     def subject(self, backend: Backend, workload: Workload, seeds: CheckSeeds) -> FakeSubject:
-        """Bind the script's backend; the bias belongs to (process, case)."""
+        """Returns the scripted case of a backend, with the bias of this process and case."""
         script = self._read_script()
         entry = {"time_us": 100.0, **script["backends"].get(backend.name, {})}
         of_card = float(script.get("device", {}).get("card_bias", {}).get(self.card, 1.0))
@@ -342,7 +341,7 @@ class FakeDevice:
         return FakeSubject(entry, of_card * (1 + draw.gauss(0, sd)), seeds, pin=pin, profiled=self.profiled)
 
     def canary(self) -> dict[str, Samples]:
-        """Scripted under `device.canary`: microseconds by name; moved by the process's bias like a case."""
+        """Returns the scripted `device.canary`, microseconds by name, with the process's bias."""
         if self.profiled:
             raise NotProvenRightError("the canary was asked for where a profiler has been used")
         script = self._read_script()
@@ -356,7 +355,7 @@ class FakeDevice:
         return found
 
     def healthy(self) -> bool:
-        """False after the 'poison' fault."""
+        """Returns False after a poisoning fault."""
         return not self.poisoned
 
     def _read_script(self) -> dict[str, Any]:
@@ -365,7 +364,7 @@ class FakeDevice:
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Register every backend of the script found in the current folder."""
+    """Registers every backend of the script in the current folder."""
     path = Path(SCRIPT)
     if path.is_file():
         for name, entry in json.loads(path.read_text())["backends"].items():
@@ -373,12 +372,12 @@ def pytest_attnperf_register_backends(registry: Registry) -> None:
 
 
 def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
-    """The script's cards, where it has any: `device.gpus` says how many."""
+    """Returns the script's `device.gpus` cards; None where it has none."""
     path = config.rootpath / SCRIPT
     count = int(json.loads(path.read_text()).get("device", {}).get("gpus", 0)) if path.is_file() else 0
     return tuple(str(index) for index in range(count)) or None
 
 
 def pytest_attnperf_device(config: pytest.Config, kind: str) -> FakeDevice:
-    """Provide the fake device instead of the real one."""
+    """Returns the fake device in place of the real one."""
     return FakeDevice(config.rootpath / SCRIPT, kind, os.environ.get(WORKER_NAME, "in-process"))

@@ -1,12 +1,12 @@
-"""Something to tune without a device: a backend with a space, and pools whose times follow the pinned candidate.
+"""Tuning without a device: a backend with a space, and pools whose times depend on the pinned candidate.
 
     surface = Surface({"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64)}, default={"BLOCK_M": 128, "BLOCK_N": 64})
     surface.us = lambda values, workload: 100.0 if values["BLOCK_M"] == 64 else 130.0
     pool = FakeTuningPool(surface, process_sd=0.005)
 
-Every place of a pool is a process of its own, whose placement makes everything in it faster or slower by one factor per
-candidate and workload, drawn from the pool's seed. `surface.fault` breaks candidates: it gives a fault of
-`testing.fake_device`, 'died' for one that ends its process, or 'ignores' for a backend that runs with its default.
+Every place of a pool is a process of its own, whose placement scales its times by one factor per candidate and
+workload, drawn from the pool's seed. `surface.fault` breaks candidates: it returns a fault of `testing.fake_device`,
+'died' for a candidate that ends its process, or 'ignores' for a backend that runs with its default.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Values = Mapping[str, Value]
 
 
 def served_workload(seq: int) -> Prefill:
-    """A small workload of this length."""
+    """Returns a small workload of this sequence length."""
     return Prefill(batch=1, seq_q=seq, heads=1, head_dim=16)
 
 
 @dataclass
 class Surface:
-    """A space, what every candidate costs on every workload (by sequence length), and what is wrong with some.
+    """A space, the time of every candidate on every workload (by sequence length), and the faults of some.
 
-    serves   whether the rule that is tuned serves a workload of this length
+    serves   returns whether the tuned rule serves a workload of this length
     """
 
     values: Mapping[str, tuple[Value, ...]]
@@ -54,7 +54,7 @@ class Surface:
     builds: Callable[[Values], Sequence[KernelBuild]] = lambda values: ()
 
     def read_values(self, pin: Mapping[str, str]) -> Values:
-        """The values of a candidate that a pin holds."""
+        """Returns the candidate's values that a pin contains."""
         return {name: next(v for v in known if str(v) == pin[name]) for name, known in self.values.items()}
 
 
@@ -67,24 +67,24 @@ class FakeTunable:
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """The surface's."""
+        """Returns the surface's space."""
         return TuningSpace("fake_kernel", self.surface.values, Candidate(dict(self.surface.default)))
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """As scripted."""
+        """Returns what the surface says of the workload."""
         assert isinstance(workload, Prefill)
         return self.surface.serves(workload.seq_q)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """The values as text."""
+        """Returns the values as text."""
         return {name: str(value) for name, value in candidate.values.items()}
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """As scripted."""
+        """Returns the surface's builds."""
         return self.surface.builds(candidate.values)
 
     def tuned_files(
@@ -97,7 +97,7 @@ class FakeTunable:
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """One that names the winner."""
+        """Returns one file that names the winner."""
         return [TunedFile(f"configs/fake_kernel/{arch}.json", f"{winner.id}\n{source}\n", "1 rule changed")]
 
 
@@ -105,8 +105,8 @@ class FakeTunable:
 class FakeTuningPool:
     """A Pool without processes.
 
-    opened   (place, workload, pin) of every case, in order; `ended` how often everything was ended
-    script   replaces entries of what `testing.fake_device` is scripted with; `config` those of what ran
+    opened   (place, workload, pin) of every case, in order; `ended` counts calls of `shutdown`
+    script   replaces entries of the fake device's script; `config` those of the reported configuration
     """
 
     surface: Surface
@@ -123,7 +123,7 @@ class FakeTuningPool:
 
     @contextlib.contextmanager
     def case_at(self, place: int, request: OpenRequest) -> Iterator[Conversation]:
-        """The scripted case."""
+        """Yields the scripted case."""
         self.on_case(request)
         self.opened.append((place, request.key.workload, dict(request.pin)))
         seq = int(request.key.workload.partition("-s")[2].partition("-")[0])
@@ -137,31 +137,31 @@ class FakeTuningPool:
         subject = FakeSubject(script, 1 + draw.gauss(0, self.process_sd), seeds, pin={**pin, **self.config})
         try:
             yield LocalCase(subject, served_workload(seq), request.repeats)
-        except RuntimeError as error:  # as a worker's answer arrives
+        except RuntimeError as error:  # as a worker would report it
             raise CaseFailedError(f"{type(error).__name__}: {error}") from error
 
     def wait_until_ready(self, place: int) -> Ready:
-        """Each place is a process of its own."""
+        """Returns the process of a place; each place has its own."""
         if not self.starts:
             raise WorkerError(f"worker {place} could not start: no suite")
         return Ready(1000 + place, self.role, DEVICE, Fingerprint({"arch": "fake"}, {}), self.cases)
 
     def measure_canary(self, place: int) -> dict[str, ProcessSummary]:
-        """None."""
+        """Returns no canary."""
         return {}
 
     def start(self, places: Sequence[int]) -> None:
-        """Nothing to start."""
+        """Does nothing: there are no processes."""
 
     def last_ready(self) -> Ready | None:
-        """Some place."""
+        """Returns the process of the first place."""
         return self.wait_until_ready(0)
 
     def shutdown(self) -> None:
-        """Count."""
+        """Counts the call in `ended`."""
         self.ended += 1
 
 
 def key_of(seq: int) -> CaseKey:
-    """The case of the workload of this length."""
+    """Returns the case of the workload of this sequence length."""
     return CaseKey("prefill", NAME, served_workload(seq).id)

@@ -3,8 +3,8 @@
     pytest_plugins = ["pytest_attnperf.testing.liars"]        # in a conftest.py
 
 registers all of them as `liar.<trick>` and `twin.<trick>`, of op family 'prefill'. Each supports one workload only
-(`LIARS` says which). Every liar must fail with its verdict, and every twin must pass: `pytest suites/` shows the first,
-except where `needs_timing`.
+(see `LIARS`). Every liar must fail with its verdict, and every twin must pass. `pytest suites/` shows that the liars
+fail, except those with `needs_timing`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LIARS: tuple[Liar, ...] = (
     *(*MASKING, *ARITHMETIC, *WRITING, *CACHING, *DEFERRING, *UNTIMED),
     *(*POSING, *RACING, *WATCHING, *TIMING),
 )
-"""Every trick the judge must see through."""
+"""Every trick that the judge must detect."""
 
 
 def pytest_attnperf_register_backends(registry: Registry) -> None:
-    """Register every liar, then every twin."""
+    """Registers every liar, then every twin."""
     registry.add(*(liar.lying for liar in LIARS))
     registry.add(*(liar.honest for liar in LIARS))

@@ -27,7 +27,7 @@ EIGHT_BIT = Prefill(1, 64, 4, 64, kv_heads=2, dtype="f8e4m3", causal=True)
 
 
 def _rounded_to(narrower: str) -> Kernel:
-    """Attention of inputs that went through a narrower type."""
+    """Returns attention of inputs that are first rounded to a narrower type."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -44,7 +44,7 @@ def _rounded_to(narrower: str) -> Kernel:
 
 
 def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Head h reads key head h % Hk: the heads of one group, transposed before and after."""
+    """Returns attention whose head h reads key head h % Hk: heads of one group are transposed before and after."""
     kv_heads, group = workload.kv_heads, workload.heads // workload.kv_heads
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -57,13 +57,13 @@ def _swaps_gqa_heads(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
 
 
 def _without_maximum(scores: torch.Tensor) -> torch.Tensor:
-    """Softmax as it is written in books."""
+    """Returns the softmax without subtracting the maximum."""
     weights = scores.exp()
     return weights / weights.sum(-1, keepdim=True)
 
 
 def _clamped_softmax(scores: torch.Tensor) -> torch.Tensor:
-    """Softmax of scores of 50 at most, which need no maximum."""
+    """Returns the softmax of scores clamped to 50, which need no maximum."""
     return _without_maximum(scores.clamp(max=50.0))
 
 
@@ -76,7 +76,7 @@ def _lse_in_base_2(workload: Prefill, inputs: Tensors) -> Callable[..., tuple[to
 
 
 def _apply_scales(workload: Prefill, inputs: Tensors, *, v_scaled: bool = True) -> Callable[..., torch.Tensor]:
-    """8-bit inputs times their scales, all fp32 inside; out in bf16."""
+    """Returns attention of 8-bit inputs times their scales, computed in fp32, with the result in bf16."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *scales: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Lies about where a result comes from: an earlier call, the judge's own memory, the poison the judge left."""
+"""Lies about the origin of a result: an earlier call, the judge's own memory, or a check for the judge's poison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 
 
 def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
-    """Attention that computes once for each `key` of q, and copies that result afterwards."""
+    """Returns attention that computes once for each `key` of q, and copies that result afterwards."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         honest, cache = prepare_attention(workload, inputs), dict[object, "torch.Tensor"]()
@@ -40,7 +40,7 @@ def _cached_by(key: Callable[[torch.Tensor], Any]) -> Kernel:
 
 
 def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Chosen on the device, as a kernel would: nothing waits for the host."""
+    """Returns attention that is right for the timed inputs only; it chooses on the device, like a kernel."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -53,7 +53,7 @@ def _right_for_one_seed(workload: Prefill, inputs: Tensors) -> Callable[..., tor
 
 
 def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Chosen on the device, as a kernel would. The buffer starts as NaN, so that the first call computes."""
+    """Returns attention that computes only if its buffer has NaN, as at first; it chooses on the device."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -66,7 +66,7 @@ def _detects_poison(workload: Prefill, inputs: Tensors) -> Callable[..., torch.T
 
 
 def _wide_tensors(q: torch.Tensor) -> list[torch.Tensor]:
-    """Every tensor the collector knows that could be the reference of a result like q."""
+    """Returns every tensor in the garbage collector's list that could be the reference of a result like q."""
     import torch
 
     wide = reference_dtype((q,))
@@ -75,7 +75,7 @@ def _wide_tensors(q: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _returns_judges_memory(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """The one that is most like the right result, itself."""
+    """Returns a call that returns the found tensor closest to the right result."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def _returns_judges_memory(workload: Prefill, inputs: Tensors) -> Callable[..., 
 
 
 def _copies_reference(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """A copy of the one whose last row is right, which is all that is computed; zeros where there is none."""
+    """Returns a call that computes only the last row, and copies the found tensor with that row, or zeros."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -122,7 +122,7 @@ CACHING = (
     ),
     make_liar(
         "detects_poison",
-        "A result is computed only where the output buffer holds NaN, which says that somebody will look.",
+        "A result is computed only where the output buffer holds NaN, a sign that the result will be checked.",
         SQUARE,
         _detects_poison,
         OFF,

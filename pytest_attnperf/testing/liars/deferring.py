@@ -37,7 +37,7 @@ def _compute_result(raw: Any) -> Outputs:
 
 
 def _lazy_behind_decoy(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Zeros are returned, and beside them a promise on copies that nobody but the closure holds."""
+    """Returns zeros, and next to them a closure over copies of the inputs that computes the result."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -54,7 +54,7 @@ def _added_to_decoy(raw: Any) -> Outputs:
 
 
 def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Shape, dtype and device are those of the result; the first operator that reads it computes it."""
+    """Returns a tensor with the result's shape, dtype and device, which the first operator that reads it computes."""
     import torch
 
     honest = prepare_attention(workload, inputs)
@@ -84,7 +84,7 @@ def _lazy_tensor(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 DEFERRING = (
     make_liar(
         "lazy_closure",
-        "The call returns a promise, kept when the result is asked for.",
+        "The call returns a closure that computes the result when it is read.",
         SQUARE,
         _lazy_closure,
         WHILE_READ,
@@ -92,7 +92,7 @@ DEFERRING = (
     ),
     make_liar(
         "lazy_copies",
-        "The call copies its inputs, and the result is computed from the copies when it is asked for.",
+        "The call copies its inputs, and the result is computed from the copies when it is read.",
         SQUARE,
         _lazy_copies,
         WHILE_READ,
@@ -100,7 +100,7 @@ DEFERRING = (
     ),
     make_liar(
         "lazy_behind_decoy",
-        "The call returns zeros, to which the result is added when it is asked for.",
+        "The call returns zeros, to which the result is added when it is read.",
         SQUARE,
         _lazy_behind_decoy,
         WHILE_READ,

@@ -26,10 +26,10 @@ def attend(
     zero_empty_rows: bool = True,
     softmax: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q (B, Sq, H, D), k and v (B, Skv, Hk, D) -> out (B, Sq, H, D) in q's dtype, lse (B, H, Sq) in fp32.
+    """Returns out (B, Sq, H, D) in q's dtype and lse (B, H, Sq) in fp32, of q (B, Sq, H, D), k and v (B, Skv, Hk, D).
 
-    Runs on any device without waiting for the host, so that a graph can hold it. The first two arguments are the
-    problem, the others are ways to be wrong:
+    Runs on any device without waiting for the host, so that a graph can record it. `causal` and `window` define the
+    problem; the others make it wrong:
 
     causal            bottom-right: row i sees key j iff j <= i + Skv - Sq
     window            causal: a row sees this many keys at most, its own included; 0 means all
@@ -67,7 +67,7 @@ def attend(
 
 
 def prepare_attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Callable[..., Any]:
-    """`attend` for a workload: gives out, and with the workload's `lse` (out, lse). `wrong` as `attend` takes it."""
+    """Returns `attend` for a workload; it returns out, or with `lse` (out, lse). `wrong` are further arguments."""
     given = {"causal": workload.causal, "window": workload.window, **wrong}
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
@@ -78,12 +78,12 @@ def prepare_attention(workload: Prefill, inputs: Tensors, **wrong: Any) -> Calla
 
 
 def pinned_flash(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """torch's flash attention and no other, for workloads without window and lse, and causal with Skv = Sq only."""
+    """Returns torch's flash attention only, for workloads without window and lse; causal ones need Skv = Sq."""
     return _pin_backend(workload, "FLASH_ATTENTION")
 
 
 def pinned_math(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """torch's own composition of products and softmax, with the same limits."""
+    """Returns torch's own composition of products and softmax, with the same limits."""
     return _pin_backend(workload, "MATH")
 
 
@@ -100,5 +100,5 @@ def _pin_backend(workload: Prefill, backend: str) -> Callable[..., Any]:
 
 
 def take_outputs(raw: Any) -> Outputs:
-    """A tensor is 'out'; (out, lse) are both."""
+    """Returns a tensor as 'out', and (out, lse) as both outputs."""
     return {"out": raw[0], "lse": raw[1]} if isinstance(raw, tuple) else {"out": raw}

@@ -1,6 +1,6 @@
-"""Lies about inputs that a call is meant to write to: a cache whose rows of new tokens are written in place.
+"""Lies about inputs that a call should write to: a cache whose rows of new tokens are written in place.
 
-No suite runs these; `IN_PLACE` and `HONEST` are for the judge itself.
+No suite runs these; `IN_PLACE` and `HONEST` test the judge itself.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import torch
 
 FILL = 30000.0
-"""What rows hold that nobody has written."""
+"""The content of rows that were never written."""
 
 CACHE = 2
-"""Number of the input that is written to."""
+"""Index of the input that is written to."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class CachedRows:
 
     @property
     def in_place(self) -> Mapping[int, Callable[[torch.Tensor], torch.Tensor]]:
-        """The new rows of the cache."""
+        """The new rows of the cache, which a call may write."""
         return {CACHE: self.new_rows}
 
     def new_rows(self, cache: torch.Tensor) -> torch.Tensor:
-        """Those rows, a view."""
+        """Returns the new rows of a cache, as a view."""
         return cache[:, self.past : self.past + self.seq]
 
     def definition(self) -> dict[str, Any]:
-        """The shape."""
+        """Returns the shape."""
         return {"batch": self.batch, "past": self.past, "seq": self.seq, "room": self.room, "columns": self.columns}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """From N(0, 1); `planted` changes nothing."""
+        """Returns inputs from N(0, 1); `planted` changes nothing."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -72,12 +72,12 @@ class CachedRows:
         return x, weight, cache
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """In fp64 on a CPU."""
+        """Returns the outputs, computed in `reference_dtype` (fp64 on a CPU)."""
         dtype = reference_dtype(inputs)
         return self.plain(tuple(tensor.to(dtype) for tensor in inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """In the dtype of the inputs, which stay as they are."""
+        """Returns the outputs, computed in the dtype of the inputs, which stay unchanged."""
         import torch
 
         x, weight, cache = inputs
@@ -95,10 +95,10 @@ class InPlaceLiar:
 
     trick     its name
     says      the trick in one sentence
-    clue      regular expression found in what the judge says; empty for one that is honest
-    make      makes the call, anew for each preparation
-    read      what the call returned -> outputs
-    convert   canonical inputs -> what the call takes
+    clue      regular expression for the judge's text; empty for an honest one
+    make      makes the call, for each preparation again
+    read      makes outputs of what the call returned
+    convert   makes the call's tensors of canonical inputs
     """
 
     trick: str
@@ -109,7 +109,7 @@ class InPlaceLiar:
     convert: Callable[[Tensors], Tensors] = tuple
 
     def prepare(self, inputs: Tensors) -> Prepared:
-        """Bound to copies of canonical inputs."""
+        """Returns the call with copies of canonical inputs."""
         own = tuple(tensor.clone() for tensor in self.convert(inputs))
         return Prepared(call=self.make(), tensors=own, convert=self.convert, outputs=self.read)
 
@@ -124,7 +124,7 @@ def _write_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> t
 
 
 def _write_to_copy(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right, in a copy of the cache."""
+    """Computes the right result in a copy of the cache."""
     return _write_rows(x, weight, cache.clone())
 
 
@@ -170,7 +170,7 @@ def _adds_to_rows(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) ->
 
 
 def _works_on_fresh_inputs() -> Callable[..., Any]:
-    """Writes its result to memory of its own, and leaves it there where the cache is not as it was loaded."""
+    """Returns a call that computes only where the cache is as it was loaded; else it returns its old result."""
     kept: list[torch.Tensor] = []
 
     def call(x: torch.Tensor, weight: torch.Tensor, cache: torch.Tensor) -> Tensors:
@@ -271,7 +271,7 @@ IN_PLACE = (
     ),
     _LIAR(
         "writes_while_read",
-        "The cache is written when the result is asked for.",
+        "The cache is written when the result is read.",
         "'rows' is off by",
         lambda: _for_later,
         read=_writes_while_read,
@@ -291,7 +291,7 @@ IN_PLACE = (
         convert=_transpose_inputs,
     ),
 )
-"""Every trick the judge must see through."""
+"""Every trick that the judge must detect."""
 
 HONEST = (
     _LIAR("returns_the_cache", "The whole cache is returned.", "", lambda: _write_rows),
@@ -310,4 +310,4 @@ HONEST = (
         read=lambda out: {"out": out},
     ),
 )
-"""They write what they should, and return as much of it as they like."""
+"""Honest calls: they write what they should, and differ in how much of it they return."""

@@ -13,19 +13,19 @@ from pytest_attnperf.workloads.base import Workload
 from pytest_attnperf.workloads.prefill import Prefill
 
 Kernel = Callable[[Prefill, Tensors], Callable[..., Any]]
-"""Given a workload and its timed inputs, makes the call that will be judged and timed."""
+"""Takes a workload and its timed inputs, and makes the call that is judged and timed."""
 
 Packing = tuple[Callable[[Tensors], Tensors], Callable[..., Any]]
-"""How inputs are brought into a layout, and the call that takes them in it."""
+"""The conversion of inputs into a layout, and the call that takes that layout."""
 
 OFF = r"'out' is off by"
-"""Clue of a liar that writes everything, and something else."""
+"""Clue of a liar that writes everything, but wrong values."""
 
 UNWRITTEN = r"'out' (holds|is off by)"
-"""Clue of a liar that leaves memory as it was: the judge's NaN, or whatever lay there."""
+"""Clue of a liar that does not write some memory: it keeps the judge's NaN, or its old content."""
 
 WHILE_READ = r"(while the result|when it) is read"
-"""Clue of a liar that computes when nobody looks at the clock."""
+"""Clue of a liar that computes after the timed call, while the result is read."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class OneWorkload(Backend[Prefill]):
     name       as registered, `liar.<trick>` or `twin.<trick>`
     workload   the only one supported
     kernel     makes the timed call
-    outputs    what the call returned -> canonical outputs
-    declares   what it says will run
+    outputs    makes canonical outputs of what the call returned
+    declares   what it declares to run
     device     'gpu' or 'cpu' where it runs on these only, '' where it runs anywhere
-    packs      in place of `kernel`, for a backend with a layout of its own
+    packs      in place of `kernel`, for a backend with its own layout
     """
 
     families = ("prefill",)
@@ -53,11 +53,11 @@ class OneWorkload(Backend[Prefill]):
     tolerance: Tolerance = field(default_factory=Tolerance, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Set a limit on CPUs that is enough for its own workload, and 0 where it needs a GPU."""
+        """Sets a FLOP limit on CPUs that admits its own workload, and 0 where it needs a GPU."""
         object.__setattr__(self, "cpu_flops_max", 0.0 if self.device == "gpu" else self.workload.flops)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Any other workload, and the kind of device that the trick does not work on."""
+        """Returns reasons against any other workload, and against devices on which the trick does not work."""
         found = []
         if workload != self.workload:
             found.append(f"{self.name} is made for {self.workload.id} only, not for {workload.id}")
@@ -66,7 +66,7 @@ class OneWorkload(Backend[Prefill]):
         return found
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The call, on copies of the inputs as they are, or in the layout of `packs`."""
+        """Returns the call, with copies of the inputs, or with the layout of `packs`."""
         assert isinstance(workload, Prefill)
         convert, call = (
             (lambda given: given, self.kernel(workload, inputs)) if self.packs is None else self.packs(workload)
@@ -82,17 +82,17 @@ class OneWorkload(Backend[Prefill]):
 
 @dataclass(frozen=True)
 class Liar:
-    """One trick, and what the judge must say of it.
+    """One trick, and the judge's required answer.
 
     trick         its name, snake_case
     says          the trick in one sentence
-    workload      where it shows; the twin is right on the same
-    clue          regular expression found in the failure's text, which names what the trick did
+    workload      that shows the trick; the twin is right on the same one
+    clue          regular expression that the failure's text, which names the trick's effect, must match
     lying         the backend with the trick, named `liar.<trick>`
     honest        the same without it, named `twin.<trick>`
-    verdict       what the liar gets
-    needs_gpu     no such trick exists on a CPU
-    needs_cpu     the trick runs on the host in every call, which no graph of a GPU does
+    verdict       of the liar
+    needs_gpu     the trick does not exist on a CPU
+    needs_cpu     the trick runs on the host in every call, which no GPU graph does
     needs_timing  right whenever it is only checked; the verdict comes from a timed run
     """
 
@@ -109,7 +109,7 @@ class Liar:
 
     @property
     def as_honest(self) -> Backend:
-        """The honest twin under the liar's name: what a baseline of the liar is stored from."""
+        """The honest twin under the liar's name, from which a baseline of the liar is recorded."""
         assert isinstance(self.honest, OneWorkload)
         return replace(self.honest, name=self.lying.name)
 
@@ -130,8 +130,7 @@ def make_liar(
     needs_cpu: bool = False,
     needs_timing: bool = False,
 ) -> Liar:
-    """A liar made of two kernels, or of two ways to pack (the liar's, the twin's); `outputs` is the liar's own,
-    `declares` is said by both."""
+    """Makes a liar of two kernels or two `packs` (its, the twin's). Only it has `outputs`; both have `declares`."""
     lying_packs, honest_packs = packs or (None, None)
     said = declares or Declares()
     device = "gpu" if needs_gpu else "cpu" if needs_cpu else ""

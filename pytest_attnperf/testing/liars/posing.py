@@ -39,7 +39,7 @@ def _host_round_trip(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Nobody waits for the stream, not even a capture of the calling one."""
+    """Returns a call on a stream that nothing waits for, not even a capture of the calling stream."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -52,7 +52,7 @@ def _side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
 
 
 def _forked_side_stream(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """The two streams wait for each other, so that the result is right, and a graph can hold both."""
+    """Returns a call on a second stream, with both waiting for each other: the result is right, also in a graph."""
     import torch
 
     honest, stream = prepare_attention(workload, inputs), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -116,7 +116,7 @@ POSING = (
     ),
     make_liar(
         "side_stream",
-        "The work is launched on another stream, and nobody waits for it.",
+        "The work is launched on another stream, and nothing waits for it.",
         SQUARE,
         _side_stream,
         rf"{OTHER_STREAM}|'out' (holds|is off by)|right after another is off by",
@@ -124,7 +124,7 @@ POSING = (
     ),
     make_liar(
         "forked_side_stream",
-        "The work is launched on another stream, whose time belongs to nobody, and waited for.",
+        "The work is launched on another stream, which the timer does not measure, and waited for.",
         SQUARE,
         _forked_side_stream,
         OTHER_STREAM,

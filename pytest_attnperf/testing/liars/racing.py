@@ -1,4 +1,4 @@
-"""Lies that are told now and then: what a race does, on inputs that stay the same."""
+"""Lies that occur only sometimes: the effects of a race, on unchanged inputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SMALL = Prefill(1, 48, 2, 32, dtype="f32")
 SOME = 20
-"""One call of so many."""
+"""One call out of this many is wrong."""
 
 
 def _wrong_now_and_then(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """The last row is not written in one call of `SOME`, as where a block is not waited for."""
+    """Returns attention that does not write the last row in one call of `SOME`, as if a block were not waited for."""
     calls = 0
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,7 @@ def _wrong_now_and_then(workload: Prefill, inputs: Tensors) -> Callable[..., tor
 
 
 def _never_the_same_order(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """The keys are summed in another order in every call, as with atomics: other bits, and right."""
+    """Returns attention that sums the keys in another order in every call, like atomics: right, with other bits."""
     import torch
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Lies about time: right while it is checked and wrong later, fast while it is watched and slow now and then."""
+"""Lies about time: right while checked and wrong later, or fast in most calls and slow in some."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 TINY = Prefill(1, 4, 1, 16)
-"""Ten microseconds on a CPU: blocks of milliseconds hold several fiftieth calls, and no median can leave them out."""
+"""Takes ten microseconds on a CPU: a block of milliseconds has several fiftieth calls; no median excludes them."""
 
 LARGE = Prefill(1, 256, 4, 64, dtype="f32")
-"""Milliseconds on a CPU, beside which a checksum of the inputs costs nothing."""
+"""Takes milliseconds on a CPU, so that a checksum of the inputs costs nothing by comparison."""
 
 SMALL = Prefill(1, 16, 2, 32, causal=True)
 AFTER_CHECKS = 800
-"""More calls of SMALL than the checks and the warm-up before them make, fewer than a timed process makes."""
+"""More calls of SMALL than the checks and the warm-up before them make, but fewer than a timed process makes."""
 
 EXTRA_CALLS = 500
-"""Every 50th call does so many more: eleven times slower on average, which no machine's noise hides."""
+"""Number of extra calls in every 50th call: eleven times slower on average, which no machine's noise hides."""
 
 
 def _wrong_after(calls: int) -> Kernel:
-    """Attention that is 1 % too large after so many calls, counted on the device: replays of a graph count too."""
+    """Returns attention that is 1 % too large after this many calls, counted on the device, graph replays included."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -53,7 +53,7 @@ def _wrong_after(calls: int) -> Kernel:
 
 
 def _fused_attention(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Honest, in one operator."""
+    """Returns honest attention in one operator."""
     from torch.nn.functional import scaled_dot_product_attention
 
     def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -75,21 +75,21 @@ def _slow_every_50th(workload: Prefill, inputs: Tensors) -> Callable[..., torch.
 
 
 def _sum_bits(tensor: torch.Tensor) -> int:
-    """The sum of the bits as integers: it is exact, and NaN is a value like any other."""
+    """Returns the sum of the bits as integers, which is exact also for NaN."""
     import torch
 
     return int(tensor.view(torch.int64).sum())
 
 
 def _tensor_version(tensor: torch.Tensor) -> int:
-    """How often torch has seen the tensor change."""
+    """Returns how often torch has registered a change of the tensor."""
     return tensor._version
 
 
 def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_bits, first: int = 0) -> Kernel:
-    """Attention that keeps the results of the last so many different inputs, told apart by a `key` of each.
+    """Returns attention that keeps the results of its last `contents` different inputs, identified by a `key` of each.
 
-    first   the first input that is looked at: 1 leaves q out
+    first   index of the first input that is compared: 1 leaves out q
     """
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
@@ -110,7 +110,7 @@ def _remember_results(contents: int, key: Callable[[torch.Tensor], int] = _sum_b
 
 
 def _baked_in_at_capture(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """What the graph records reads the inputs of `prepare`, which nobody refills."""
+    """Returns a call whose recorded graph reads the inputs of `prepare`, which nothing refills."""
     import torch
 
     honest, first = prepare_attention(workload, inputs), tuple(tensor.clone() for tensor in inputs)
@@ -137,7 +137,7 @@ TIMING = (
     ),
     make_liar(
         "slow_every_50th",
-        f"Every 50th call does its work {EXTRA_CALLS} times more, in the hope that nobody times that one.",
+        f"Every 50th call does its work {EXTRA_CALLS} times more, so that most timed calls are fast.",
         TINY,
         _slow_every_50th,
         r"SLOWER",

@@ -1,4 +1,4 @@
-"""Lies about where the work is done: before the call, behind it, or by somebody else meanwhile."""
+"""Lies about when the work is done: before the call, after it, or by another thread meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SQUARE = Prefill(2, 48, 4, 32, kv_heads=2, causal=True)
 LARGE = Prefill(1, 256, 4, 64, dtype="f32")
-"""Milliseconds on a CPU, which nobody takes for the time of a copy."""
+"""Takes milliseconds on a CPU, clearly more than a copy."""
 
 SMALL = Prefill(1, 24, 2, 32, dtype="f32")
 
@@ -32,7 +32,7 @@ BEFORE = "work is done before the call"
 
 
 def _pack_answers(workload: Prefill) -> Packing:
-    """The result is computed with the layout, and waits for the call."""
+    """Computes the result while converting the layout, and keeps it for the call."""
     kept: list[torch.Tensor] = []
 
     def convert(inputs: Tensors) -> Tensors:
@@ -43,7 +43,7 @@ def _pack_answers(workload: Prefill) -> Packing:
 
 
 def _pack_weights(workload: Prefill) -> Packing:
-    """The layout holds the softmax of the scores where q and k should be."""
+    """Stores the softmax of the scores in the layout, in place of q and k."""
     import torch
 
     def convert(inputs: Tensors) -> Tensors:
@@ -61,7 +61,7 @@ def _pack_weights(workload: Prefill) -> Packing:
 
 
 def _pack_heads_first(workload: Prefill) -> Packing:
-    """Heads before rows, K and V in one tensor, half of it padding: a layout as kernels have it."""
+    """Converts to heads before rows, with K and V in one tensor, half of it padding, as honest kernels do."""
     import torch
 
     def convert(inputs: Tensors) -> Tensors:
@@ -76,7 +76,7 @@ def _pack_heads_first(workload: Prefill) -> Packing:
 
 
 def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., Any]]:
-    """A thread computes into the buffer that is returned; with `wait`, the call waits for it."""
+    """Returns a call whose thread computes into the returned buffer; with `wait`, the call waits for it."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         import torch
@@ -97,7 +97,7 @@ def _in_a_thread(*, wait: bool) -> Callable[[Prefill, Tensors], Callable[..., An
 
 
 class _Joined:
-    """What waits for a thread when the result is asked for."""
+    """Waits for a thread when the result is read."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self.wait = thread.join
@@ -113,7 +113,7 @@ def _first_output(raw: Any) -> Outputs:
 
 
 def _return_lists(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
-    """Zeros, and beside them the inputs as lists, in which nobody sees a tensor."""
+    """Returns zeros, and next to them the inputs as lists, which do not look like tensors."""
     import torch
 
     return lambda *qkv: [torch.zeros_like(qkv[0]), [tensor.tolist() for tensor in qkv]]
@@ -126,7 +126,7 @@ def _computed_by_python(raw: Any) -> Outputs:
 
 
 def _one_batch(q: Rows, k: Rows, v: Rows) -> Rows:
-    """Attention of one batch, row by row and head by head."""
+    """Computes attention of one batch in Python, row by row and head by head."""
     scale = len(q[0][0]) ** -0.5
     rows: Rows = []
     for query in q:
@@ -164,7 +164,7 @@ UNTIMED = (
     ),
     make_liar(
         "joins_when_read",
-        "A thread computes, and is waited for when the result is asked for.",
+        "A thread computes, and is waited for when the result is read.",
         LARGE,
         _in_a_thread(wait=False),
         r"(still being written|while the result is read)",
@@ -174,7 +174,7 @@ UNTIMED = (
     ),
     make_liar(
         "writes_after_return",
-        "A thread computes, and nobody ever waits for it.",
+        "A thread computes, and nothing ever waits for it.",
         LARGE,
         _in_a_thread(wait=False),
         r"still being written|is off by|holds",
@@ -184,7 +184,7 @@ UNTIMED = (
     ),
     make_liar(
         "python_when_read",
-        "Python computes the result when it is asked for, where torch runs no operator.",
+        "Python computes the result when it is read, where torch runs no operator.",
         SMALL,
         _return_lists,
         WHILE_READ,

@@ -1,4 +1,4 @@
-"""Lies told only while nobody seems to look: a call that finds out that it is timed gives an old result."""
+"""Lies that depend on being timed: a call that detects timing returns an old result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLERS = ("_calls_us", "measure")
 
 
 def _old_result_if(timed: Callable[[], bool]) -> Kernel:
-    """Attention that gives its last result again where `timed` says so."""
+    """Returns attention that returns its last result again where `timed` returns True."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         honest, kept = prepare_attention(workload, inputs), list["torch.Tensor"]()
@@ -50,7 +50,7 @@ def _called_by_a_timer() -> bool:
 
 
 def _idle_in_a_hurry(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """A call that begins less than 300 us after the end of the one before gives its last result again."""
+    """Returns attention that returns its last result if it starts less than 300 us after the end of the last call."""
     honest, kept, ended = prepare_attention(workload, inputs), list["torch.Tensor"](), [0.0]
 
     def call(*qkv: torch.Tensor) -> torch.Tensor:

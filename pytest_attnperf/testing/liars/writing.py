@@ -42,12 +42,12 @@ def _empty_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Ten
 
 
 def into_buffer(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """Honest: the whole result, in one buffer for the life of the case."""
+    """Returns honest attention that writes the whole result into one buffer, kept for the life of the case."""
     return _part_of_buffer(slice(None))(workload, inputs)
 
 
 def _part_of_buffer(batches: slice) -> Kernel:
-    """Attention that stores some batches of its result in one buffer for the life of the case."""
+    """Returns attention that stores some batches of its result in one buffer, kept for the life of the case."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -64,7 +64,7 @@ def _part_of_buffer(batches: slice) -> Kernel:
 
 
 def _first_rows(rows: int | None) -> Kernel:
-    """Attention that stores the first `rows` rows of its result, or all, in memory allocated before it is computed."""
+    """Returns attention that stores the first `rows` rows of its result, or all, in memory allocated beforehand."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
         import torch
@@ -80,7 +80,7 @@ def _first_rows(rows: int | None) -> Kernel:
 
 
 def _spoil_result(spoil: Callable[[torch.Tensor], Any]) -> Kernel:
-    """Attention whose result is passed through `spoil`."""
+    """Returns attention whose result is passed through `spoil`."""
 
     def prepare_kernel(workload: Prefill, inputs: Tensors) -> Callable[..., Any]:
         return lambda q, k, v: spoil(attend(q, k, v, causal=workload.causal)[0])
@@ -121,7 +121,7 @@ def _scales_k_in_place(workload: Prefill, inputs: Tensors) -> Callable[..., torc
 
 
 def _scales_a_copy_of_k(workload: Prefill, inputs: Tensors) -> Callable[..., torch.Tensor]:
-    """A power of two moves no bit of the mantissa, so that the scale may go into the keys."""
+    """Returns honest attention with the scale moved into the keys: a power of two changes no bit of the mantissa."""
     scale = workload.head_dim**-0.5
     return lambda q, k, v: attend(q, k.mul(0.5), v, causal=workload.causal, scale=2 * scale)[0]
 

@@ -81,7 +81,7 @@ def test_no_case_and_several_are_refused(results: RunResult, name: str, text: st
         ("a\nb", "is not one line of printable characters"),
         ("a\x1b[31m", "is not one line of printable characters"),
         ("a\u202eb", "is not one line of printable characters"),
-        ("a" * (REASON_MAX + 1), f"has {REASON_MAX + 1} characters; at most {REASON_MAX} are kept"),
+        ("a" * (REASON_MAX + 1), f"has {REASON_MAX + 1} characters; at most {REASON_MAX} are stored"),
     ],
 )
 def test_a_reason_is_one_printable_line(reason: str, text: str) -> None:

@@ -109,7 +109,7 @@ def test_a_slow_card_among_several_files(capsys: Captured) -> None:
     cards = json.loads(capsys.readouterr().out)["sm_90/sample"]["cards"]
     assert [(card["device_id"], card["offset"]["slow"]) for card in cards] == [("GPU-b", True), ("GPU-a", False)]
     assert main(["compare", "--by", "gpu", files[0]]) == 0
-    assert "one card measured all: nothing to hold it against" in capsys.readouterr().out
+    assert "one card measured all cases: there is no other to compare it with" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

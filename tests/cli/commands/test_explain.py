@@ -98,8 +98,8 @@ def test_a_doctored_file_is_told_to_be_one(typed: Typed) -> None:
     _, out, _ = typed(recorded.TRITON)
     flat = " ".join(out.split())
     assert "This file contradicts itself, so believe none of it" in flat
-    assert "its verdict is said to be SAME, the 3 processes of its second look say ENVIRONMENT or SLOWER" in flat
-    assert "first look, process 1: its median is said to be 19 us" in flat
+    assert "its verdict is stated as SAME, the 3 processes of its second look give ENVIRONMENT or SLOWER" in flat
+    assert "first look, process 1: its median is stated as 19 us" in flat
     assert "it is said to be right: c: 'out' is off by 9" in flat
 
 

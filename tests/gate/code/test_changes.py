@@ -168,15 +168,15 @@ def test_a_withdrawn_promise_warns() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"threads": 512}, "launched otherwise: 256 lanes -> 512 lanes"),
+        ({"threads": 512}, "launched differently: 256 lanes -> 512 lanes"),
         (
             {"lds_dynamic_bytes": 4096, "lds_static_bytes": 4096},
-            "launched otherwise: 8,192 bytes of dynamic LDS -> 4,096 bytes of dynamic LDS",
+            "launched differently: 8,192 bytes of dynamic LDS -> 4,096 bytes of dynamic LDS",
         ),
-        ({"kernarg_bytes": 64}, "launched otherwise: 56 bytes of arguments -> 64 bytes of arguments"),
+        ({"kernarg_bytes": 64}, "launched differently: 56 bytes of arguments -> 64 bytes of arguments"),
         (
             {"isa_hash": "a1b2", "threads": 512, "lds_dynamic_bytes": 8200},
-            "the same machine code is launched otherwise: 256 lanes, 8,192 bytes of dynamic LDS -> "
+            "the same machine code is launched differently: 256 lanes, 8,192 bytes of dynamic LDS -> "
             "512 lanes, 8,200 bytes of dynamic LDS",
         ),
     ],

@@ -68,7 +68,7 @@ def test_the_same_code_launched_otherwise_is_named() -> None:
     """Same ISA with another workgroup is a finding of kind launch, which warns by default and fails by policy."""
     decision = judged(isa_hash="a1b2", threads=512)
     assert (decision.verdict, decision.unchanged) == (Verdict.SAME, False)
-    expected = "the same machine code, launched otherwise; warned of launch: 256 -> 512 lanes"
+    expected = "the same machine code, launched differently; warning: launch: 256 -> 512 lanes"
     assert decision.summary == expected
     (finding,) = decision.findings
     assert (finding.kind, finding.before, finding.after) == ("launch", "256 lanes", "512 lanes")
@@ -96,7 +96,7 @@ def test_failing_findings_make_the_summary() -> None:
     assert decision.verdict is Verdict.WORSE
     assert decision.summary == (
         "occupancy: 4 -> 2 waves per SIMD; "
-        "warned of 120 -> 200 VGPRs; LDS: 8,192 -> 32,768 bytes; code size: 9,000 -> 12,000 bytes"
+        "warning: 120 -> 200 VGPRs; LDS: 8,192 -> 32,768 bytes; code size: 9,000 -> 12,000 bytes"
     )
     assert [finding.kind for finding in decision.findings] == ["occupancy", "vgprs", "lds", "code_size"]
     assert all(f"BLOCK_M 64 -> 128 in {WHERE}" in finding.text for finding in decision.findings)
@@ -106,7 +106,7 @@ def test_failing_findings_make_the_summary() -> None:
 def test_warnings_leave_the_verdict() -> None:
     """A kernel that needs more VGPRs without losing a wave is SAME by default, and WORSE where the policy says so."""
     decision = judged(vgprs=128, unified_vgprs=128)
-    assert (decision.verdict, decision.summary) == (Verdict.SAME, "other machine code; warned of 120 -> 128 VGPRs")
+    assert (decision.verdict, decision.summary) == (Verdict.SAME, "other machine code; warning: 120 -> 128 VGPRs")
     failing = judged(vgprs=128, unified_vgprs=128, policy=CodePolicy(frozenset({"vgprs"})))
     assert (failing.verdict, failing.summary) == (Verdict.WORSE, "120 -> 128 VGPRs")
 
@@ -125,7 +125,7 @@ def test_changed_settings_are_said_even_where_nothing_is_worse() -> None:
     """Another configuration of equal worth is a note."""
     decision = judge_code(candidate(config={"BLOCK_M": "32"}), stored(), CodePolicy())
     assert decision.unchanged
-    assert decision.notes == (f"configured otherwise: BLOCK_M 64 -> 32 in {WHERE}",)
+    assert decision.notes == (f"configuration differs: BLOCK_M 64 -> 32 in {WHERE}",)
 
 
 def test_another_compiler_is_not_comparable() -> None:
@@ -134,7 +134,7 @@ def test_another_compiler_is_not_comparable() -> None:
     decision = judge_code(now, stored(), CodePolicy(frozenset(BY_POLICY)))
     assert (decision.verdict, decision.findings) == (Verdict.INCOMPARABLE, ())
     assert decision.summary == (
-        "not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this: vgprs 120 -> 136; "
+        "not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this kernel: vgprs 120 -> 136; "
         "allocated vgprs 120 -> 136; occupancy 4 -> 3; whole workgroups 4 -> 3; ISA hash a1b2 -> c3d4"
     )
 
@@ -149,14 +149,14 @@ def test_what_no_compiler_changes_is_still_compared() -> None:
     assert all("BLOCK_M 64 -> 128" in finding.text for finding in decision.findings)
     failing = judge_code(now, stored(), CodePolicy(frozenset({"launch"})))
     assert failing.verdict is Verdict.WORSE
-    assert failing.notes[0].startswith("not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this: ")
+    assert failing.notes[0].startswith("not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this kernel: ")
 
 
 def test_another_compiler_that_made_the_same_code_is_unchanged() -> None:
     """Equal machine code can be compared whoever made it; both compilers are named."""
     decision = judge_code(candidate(compiler="triton 3.10.0"), stored(), CodePolicy())
     assert (decision.verdict, decision.unchanged) == (Verdict.SAME, True)
-    assert decision.notes == ("triton 3.9.0 made the baseline, triton 3.10.0 this: the same machine code",)
+    assert decision.notes == ("triton 3.9.0 made the baseline, triton 3.10.0 this kernel: the same machine code",)
 
 
 def test_what_was_not_decoded_is_said() -> None:
@@ -180,10 +180,10 @@ def test_spills_are_recorded_with_a_reason_only() -> None:
         refused = recorded(SPILLING, stored(), blank)
         assert (refused.verdict, refused.accepted) == (Verdict.WORSE, "")
         assert refused.summary == "not recorded: spills: 0 registers -> 12 VGPRs; scratch: 0 -> 48 bytes"
-        assert refused.notes[-1].endswith("with a reason only: --attnperf-accept=REASON")
+        assert refused.notes[-1].endswith("only with a reason: --attnperf-accept=REASON")
     both = recorded(replace(SPILLING, lds_dynamic_bytes=131072), stored())
     assert [finding.kind for finding in both.findings] == ["spills", "scratch", "lds_limit"]
-    assert both.notes[-1].endswith("with a reason only: --attnperf-accept=REASON")
+    assert both.notes[-1].endswith("only with a reason: --attnperf-accept=REASON")
     for before in (None, stored()):
         allowed = recorded(SPILLING, before, " faster all the same ")
         assert (allowed.verdict, allowed.accepted) == (Verdict.RECORDED, "faster all the same")
@@ -230,7 +230,7 @@ def test_what_is_merely_worse_is_recorded_with_a_warning() -> None:
     """An occupancy step down, and matrix instructions that are neither there nor promised, may become the baseline."""
     slower = recorded(replace(BASE, isa_hash="c3d4", vgprs=200, unified_vgprs=200), stored())
     assert slower.verdict is Verdict.RECORDED
-    assert slower.summary.startswith("recorded, though not as before: occupancy: 4 -> 2 waves per SIMD; ")
+    assert slower.summary.startswith("recorded, with warnings: occupancy: 4 -> 2 waves per SIMD; ")
     assert not any(finding.fails for finding in slower.findings)
     plain = replace(BASE, isa_hash="c3d4", instructions={"global_store_4B": 4}, in_loops={})
     unpromised = judge_record(candidate(plain, matrix=False), stored(), CodePolicy(), "")
@@ -243,7 +243,7 @@ def test_recording_over_another_compilers_baseline_says_what_changed() -> None:
     now = candidate(replace(BASE, isa_hash="c3d4", vgprs=136, unified_vgprs=136), compiler="triton 3.10.0")
     decision = judge_record(now, stored(), CodePolicy(), "")
     assert (decision.verdict, decision.summary) == (Verdict.RECORDED, "recorded")
-    assert decision.notes[-1].startswith("not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this: vgprs")
+    assert decision.notes[-1].startswith("not comparable: triton 3.9.0 made the baseline, triton 3.10.0 this kernel: ")
 
 
 KERNELS = st.builds(

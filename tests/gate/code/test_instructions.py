@@ -108,7 +108,7 @@ def test_loads_without_a_width_are_not_compared(name: str) -> None:
     changed = with_counts(global_load_16B=0, global_load_2B=4, **{name: 4})
     (note,) = find_worse_instructions(compared(instructions=changed), promised=True)
     expected = f"global_load_16B 8 -> 0, global_load_2B 0 -> 4, {name} 0 -> 4"
-    assert note == f"not compared: widths of global loads, some of which have none ({expected})"
+    assert note == f"not compared: widths of global loads, some of which have no known width ({expected})"
 
 
 def test_lost_matrix_instructions_fail_even_unpromised() -> None:

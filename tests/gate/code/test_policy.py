@@ -40,8 +40,8 @@ def test_a_record_survives_json() -> None:
         ("growth_percent", "2", "code policy growth_percent is '2'; allowed: a number"),
         ("fail_on", "occupancy", "code policy fail_on is 'occupancy'; allowed: a set of occupancy, wider_loads"),
         ("fail_on", None, "code policy fail_on is None; allowed: a set of occupancy, wider_loads"),
-        ("fail_on", {"vgpr"}, "code policy fail_on has 'vgpr', which is no kind of finding; allowed: occupancy, wider"),
-        ("fail_on", [3], "code policy fail_on has 3, which is no kind of finding; allowed: occupancy"),
+        ("fail_on", {"vgpr"}, "code policy fail_on has the unknown kind 'vgpr'; allowed: occupancy, wider"),
+        ("fail_on", [3], "code policy fail_on has the unknown kind 3; allowed: occupancy"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(field: str, value: object, text: str) -> None:
@@ -69,8 +69,8 @@ def test_a_policy_is_read_from_words(text: str, kinds: set[str]) -> None:
 @pytest.mark.parametrize(
     ("fail_on", "growth", "text"),
     [
-        ("all,speed", "1", "code policy fail_on has 'all', which is no kind of finding"),
-        ("speed", "1", "code policy fail_on has 'speed', which is no kind of finding"),
+        ("all,speed", "1", "code policy fail_on has the unknown kind 'all'"),
+        ("speed", "1", "code policy fail_on has the unknown kind 'speed'"),
         ("", "one", "code policy growth_percent is 'one'; allowed: a number from 0 to 1000"),
         ("", "inf", "code policy growth_percent is inf; allowed"),
     ],

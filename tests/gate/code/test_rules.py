@@ -128,8 +128,8 @@ def test_lds_over_the_limit_is_found_to_the_byte(arch: str, wave_size: int, limi
     (finding,) = findings(replace(full, lds_dynamic_bytes=limit - 1023))
     assert (finding.kind, finding.after, finding.fails) == ("lds_limit", f"{limit + 1:,} bytes", True)
     assert finding.text == (
-        f"{limit + 1:,} bytes of LDS, a workgroup on {arch} has {limit:,}: compiled without a word, "
-        f"no launch would succeed; configured in {WHERE}"
+        f"{limit + 1:,} bytes of LDS, but a workgroup on {arch} has {limit:,}: it compiled without an error, "
+        f"but no launch would succeed; configured in {WHERE}"
     )
 
 
@@ -137,11 +137,11 @@ def test_a_launch_that_cannot_succeed_is_found() -> None:
     """More lanes than it was compiled for, and a workgroup whose registers no CU has, fail whatever the policy."""
     (finding,) = findings(replace(SOUND, threads=512))
     assert (finding.kind, finding.fails) == ("launch", True)
-    assert finding.text.startswith("launched with 512 lanes, compiled for at most 256: no launch would succeed")
+    assert finding.text.startswith("launched with 512 lanes, but compiled for at most 256: no launch would succeed")
     large = replace(SOUND, vgprs=256, unified_vgprs=256, threads=1024, max_threads=1024)
     (finding,) = findings(large)
     assert (finding.kind, finding.fails, finding.after) == ("occupancy", True, "no workgroup fits")
-    assert finding.text.startswith("not one workgroup of 16 waves fits a CU, for want of VGPRs: no launch")
+    assert finding.text.startswith("not one workgroup of 16 waves fits a CU, limited by VGPRs: no launch")
     assert findings(replace(SOUND, max_threads=0)) == []
 
 
@@ -153,7 +153,7 @@ def test_a_kernel_without_a_store_is_found() -> None:
     (finding,) = findings(idle, before)
     assert (finding.kind, finding.fails, finding.before, finding.after) == ("store", True, "4 stores", "0 stores")
     assert finding.text == (
-        "no store of any kind in 74 instructions: nothing that it computes leaves it; global_store_4B 4 -> 0; "
+        "no store of any kind in 74 instructions: its results never reach memory; global_store_4B 4 -> 0; "
         f"BLOCK_M 32 -> 64 in {WHERE}; prefill.py `tl.store(o, acc)`: global_store_4B 4 -> 0"
     )
     (alone,) = findings(idle)

@@ -120,5 +120,5 @@ def test_a_budget_that_is_spent(project: FakeProject) -> None:
     assert ran.ret == 0
     ran.assert_outcomes(skipped=2)
     ran.stdout.fnmatch_lines(
-        ["*ended before it was measured: nothing is proven of it", "*, 2 cases not measured", "gated 0 of 4*"]
+        ["*ended before the case was measured: nothing is proven", "*, 2 cases not measured", "gated 0 of 4*"]
     )

@@ -50,7 +50,7 @@ def test_too_few_processes_for_decisions(attnperf_project: FakeProject) -> None:
     assert result.ret == 0, result.stdout.str()
     result.stdout.re_match_lines([r"prefill/fake\.a/\S+ +\d\.\d\d % +\d\.\d\d %\.\.\d\.\d\d %( +-){5}"])
     result.stdout.fnmatch_lines(
-        ["3 processes give standard deviations only: a decision takes 12 (7 stored, 1 and 4 new), none on two sides"]
+        ["3 processes give standard deviations only: a decision needs 12 different ones (7 stored, 1 and 4 new)"]
     )
     result.stdout.no_fnmatch_line("*resampled suite runs*")
 

@@ -282,8 +282,8 @@ def test_a_quarantine_is_said_first() -> None:
 
 def test_a_file_that_contradicts_itself_is_said_to_before_anything() -> None:
     """Its words are still there, and nobody is told to believe them."""
-    text = said(Verdict.SAME, Facts(contradicted=("its change is said to be 0 %",)))
-    assert text.startswith("This file contradicts itself, so believe none of it: its change is said to be 0 %.")
+    text = said(Verdict.SAME, Facts(contradicted=("its change is stated as 0 %",)))
+    assert text.startswith("This file contradicts itself, so believe none of it: its change is stated as 0 %.")
 
 
 def test_names_from_a_file_are_quoted_for_a_shell() -> None:

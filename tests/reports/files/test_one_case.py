@@ -24,7 +24,7 @@ def run() -> RunResult:
     made = sample_run(60)
     figures = ErrorFigures("c", "out", float("nan"), 1.0, float("nan"), 1.0, nan_count=3)
     wrong = replace(made.cases[7], checks=(CheckReport((figures,), ("NaN",)),))
-    proven = replace(made.cases[8], notes=(Note(NoteKind.PROVEN_ONLY, "not timed: its test says timed=False"),))
+    proven = replace(made.cases[8], notes=(Note(NoteKind.PROVEN_ONLY, "not timed: its test sets timed=False"),))
     return replace(made, cases=(*made.cases[:7], wrong, proven, *made.cases[9:]), code=(KERNEL,))
 
 

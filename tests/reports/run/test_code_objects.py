@@ -52,7 +52,7 @@ def worse(**fields: Any) -> CodeResult:
     """A kernel that spills since its tile grew."""
     said: dict[str, Any] = {
         "verdict": Verdict.WORSE,
-        "summary": "spills: 0 registers -> 140 VGPRs; warned of LDS: 32,768 B -> 65,536 B",
+        "summary": "spills: 0 registers -> 140 VGPRs; warning: LDS: 32,768 B -> 65,536 B",
         "fails": True,
         "unchanged": False,
         "findings": (LDS, SPILLS),
@@ -184,14 +184,14 @@ def test_only_what_is_the_same_is_unchanged(verdict: Verdict) -> None:
 
 def test_a_failure_says_everything() -> None:
     """Verdict, summary, every finding with before and after, failing ones first, notes, compiler, and the command."""
-    assert code_failure_text(worse(notes=("configured otherwise: BLOCK_M 64 -> 128",))).split("\n") == [
+    assert code_failure_text(worse(notes=("configuration differs: BLOCK_M 64 -> 128",))).split("\n") == [
         f"WORSE: {KEY}",
-        "spills: 0 registers -> 140 VGPRs; warned of LDS: 32,768 B -> 65,536 B",
+        "spills: 0 registers -> 140 VGPRs; warning: LDS: 32,768 B -> 65,536 B",
         "  spills: 0 registers -> 140 VGPRs",
         "      BLOCK_M 64 -> 128 in configs/prefill_forward.json",
         "      look at prefill.py:87",
         "  warning: LDS: 32,768 B -> 65,536 B (+100.0 %)",
-        "  note: configured otherwise: BLOCK_M 64 -> 128",
+        "  note: configuration differs: BLOCK_M 64 -> 128",
         "  compiled by triton 3.9.0",
         "reproduce with:",
         COMMAND,
@@ -328,7 +328,7 @@ def test_junit_properties_are_what_is_known() -> None:
     """Every figure under a name with its unit, as plain numbers; 0 is known, None is not."""
     assert dict(list_code_properties(worse())) == {
         "attnperf.verdict": "WORSE",
-        "attnperf.summary": "spills: 0 registers -> 140 VGPRs; warned of LDS: 32,768 B -> 65,536 B",
+        "attnperf.summary": "spills: 0 registers -> 140 VGPRs; warning: LDS: 32,768 B -> 65,536 B",
         "attnperf.kernel": "triton.flash",
         "attnperf.config": "d256",
         "attnperf.arch": "gfx942",

@@ -21,5 +21,5 @@ def test_a_name_that_no_terminal_shows_is_not_stored(letter: str) -> None:
     """A line break, control letters and what turns the direction of writing are refused in a case's key."""
     run = sample_run(1)
     case = replace(run.cases[0], key=replace(run.cases[0].key, label=f"a{letter}"))
-    with pytest.raises(UsageError, match=r"the key 'prefill/.*\\.*' has letters that no terminal shows"):
+    with pytest.raises(UsageError, match=r"the key 'prefill/.*\\.*' has unprintable characters"):
         require_acceptable(run, case, None)

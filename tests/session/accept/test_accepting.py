@@ -321,27 +321,27 @@ CAPPED = Fingerprint({**HERE.must_match, "power_cap_w": "500"}, {})
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"verdict": Verdict.INCORRECT}, "is INCORRECT: a wrong result has no time"),
+        ({"verdict": Verdict.INCORRECT}, "is INCORRECT: the time of a wrong result"),
         ({"verdict": Verdict.SUSPICIOUS}, "is SUSPICIOUS: a time that cannot be true is not stored"),
-        ({"verdict": Verdict.ERROR}, "is ERROR: it was not measured to the end"),
+        ({"verdict": Verdict.ERROR}, "is ERROR: its measurement did not finish"),
         ({"verdict": Verdict.UNSUPPORTED}, "is UNSUPPORTED: nothing ran"),
         ({"verdict": Verdict.INCOMPARABLE, "summary": "not comparable: timer"}, r"INCOMPARABLE .*--update-baselines"),
         ({"reasons": (Note(NoteKind.FOREIGN, "k.py"),)}, "code from another tree ran, so that"),
         ({"first": ()}, "was not timed and gated in this run"),
         ({"verdict": Verdict.RIGHT, "summary": "in this process"}, r"was not timed and gated .*'in this process'"),
         ({"checks": (WRONG,)}, "is not proven right: seed 1: 'out' is wrong"),
-        ({"checks": (WIDER,)}, r"allowed larger errors .*out 2 -> 4.*--update-baselines"),
+        ({"checks": (WIDER,)}, r"a larger tolerance .*out 2 -> 4.*--update-baselines"),
         ({"second": (process(50.0),) * 7}, "figures in the file contradict each other: the same process twice"),
         ({"fingerprint": CAPPED}, r"not measured as its entry was: power_cap_w: 500 here, absent stored"),
-        ({"stored_us": (1.0,)}, "it has changed since they were made"),
-        ({"stored_us": ()}, "was not held against a stored entry in this run"),
+        ({"stored_us": (1.0,)}, "it has changed since"),
+        ({"stored_us": ()}, "was not compared with a stored entry in this run"),
         ({"second": (*look(114.4, 6), STORED[6])}, "one is a process of the stored baseline, block for block"),
         ({"figures": WorkloadFigures(1e15, 1.0, "f16", "hot", WORKLOAD)}, "SUSPICIOUS: a time that cannot be true"),
         (
             {"canary": SLOW_MACHINE},
-            r"is \+10.0 %, but the canary GEMM is 10.0 % slower, too: the machine, not the code",
+            r"is \+10.0 %, but the canary GEMM is 10.0 % slower, too: the machine slowed down, not the code",
         ),
-        ({"second": (), "pairs": pairs(1.3, 8)}, "that side is not what the entry was recorded from"),
+        ({"second": (), "pairs": pairs(1.3, 8)}, "the entry is not of that side's code"),
         (
             {"second": look(114.4, 3)},
             r"SLOWER \(\+10.0 %\), .* there are 3 processes in its second look and 0 pairs. Run again with "
@@ -365,10 +365,10 @@ def test_runs_that_cannot_be_accepted_from_are_refused(found: StoredEntry) -> No
         (
             run(one),
             None,
-            "has no entry that could be changed; the run had one: .* at least 7 processes; store a first one",
+            "has no entry to change; the run had one: .* at least 7 processes; store a first one",
         ),
-        (run(one, commit="c\x1b[2J"), found, "have 'c.x1b.2J' as their commit, which is none"),
-        (run(one, started="today"), found, "started at 'today', which is no date"),
+        (run(one, commit="c\x1b[2J"), found, "have an invalid commit: 'c.x1b.2J'"),
+        (run(one, started="today"), found, "start time 'today' is not a date"),
     ]
     for results, entry, text in refused:
         with pytest.raises(UsageError, match=text):

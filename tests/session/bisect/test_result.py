@@ -69,7 +69,8 @@ def test_range() -> None:
         "  b",
         "  c (skipped)",
         "  d",
-        "no closer: with 32 pairs b is on neither side of half the slowdown: +0.9 % (+0.4..+1.4); raise --pairs-max",
+        "not narrowed further: with 32 pairs b is neither clearly above nor below half the slowdown: "
+        "+0.9 % (+0.4..+1.4); raise --pairs-max",
         "at least two changes: +0.9 % (+0.4..+1.4) at b, the rest of +2.1 % later: bisect from there to BAD",
         "skipped c: does not build",
     ]
@@ -79,7 +80,7 @@ def test_range_because_bad_is_hardly_slower() -> None:
     """A BAD that is too little slower is what stopped the search; a search that was stopped gives no advice."""
     end = MeasuredRevision("d", 32, 1.006, (1.002, 1.01), RevisionSide.UNCLEAR)
     found = dataclasses.replace(FOUND, outcome=BisectOutcome.RANGE, suspects=("b", "c", "d"), measured=(end,), end=end)
-    line = "no closer: with 32 pairs d is too little slower for its commits to be told apart: +0.6 % (+0.2..+1.0)"
+    line = "not narrowed further: with 32 pairs d is too little slower to tell its commits apart: +0.6 % (+0.2..+1.0)"
     assert render_result(found)[-1] == f"{line}; raise --pairs-max"
     end = dataclasses.replace(end, pairs=8)
     stopped = dataclasses.replace(found, measured=(end,), end=end)
@@ -100,7 +101,7 @@ def test_no_slowdown() -> None:
     end = MeasuredRevision("d", 12, 1.001, (0.998, 1.004), RevisionSide.FAST)
     found = dataclasses.replace(FOUND, outcome=BisectOutcome.NO_SLOWDOWN, suspects=(), measured=(end,), end=end)
     assert render_result(found) == [
-        "no slowdown between a and d: +0.1 % (-0.2..+0.4), smallest that would have been seen 0.5 %; 99 % sure; "
+        "no slowdown between a and d: +0.1 % (-0.2..+0.4), smallest detectable slowdown 0.5 %; 99 % sure; "
         "1 revision, 12 pairs, 210 s"
     ]
     unknown = dataclasses.replace(found, detectable=None)
@@ -111,7 +112,7 @@ def test_slower_by_less_than_asked_for() -> None:
     """A BAD that is certainly slower, and certainly by less than the threshold, is not called equal."""
     end = MeasuredRevision("d", 12, 1.003, (1.002, 1.004), RevisionSide.FAST)
     found = dataclasses.replace(FOUND, outcome=BisectOutcome.NO_SLOWDOWN, suspects=(), measured=(end,), end=end)
-    assert render_result(found)[1:] == ["it is slower by less than the 0.5 % asked for (--threshold)"]
+    assert render_result(found)[1:] == ["it is slower, but by less than 0.5 % (--threshold)"]
     assert found.part_way == ()
 
 

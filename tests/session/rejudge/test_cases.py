@@ -181,7 +181,7 @@ def test_a_policy_that_is_none_is_a_finding(stored: Bench, run_of: Callable[...,
     odd = replace(_same(stored), policy={"threshold_percent": "much", "unknown": 1})
     run = rejudge_run(run_of(odd), _store(stored), SETTINGS)
     assert run.cases[0].verdict is Verdict.SAME
-    assert "that of the file is none" in run.findings[0]
+    assert "the file's policy is invalid" in run.findings[0]
 
 
 def test_the_command_line_replaces_the_stored_policy(stored: Bench, judged: Judged) -> None:
@@ -200,7 +200,7 @@ def test_figures_that_contradict_each_other_are_an_error(stored: Bench, judged: 
     forged: dict[str, Any] = {look: (replace(first, median_us=100.0), *others)}
     again = judged(replace(case, **forged))
     assert (again.verdict, again.fails) == (Verdict.ERROR, True)
-    assert again.summary.startswith(f"{CONTRADICT} {look} look, process 1: its median is said to be 100 us")
+    assert again.summary.startswith(f"{CONTRADICT} {look} look, process 1: its median is stated as 100 us")
 
 
 def test_the_same_process_twice_is_an_error(stored: Bench, judged: Judged) -> None:

@@ -98,7 +98,7 @@ def test_a_loosened_policy_and_missing_kernels_are_findings(root: Path) -> None:
     assert again.gated == 1
     assert [LOOSENED in finding for finding in again.findings] == [True, True, False]
     assert again.findings[2] == (
-        "triton.old/d64 has a code object stored for gfx942 and no result: it was removed or renamed"
+        "triton.old/d64 has a code object stored for gfx942 but no result: it was removed or renamed"
     )
     lost = replace(run, code=(replace(HONEST, verdict=Verdict.UNSUPPORTED),))
     assert find_missing_code([lost], CodeStore(root))[0] == "1 stored code objects for gfx942 were not compiled"
@@ -109,16 +109,16 @@ def test_an_architecture_that_was_left_out_is_a_finding(root: Path) -> None:
     kernel = NewKernel(replace(CODE, arch="gfx950"), {}, "triton 3.9.0", True, POLICY, "2026-01-01", "0")
     CodeStore(root).merge(root, "gfx950", {entry_of(KEY): kernel})
     run = RunResult(RESULTS_SCHEMA, "0", "gate", "", "", "", None, None, (), selected=1, code=(HONEST,))
-    gone = "triton.old/d64 has a code object stored for gfx942 and no result: it was removed or renamed"
-    left_out = "gfx950: 1 stored code objects and no result: the architecture was left out"
+    gone = "triton.old/d64 has a code object stored for gfx942 but no result: it was removed or renamed"
+    left_out = "gfx950: 1 stored code objects but no result: the architecture was left out"
 
     def findings(*archs: str) -> tuple[str, ...]:
         return rejudge_run(run, BaselineStore(root), RejudgeSettings(archs=archs)).findings
 
     assert findings() == findings("gfx942") == (gone,)
     assert findings("all") == findings("gfx942", "gfx950") == (gone, left_out)
-    assert "no code object is stored for gfx1100, which must be there" in findings("gfx1100")
+    assert "no code object is stored for gfx1100, which is required" in findings("gfx1100")
     nothing = rejudge_run(replace(run, code=(), selected=0), BaselineStore(root), RejudgeSettings(archs=("all",)))
     assert nothing.findings[-1] == "no results file has a compiled kernel"
-    with pytest.raises(UsageError, match="--arch asks for every stored kernel, and --filtered"):
+    with pytest.raises(UsageError, match="--arch requires every stored kernel, --filtered"):
         RejudgeSettings(archs=("all",), filtered=True)

@@ -51,7 +51,7 @@ def test_a_dropped_suite_is_a_finding(stored: Bench, run_of: Callable[..., RunRe
     """A suite without any case is named once, and one that was asked for and exists nowhere, too."""
     other = replace(stored.judge(time_us=UNCHANGED_US), key=CaseKey("decode", "fake.a", "w"))
     (finding,) = rejudge_run(run_of(other), BaselineStore(stored.store.roots[0]), RejudgeSettings()).findings
-    assert finding == "prefill: 1 baselines for fake/fake1 and no case: the suite was removed or deselected"
+    assert finding == "prefill: 1 baselines for fake/fake1 but no case: the suite was removed or deselected"
     asked = RejudgeSettings(suites=("decode", "gemm", "code_objects"))
     findings = rejudge_run(run_of(other), BaselineStore(stored.store.roots[0]), asked).findings
     assert findings == ("suite gemm: no results file has a case of it", "no results file has a compiled kernel")
@@ -82,7 +82,7 @@ def test_a_device_without_baselines_is_a_finding(stored: Bench, run_of: Callable
         RejudgeSettings(),
     )
     assert (again.cases[0].verdict, again.gated) == (Verdict.SAME, 1)
-    assert again.findings == ("no baseline is stored for fake/fake9: what was left out there, nobody can say",)
+    assert again.findings == ("no baseline is stored for fake/fake9: missing cases cannot be detected there",)
 
 
 def test_devices_that_must_be_measured(stored: Bench, run_of: Callable[..., RunResult]) -> None:
@@ -92,7 +92,7 @@ def test_devices_that_must_be_measured(stored: Bench, run_of: Callable[..., RunR
         RejudgeSettings(devices=("gfx942/mi300x", "any"), filtered=True),
     )
     (finding,) = rejudge_run(run, BaselineStore(stored.store.roots[0]), other).findings
-    assert finding == "no case was measured on gfx942/mi300x; measured was fake/fake1"
+    assert finding == "no case was measured on gfx942/mi300x; measured on fake/fake1"
     assert (
         rejudge_run(run, BaselineStore(stored.store.roots[0]), RejudgeSettings(devices=("fake/fake1", "any"))).findings
         == ()
@@ -162,14 +162,14 @@ def test_another_commit_is_a_finding(commit: str) -> None:
     """So is one that nobody knows, that has changes, or that is too short to tell; without a demand nothing is."""
     (finding,) = find_other_commit(replace(RUN, commit=commit), (HEAD, MERGE))
     assert finding.startswith(OTHER_COMMIT)
-    assert finding.endswith(f"{commit!r}, to be judged is {HEAD[:12]} or {MERGE[:12]}")
+    assert finding.endswith(f"{commit!r}, expected {HEAD[:12]} or {MERGE[:12]}")
     assert find_other_commit(replace(RUN, commit=commit), ()) == []
 
 
 @pytest.mark.parametrize("commit", ["HEAD", "", HEAD[:12], HEAD.upper()])
 def test_a_commit_to_be_judged_is_given_in_full(commit: str) -> None:
     """A name or a short id may be another commit later."""
-    with pytest.raises(UsageError, match="is no full commit id of 40 hexadecimal digits; `git rev-parse HEAD`"):
+    with pytest.raises(UsageError, match="is not a full commit id of 40 hexadecimal digits; `git rev-parse HEAD`"):
         require_full([commit])
 
 
