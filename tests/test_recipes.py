@@ -123,7 +123,7 @@ class Mine(Feature):
         """Count it."""
         self._count += 1
 
-    def show(self, reporter: Any) -> None:
+    def print_at_end(self, reporter: Any) -> None:
         """The text, and how many cases there were."""
         reporter.write_line(f"mine: {self._text} before {self._count}")
 
@@ -241,7 +241,7 @@ def test_a_reader_of_profiles(tree: Tree) -> None:
     recipe = Recipe("A reader of profiles")
     listed = "pytest_attnperf/tools/profilers/forms.py"
     assert listed in recipe.paths
-    line = 'Form("launches", ("Launched",), ("Launched", "Begin", "Ns"), ("launches",), "launches.read_launches"),'
+    line = 'CsvForm("launches", ("Launched",), ("Launched", "Begin", "Ns"), ("launches",), "launches.read_launches"),'
     tree.add_line(listed, "FORMS", line)
     (tree.path / "run_launches.csv").write_text("Launched,Begin,Ns\nattention,10,700\ncopy,900,100\n")
     proof = recipe.typed("Proof", FILE="run_launches.csv")
