@@ -1,4 +1,4 @@
-"""Our implementations. Importing this package imports neither torch nor a compiler; `register` lists what exists."""
+"""Our implementations. `register` adds them all. Importing this package imports neither torch nor a compiler."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ MODULES = (
     "native.staged",
     "triton.staged",
 )
-"""Every module with BACKENDS or KERNELS, in the order of tables; a folder stands for its `backend` and its `builds`."""
+"""Every module with BACKENDS or KERNELS, in the order of the tables. A folder means its `backend` and its `builds`."""
 
 
 def register(registry: Registry) -> None:
-    """Add every backend of this repository, and the layers over those that attend. Raises UsageError."""
+    """Adds every backend of this repository, and a layer over each attention backend. Raises UsageError."""
     from kernels.layer.layers import layers_over
 
     registry.add(*_collect_entries("BACKENDS"))
@@ -62,12 +62,12 @@ def register(registry: Registry) -> None:
 
 
 def register_kernels(kernels: KernelRegistry) -> None:
-    """Add every kernel of this repository that can be compiled without a GPU. Raises UsageError."""
+    """Adds every kernel of this repository that can be compiled without a GPU. Raises UsageError."""
     kernels.add(*_collect_entries("KERNELS"))
 
 
 def _collect_entries(attribute: str) -> Iterator[Any]:
-    """What the modules have under this name. Raises UsageError for a line that names none, or one without either."""
+    """Yields the items of each module's list called `attribute`. Raises UsageError for a missing or empty module."""
     for name in MODULES:
         for module in _load_modules(name):
             if not (hasattr(module, "BACKENDS") or hasattr(module, "KERNELS")):
@@ -77,7 +77,7 @@ def _collect_entries(attribute: str) -> Iterator[Any]:
 
 
 def _load_modules(name: str) -> Iterator[ModuleType]:
-    """The module of a line, or the two of a folder."""
+    """Imports the module that one line of the list names, or the two modules of a folder."""
     full = f"{__name__}.{name}"
     is_folder = (Path(__file__).parent / name.replace(".", "/")).is_dir()
     for one in (f"{full}.backend", f"{full}.builds") if is_folder else (full,):

@@ -1,7 +1,7 @@
-"""Our configuration files as a tuner rewrites them: one rule changed or added, everything else byte for byte the same.
+"""Rewrites our configuration files for a tuner: changes or adds one rule, and keeps all other bytes.
 
-A rule that serves more than what was tuned can be narrowed: the new rule has its conditions and further ones, and
-stands directly before it, so that it takes only problems that the old one took.
+A rule that serves more than the tuned workloads can be narrowed: the new rule has the same conditions and further ones.
+It comes directly before the old rule, so it takes only problems that the old one took.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from kernels.configs import AMD_OPTIONS, ConfigRule, KernelConfigError, Problem,
 from pytest_attnperf.errors import UsageError
 
 LARGEST = 2**31 - 1
-"""Of a number in a rule: what the kernels' integers hold."""
+"""Largest number in a rule: the kernels' integers have 32 bits."""
 
 Value = int | bool | str
 
 
 def rules_of(space: Space, arch: str) -> tuple[ConfigRule, ...]:
-    """The rules that `arch` uses, from a file read strictly. Raises KernelConfigError naming file and rule."""
+    """Returns the rules that `arch` uses, read strictly. Raises KernelConfigError naming file and rule."""
     return _read_rules(space, arch)[1]
 
 
 def find_serving_rule(rules: tuple[ConfigRule, ...], problem: Problem) -> int | None:
-    """Number of the first rule that takes the problem; None where none does."""
+    """Returns the index of the first rule that takes the problem; None where none does."""
     return next((number for number, rule in enumerate(rules) if rule.is_for(problem)), None)
 
 
 def narrow_conditions(rule: ConfigRule, when: Mapping[str, Value]) -> dict[str, Value]:
-    """The rule's conditions and further ones. Raises UsageError where no problem can meet both."""
+    """Returns the rule's conditions with `when` added. Raises UsageError where no problem can meet both."""
     found: dict[str, Any] = dict(rule.when)
     for name, value in when.items():
         held = found.get(name, value)
@@ -51,10 +51,10 @@ def narrow_conditions(rule: ConfigRule, when: Mapping[str, Value]) -> dict[str, 
 
 
 def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
-    """The complete file of `arch` (from its own, or from default.json) with rule `number` replaced by `new`.
+    """Returns the complete file of `arch` (from its own, or from default.json) with rule `number` replaced by `new`.
 
-    Where `new` has other conditions than that rule, it is put before it and the rule stays. Raises KernelConfigError
-    where the present file is malformed or has no such rule, and UsageError where `new` is none of the space's.
+    If `new` has other conditions, it is inserted before that rule, which stays. Raises KernelConfigError where the
+    present file is malformed or has no such rule, and UsageError where `new` does not fit the space.
     """
     text, rules = _read_rules(space, arch)
     _require_rule(space, new)
@@ -73,15 +73,15 @@ def replace_rule(space: Space, arch: str, number: int, new: ConfigRule) -> str:
 
 
 def order_values(space: Space, values: Mapping[str, Value], old: ConfigRule) -> dict[str, int | bool]:
-    """A candidate's values as a rule's config: the kernel's constants first; options of 0, which leave the choice to
-    the compiler, only where the old rule has them."""
+    """Returns a candidate's values as a rule's config, the kernel's constants first. An option of 0, which leaves the
+    choice to the compiler, is kept only if the old rule has it."""
     names = [*space.constants, *sorted(space.options, reverse=True), *sorted(space.further, reverse=True)]
     kept = [name for name in names if name in values and (values[name] or name not in AMD_OPTIONS - old.config.keys())]
     return {name: value for name in kept if isinstance(value := values[name], int)}
 
 
 def format_conditions(when: Mapping[str, Value]) -> str:
-    """'head_dim_max 128, causal True', or 'everything' where there are no conditions."""
+    """Returns e.g. 'head_dim_max 128, causal True', or 'everything' without conditions."""
     return ", ".join(f"{name} {value}" for name, value in when.items()) or "everything"
 
 
@@ -98,7 +98,7 @@ def _read_rules(space: Space, arch: str) -> tuple[str, tuple[ConfigRule, ...]]:
 
 
 def _require_shape(where: str, entry: Any) -> None:
-    """What `configs` takes for granted: objects of plain values."""
+    """Raises KernelConfigError unless the entry consists of objects of plain values, which `configs` assumes."""
     if not isinstance(entry, dict) or not isinstance(entry.get("source", ""), str):
         raise KernelConfigError(f"{where} must be an object whose source is a text, got {str(entry)[:80]!r}")
     for part, kinds in (("when", (int, bool, str)), ("config", (int, bool))):
@@ -114,7 +114,7 @@ def _require_shape(where: str, entry: Any) -> None:
 
 
 def _require_rule(space: Space, new: ConfigRule) -> None:
-    """The new rule must load again."""
+    """Raises UsageError unless the new rule can be loaded again."""
     if not new.source.strip():
         raise UsageError(f"a rule of {space.kernel} needs a source: say which measurement its figures come from")
     known = space.constants.keys() | space.options | space.further

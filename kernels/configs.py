@@ -28,22 +28,22 @@ HIP_FOLDER = Path(__file__).parent / "hip" / "configs"
 SCHEMA = 2
 DEFAULT = "default"
 OPTIONS = frozenset({"num_warps", "num_stages"})
-"""Options of Triton's compiler that every rule of a Triton kernel gives."""
+"""Options of Triton's compiler that every rule of a Triton kernel has."""
 AMD_OPTIONS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
-"""Further ones that a rule for an AMD architecture may give."""
+"""Further options that a rule for an AMD architecture may have."""
 
 PINNED = "pinned: "
 """Begins the source of a configuration that was replayed from a baseline instead of read from a file."""
 
 SHOWN = 300
-"""Letters of what a file holds in a message."""
+"""Most characters of a file's content that a message quotes."""
 
 Problem = Mapping[str, int | bool | str]
-"""Property -> value: what a rule is chosen by, e.g. {'head_dim': 128, 'element_bits': 16}."""
+"""Property -> value, by which a rule is chosen, e.g. {'head_dim': 128, 'element_bits': 16}."""
 
 
 class KernelConfigError(AttnperfError):
-    """A configuration file is malformed, holds no rule for a problem, or one that does not fit; names file and rule."""
+    """A configuration file is malformed, lacks a rule, or has one that does not fit; names file and rule."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ConfigRule:
     source: str
 
     def is_for(self, problem: Problem) -> bool:
-        """Whether this rule is for such a problem."""
+        """Returns whether the problem meets all conditions of this rule."""
         return all(_is_met(problem, name, wanted) for name, wanted in self.when.items())
 
     @property
@@ -76,9 +76,9 @@ class ConfigRule:
 
 @dataclass(frozen=True)
 class ConfigChoice:
-    """The rule picked for a problem, and the architecture whose file it stands in ('default' if not its own).
+    """The rule picked for a problem, and the architecture whose file has it ('default' if not its own).
 
-    One that was replayed has a rule of its own, which takes no problem but this.
+    A replayed choice has a rule of its own, for this problem only.
     """
 
     arch: str
@@ -86,31 +86,31 @@ class ConfigChoice:
 
     @property
     def config(self) -> dict[str, int | bool]:
-        """Constants and options, as a launch takes them."""
+        """Constants and options for a launch."""
         return dict(self.rule.config)
 
     def config_entries(self, prefix: str = "") -> dict[str, str]:
-        """What `Prepared.config` says of it; `Space.read_choice` reads it back."""
+        """Returns the entries of `Prepared.config` for this choice; `Space.read_choice` reads them back."""
         entries = {name: str(value) for name, value in self.rule.config.items()}
         entries |= {"config_arch": self.arch, "config_source": self.rule.source}
         return {prefix + name: value for name, value in entries.items()}
 
 
 def hip_space(kernel: str, constants: Mapping[str, type], properties: tuple[str, ...]) -> Space:
-    """What a HIP kernel is configured by: macros of its source, and no options of a compiler."""
+    """Returns the space of a HIP kernel: it has macros of its source, and no compiler options."""
     return Space(kernel, constants, properties, HIP_FOLDER, frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
 class Space:
-    """What one kernel is configured by.
+    """The configuration space of one kernel.
 
     kernel       its name: that of the folder its files are in
     constants    its own constants -> int or bool
-    properties   properties of a problem that rules may ask for
-    folder       where the folders of all kernels are
-    options      options of the compiler that every rule gives, beside the constants
-    further      options that a rule may give
+    properties   properties of a problem that conditions may use
+    folder       the folder that holds the folders of all kernels
+    options      compiler options that every rule has, beside the constants
+    further      options that a rule may have
     """
 
     kernel: str
@@ -121,21 +121,21 @@ class Space:
     further: frozenset[str] = AMD_OPTIONS
 
     def config_path(self, arch: str) -> Path:
-        """The file of an architecture, whether or not it exists."""
+        """Returns the path of an architecture's file, whether or not it exists."""
         return self.folder / self.kernel / f"{arch}.json"
 
     def rules_arch(self, arch: str) -> str:
-        """The architecture whose rules `arch` uses: itself, or 'default'."""
+        """Returns the architecture whose rules `arch` uses: itself, or 'default'."""
         return arch if self.config_path(arch).is_file() else DEFAULT
 
     def load_rules(self, arch: str) -> tuple[ConfigRule, ...]:
-        """The rules that `arch` uses, checked. Raises KernelConfigError naming file and rule."""
+        """Reads and checks the rules that `arch` uses. Raises KernelConfigError naming file and rule."""
         return _load_rules(self, self.rules_arch(arch))
 
     def choose(self, arch: str, problem: Problem) -> ConfigChoice:
-        """The first rule of `arch`, or of 'default', that takes the problem.
+        """Returns the first rule of `arch`, or of 'default', that takes the problem.
 
-        Raises KernelConfigError when none does, and for a problem that has other properties than the space's.
+        Raises KernelConfigError when none does, and for a problem with other properties than the space's.
         """
         listed = self.rules_arch(arch)
         if problem.keys() != set(self.properties):
@@ -153,9 +153,9 @@ class Space:
         )
 
     def read_choice(self, stored: Mapping[str, str], prefix: str = "") -> ConfigChoice:
-        """The choice that a stored `Prepared.config` holds, whatever the files say now.
+        """Returns the choice that a stored `Prepared.config` holds, independent of the present files.
 
-        Raises UsageError where a value is missing, or is none that a configuration can have.
+        Raises UsageError where a value is missing or invalid.
         """
         held = {name.removeprefix(prefix): text for name, text in stored.items() if name.startswith(prefix)}
         missing = sorted((self.constants.keys() | self.options) - held.keys())
@@ -187,7 +187,7 @@ class Space:
 
 
 def pad_size(size: int) -> int:
-    """The next power of two, at least the 16 that a matrix instruction needs."""
+    """Returns the next power of two, at least 16, which a matrix instruction needs."""
     return max(16, 1 << (size - 1).bit_length())
 
 
@@ -200,7 +200,7 @@ def _is_met(problem: Problem, name: str, wanted: int | bool | str) -> bool:
 
 
 def _format_conditions(properties: Problem) -> str:
-    """'head_dim_max 128, causal True', or 'everything' where there are none."""
+    """Returns e.g. 'head_dim_max 128, causal True', or 'everything' without conditions."""
     return ", ".join(f"{name} {value}" for name, value in properties.items()) or "everything"
 
 

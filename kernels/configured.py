@@ -1,4 +1,4 @@
-"""Mixed into a backend whose kernels are configured from data files: chosen by problem, recorded, replayed, tuned."""
+"""Mixin for backends with kernels configured from data files: chosen by problem, recorded, replayed, tuned."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Configured(abc.ABC):
-    """Mixed into a backend whose kernels are configured from data files: it can be pinned to what was stored, and is
+    """Mixin for a backend with kernels configured from data files. It can be pinned to a stored configuration, and is
     `Tunable` where a kernel declares a space (`kernels.tuning_spaces`).
 
-    pinned_choices    kernel -> a configuration to use in place of the data files'
+    pinned_choices    kernel -> the configuration that replaces the data files' choice
     """
 
     pinned_choices: Mapping[str, ConfigChoice] = field(default_factory=dict, compare=False, kw_only=True)
@@ -33,10 +33,10 @@ class Configured(abc.ABC):
     @property
     @abc.abstractmethod
     def spaces(self) -> tuple[Space, ...]:
-        """What each of its kernels is configured by."""
+        """The configuration space of each of its kernels."""
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
-        """With the constants and options of a stored configuration. Raises UsageError where it lacks one."""
+        """Returns a copy with a stored configuration's constants and options. Raises UsageError if one is missing."""
         prefixes = {space: self._name_prefix(space) for space in self.spaces}
         used = [s for s, prefix in prefixes.items() if any(name.startswith(prefix) for name in config) or not prefix]
         if not used:
@@ -48,18 +48,18 @@ class Configured(abc.ABC):
         return replace(self, pinned_choices={s.kernel: s.read_choice(config, prefixes[s]) for s in used})
 
     def with_choice(self, kernel: str, choice: ConfigChoice) -> Self:
-        """With another configuration of one kernel. Raises UsageError for a kernel it does not have."""
+        """Returns a copy with another configuration of one kernel. Raises UsageError for an unknown kernel."""
         names = [space.kernel for space in self.spaces]
         if kernel not in names:
             raise UsageError(f"{type(self).__name__} has no kernel {kernel!r}; it has {', '.join(names)}")
         return replace(self, pinned_choices={**self.pinned_choices, kernel: choice})
 
     def choose(self, space: Space, arch: str, problem: Problem) -> ConfigChoice:
-        """The pinned configuration of a kernel, or the data files' for this problem. Raises KernelConfigError."""
+        """Returns a kernel's pinned configuration, or the data files' for this problem. Raises KernelConfigError."""
         return self.pinned_choices.get(space.kernel) or space.choose(arch, problem)
 
     def config_entries(self, choices: Mapping[str, ConfigChoice]) -> dict[str, str]:
-        """What `Prepared.config` says of the choices by kernel, so that `pinned` can read it back."""
+        """Returns the entries of `Prepared.config` for the choices by kernel; `replay_config` reads them back."""
         return {
             name: text
             for space in self.spaces
@@ -70,23 +70,23 @@ class Configured(abc.ABC):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """What to try for workloads that one rule serves. Raises UsageError as `Tunable` says."""
+        """Returns the candidates for workloads that one rule serves. Raises UsageError as `Tunable` states."""
         return tuning.tuning_space(self._get_declared(kernel), workloads, arch, when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Whether the rule that a winner would change serves this workload, too."""
+        """Returns whether the rule that a winner would change serves this workload too."""
         return tuning.has_same_rule(self._get_declared(space.kernel), workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """What `pinned` takes to run with this candidate, whatever the space calls its default."""
+        """Returns the entries with which `replay_config` runs this candidate."""
         return tuning.pin_candidate(candidate, self._name_prefix(self._get_declared(space.kernel).space))
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """What the workload would be compiled as."""
+        """Returns the builds of the workload under this candidate."""
         return tuning.make_builds(self._get_declared(space.kernel), candidate, workload, arch)
 
     def tuned_files(
@@ -99,12 +99,12 @@ class Configured(abc.ABC):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """The architecture's file with this one rule changed, or a narrower one added. Raises UsageError."""
+        """Returns the architecture's file with this one rule changed, or a narrower one added. Raises UsageError."""
         return tuning.make_files(self._get_declared(space.kernel), winner, workloads, arch, source, when)
 
     def _get_declared(self, kernel: str) -> Declared:
         return tuning.declared_of(str(getattr(self, "name", type(self).__name__)), self.spaces, kernel)
 
     def _name_prefix(self, space: Space) -> str:
-        """Names are as they are where there is one kernel, and 'kernel.name' where there are more."""
+        """Returns '' for a backend with one kernel, else 'kernel.', the prefix of its entries' names."""
         return "" if len(self.spaces) == 1 else f"{space.kernel}."

@@ -1,7 +1,7 @@
-"""JSON files read strictly, and where in their text a value stands, so that one value is replaced and nothing else.
+"""Reads JSON files strictly, and finds the position of a value in the text, so that only this value is replaced.
 
-A file that holds what JSON does not (NaN, keys given twice), or that would exhaust the reader, is refused; nothing in
-it is executed or opened.
+A file with invalid JSON (NaN, duplicate keys), or one that would exhaust the reader, is refused. Nothing in it is
+executed or opened.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ BYTES_MAX = 1 << 20
 """Configuration files have some 10,000 bytes."""
 
 Span = tuple[int, int]
-"""Where a value begins in a text, and the index after its end."""
+"""(start, end) of a value in a text; end is the index after it."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
 def read_json(path: Path, error: Callable[[str], Exception]) -> tuple[str, Any]:
-    """The text of a JSON file and what it holds; `error` makes the exception from a message that names the file."""
+    """Returns a JSON file's text and content; `error` makes the exception from a message that names the file."""
     try:
         with path.open("rb") as stream:
             data = stream.read(BYTES_MAX + 1)
         if len(data) > BYTES_MAX:
             raise error(f"{path}: has more than {BYTES_MAX} bytes; no configuration file is that long")
-        # A nested value that exhausts the stack is as unreadable as a truncated one.
+        # Nesting that exhausts the stack counts as unreadable.
         return (text := data.decode("utf-8")), parse_json(text)
     except (OSError, ValueError, RecursionError) as caught:
         raise error(f"{path}: cannot be read as JSON ({caught}); restore it or write it anew") from caught
 
 
 def parse_json(text: str) -> Any:
-    """What a JSON text holds. Raises ValueError, also for NaN, infinities and keys given twice, and RecursionError."""
+    """Parses a JSON text. Raises ValueError, also for NaN, infinities and duplicate keys, and RecursionError."""
     return json.loads(text, object_pairs_hook=_require_unique, parse_constant=_refuse_constant)
 
 
 def find_members(text: str, start: int = 0) -> dict[str, Span]:
-    """Where the values of the object that begins at `start` stand, by key; the text has been read by `parsed`."""
+    """Returns the spans of the values, by key, of the object at `start`; `parse_json` must have accepted the text."""
     return dict(_walk_values(text, start, keyed=True))
 
 
 def find_elements(text: str, start: int) -> list[Span]:
-    """Where the elements of the list that begins at `start` stand."""
+    """Returns the spans of the elements of the list at `start`."""
     return [span for _, span in _walk_values(text, start, keyed=False)]
 
 
 def find_start(text: str) -> int:
-    """Where the outermost value begins."""
+    """Returns the index at which the outermost value begins."""
     return _after_space(text, 0)
 
 

@@ -1,4 +1,4 @@
-"""Canonical inputs in memory of a backend's own, and in the order of dimensions that it reads."""
+"""Copies canonical inputs into a backend's own memory, in the order of dimensions that it reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def heads_first(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) to contiguous (B, H, S, D), each in its own memory; scales, slopes and a bias are copied."""
+    """Copies (B, S, H, D) to contiguous (B, H, S, D); scales, slopes and a bias are copied unchanged."""
     import torch
 
     ordered = (tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
@@ -19,10 +19,10 @@ def heads_first(inputs: Tensors) -> Tensors:
 
 
 def heads_last(out: torch.Tensor) -> torch.Tensor:
-    """(B, H, S, D) to the canonical (B, S, H, D), a view."""
+    """Returns (B, H, S, D) as a view in the canonical (B, S, H, D)."""
     return out.transpose(1, 2)
 
 
 def own_copies(inputs: Tensors) -> Tensors:
-    """The canonical layout in memory of the backend's own, so that nobody else's writes reach the timed call."""
+    """Copies the inputs in the canonical layout, so that no other code's writes reach the timed call."""
     return tuple(tensor.clone() for tensor in inputs)

@@ -1,4 +1,4 @@
-"""Which properties of attention a backend takes, and one wording for what it refuses."""
+"""The properties of attention that a backend accepts, and one wording for its refusals."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ HALVES = frozenset({"f16", "bf16"})
 INT8_MODES = frozenset({"", "pv16", "kv8"})
 """Values of `Prefill.int8`."""
 FLOATS = HALVES | {"f32", "tf32"}
-"""Dtypes of a kernel for ordinary floats; one that computes in f32 takes tf32 too, for it may be more exact."""
+"""Dtypes of a kernel for ordinary floats. It computes tf32 in f32, because more precision is allowed."""
 
 
 @dataclass(frozen=True)
 class AttentionLimits:
-    """Which properties of a workload a backend takes; the rest is refused by `refusals`, in one wording for all.
+    """The properties of a workload that a backend accepts; `refusal_reasons` words the refusal of the others.
 
-    who                  what has the limits, as a reason names it
+    who                  name of the implementation in reasons
     dtypes               workload dtypes it takes; None means all
     window               whether it takes a sliding window
     rows_without_keys    whether rows that see no key give 0 and -inf
@@ -44,7 +44,7 @@ class AttentionLimits:
 
 
 def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
-    """A reason for each property of the workload that the limits exclude."""
+    """Returns a reason for each property of the workload that the limits exclude."""
     found = []
     if limits.dtypes is not None and workload.dtype not in limits.dtypes:
         found.append(f"{limits.who} takes {join_names(limits.dtypes)}, not {workload.dtype}")
@@ -63,7 +63,7 @@ def refusal_reasons(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
-    """The reasons that lie in what is done to the scores."""
+    """Returns the reasons about changes of the scores: window, rows without keys, slopes, bias."""
     found = []
     if workload.window and not limits.window:
         found.append(f"{limits.who} takes no sliding window, this workload has one of {workload.window} keys")
@@ -80,10 +80,10 @@ def _refused_scores(workload: Prefill, limits: AttentionLimits) -> list[str]:
 
 
 def _format_modes(modes: Iterable[str]) -> str:
-    """'kv8, qkv8': the modes of i8 for reasons, where the one without a name is that of q, k and v in 8 bits."""
+    """Returns e.g. 'kv8, qkv8', the i8 modes for reasons; the unnamed mode has q, k and v in 8 bits."""
     return join_names(mode or "qkv8" for mode in modes)
 
 
 def join_names(names: Iterable[str]) -> str:
-    """'bf16, f16': in alphabetical order, for reasons."""
+    """Returns e.g. 'bf16, f16', in alphabetical order, for reasons."""
     return ", ".join(sorted(names))

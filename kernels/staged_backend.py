@@ -1,8 +1,8 @@
-"""What the three libraries' staged attention shares: one backend that is a whole attention and each of its stages.
+"""Base class of the staged attention in native, triton and hip: whole attention, and each of its stages.
 
 On `prefill` the call is a `Pipeline` of qk_scores, causal_mask (where a key is hidden), row_softmax and
-weighted_values; on the family of a stage it is that stage alone. A subclass gives `stage_kernel`, which binds one stage
-to one problem, for both uses. Torch is imported in `prepare` only.
+weighted_values; on the family of a stage it is only that stage. A subclass implements `stage_kernel`, which binds one
+stage to one problem, for both uses. Torch is imported in `prepare` only.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ STAGES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "row_softmax": (("scores",), ("weights",)),
     "weighted_values": (("weights", "v"), ("out",)),
 }
-"""Stage, which is also the name of its family -> names of what it takes and gives, in the order of a call."""
+"""Stage, which is also its family's name -> names of its inputs and outputs, in call order."""
 
 TOKENS = frozenset({"q", "k", "v", "out"})
-"""What is (B, S, H, D) canonically; scores and weights are (B, H, Sq, Skv) everywhere."""
+"""Tensors that are canonically (B, S, H, D). Scores and weights are always (B, H, Sq, Skv)."""
 
 MATRICES_BYTES_MAX = 16 << 30
-"""Of scores and weights together, that one call on `prefill` allocates."""
+"""Most bytes of scores and weights together, which one call on `prefill` allocates."""
 
 
 @dataclass(frozen=True)
 class StageProblem:
     """One stage of one problem.
 
-    kv_heads, head_dim    of the keys or values that the stage multiplies by; 0 for one that multiplies by none
+    kv_heads, head_dim    of the keys or values that the stage multiplies by; 0 for a stage without a product
     dtype                 'f16', 'bf16', 'f32' or 'tf32': of q, k, v, weights and out; scores are fp32
-    causal                whether keys are hidden, bottom-right; never in qk_scores, which gives all scores
-    lse                   whether row_softmax gives the log-sum-exp (B, H, Sq), fp32, behind the weights
+    causal                whether keys are hidden, bottom-right; never in qk_scores, which computes all scores
+    lse                   whether row_softmax also returns the log-sum-exp (B, H, Sq), fp32, after the weights
     """
 
     batch: int
@@ -67,7 +67,7 @@ class StageProblem:
 
     @property
     def rows_without_keys(self) -> int:
-        """How many rows, the first ones, see no key."""
+        """Number of rows that see no key; they are the first ones."""
         return max(0, self.seq_q - self.seq_kv) if self.causal else 0
 
 
@@ -75,10 +75,10 @@ class StageProblem:
 class StageKernel:
     """One stage bound to one problem.
 
-    run         what it takes, as in STAGES, on the device -> what it gives, as a tuple; causal_mask gives its argument.
-                Memory of results is allocated in it. Of row_softmax with `lse` also the log-sum-exp
-    config      what was chosen; joined with that of the other stages, so names or values must say whose it is
-    declares    what runs
+    run         takes the inputs in STAGES on the device, returns the outputs as a tuple; causal_mask returns its
+                argument. It allocates the results. With `lse`, row_softmax returns the log-sum-exp too
+    config      chosen settings; they are merged with other stages' settings, so names or values must name the stage
+    declares    which kernels run
     """
 
     run: Callable[..., Tensors]
@@ -88,40 +88,40 @@ class StageKernel:
 
 @dataclass(frozen=True)
 class StagedBackend(Backend[StagedWorkload]):
-    """Attention as kernels that keep whole matrices in memory; subclasses give `dtypes` and `stage_kernel`."""
+    """Attention as kernels that keep whole matrices in memory; subclasses define `dtypes` and `stage_kernel`."""
 
     families = ("prefill", *STAGES)
 
     @property
     @abc.abstractmethod
     def dtypes(self) -> frozenset[str]:
-        """Dtypes it takes."""
+        """Workload dtypes that it accepts."""
 
     @property
     def heads_first(self) -> bool:
-        """Whether its kernels take q, k and v as (B, H, S, D), and give out so; contiguous but within a layer, where
-        they are views of (B, S, H, D). Otherwise they are canonical, contiguous (B, S, H, D)."""
+        """Whether its kernels take q, k, v and return out as (B, H, S, D): contiguous, but in a layer views of
+        (B, S, H, D). Otherwise they are canonical, contiguous (B, S, H, D)."""
         return False
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """What every stage lacks on this device, such as a compiler: asked once for all of them. Imports nothing."""
+        """Returns what all stages lack on this device, such as a compiler. Imports nothing."""
         return []
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Why this stage cannot run on this device, beyond its dtype. Imports nothing."""
+        """Returns why this stage cannot run on this device, apart from its dtype. Imports nothing."""
         return []
 
     @abc.abstractmethod
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """A stage bound to a problem: everything built and chosen; run for the first time in `first_call`."""
+        """Binds a stage to a problem: builds and chooses everything. It first runs in `first_call`."""
 
     def first_call(self, call: Callable[..., Any], tensors: Tensors) -> None:
-        """Run once on a GPU, so that nothing is compiled or loaded while timing."""
+        """Runs once on a GPU, so that nothing is compiled or loaded while timing."""
         if tensors[0].is_cuda:
             call(*tensors)
 
     def unsupported_reasons(self, workload: StagedWorkload, device: DeviceInfo) -> list[str]:
-        """What is missing or a stage needs, its dtypes, and on `prefill` plain masks and memory for both matrices."""
+        """Returns what is missing, what a stage refuses, and on `prefill` unsupported masks and too large matrices."""
         found = self.missing_reasons(device)
         for stage in stages_of(workload):
             found += [
@@ -141,7 +141,7 @@ class StagedBackend(Backend[StagedWorkload]):
         return found
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
-        """Every stage bound, in order, and called once on a GPU."""
+        """Binds every stage, in order, and calls once on a GPU."""
         device = inputs[0].device
         kernels = {
             stage: self.stage_kernel(stage, problem_of(workload, stage), device) for stage in stages_of(workload)
@@ -164,12 +164,12 @@ class StagedBackend(Backend[StagedWorkload]):
             arguments=_make_viewer(taken, self.heads_first),
         )
         self.first_call(call, prepared.tensors)
-        prepared.load(inputs)  # the mask has written to its own
+        prepared.load(inputs)  # restores the input that the mask has overwritten
         return prepared
 
 
 def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
-    """What runs, in order: all stages of a prefill, without the mask where it hides nothing; else the one."""
+    """Returns the stages that run, in order: all for a prefill, without a mask that hides nothing; else the one."""
     if not isinstance(workload, Prefill):
         return (workload.family,)
     masked = workload.causal and workload.seq_q > 1  # the last row sees all keys
@@ -177,7 +177,7 @@ def stages_of(workload: StagedWorkload) -> tuple[str, ...]:
 
 
 def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
-    """What a stage is told of a workload that it is all, or a part, of."""
+    """Returns the problem of a stage, from a workload that is this stage or contains it."""
     head_dim = 0
     if stage in ("qk_scores", "weighted_values"):
         head_dim = workload.head_dim  # type: ignore[union-attr]
@@ -197,13 +197,13 @@ def problem_of(workload: StagedWorkload, stage: str) -> StageProblem:
 
 
 def matrices_bytes(workload: Prefill) -> int:
-    """Bytes of the score matrix in fp32 and of the weights."""
+    """Returns the bytes of the score matrix in fp32 and of the weights together."""
     pairs = workload.batch * workload.heads * workload.seq_q * workload.seq_kv
     return pairs * (SCORE_BYTES + DTYPE_BYTES[workload.dtype])
 
 
 def _make_pipeline(kernels: Mapping[str, StageKernel], *, with_lse: bool) -> Pipeline:
-    """The call on (q, k, v)."""
+    """Returns the pipeline, a call on (q, k, v)."""
     stages = tuple(_make_stage(name, kernel, with_lse=with_lse) for name, kernel in kernels.items())
     return Pipeline(("q", "k", "v"), stages, ("out", "lse") if with_lse else ("out",))
 
@@ -216,13 +216,13 @@ def _make_stage(name: str, kernel: StageKernel, *, with_lse: bool) -> Stage:
     def run_stage(values: Values) -> Values:
         return dict(zip(given, kernel.run(*(values[each] for each in taken)), strict=True))
 
-    # A matrix is let go as soon as the next one is there.
+    # A matrix is freed as soon as the next one exists.
     frees = {"row_softmax": ("scores",), "weighted_values": ("weights",)}
     return Stage(name, run_stage, frees.get(name, ()))
 
 
 def _make_copier(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
-    """Canonical tensors of these names -> copies in the kernels' layout."""
+    """Returns a function that copies canonical tensors of these names to the kernels' layout."""
     import torch
 
     def copy_inputs(inputs: Tensors) -> Tensors:
@@ -233,8 +233,8 @@ def _make_copier(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors
 
 
 def _make_viewer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors], Tensors]:
-    """Canonical tensors of these names -> views of them in the kernels' layout; a copy of one that is not contiguous
-    for kernels that take nothing else."""
+    """Returns a function that makes views of canonical tensors in the kernels' layout. For kernels that take only
+    contiguous tensors it copies the others."""
 
     def view_inputs(inputs: Tensors) -> Tensors:
         ordered = _reorder_dims(names, inputs, heads_first)
@@ -244,7 +244,7 @@ def _make_viewer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors
 
 
 def _reorder_dims(names: tuple[str, ...], tensors: Tensors, heads_first: bool) -> Tensors:
-    """Views of q, k, v and out with heads before tokens or, where they are so, behind them; the others as they are."""
+    """Returns views of q, k, v and out with heads and tokens swapped if `heads_first`; the others unchanged."""
     named = zip(names, tensors, strict=True)
     return tuple(tensor.transpose(1, 2) if heads_first and name in TOKENS else tensor for name, tensor in named)
 
@@ -257,7 +257,7 @@ def _make_namer(names: tuple[str, ...], heads_first: bool) -> Callable[[Tensors]
 
 
 def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """All entries; values of one name that differ are listed behind one another, in the order of the stages."""
+    """Returns all entries; different values of one name are listed in the order of the stages."""
     found: dict[str, list[str]] = {}
     for config in configs:
         for name, value in config.items():
@@ -267,7 +267,7 @@ def _merge_configs(configs: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _merge_declares(parts: list[Declares]) -> Declares:
-    """What the stages declare, each name once."""
+    """Merges what the stages declare, each name once."""
 
     def merge_names(of: Callable[[Declares], tuple[str, ...]]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for part in parts for name in of(part)))

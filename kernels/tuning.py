@@ -1,7 +1,7 @@
-"""How a kernel that is configured from our data files is tuned: what may be tried, which rule it would change, and how.
+"""Tuning of kernels that are configured from our data files: the candidates, and the rule that a winner changes.
 
 A rule serves every problem that no rule before it takes. A tuner changes the one rule that serves its workloads, or
-puts a narrower one directly before it; `Configured` backends hand their side of `Tunable` to the functions here.
+inserts a narrower one directly before it. `Configured` backends implement `Tunable` with the functions here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 When = Mapping[str, Value]
 
 CANDIDATE = "a candidate of a tuning run"
-"""The source and architecture that a pinned candidate's configuration is recorded with."""
+"""Source and architecture in the record of a pinned candidate."""
 
 
 @dataclass(frozen=True)
 class RulePlace:
-    """Where a winner goes.
+    """The place of a winner in the rules.
 
     listed    the architecture whose file has the rule today, or 'default'
     rules     all of its rules
-    number    of the rule that serves the workloads, from 0
-    when      conditions of the winner's rule: that rule's own where it is changed
+    number    index of the rule that serves the workloads, from 0
+    when      conditions of the winner's rule; the present rule's own if that rule is changed
     """
 
     listed: str
@@ -48,12 +48,12 @@ class RulePlace:
 
     @property
     def is_narrower(self) -> bool:
-        """Whether a new rule is put before today's."""
+        """Whether a new rule is inserted before today's."""
         return dict(self.when) != dict(self.rule.when)
 
     @property
     def description(self) -> str:
-        """'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'."""
+        """The place in words, e.g. 'rule 4 of 10 (head_dim_max 256, element_bits 16) for sm_90'."""
         today = (
             f"rule {self.number + 1} of {len(self.rules)} "
             f"({config_files.format_conditions(self.rule.when)}) for {self.listed}"
@@ -62,7 +62,7 @@ class RulePlace:
 
 
 def declared_by_kernel() -> dict[str, Declared]:
-    """Every declaration of ours by the kernel's name."""
+    """Returns all our declarations by kernel name."""
     from kernels.tuning_spaces import decode, gemm, prefill, rows
 
     every = (*prefill.DECLARED, *decode.DECLARED, *gemm.DECLARED, *rows.DECLARED)
@@ -70,7 +70,7 @@ def declared_by_kernel() -> dict[str, Declared]:
 
 
 def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
-    """The declaration of one of a backend's kernels, '' being the first that has one. Raises UsageError."""
+    """Returns the declaration of a backend's kernel; '' takes the first that has one. Raises UsageError."""
     known = declared_by_kernel()
     names = [space.kernel for space in spaces]
     if kernel and kernel not in names:
@@ -84,7 +84,7 @@ def declared_of(backend: str, spaces: Sequence[Space], kernel: str) -> Declared:
 
 
 def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> TuningSpace:
-    """As `Tunable.tuning_space`."""
+    """Implements `Tunable.tuning_space`."""
     from kernels.tuning_spaces.target import Target
 
     target = Target(arch)
@@ -105,10 +105,10 @@ def tuning_space(declared: Declared, workloads: Sequence[Workload], arch: str, w
 
 
 def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when: When | None) -> RulePlace:
-    """The rule that serves all of these workloads.
+    """Returns the place of the rule that serves all of these workloads.
 
-    Raises UsageError where there is none, where several do, where the file is malformed, and for a `when` that does
-    not take every workload.
+    Raises UsageError if no rule or several rules do, if the file is malformed, and for a `when` that does not take
+    every workload.
     """
     problems = {each.id: problem_of(declared, each) for each in workloads}
     if not problems:
@@ -142,7 +142,7 @@ def place_of(declared: Declared, workloads: Sequence[Workload], arch: str, when:
 
 
 def has_same_rule(declared: Declared, workload: Workload, space: TuningSpace, arch: str, when: When | None) -> bool:
-    """As `Tunable.tuning_serves`."""
+    """Implements `Tunable.tuning_serves`."""
     if workload.family not in declared.families:
         return False
     try:
@@ -155,13 +155,13 @@ def has_same_rule(declared: Declared, workload: Workload, space: TuningSpace, ar
 
 
 def pin_candidate(candidate: Candidate, prefix: str) -> dict[str, str]:
-    """As `Tunable.tuning_pin`, in the form of a stored `Prepared.config`."""
+    """Implements `Tunable.tuning_pin`, in the form of a stored `Prepared.config`."""
     held = {name: str(value) for name, value in candidate.values.items()}
     return {prefix + name: text for name, text in (held | {"config_source": CANDIDATE}).items()}
 
 
 def make_builds(declared: Declared, candidate: Candidate, workload: Workload, arch: str) -> Sequence[KernelBuild]:
-    """As `Tunable.tuning_builds`."""
+    """Implements `Tunable.tuning_builds`."""
     rule = ConfigRule(
         {}, {name: value for name, value in candidate.values.items() if isinstance(value, int)}, CANDIDATE
     )
@@ -171,7 +171,7 @@ def make_builds(declared: Declared, candidate: Candidate, workload: Workload, ar
 def make_files(
     declared: Declared, winner: Candidate, workloads: Sequence[Workload], arch: str, source: str, when: When | None
 ) -> list[TunedFile]:
-    """As `Tunable.tuned_files`: the complete file of `arch`, at `configs/<kernel>/<arch>.json`."""
+    """Implements `Tunable.tuned_files`: returns the complete file of `arch`, at `configs/<kernel>/<arch>.json`."""
     space = declared.space
     place = place_of(declared, workloads, arch, when)
     new = ConfigRule(place.when, config_files.order_values(space, winner.values, place.rule), source)
@@ -187,7 +187,7 @@ def make_files(
 
 
 def problem_of(declared: Declared, workload: Workload) -> Problem:
-    """What a rule is chosen by. Raises UsageError for a workload of another family."""
+    """Returns the properties by which a rule is chosen. Raises UsageError for a workload of another family."""
     if workload.family not in declared.families:
         raise UsageError(
             f"{workload.id} is no workload of {declared.space.kernel}, which serves "
@@ -197,13 +197,13 @@ def problem_of(declared: Declared, workload: Workload) -> Problem:
 
 
 def shown_path(space: Space, listed: str) -> str:
-    """'kernels/triton/configs/gemm/sm_90.json': the file as the repository names it."""
+    """Returns the file's path in the repository, e.g. 'kernels/triton/configs/gemm/sm_90.json'."""
     path = space.config_path(listed)
     return path.relative_to(FOLDER.parents[2]).as_posix() if path.is_relative_to(FOLDER) else path.name
 
 
 def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem]) -> None:
-    """Every condition is one of the space's, of the right type, and met by every workload."""
+    """Raises UsageError unless every condition is known, has the right type, and is met by every workload."""
     for name, value in when.items():
         held = name.removesuffix("_max").removesuffix("_min")
         if held not in space.properties:
@@ -221,5 +221,5 @@ def _require_conditions(space: Space, when: When, problems: Mapping[str, Problem
 
 
 def spare_default(constraint: Constraint, default: Mapping[str, Value]) -> Constraint:
-    """The constraint, which today's configuration meets whatever its values are: it is measured like any other."""
+    """Returns the constraint, relaxed so that today's configuration always passes: it is measured like any other."""
     return Constraint(constraint.why, lambda values: dict(values) == dict(default) or constraint.holds(values))

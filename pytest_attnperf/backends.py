@@ -1,4 +1,4 @@
-"""What a kernel author implements, and the registry that suites are parametrised from.
+"""The interface that a kernel author implements, and the registry of backends that suites are parametrised from.
 
 A backend is described without importing its library: `kernels/` must be importable, and a suite collectable, on a
 machine that has neither torch nor a compiler. Everything heavy happens inside `prepare`.
@@ -37,14 +37,14 @@ Values = dict[str, "torch.Tensor"]
 class Declares:
     """What a backend says will run, so that a silent substitute fails. Regular expressions, searched in names.
 
-    kernels     each must be found in the name of a kernel that ran on the GPU; not asked for on a CPU
-    operators   each must be found in the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
-    never       none may be found in the name of a kernel or an operator that ran
-    host_sync   the call may wait for the device, and copy what it decides by to the host
-    own_forward  `convert` runs the backend's own forward pass, whose state its backward pass needs; heeded for op
-                families of backward passes only. The incoming gradient is brought into a layout, and no more
-    matrix      some kernel of a call must hold matrix instructions (MFMA, WMMA); asked of AMD kernels that were timed
-                and whose machine code can be read
+    kernels     each must match the name of a kernel that ran on the GPU; not checked on a CPU
+    operators   each must match the name of a torch operator that ran, e.g. 'aten::_flash_attention_forward'
+    never       none may match the name of a kernel or an operator that ran
+    host_sync   the call may wait for the device and copy data to the host to decide something
+    own_forward  `convert` runs the backend's own forward pass, whose state its backward pass needs; used for op
+                 families of backward passes only. `convert` may only change the layout of the incoming gradient
+    matrix      at least one kernel of a call must contain matrix instructions (MFMA, WMMA); checked for AMD kernels
+                that were timed and whose machine code can be read
     """
 
     kernels: tuple[str, ...] = ()
@@ -59,10 +59,10 @@ class Declares:
 class Stage:
     """One stage of a call.
 
-    name     as tables name it, e.g. 'qkv_projection'; 'attention.qk_scores' for one within another stage
-    run      takes all values so far by name, and gives those that it adds or replaces; what it allocates is part of it.
+    name     the name in tables, e.g. 'qkv_projection'; 'attention.qk_scores' for a stage within another one
+    run      takes all values so far by name, and returns those that it adds or replaces; its allocations belong to it.
              A stage that only makes views launches nothing
-    frees    names of values that no later stage reads; they are let go when the whole is called
+    frees    names of values that no later stage reads; they are freed when the whole pipeline is called
     """
 
     name: str
@@ -72,10 +72,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A call made of stages, so that the time of each can be told: give it as `Prepared.call`.
+    """A call made of stages, so that each stage can be timed alone: pass it as `Prepared.call`.
 
     inputs     names of `Prepared.tensors`, in their order
-    stages     at least one; they run in this order, each on what those before it left
+    stages     at least one; they run in this order, each on the values that earlier stages produced
     outputs    names of the values that the call returns, as a tuple in this order
     """
 
@@ -84,7 +84,7 @@ class Pipeline:
     outputs: tuple[str, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> Tensors:
-        """The values named in `outputs`, after every stage has run."""
+        """Runs every stage and returns the values named in `outputs`."""
         values = self.name_arguments(tensors)
         for stage in self.stages:
             values.update(stage.run(values))
@@ -93,17 +93,17 @@ class Pipeline:
         return tuple(values[name] for name in self.outputs)
 
     def name_arguments(self, tensors: Tensors) -> Values:
-        """The call's arguments by name. Raises ValueError for another number of them."""
+        """Returns the call's arguments by name. Raises ValueError when their number differs from that of `inputs`."""
         return dict(zip(self.inputs, tensors, strict=True))
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Memory beside inputs that no call may write to.
+    """Memory next to inputs that no call may write to.
 
     where    in words, e.g. 'behind tensor 2'
     memory   its bytes; where there are gaps between elements, also the elements
-    first    what it held when it was made
+    first    its content when it was made
     """
 
     where: str
@@ -112,14 +112,14 @@ class Beside:
 
 
 class Otherwise(Protocol):
-    """Another way to the same results; `notes` say what of them the last call did not compute in that way."""
+    """Another way to compute the same results; `notes` lists results that the last call did not compute that way."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """In words."""
+        """The exceptions of the last call, in words."""
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        """What `Prepared.outputs` reads."""
+        """Returns a value that `Prepared.outputs` can read."""
 
 
 @dataclass
@@ -131,19 +131,19 @@ class Prepared:
     because a captured graph reads them.
 
     call      computes from `tensors`; returns whatever the kernel returns
-    tensors   what `convert(inputs)` gave, owned here
+    tensors   the result of `convert(inputs)`, owned by this object
     convert   canonical inputs of the workload -> tensors in this backend's layout (never timed)
     outputs   the return value of `call` -> {'out': ..., 'lse': ...} in the workload's canonical layout and dtype
               (never timed)
-    setup     what `tensors` are made into before every call, untimed: copies that the call may overwrite, or the
-              forward pass of a call that is its backward pass. Only gated functions have one
+    setup     `tensors` -> arguments of `call`, run before every call and not timed: copies that the call may overwrite,
+              or the forward pass when the call is a backward pass. Only gated functions have one
     config    what was chosen (block sizes, dispatch path), recorded with the result
-    declares  names that must, or must not, be among what runs
-    arguments    canonical inputs that another kernel has just computed -> what `call` takes, as views where the kernel
-                 can read them as they lie; None where `convert` does no work. Part of the timed region of a layer that
-                 this backend's attention is built into
-    beside    memory beside `tensors` that no call may write to, where it is known
-    apart     gives what `call` does, computed as a function with gradients is called elsewhere: proven, and never timed
+    declares  names that must, or must not, appear among the kernels and operators that run
+    arguments    canonical inputs that another kernel has just computed -> arguments of `call`, as views where the
+                 kernel can read that layout; None where `convert` does no work. Part of the timed region of a layer
+                 that uses this backend's attention
+    beside    memory next to `tensors` that no call may write to, where it is known
+    apart     the same results, computed in the other ways a function with gradients is called: checked, never timed
     """
 
     call: Callable[..., Any]
@@ -158,21 +158,21 @@ class Prepared:
     apart: Otherwise | None = None
 
     def run(self) -> Any:
-        """The timed call, behind what comes before it."""
+        """Makes one timed call, after preparing its arguments, and returns its result."""
         return self.call(*self.prepare_arguments())
 
     def prepare_arguments(self) -> tuple[Any, ...]:
-        """What the timed call takes."""
+        """Returns the arguments of the timed call: `tensors`, or the result of `setup`."""
         return self.tensors if self.setup is None else self.setup(*self.tensors)
 
     def load(self, inputs: Tensors) -> None:
-        """Put other canonical inputs into the same memory."""
+        """Converts other canonical inputs and copies them into the same memory."""
         for own, new in zip(self.tensors, self.convert(inputs), strict=True):
             copy_into(own, new)
 
 
 def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
-    """Copy `new` into the memory of `own`, which may be expanded; `new` then repeats its elements likewise."""
+    """Copies `new` into the memory of `own`. Where `own` is expanded, `new` must repeat its elements likewise."""
     for dim, (size, stride) in enumerate(zip(own.shape, own.stride(), strict=True)):
         if stride == 0 and size > 1 and new.shape == own.shape:
             own, new = own.narrow(dim, 0, 1), new.narrow(dim, 0, 1)
@@ -181,7 +181,7 @@ def copy_into(own: torch.Tensor, new: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class Backend(abc.ABC, Generic[W]):
-    """One implementation of one or more op families, and the base of all: a subclass gives `families` and `prepare`.
+    """One implementation of one or more op families. Subclasses define `families` and `prepare`.
 
         @dataclass(frozen=True)
         class Mine(Backend[Rope]):
@@ -190,8 +190,8 @@ class Backend(abc.ABC, Generic[W]):
             def prepare(self, workload: Rope, inputs: Tensors) -> Prepared: ...
 
     name             e.g. 'triton.flash'; no hyphen, because ids are joined by hyphens
-    cpu_flops_max    the largest workload worth running where there is no GPU; 0 keeps it off CPUs altogether
-    times_on_cpu     False where running without a GPU means an interpreter, whose time says nothing
+    cpu_flops_max    the largest workload, in FLOPs, that is worth running without a GPU; 0 means never on a CPU
+    times_on_cpu     False where running without a GPU uses an interpreter, so that the time means nothing
     tolerance        its error budget, with a source when it is not the default
     """
 
@@ -202,23 +202,23 @@ class Backend(abc.ABC, Generic[W]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Names of the op families it implements: a line of the class where all of its instances have the same."""
+        """Names of the op families it implements. Use a class attribute if all instances implement the same."""
         return ()
 
     def unsupported_reasons(self, workload: W, device: DeviceInfo) -> list[str]:
-        """Why this workload cannot run here; empty means it can. Never imports a vendor library."""
+        """Returns the reasons why this workload cannot run here; empty if it can. Never imports a vendor library."""
         return []
 
     def prepare(self, workload: W, inputs: Tensors) -> Prepared:
-        """Build, compile and convert for one workload; `inputs` are canonical tensors, contiguous, on the device."""
+        """Builds, compiles and converts for one workload; `inputs` are canonical tensors, contiguous, on the device."""
         raise NotImplementedError(f"{type(self).__name__} has no prepare()")
 
 
 @dataclass(frozen=True)
 class Around(Backend[Any]):
-    """A backend around another, with its name, families, limits and budget; a subclass changes what `prepare` gives.
+    """A wrapper around another backend, with the same name, families, limits and budget. Subclasses change `prepare`.
 
-    backend    the other
+    backend    the wrapped backend
     """
 
     name: str = field(init=False)
@@ -233,30 +233,30 @@ class Around(Backend[Any]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The other's."""
+        """The op families of the wrapped backend."""
         return self.backend.families
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """The other's."""
+        """Returns the reasons of the wrapped backend."""
         return self.backend.unsupported_reasons(workload, device)
 
 
 @runtime_checkable
 class Pinnable(Protocol):
-    """A backend that chooses a configuration by itself, and can be told to use one that was stored instead."""
+    """A backend that chooses a configuration by itself, and can use a stored one instead."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
-        """The same backend, which runs with what `config` (a stored `Prepared.config`, and what autotuners chose) says.
+        """Returns this backend with the choices in `config` (a stored `Prepared.config`, and what autotuners chose).
 
         Raises UsageError when the configuration cannot be replayed, saying what is missing.
         """
 
 
 def replay_choice(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """The backend with its own choice replayed from a stored configuration; as it is where it makes no choice itself.
+    """Returns the backend with its own choice replayed from a stored configuration, or unchanged if it makes no choice.
 
-    Autotuners that it uses are replayed by `measure.pinned_backend.pin`, which calls this first. Raises UsageError as
-    `Pinnable.replay_config` does.
+    `measure.pinned_backend.pin` calls this first, and then replays the autotuners that the backend uses. Raises
+    UsageError as `Pinnable.replay_config` does.
     """
     return backend.replay_config(config) if isinstance(backend, Pinnable) else backend
 
@@ -271,7 +271,7 @@ class Registry:
         self._backends: dict[str, Backend] = {}
 
     def add(self, *backends: Backend) -> None:
-        """Register backends. Raises UsageError for an incomplete one, and for a malformed or duplicate name."""
+        """Registers backends. Raises UsageError for an incomplete backend, and for a malformed or duplicate name."""
         for backend in backends:
             _require_complete(backend)
             if not _NAME.fullmatch(backend.name):
@@ -284,23 +284,24 @@ class Registry:
             self._backends[backend.name] = backend
 
     def replace(self, backend: Backend) -> None:
-        """Put another implementation under a name that exists. Raises UnknownNameError otherwise."""
+        """Replaces the backend registered under the same name. Raises UnknownNameError if there is none."""
         self.get(backend.name)
         self._backends[backend.name] = backend
 
     def get(self, name: str) -> Backend:
-        """The backend of that name. Raises UnknownNameError listing what exists."""
+        """Returns the backend of that name. Raises UnknownNameError, which lists the existing names."""
         if name not in self._backends:
             raise UnknownNameError("backend", name, self._backends)
         return self._backends[name]
 
     def for_family(self, family: str, names: Iterable[str] | None = None) -> list[Backend]:
-        """Backends of a family, optionally only those named; an unknown name raises UnknownNameError."""
+        """Returns a family's backends, optionally only those in `names`; raises UnknownNameError for an unknown
+        name."""
         wanted = {self.get(name).name for name in names} if names is not None else None
         return [b for b in self if family in b.families and (wanted is None or b.name in wanted)]
 
     def require_families(self, known: Collection[str]) -> None:
-        """Raise UsageError for a backend of an op family that is none of these: no test would ask for it."""
+        """Raises UsageError for a backend of an op family not in `known`: no test would use it."""
         for backend in self:
             for family in backend.families:
                 if family not in known:
@@ -315,7 +316,7 @@ class Registry:
 
 
 def _require_complete(backend: object) -> None:
-    """Raise UsageError that names the class of a backend, its file and line, and what it lacks."""
+    """Raises UsageError if a backend is incomplete, naming its class, file and line, and what is missing."""
     kind = type(backend)
     lacks = ""
     if not isinstance(backend, Backend):

@@ -1,4 +1,4 @@
-"""Sizes at which unfused attention is timed stage by stage, and held against fused kernels.
+"""Sizes at which unfused attention is timed stage by stage, and compared with fused kernels.
 
 Lines of the family `prefill`; the workloads of the stages are made from them.
 """
@@ -25,7 +25,7 @@ STAGED = [*STAGED_SMALL, *STAGED_LARGE]
 
 
 def _shape(prefill: Prefill, *further: str) -> dict[str, Any]:
-    """What every stage has of a prefill, and further fields that this one has."""
+    """Returns the fields that every stage takes from a prefill, plus the `further` ones."""
     return {name: getattr(prefill, name) for name in ("batch", "seq_q", "heads", *further)}
 
 

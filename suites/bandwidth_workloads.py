@@ -1,7 +1,7 @@
 """The bandwidth workloads that are gated, after STREAM (McCalpin 1995): kinds, and arrays larger than any cache.
 
-Lines as `--attnperf-workload` takes them: a kind, and the size of each array in MiB or KiB. All sizes from 1 MiB on are
-gone through by `benchmarks/bandwidth_plateau.py`.
+Lines as `--attnperf-workload` takes them: a kind, and the size of each array in MiB or KiB.
+`benchmarks/bandwidth_plateau.py` measures all sizes from 1 MiB on.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ GEMM_SQUARE = [
 it."""
 
 GEMM_SKINNY = [Gemm.parse_line("m=16,n=8192,k=8192,f16")]
-"""16 tokens through a square projection: b is read once from memory, and that is all the time there is."""
+"""16 tokens through a square projection, whose time is that of reading b once from memory."""
 
 GEMM_LLAMA = [Gemm.parse_line("m=2048,n=14336,k=4096,bf16,nt")]
 """Llama 3 8B's up projection (model dimension 4096, feed-forward 14336: arXiv:2407.21783, table 3) of 2048 tokens."""
 
 GEMM = [*GEMM_TINY, *GEMM_SQUARE, *GEMM_SKINNY, *GEMM_LLAMA]
-"""What the vendor's library and our kernel are compared on."""
+"""Workloads on which the vendor's library and our kernel are compared."""
 
 GEMM_FURTHER = [
     Gemm.parse_line(line)

@@ -19,7 +19,7 @@ HIP_SHAPES = [
         "b=2,s=1000,h=8,d=64,bf16",
     )
 ]
-"""What the steps must hold at: the largest head dimension, grouped heads, log-sum-exp, more keys than queries, lengths
+"""Hard cases for the steps: the largest head dimension, grouped heads, log-sum-exp, more keys than queries, lengths
 that no tile divides, no mask."""
 
 HIP_SMALL = [

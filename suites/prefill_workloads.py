@@ -76,7 +76,7 @@ fp32, 13 to 20 ms a call there, small ones only."""
 
 TORCHS = ("eager", "eager_fp32", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math", "flex", "compiled")
 PREFILL_CPU = [f"native.{name}-{PREFILL_RAGGED[0].id}" for name in TORCHS]
-"""The ragged size is there for kernels of our own; torch's are timed on it by nightly runs."""
+"""The ragged size is meant for our own kernels; only nightly runs time torch's on it."""
 
 PREFILL_HEAD_DIMS = [
     Prefill.parse_line(line)
@@ -112,7 +112,7 @@ PREFILL_LARGE = [
         "b=8,s=2048,h=32,hk=8,d=128,bf16,causal",
     )
 ]
-"""What libraries are compared on in both half types, and the dense twin of the varlen suite's `q=8x2048`."""
+"""Workloads on which libraries are compared in both half types; the dense twin of the varlen suite's `q=8x2048`."""
 
 PREFILL_8_BIT = [
     Prefill.parse_line(f"b=1,s=4096,h=32,hk=8,d=128,causal,{dtype}")
@@ -122,7 +122,7 @@ PREFILL_8_BIT = [
 MI300X, and int8 with both products, the first product, or only K and V in 8 bits."""
 
 PREFILL_FEATURES = [*PREFILL_HEAD_DIMS, *PREFILL_SCORES, *PREFILL_LARGE]
-"""In a suite of their own: what is recorded of `PREFILL` holds as it is."""
+"""A separate suite, so that the records of `PREFILL` stay valid."""
 
 PREFILL_FEATURES_NIGHTLY = [*PREFILL_HEAD_DIMS[:2], *PREFILL_HEAD_DIMS[3:], *PREFILL_SCORES[1:], *PREFILL_LARGE[1:]]
 PREFILL_FEATURES_CPU = PREFILL_SCORES[:1]

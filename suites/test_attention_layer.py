@@ -1,8 +1,8 @@
 """A whole attention layer over every attention backend: seven integration tests, and layers of models.
 
 The layer is QKV projection, split, RoPE, cache update, attention, flatten, output projection; `layer.X` is the layer
-over the attention backend X. Every check is on a GPU and, with `--attnperf-device=cpu` or without one, on the CPU. What
-each test says is checked by the judge on two draws of inputs and more; the last two tests are timed, stage by stage.
+over the attention backend X. Every check is on a GPU and, with `--attnperf-device=cpu` or without one, on the CPU. The
+judge checks each test's claim on at least two draws of inputs; the last two tests are timed, stage by stage.
 """
 
 import pytest
@@ -17,10 +17,10 @@ DECODE_LAYERS = [
     "layer.hip.decode",
 ]
 NOT_PREFILL = ["layer.aiter", *(name for name in DECODE_LAYERS if name != "layer.plain")]
-"""Of decode alone, and aiter's own choices, for which its dispatcher `layer.ck` stands."""
+"""Layers that are left out: decode-only ones, and aiter's own choices, which `layer.ck` represents."""
 
 COMPILED_LAYERS = ["layer.native.compiled", "layer.native.flex"]
-"""Compiled by Inductor for each length anew, for seconds."""
+"""Layers that Inductor compiles again for each length, which takes seconds."""
 
 MODEL_LAYERS = [
     "layer.plain",
@@ -30,16 +30,16 @@ MODEL_LAYERS = [
     "layer.hip.best",
     "layer.hip.staged",
 ]
-"""What a model's layer is timed over: one unfused and one fused attention of each library."""
+"""Layers timed at a model's sizes: one unfused and one fused attention of each library."""
 
 STAGED_LAYERS = [f"{name}-{blocks.PREFILL_MODELS[0].id}" for name in ("layer.triton.staged", "layer.hip.staged")]
-"""Whose attention in stages is the larger part of what their tests take."""
+"""Layers whose staged attention takes most of their tests' time."""
 
 
 def proven(workloads, label, each=1, **chosen):
-    """Cases that are proven and never timed, of the `backends` named or of all `without` some.
+    """Returns a marker for cases that are proven and never timed, on the named `backends` or all `without` some.
 
-    Runs that time nothing take `each` of the workloads with every backend, and together all; nightly ones all of each.
+    Untimed runs take `each` workloads per backend, and all workloads together; nightly runs take all with each backend.
     """
     return pytest.mark.attnperf(
         family="block", workloads=workloads, label=label, timed=False, tier="check", each=each, **chosen
@@ -47,7 +47,7 @@ def proven(workloads, label, each=1, **chosen):
 
 
 def timed(workloads, nightly=(), cpu=(), **chosen):
-    """Cases whose stages are timed, too."""
+    """Returns a marker for cases whose stages are timed too."""
     return pytest.mark.attnperf(family="block", workloads=workloads, nightly=nightly, cpu=cpu, breakdown=True, **chosen)
 
 

@@ -6,7 +6,7 @@ from suites.decode_workloads import DECODE, DECODE_LLAMA, DECODE_NIGHTLY, DECODE
 
 EAGER_NIGHTLY = [f"native.eager_decode-{DECODE_LLAMA[0].id}"]
 EAGER_CPU = [f"native.eager_decode-{DECODE_SMALL[1].id}"]
-"""What torch takes long for: dozens of operators on a gigabyte, and on each of hundreds of copies."""
+"""Cases that are slow in torch: dozens of operators on a gigabyte, and on each of hundreds of copies."""
 
 
 @pytest.mark.attnperf(

@@ -51,7 +51,7 @@ from __future__ import annotations
 from pytest_attnperf.records.profiles import KernelShape
 from pytest_attnperf.tools.profilers.csv_table import CsvTable
 from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
-from pytest_attnperf.tools.profilers.forms import FilePart, CsvForm, make_source
+from pytest_attnperf.tools.profilers.forms import CsvForm, FilePart, make_source
 
 
 def read_launches(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:

@@ -94,13 +94,13 @@ def _artifact(github: object) -> None:
 
 
 GITHUB_READS: list[Read] = [
-    _asked(_of("pulls", "by_number", "o/r", 3)),
-    _asked(_of("pulls", "by_head", "o/r", SHA)),
-    _asked(_of("pulls", "branch_tip", "o/r", "main")),
-    _asked(_of("pulls", "merge_of", "o/r", SHA, SHA)),
-    _asked(_of("pulls", "by_number", "o/r", 3), 422),
-    _asked(_of("comments", "own_login")),
-    _asked(_of("pulls", "_shown", "o/r", SHA, "attnperf")),
+    _asked(_of("pulls", "fetch_pull", "o/r", 3)),
+    _asked(_of("pulls", "find_open_pull", "o/r", SHA)),
+    _asked(_of("pulls", "fetch_branch_tip", "o/r", "main")),
+    _asked(_of("pulls", "find_merge", "o/r", SHA, SHA)),
+    _asked(_of("pulls", "fetch_pull", "o/r", 3), 422),
+    _asked(_of("comments", "fetch_login")),
+    _asked(_of("pulls", "_find_shown_stamp", "o/r", SHA, "attnperf")),
     _asked(_comment),
     _asked(_artifact),
 ]

@@ -1,4 +1,4 @@
-"""What the adapters to aiter's compiled attention share: three routes into it, their limits, and the way to a call.
+"""Shared by the adapters to aiter's compiled attention: three routes into it, their limits, and how a call is bound.
 
 Aiter's public functions choose between Composable Kernel, assembly and others by themselves, and no argument forces
 one. The functions below them do one thing each, so a forced route calls those, and a run in `prepare` proves that
@@ -35,10 +35,10 @@ siblings); the public functions pad to the step inside the call."""
 
 ROUNDING = 1
 """`how_v3_bf16_cvt`, how assembly rounds to bf16: 0 to nearest even, 1 to nearest away from zero, 2 towards zero. 1 is
-what every public function passes unless told otherwise."""
+the default of every public function."""
 
 WITHOUT_CK_OTHERWISE = frozenset({"ck", "asm"})
-"""Paths that aiter's own functions no longer take with ENABLE_CK=0, which gives their work to Triton."""
+"""Paths that aiter's own functions skip with ENABLE_CK=0: they call Triton instead."""
 
 _CK_ARCHS = frozenset({"gfx90a", "gfx942", "gfx950"})
 
@@ -49,7 +49,7 @@ class Route:
 
     label    in front of the function's name, in reasons
     archs    GPUs it is offered on
-    path     the one implementation that may run; '' where aiter's dispatcher chooses, and what it took is recorded
+    path     the one implementation that may run; '' where aiter's dispatcher chooses, and the choice is recorded
     """
 
     label: str
@@ -57,22 +57,22 @@ class Route:
     path: str
 
     def format_function(self, function: str) -> str:
-        """The function as reasons name it, e.g. "aiter's mha_fwd (CK)"."""
+        """Returns the function's name as reasons print it, e.g. "aiter's mha_fwd (CK)"."""
         return f"aiter's {function} ({self.label})" if self.label else f"aiter's {function}"
 
 
 CK = Route("CK", _CK_ARCHS, "ck")
-"""Composable Kernel. Its instances hold matrix instructions of CDNA; on RDNA they were not seen to build."""
+"""Composable Kernel. Its instances use CDNA's matrix instructions; no build for RDNA is known."""
 
 ASM = Route("assembly", frozenset({"gfx942", "gfx950"}), "asm")
-"""Hand-written assembly, which exists as binaries for these two architectures alone (hsa/gfx942, hsa/gfx950)."""
+"""Hand-written assembly, which exists as binaries for these two architectures only (hsa/gfx942, hsa/gfx950)."""
 
 AUTO = Route("", _CK_ARCHS | {"gfx1250"}, "")
-"""The public functions; for gfx1250 they have assembly of its own."""
+"""The public functions. For gfx1250 they have separate assembly."""
 
 
 def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
-    """Why a route is closed on this device, whatever the workload; judged without importing aiter."""
+    """Returns the reasons why a route cannot run on this device, for any workload. Does not import aiter."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")
@@ -85,7 +85,7 @@ def route_reasons(route: Route, who: str, device: DeviceInfo) -> list[str]:
 
 
 def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> list[str]:
-    """What C++ checks of head dimensions; `padded` where aiter brings them to the step by itself."""
+    """Returns the reasons why aiter's C++ refuses these head dimensions; `padded`: aiter itself rounds them up."""
     found = []
     if max(head_dims) > HEAD_DIM_MAX:
         found.append(f"{who} takes head_dim up to {HEAD_DIM_MAX}, not {max(head_dims)}")
@@ -96,18 +96,18 @@ def head_dim_reasons(who: str, head_dims: Sequence[int], *, padded: bool) -> lis
 
 
 def window_sizes(causal: bool, window: int) -> tuple[int, int]:
-    """(left, right) as FlashAttention counts them: keys before and behind a row's own; -1 means all."""
+    """Returns (left, right) as FlashAttention counts them: keys before and after a row's own; -1 means all."""
     return (window - 1, 0) if causal and window else (-1, -1)
 
 
 def bind_by_position(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """A call of tensors called `names`, in their order, that gives the function everything by position.
+    """Returns a function of tensors, named `names` in order, that calls aiter's function with positional arguments.
 
-    Aiter's own callers do so, and its compiled functions differ between versions in what they take: what this version
-    does not know is left out, but for the tensors, which must all be taken. The function is looked up when it is
-    called, so that a run can be watched. Raises UnsupportedError where the signature does not fit.
+    Aiter's own callers do so. Its compiled functions differ between versions: values that this version does not know
+    are left out, but it must take every tensor. The function is looked up at each call, so that `which_path` can
+    watch it. Raises UnsupportedError where the signature does not fit.
     """
     slots = [object() for _ in names]
     all_values = {**values, **dict(zip(names, slots, strict=True))}
@@ -126,7 +126,7 @@ def bind_by_position(
 def bind_by_keyword(
     module: ModuleType, function: str, names: Sequence[str], values: Mapping[str, object]
 ) -> Callable[..., Any]:
-    """The same of a public function, which takes everything by its name."""
+    """Does the same for a public function, with keyword arguments."""
     _, keywords = match_arguments(
         getattr(module, function), {**values, **dict.fromkeys(names)}, needed=[*names, *values]
     )
@@ -139,25 +139,25 @@ def bind_by_keyword(
 
 
 def without_lse(result: Any) -> Outputs:
-    """Of a low-level function, which gives (out, lse, dropout's mask, its state) whatever was asked for."""
+    """Names the outputs of a low-level function, which always returns (out, lse, dropout mask, random state)."""
     return {"out": result[0]}
 
 
 def with_lse(result: Any) -> Outputs:
-    """The same where log-sum-exp was asked for; public functions give (out, lse) then."""
+    """Names out and lse; public functions return (out, lse) when the log-sum-exp is requested."""
     return {"out": result[0], "lse": result[1]}
 
 
 def out_only(result: Any) -> Outputs:
-    """Of a public function that was asked for nothing else."""
+    """Names the only output of a public function that returns no log-sum-exp."""
     return {"out": result}
 
 
 def import_attention_module(function: str) -> ModuleType:
-    """aiter's module of attention functions. Raises UnsupportedError where it cannot be imported or lacks this one.
+    """Imports aiter's attention module. Raises UnsupportedError where that fails or the module lacks `function`.
 
-    With ENABLE_CK=0 the public functions import Triton's when they are called; that is done here, before a run is
-    watched.
+    With ENABLE_CK=0 the public functions import Triton's at their first call. This function does that import before
+    a run is watched.
     """
     import_aiter(MHA, function)
     if without_ck():
@@ -168,14 +168,14 @@ def import_attention_module(function: str) -> ModuleType:
 
 @dataclass(frozen=True)
 class Binding:
-    """A call, and what is said about it.
+    """A call of aiter with its conversions and what is recorded about it.
 
     what       the function, for messages
     call       takes the tensors
     convert    canonical inputs -> tensors
     outputs    what the call returns -> canonical outputs
     config     entries beside versions, environment and path
-    declares   names of kernels that must and must not be among what runs
+    declares   names of kernels that must run, and that must not
     """
 
     what: str
@@ -187,10 +187,10 @@ class Binding:
 
 
 def prepare_binding(route: Route, binding: Binding, inputs: Tensors) -> Prepared:
-    """Run once, so that everything aiter builds on first use is built, and see what ran.
+    """Runs the call once, so that aiter builds what it needs, and records which path ran.
 
     No tensor requires a gradient, so aiter keeps nothing for a backward pass. Raises UnsupportedError where aiter has
-    no kernel for the shape, and AttnperfError where another path ran than the route promises.
+    no kernel for the shape, and AttnperfError where another path ran than the route names.
     """
     tensors = own_copies(binding.convert(inputs))
     warm = warm_up(partial(binding.call, *tensors), binding.what)

@@ -1,4 +1,4 @@
-"""Every backend over ROCm's aiter, one per name, put together from the parts for each op family."""
+"""Every backend over ROCm's aiter: one per name, which combines its parts for the op families."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
 
 MODULES = (dense, varlen, backward, decode, mixed, mla, triton_attention, rows, rope, gemm)
-"""Adapters; each has PARTS, and ENTRY_POINTS for the contract tests."""
+"""Adapter modules. Each has PARTS, and ENTRY_POINTS for the contract tests."""
 
 
 def merge_by_name(parts: Iterable[tuple[str, str, Backend]]) -> tuple[Backend, ...]:
-    """(backend name, op family, what implements it) as one backend per name, in the order in which names come first.
+    """Combines (backend name, op family, implementation) into one backend per name, in order of first appearance.
 
     Raises UsageError where a name has two parts for one family.
     """

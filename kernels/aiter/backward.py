@@ -1,9 +1,8 @@
 """The backward pass of aiter's attention, dense and packed: `ck` and `aiter.asm`, each forced, and `aiter.auto`.
 
-What is timed is the backward pass alone. It reads the workload's own 'out' and 'lse', whose layouts (lse (B, H, Sq),
-and (H, Tq) packed, natural logarithm, fp32) are those that aiter's forward pass leaves. Not deterministic, as training
-runs it; with `deterministic` aiter never takes assembly on gfx942. Written from aiter's source; never run on an AMD
-GPU.
+Only the backward pass is timed. It reads the workload's own 'out' and 'lse', which have the layouts of aiter's forward
+pass (lse (B, H, Sq), and (H, Tq) packed, natural logarithm, fp32). The pass is not deterministic, as in training: with
+`deterministic` aiter never takes assembly on gfx942. Written from aiter's source; never run on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ TOLERANCE = Tolerance(
     source="ROCm/aiter op_tests/test_mha.py: dq_tol, dk_tol and dv_tol are 10 x the plain error",
     outputs=(("dq", 10.0), ("dk", 10.0), ("dv", 10.0)),
 )
-"""aiter's own tests of its gradients; they also allow 0.01 where that is more, which this does not."""
+"""From aiter's own gradient tests. They also allow 0.01 where that is larger; this tolerance does not."""
 
 ASM_QUERIES_MIN = 17
-"""aiter's dense dispatcher gives fewer to CK, which has kernels for them (ops/mha.py, _flash_attn_backward)."""
+"""With fewer, aiter's dense dispatcher takes CK, which has kernels for them (ops/mha.py, _flash_attn_backward)."""
 
 ONE_BLOCK_KEYS_MAX = 256
 """On gfx950, with 64 < D <= 128, so many keys make one block, and aiter adds to dq in 16 bits."""
 
 ASM_KERNEL = r"fmha_bwd_hd\d"
-"""In the name of every assembly kernel of dq, dk and dv, of v0.1.9 to 2026-08 (fmha_bwd_dqdkdv.csv)."""
+"""Part of every assembly kernel's name, for dq, dk and dv, from v0.1.9 to 2026-08 (fmha_bwd_dqdkdv.csv)."""
 
 _DECLARES = {
     "ck": Declares(never=("scaled_dot_product", ASM_KERNEL), matrix=True),
@@ -72,7 +71,7 @@ _FUNCTIONS = {
     ("asm", "varlen_backward"): "fmha_v3_varlen_bwd",
     ("", "varlen_backward"): "_flash_attn_varlen_backward",
 }
-"""By `Route.path` and family. The last of each are what autograd calls below aiter's public functions."""
+"""Functions by `Route.path` and family. The '' ones are what autograd calls below aiter's public functions."""
 
 _GIVEN = ("dout", "q", "k", "v", "out", "softmax_lse")
 _OFFSETS = ("cu_seqlens_q", "cu_seqlens_k")
@@ -80,7 +79,7 @@ _OFFSETS = ("cu_seqlens_q", "cu_seqlens_k")
 
 @dataclass(frozen=True)
 class AiterBackward(Backend[Backward | VarlenBackward]):
-    """One route into aiter's backward pass, of one family.
+    """One route into aiter's backward pass, for one family.
 
     route     CK, ASM or AUTO
     family    'backward' or 'varlen_backward'
@@ -92,17 +91,17 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one it was made for."""
+        """The one op family given at construction."""
         return (self.family,)
 
     @property
     def function_name(self) -> str:
-        """The function that is called."""
+        """Name of the aiter function that is called."""
         return _FUNCTIONS[self.route.path, self.family]
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """C++'s checks, and what was never verified. aiter pads head dimensions in its autograd function, which is not
-        called here."""
+        """Returns what aiter's C++ refuses, and what was never verified. Head dimensions are not padded: aiter pads
+        them in its autograd function, which is not called here."""
         who = self.route.format_function(self.function_name)
         found = route_reasons(self.route, who, device)
         if workload.dtype not in HALVES:
@@ -118,7 +117,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return found + (_assembly_reasons(who, workload, device) if self.route is ASM else [])
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Import aiter, run once, and see what ran."""
+        """Imports aiter, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self._bind_call(workload, inputs[0]), inputs)
 
     def _bind_call(self, workload: Backward | VarlenBackward, q: torch.Tensor) -> Binding:
@@ -136,7 +135,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
             "deterministic": False,
             "is_v3_atomic_fp32": atomic32,
             "how_v3_bf16_cvt": rounding,
-            # Read through without dropout, too: C++ takes its address.
+            # C++ takes its address even without dropout.
             "rng_state": torch.zeros(2, dtype=torch.int64, device=q.device),
             "dbias": None,
             "bias": None,
@@ -154,7 +153,7 @@ class AiterBackward(Backend[Backward | VarlenBackward]):
         return Binding(f"aiter's {self.function_name}", call, _reorder_inputs, _canonical_outputs, config, declares)
 
     def _bind_function(self, module: ModuleType, names: Sequence[str], values: dict[str, Any]) -> Callable[..., Any]:
-        """Gradients are allocated within the call on every route, as autograd has it."""
+        """Returns the call. It allocates the gradients inside on every route, as autograd does."""
         if not self.route.path:
             return partial(_into_new, bind_by_position(module, self.function_name, [*names, "dq", "dk", "dv"], values))
         if (self.route.path, self.family) == ("asm", "backward"):
@@ -209,18 +208,18 @@ ENTRY_POINTS = (
         positional=(*_GIVEN, *_NEW, *_PACKED, *_SCALE, *_MASK_OF_DISPATCHER, *_LAST),
     ),
 )
-"""What is called of aiter."""
+"""The aiter functions that this module calls."""
 
 
 def _sequence_lengths(workload: Backward | VarlenBackward) -> list[tuple[int, int]]:
-    """(queries, keys) of every sequence."""
+    """Returns (queries, keys) of every sequence."""
     if isinstance(workload, VarlenBackward):
         return list(zip(workload.seqs_q, workload.seqs_kv, strict=True))
     return [(workload.seq_q, workload.seq_kv)]
 
 
 def _assembly_reasons(who: str, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-    """The tests of `can_impl_fmha_v3_bwd` and of its sibling for gfx950, and one of our own about masks."""
+    """Returns what `can_impl_fmha_v3_bwd` and its gfx950 variant refuse, and masks that we never verified."""
     found = []
     first, last = (72, 128) if device.arch == "gfx950" else (64, 192)
     if not first <= workload.head_dim <= last:
@@ -236,7 +235,7 @@ def _assembly_reasons(who: str, workload: Backward | VarlenBackward, device: Dev
 
 
 def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
-    """(whether dq is added up in fp32, how results are rounded), as aiter's dispatchers choose."""
+    """Returns (whether dq is summed in fp32, how results are rounded), as aiter's dispatchers choose."""
     arch = import_aiter(MHA, "get_gfx")()
     one_block = (
         arch == "gfx950"
@@ -248,13 +247,13 @@ def _assembly_choice(workload: Backward | VarlenBackward) -> tuple[bool, int]:
 
 
 def _reorder_inputs(inputs: Tensors) -> Tensors:
-    """(q, k, v, dout, out, lse, offsets) -> (dout, q, k, v, out, lse, offsets)."""
+    """Reorders (q, k, v, dout, out, lse, offsets) to (dout, q, k, v, out, lse, offsets)."""
     q, k, v, dout, *rest = inputs
     return (dout, q, k, v, *rest)
 
 
 def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
-    """Gradients as autograd of aiter's public functions allocates them; the dispatcher writes into them."""
+    """Allocates gradients as the autograd of aiter's public functions does, and lets the dispatcher write into them."""
     import torch
 
     gradients = tuple(torch.empty_like(tensor) for tensor in tensors[1:4])
@@ -263,7 +262,7 @@ def _into_new(call: Callable[..., Any], *tensors: torch.Tensor) -> Tensors:
 
 
 def _into_zeros(call: Callable[..., Any], *tensors: torch.Tensor) -> Any:
-    """Dense assembly may add to dq: aiter's dispatcher clears it just before."""
+    """Passes dq filled with zeros, as aiter's dispatcher does: dense assembly may add to it."""
     import torch
 
     return call(*tensors, torch.zeros_like(tensors[1]))

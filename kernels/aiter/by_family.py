@@ -1,4 +1,4 @@
-"""One backend made of several, each for its own op families: a name is registered once."""
+"""One backend made of several parts, each for its own op family, because a name can be registered only once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ByFamily(Backend[Any]):
-    """Hands every workload to the part of its family. Make it by `by_family`, which keeps what parts offer: the least
-    limit on CPUs, for what none of them should be given is not offered by any, and of error budgets the strictest.
+    """Passes every workload to the part for its family. Use `by_family` to make one: it keeps what parts offer, takes
+    the smallest of their CPU limits, and the strictest of their error budgets.
 
     parts     op family -> what implements it
-    refused   op family -> why its part cannot run with the configuration that this was pinned to
+    refused   op family -> why its part cannot run with the pinned configuration
     """
 
     parts: Mapping[str, Backend] = field(default_factory=dict)
@@ -32,21 +32,21 @@ class ByFamily(Backend[Any]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Those that there are parts for."""
+        """The op families that have a part."""
         return tuple(self.parts)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """The part's."""
+        """Returns the reasons of the family's part."""
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The part's. Raises UsageError where that part could not be pinned as this was."""
+        """Prepares the family's part. Raises UsageError where that part cannot run with the pinned configuration."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
 
     def get_part(self, family: str) -> Backend:
-        """What implements a family. Raises UsageError for one without a part."""
+        """Returns the part that implements a family. Raises UsageError for a family without a part."""
         if family not in self.parts:
             known = ", ".join(sorted(self.parts))
             raise UsageError(f"backend {self.name!r} has nothing for family {family!r}; it has {known}")
@@ -55,13 +55,13 @@ class ByFamily(Backend[Any]):
 
 @dataclass(frozen=True)
 class PinnableByFamily(ByFamily):
-    """Some parts choose a configuration by themselves."""
+    """A `ByFamily` in which some parts choose a configuration by themselves."""
 
     def replay_config(self, config: Mapping[str, str]) -> Backend:
-        """The same with the stored configuration given to every part that makes a choice.
+        """Returns a copy with the stored configuration pinned in every part that makes a choice.
 
-        It is of one family, and nobody says which: a part that cannot replay it raises UsageError when it is prepared,
-        and a part without a choice needs nothing.
+        The configuration belongs to one family, but does not say which. A part that cannot replay it therefore raises
+        UsageError only when it is prepared. A part without a choice stays as it is.
         """
         found = {family: _try_pin(part, config) for family, part in self.parts.items()}
         refused = {family: why for family, (_, why) in found.items() if why}
@@ -70,29 +70,29 @@ class PinnableByFamily(ByFamily):
 
 @dataclass(frozen=True)
 class TunableByFamily(PinnableByFamily):
-    """Some parts can be tuned; those of other families say that they cannot."""
+    """A `PinnableByFamily` in which some parts can be tuned. For other families it raises UsageError."""
 
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """The part's; the workloads are of one family."""
+        """Returns the space of the family's part. Raises UsageError for workloads of several families."""
         return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """The part's; a family whose part cannot be tuned is served by no rule."""
+        """Returns the part's answer, and False for a family whose part cannot be tuned."""
         part: object = self.parts.get(workload.family)
         return isinstance(part, Tunable) and part.tuning_serves(workload, space, arch, when)
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """Of the part whose kernel the space is for."""
+        """Returns the entries that pin the kernel to this candidate."""
         return self._first_tunable(space).tuning_pin(candidate, space)
 
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """The part's."""
+        """Returns the builds of the family's part."""
         return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
@@ -105,7 +105,7 @@ class TunableByFamily(PinnableByFamily):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """The part's."""
+        """Returns the files of the family's part."""
         return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
     def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:
@@ -119,14 +119,14 @@ class TunableByFamily(PinnableByFamily):
         return part
 
     def _first_tunable(self, space: TuningSpace) -> Tunable:
-        """One wording pins a kernel whatever the family: the first part that can be tuned knows it."""
+        """Returns the first part that can be tuned: the entries that pin a kernel are the same for every family."""
         return next(cast("Tunable", part) for part in self.parts.values() if isinstance(part, Tunable))
 
 
 def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
-    """One backend of these parts: Pinnable if one of them is, and Tunable likewise.
+    """Returns one backend of these parts. It is Pinnable if one of them is, and Tunable likewise.
 
-    Raises UsageError where there are none, or a part does not implement the family that it stands for.
+    Raises UsageError for no parts, and for a part that does not implement its family.
     """
     if not parts:
         raise UsageError(f"backend {name!r} has no parts; give one per op family")
@@ -150,7 +150,7 @@ def by_family(name: str, parts: Mapping[str, Backend]) -> Backend:
 
 
 def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
-    """The part with the stored configuration, and ''; or as it is, and why it cannot replay that."""
+    """Returns (the pinned part, ''), or (the unchanged part, why it cannot replay the configuration)."""
     try:
         return replay_choice(part, config), ""
     except UsageError as error:
@@ -158,7 +158,7 @@ def _try_pin(part: Backend, config: Mapping[str, str]) -> tuple[Backend, str]:
 
 
 def merge_tolerances(tolerances: Iterable[Tolerance]) -> Tolerance:
-    """The least multiplier of every output that any of them names, and of all others; with all their sources."""
+    """Returns one tolerance with the smallest multiplier for each named output and for all others, and all sources."""
     found = list(tolerances)
     named: dict[str, float] = {}
     for tolerance in found:

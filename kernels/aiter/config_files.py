@@ -1,8 +1,8 @@
-"""aiter's own attention configurations: found, read strictly, and rewritten with one bucket changed.
+"""Finds aiter's own attention configurations, reads them strictly, and rewrites a file with one bucket changed.
 
-A file serves one architecture and has a bucket per kind of problem under 'fwd'; `_get_config` picks one by element type
-and head dimensions alone, so a bucket serves every length, head count and mask. Where the file lies depends on the
-version (see `mha_source`); what it holds does not.
+A file serves one architecture. Under 'fwd' it has a bucket per kind of problem; `_get_config` picks one only by element
+type and head dimensions, so a bucket serves every length, head count and mask. The file's path depends on the version
+(see `mha_source`), its content does not.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.varlen import Varlen
 
 FOLDER = "aiter_configs"
-"""Of the results: a whole folder of configurations as aiter looks them up, in every layout that a version reads."""
+"""Folder of the results: aiter's configurations, in the path layout of every version that reads them."""
 
 NEUTRAL: Mapping[str, Value] = {"matrix_instr_nonkdim": 0, "kpack": 1}
-"""Options that aiter's files leave out, and Triton's default of each (HIPOptions)."""
+"""Options that aiter's files may leave out -> Triton's default (HIPOptions)."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class AiterFile:
     """The attention configurations of one architecture.
 
     name       below aiter's folder of configurations, e.g. 'gfx942-MHA-DEFAULT.json'
-    text       as it is
-    buckets    those under 'fwd'
+    text       the file's text, unchanged
+    buckets    bucket name -> values, those under 'fwd'
     """
 
     name: str
@@ -53,12 +53,12 @@ class AiterFile:
 
     @property
     def relative_path(self) -> str:
-        """From the root of aiter's sources."""
+        """The file's path from the root of aiter's sources."""
         return f"{CONFIGS}/{self.name}"
 
 
 def aiter_root() -> Path:
-    """What holds the package `aiter`: where it is installed, else the tree that AITER_SOURCE names.
+    """Returns the folder that holds the package `aiter`: the installed one, else the tree that AITER_SOURCE names.
 
     Raises UsageError where there is neither.
     """
@@ -73,7 +73,7 @@ def aiter_root() -> Path:
 
 
 def aiter_file(arch: str) -> AiterFile:
-    """The file of an architecture. Raises UsageError where there is none, or it is not what aiter reads, naming it."""
+    """Reads the file of an architecture. Raises UsageError where it is missing or malformed; the message names it."""
     root = aiter_root()
     path = config_file(root, arch)
     if path is None:
@@ -89,7 +89,7 @@ def aiter_file(arch: str) -> AiterFile:
 
 
 def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> str:
-    """The bucket that aiter takes for a workload. Raises UsageError where the file lacks it."""
+    """Returns the name of the bucket that aiter takes for a workload. Raises UsageError where the file lacks it."""
     name = bucket_of(workload, arch, file.buckets)
     if name not in file.buckets:
         known = ", ".join(file.buckets)
@@ -98,13 +98,13 @@ def serving_bucket(file: AiterFile, workload: Prefill | Varlen, arch: str) -> st
 
 
 def to_bucket_values(values: Mapping[str, Value], bucket: Mapping[str, Value]) -> dict[str, Value]:
-    """A candidate's values as a bucket holds them: options at Triton's default only where it has them already."""
+    """Returns a candidate's values for a bucket. An option at Triton's default is kept only if the bucket has it."""
     return {name: value for name, value in values.items() if name in bucket or NEUTRAL.get(name) != value}
 
 
 def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
-    """The file with these values in 'fwd.<bucket>': its keys keep their order, further ones follow, and every other
-    character stays."""
+    """Returns the file's text with these values in 'fwd.<bucket>'. Its keys keep their order, new keys follow, and all
+    other text stays the same."""
     forward, _ = json_text.find_members(text, json_text.find_start(text))["fwd"]
     start, _ = json_text.find_members(text, forward)[bucket]
     held = json_text.find_members(text, start)
@@ -121,7 +121,7 @@ def replace_bucket(text: str, bucket: str, values: Mapping[str, Value]) -> str:
 
 
 def list_file_names(file: AiterFile, arch: str) -> list[str]:
-    """Names under which versions of aiter look for this architecture's file, that of the present one among them."""
+    """Returns the names under which versions of aiter look for this architecture's file, `file.name` included."""
     device = f"{DEVICES[arch]}-MHA-DEFAULT.json" if arch in DEVICES else ""
     names = [f"{arch}-MHA-DEFAULT.json", f"{arch}/triton/attention/mha/DEFAULT.json"]
     return [*names, device] if file.name == device else names

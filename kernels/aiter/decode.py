@@ -6,7 +6,7 @@
     aiter.triton    `pa_decode.paged_attention_decode`
 
 Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU. Limits are those that its Python and C++
-check, and those of its kernels' tables and tile sizes, where going past them would read wrong memory unsaid.
+check, and those of its kernels' tables and tile sizes, beyond which a kernel would read wrong memory without an error.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ PA_TRITON_MODULE, PA_TRITON_OLD = "aiter.ops.triton.attention.pa_decode", "aiter
 ATTENTION = "aiter.ops.attention"
 
 HIP = Route("HIP", frozenset({"gfx90a", "gfx942", "gfx950"}), "hip")
-"""Its kernels hold MFMA instructions of these three (csrc/cpp_itfs/pa/pa.cuh)."""
+"""Architectures whose MFMA instructions its kernels use (csrc/cpp_itfs/pa/pa.cuh)."""
 
 PARTITION = 256
-"""Keys of one workgroup of paged_attention_rocm; its kernel has the number built in."""
+"""Keys per workgroup of paged_attention_rocm, a constant of its kernel."""
 
 HIP_HEAD_DIMS = {2: (64, 128, 192, 256), 1: (64, 128, 256)}
 """Bytes of a cached element -> head dimensions: each of four waves takes an equal number of its 16-column tiles of v,
 and loads of a key's 64 bytes fill each half of a head above 128 (pa.cuh, VHELOOP and QKHELOOP)."""
 
 HIP_GROUP_MAX = 16
-"""Query heads per K/V head. Past 16, pa.cuh walks over them in two rounds, and finds its first head by the number in
-one round: with more than one K/V head that is another head."""
+"""Most query heads per K/V head. Above 16, pa.cuh processes them in two rounds, but computes its first head from the
+number in one round: with more than one K/V head that is the wrong head."""
 
 HIP_KEYS_MAX = 65536
-"""The longest sequence that aiter's own caller hands to it (paged_attn.py)."""
+"""The longest sequence that aiter's own caller passes to it (paged_attn.py)."""
 
 ASM_HEAD_DIM, ASM_PAGE, ASM_GROUP_MAX = 128, 16, 16
 """The C++ check, and the rows of hsa/gfx942/pa/pa_asm.csv and gfx950's: groups of 8 and 16, smaller ones rounded up."""
@@ -88,24 +88,24 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True)
 class AiterDecode(Backend[Decode]):
-    """What the four have in common."""
+    """Base class of the four decode backends."""
 
     families = ("decode",)
 
 
 @dataclass(frozen=True)
 class CkDecode(AiterDecode):
-    """Several tokens, windows, soft caps, log-sum-exp; caches of 16 bits, paged or contiguous, are read as they lie."""
+    """Several tokens, windows, soft caps, log-sum-exp; 16-bit caches, paged or contiguous, read in place."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """As `batch_prefill_reasons`; sinks came in v0.1.12, which `prepare` finds out."""
+        """Returns what `batch_prefill_reasons` refuses. Sinks exist since v0.1.12; `prepare` checks that."""
         found = batch_prefill_reasons(workload.dtype, workload.head_dim, workload.kv_dtype, device)
         if workload.sinks and workload.lse:
             found.append(f"{BATCH_PREFILL} does not say whether its log-sum-exp holds the sinks; this workload's does")
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Make lists of pages of the block table, untimed."""
+        """Converts the block table to lists of pages, untimed."""
         _require_table(workload, inputs)
         batch, queries, heads, head_dim = inputs[0].shape
         problem = BatchPrefill(
@@ -142,7 +142,7 @@ class AiterHipDecode(AiterDecode):
     """One token per sequence; pages of 16 bits, or of 8 in the architecture's f8e4m3."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """See the constants above for where each limit stands."""
+        """Returns the limits that the workload exceeds; the constants above name the source of each."""
         found = route_reasons(HIP, ROCM, device) + plain_reasons(ROCM, workload)
         caches = ["", paged_binding.FP8_CACHES.get(device.arch, "")]
         if workload.kv_dtype not in caches:
@@ -158,7 +158,7 @@ class AiterHipDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorder the cache, untimed; allocate what the partitions of a sequence leave for the reduction."""
+        """Reorders the cache, untimed, and allocates the buffers between the partitions and the reduction."""
         import torch
 
         _require_table(workload, inputs)
@@ -188,7 +188,7 @@ class AiterHipDecode(AiterDecode):
 
 
 def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
-    """Arguments of `paged_attention_rocm` by name, but for what it writes to."""
+    """Returns the arguments of `paged_attention_rocm` by name, without the buffers that it writes."""
     q, k, v, table, seq_lens, k_scale, v_scale = tensors
     return {
         "query": q,
@@ -210,10 +210,10 @@ def rocm_values(workload: Decode, tensors: Tensors) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AsmDecode(AiterDecode):
-    """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with their scale at every key."""
+    """One token per sequence, head dimension 128, pages of 16 keys; 8-bit caches with one scale per key."""
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """See the constants above for where each limit stands."""
+        """Returns the limits that the workload exceeds; the constants above name the source of each."""
         found = route_reasons(ASM, PA_ASM, device) + plain_reasons(PA_ASM, workload)
         if workload.kv_dtype not in ("", "kvi8", paged_binding.FP8_CACHES.get(device.arch, "")):
             found.append(_cache_problem(PA_ASM, workload, device))
@@ -224,7 +224,7 @@ class AsmDecode(AiterDecode):
         return found + _group_reasons(PA_ASM, workload, ASM_GROUP_MAX)
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorder the cache and spread its scales over the keys, untimed."""
+        """Reorders the cache and repeats its scales for every key, untimed."""
         import torch
 
         _require_table(workload, inputs)
@@ -249,7 +249,7 @@ class AsmDecode(AiterDecode):
 
 
 def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Arguments of `pa_fwd_asm` by name; its scale is 1/sqrt(128), and 1 its default of three precisions."""
+    """Returns the arguments of `pa_fwd_asm` by name. Its scale is 1/sqrt(128); precision 1 is its default of three."""
     q, k, v, table, seq_lens, *scales = tensors
     k_scale, v_scale = scales or (None, None)
     return {
@@ -271,12 +271,12 @@ def asm_values(tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
 class TritonDecode(AiterDecode):
     """One token per sequence, pages of 16-bit keys with the heads before the keys.
 
-    The function reads its scales with `.item()`, which waits for the device and cannot be in a captured graph; scales
-    of a 16-bit cache are 1, and tensors of the host are given for them. Those of an 8-bit cache are the workload's.
+    The function reads its scales with `.item()`, which waits for the device and cannot be in a captured graph. Scales
+    of a 16-bit cache are 1 and are passed as CPU tensors. Those of an 8-bit cache are the workload's.
     """
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Any head dimension and grouping: tiles are padded."""
+        """Returns what the kernel refuses. It takes any head dimension and grouping, because it pads its tiles."""
         found = paged_binding.device_reasons(device) + plain_reasons(PA_TRITON, workload)
         if workload.kv_dtype:
             found.append(
@@ -286,7 +286,7 @@ class TritonDecode(AiterDecode):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Reorder the cache, untimed."""
+        """Reorders the cache, untimed."""
         import torch
 
         _require_table(workload, inputs)
@@ -324,7 +324,7 @@ class TritonDecode(AiterDecode):
 
 
 def plain_reasons(who: str, workload: Decode) -> list[str]:
-    """What the three kernels for paged decoding do not compute."""
+    """Returns what none of the three kernels for paged decoding computes."""
     found = [] if workload.dtype in ("f16", "bf16") else [f"{who} takes bf16, f16, not {workload.dtype}"]
     if not workload.page:
         found.append(f"{who} reads its cache in pages, this workload's is contiguous")
@@ -352,12 +352,12 @@ def _cache_problem(who: str, workload: Decode, device: DeviceInfo) -> str:
 
 
 def _table_and_lengths(workload: Decode, inputs: Tensors) -> Tensors:
-    """The block table and the lengths."""
+    """Returns (block table, sequence lengths)."""
     return tuple(inputs[3:5]) if workload.page else tuple(inputs[3:4])
 
 
 def _require_table(workload: Decode, inputs: Tensors) -> None:
-    """Raise UsageError for a block table or lengths out of range."""
+    """Raises UsageError for a block table or lengths out of range."""
     given = workload.split_inputs(inputs)
     if given.table is not None:
         require_block_table(given.table, given.seq_lens, given.k.shape[0], workload.page)
@@ -373,7 +373,7 @@ def _prepare_decode(
     config: dict[str, str],
     also: tuple[str, str] | None = None,
 ) -> Prepared:
-    """`out` is (B, H, D), of one token per sequence."""
+    """Prepares a call whose result `out` is (B, H, D), one token per sequence."""
     return paged_binding.prepare_paged_call(
         who, call, inputs, convert, _with_tokens, promised=path, written=out, config=config, also=also
     )

@@ -1,8 +1,8 @@
 """Dense attention of aiter: `ck` and `aiter.asm`, each forced, and `aiter.auto`, which is what users call.
 
 Layout (B, S, H, D), bottom-right causal masks, windows as FlashAttention counts them: all as `Prefill` has them.
-aiter's attention for int8 (mha_v4) quantises bf16 tensors inside its call, where a workload's are stored in 8 bits, so
-none of these offers i8. Written from aiter's source; never run on an AMD GPU.
+aiter's int8 attention (mha_v4) quantises bf16 tensors inside its call, but an i8 workload stores 8-bit tensors, so no
+backend here offers i8. Written from aiter's source; never run on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
 FP8 = {"gfx942": "f8e4m3fnuz", "gfx950": "f8e4m3"}
-"""The one 8-bit format of each architecture, `aiter.dtypes.fp8`."""
+"""Architecture -> its 8-bit format, `aiter.dtypes.fp8`."""
 
 FP8_FUNCTION = "flash_attn_fp8_pertensor_func"
 
 ASM_HEAD_DIMS = frozenset({(128, 128), (192, 128)})
 ASM_FP8_HEAD_DIMS = {"gfx942": frozenset({(128, 128)}), "gfx950": frozenset({(128, 128), (256, 256)})}
 ASM_FP8_GROUPS = frozenset({1, 2, 4, 8, 16})
-"""Query heads of one key head: aiter's fp8 assembly shifts by a number from a table of these (ops/mha.py)."""
+"""Query heads per key head: aiter's fp8 assembly has a table of shifts for these numbers only (ops/mha.py)."""
 
 ASM_QUERIES_MIN = 129
-"""aiter's dispatcher gives fewer to CK ("Prefer CK for decode cases"), and its tests know assembly only so."""
+"""With fewer, aiter's dispatcher takes CK ("Prefer CK for decode cases"), and its tests never run assembly."""
 
 ASM_KEY_BYTES_END = 1 << 32
-"""Where offsets within the keys of one sequence no longer fit, which aiter's dispatcher asks of 192/128."""
+"""From this many bytes on, offsets within a sequence's keys overflow; aiter's dispatcher checks it for 192/128."""
 
 ASM_KERNEL = r"fmha_fwd_hd\d"
-"""In the name of every assembly kernel, dense and packed, of v0.1.5 (the .co files) to 2026-08 (fmha_fwd.csv)."""
+"""Part of every assembly kernel's name, dense and packed, from v0.1.5 (.co files) to 2026-08 (fmha_fwd.csv)."""
 
 DECLARES = {
     "ck": Declares(never=("scaled_dot_product", ASM_KERNEL), matrix=True),
@@ -76,7 +76,7 @@ _LOW_LEVEL = ("dropout_p", "softmax_scale", "is_causal", "window_size_left", "wi
 
 @dataclass(frozen=True)
 class AiterPrefill(Backend["Prefill"]):
-    """One route into aiter's dense forward; subclasses name the function and add what it refuses."""
+    """One route into aiter's dense forward pass. Subclasses name the function and add what it refuses."""
 
     route: ClassVar[Route]
     function: ClassVar[str]
@@ -85,15 +85,15 @@ class AiterPrefill(Backend["Prefill"]):
 
     @property
     def display_name(self) -> str:
-        """As reasons name it."""
+        """The function's name, as reasons print it."""
         return self.route.format_function(self.function)
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """fp16, bf16 and the architecture's own fp8; a bias is looked at in `unsupported_reasons`."""
+        """Returns the limits: fp16, bf16 and the architecture's fp8. `unsupported_reasons` checks a bias."""
         return AttentionLimits(self.display_name, dtypes=HALVES | {FP8[arch] for arch in (device.arch,) if arch in FP8})
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """What all routes refuse: some of it C++ checks, the rest was never verified by anybody."""
+        """Returns what all routes refuse: what aiter's C++ checks, and what neither aiter nor we verified."""
         found = route_reasons(self.route, self.display_name, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         found += head_dim_reasons(self.display_name, head_dims, padded=not self.route.path)
@@ -113,7 +113,7 @@ class AiterPrefill(Backend["Prefill"]):
         return found + refusal_reasons(workload, self.make_limits(device))
 
     def _fp8_reasons(self, workload: Prefill) -> list[str]:
-        """What aiter's fp8 function has no argument for, and what aiter's tests of it leave out."""
+        """Returns what aiter's fp8 function has no argument for, and what aiter's tests of it do not cover."""
         who = f"aiter's {FP8_FUNCTION}"
         no_lse = f"{who} gives no log-sum-exp"
         return refusal_reasons(
@@ -124,20 +124,20 @@ class AiterPrefill(Backend["Prefill"]):
         )
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Import aiter, run once, and see what ran."""
+        """Imports aiter, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
     def bind_call(self, workload: Prefill) -> Binding:
-        """The call of one workload."""
+        """Returns the call for one workload."""
 
 
 @dataclass(frozen=True)
 class ForcedPrefill(AiterPrefill):
-    """A low-level function, which takes everything by position."""
+    """A route that calls a low-level function with positional arguments."""
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Nothing is padded: these functions refuse what they would have to pad."""
+        """Returns the call. Nothing is padded: these functions refuse what would need padding."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
             "dropout_p": 0.0,
@@ -156,36 +156,36 @@ class ForcedPrefill(AiterPrefill):
         return Binding(f"aiter's {self.function}", call, _convert_inputs, outputs, config, DECLARES[self.route.path])
 
     def choice_entries(self) -> dict[str, str]:
-        """Further entries of the configuration."""
+        """Returns further entries for `Prepared.config`."""
         return {}
 
 
 @dataclass(frozen=True)
 class CkPrefill(ForcedPrefill):
-    """`mha_fwd`, whose module is compiled with Composable Kernel alone."""
+    """`mha_fwd`, whose module contains Composable Kernel only."""
 
     route = CK
     function = "mha_fwd"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """One query per sequence with grouped heads is folded, and unfolded with q's head dimension."""
+        """Also refuses two head dimensions where one query meets grouped heads; see `folded_reasons`."""
         return super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
 
 
 @dataclass(frozen=True)
 class AsmPrefill(ForcedPrefill):
-    """`fmha_v3_fwd`, as narrow as aiter's dispatcher is before it calls this: bf16 or fp8, two head dimensions."""
+    """`fmha_v3_fwd`, limited as in aiter's dispatcher: bf16 or fp8, two head dimensions."""
 
     route = ASM
     function = "fmha_v3_fwd"
 
     def make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """No fp16, and nothing added to or cut out of the scores but a causal mask."""
+        """Returns the limits: no fp16, and no change of the scores except a causal mask."""
         dtypes = {"bf16"} | {FP8[arch] for arch in (device.arch,) if arch in FP8}
         return AttentionLimits(self.display_name, dtypes=frozenset(dtypes), window=False, alibi=False, bias=False)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """The tests of `can_impl_fmha_v3_fwd`."""
+        """Returns what `can_impl_fmha_v3_fwd` in aiter refuses, beside the common reasons."""
         found = super().unsupported_reasons(workload, device)
         head_dims = (workload.head_dim, workload.head_dim_v)
         quantised = workload.dtype in QUANTISED
@@ -210,20 +210,20 @@ class AsmPrefill(ForcedPrefill):
         return found
 
     def choice_entries(self) -> dict[str, str]:
-        """The rounding is a choice of kernel on gfx942."""
+        """Returns how results are rounded, which selects the kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
 
 @dataclass(frozen=True)
 class AutoPrefill(AiterPrefill):
-    """`flash_attn_func`, or its sibling for fp8; which implementation it takes is recorded, and may change with aiter,
+    """`flash_attn_func`, or its fp8 variant. The implementation that it takes is recorded. It may change with aiter,
     the environment, the number of CUs, or with `lse`."""
 
     route = AUTO
     function = "flash_attn_func"
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
+        """Also refuses what the dispatcher gets wrong, or passes to an implementation that cannot compute it."""
         found = super().unsupported_reasons(workload, device) + folded_reasons(self.display_name, workload)
         if workload.window == 1:
             found.append(
@@ -240,7 +240,7 @@ class AutoPrefill(AiterPrefill):
         return found
 
     def bind_call(self, workload: Prefill) -> Binding:
-        """Arguments that every version has had since v0.1.5; a window only where there is one."""
+        """Returns the call, with arguments that every version has since v0.1.5, and a window if there is one."""
         quantised = workload.dtype in QUANTISED
         function = FP8_FUNCTION if quantised else self.function
         values: dict[str, object] = {
@@ -281,11 +281,11 @@ ENTRY_POINTS = (
     ),
     EntryPoint(MHA, FP8_FUNCTION, needed=(*_QKV, *_DESCALES, "softmax_scale", "causal")),
 )
-"""What is called of aiter. The middle of the positional ones differs between versions and is read from them."""
+"""The aiter functions called here. The middle positional parameters differ by version and are read at run time."""
 
 
 def folded_reasons(who: str, workload: Prefill) -> list[str]:
-    """C++ of CK reads the queries of one position as heads' rows, and shapes 'out' by q's head dimension afterwards."""
+    """Returns why CK refuses two head dimensions: it folds one query's heads into rows, and shapes 'out' like q."""
     folded = workload.seq_q == 1 and workload.heads > workload.kv_heads
     if not folded or workload.head_dim == workload.head_dim_v or workload.alibi or workload.bias or workload.window:
         return []
@@ -296,11 +296,11 @@ def folded_reasons(who: str, workload: Prefill) -> list[str]:
 
 
 def tensor_names(workload: Prefill) -> list[str]:
-    """What aiter calls the workload's inputs, in their order."""
+    """Returns aiter's names of the workload's inputs, in order."""
     added = ["alibi_slopes"] * workload.alibi + ["bias"] * workload.bias
     return [*_QKV, *(_DESCALES if workload.dtype in QUANTISED else ()), *added]
 
 
 def _convert_inputs(inputs: Tensors) -> Tensors:
-    """As they are, but for a bias (1, Sq, Skv), of which aiter takes the one matrix."""
+    """Returns the inputs unchanged, except a bias (1, Sq, Skv), which becomes (Sq, Skv)."""
     return tuple(tensor[0] if tensor.dim() == 3 else tensor for tensor in inputs)

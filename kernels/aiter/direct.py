@@ -1,6 +1,6 @@
-"""From one function of aiter that does one thing to a `Prepared`: called once, and watched meanwhile.
+"""Makes a `Prepared` from one aiter function that has one implementation: calls it once and watches what runs.
 
-For functions below or beside aiter's dispatchers. Never run on an AMD GPU.
+For functions that aiter's dispatchers call, or that have none. Never run on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Direct", "Function", "device_reasons", "prepare_direct"]
 
 @dataclass(frozen=True)
 class Function:
-    """A function of aiter, looked up in its module whenever it is called, so that a run can be watched.
+    """A function of aiter, looked up in its module at every call, so that a run can be watched.
 
     module, name    where it was imported from
     path            what a call of it runs, e.g. 'triton'
@@ -39,17 +39,17 @@ class Function:
 
     @classmethod
     def import_named(cls, module: str, name: str, path: str, old: str = "") -> Function:
-        """Import it. Raises UnsupportedError where aiter or the function is missing or cannot be imported."""
+        """Imports the function. Raises UnsupportedError where aiter or the function cannot be imported."""
         import_aiter(module, name, old=old)
         return cls(import_aiter(module, old=old), name, path)
 
     def bind_tensors(
         self, tensors: tuple[str, ...], fixed: Mapping[str, object], optional: Mapping[str, object] | None = None
     ) -> Callable[..., Any]:
-        """A call with these tensors, in this order, and further arguments, all by name.
+        """Returns a function of these tensors, in this order, that passes them and `fixed` by name.
 
-        `optional` is passed where this version takes it. Raises UnsupportedError where it does not take the others, or
-        asks for more.
+        `optional` is passed where this version takes it. Raises UnsupportedError where the version does not take the
+        other arguments, or requires more.
         """
         function = getattr(self.module, self.name)
         values = {**(optional or {}), **fixed, **dict.fromkeys(tensors)}
@@ -63,21 +63,21 @@ class Function:
 
     @property
     def full_name(self) -> str:
-        """As messages name it."""
+        """Module and function name, as messages print it."""
         return f"{self.module.__name__}.{self.name}"
 
     @property
     def watch_entries(self) -> dict[tuple[str, str], str]:
-        """For `which_path`: that a call of it is its path. What is listed there already may be a dispatcher."""
+        """Entry for `which_path` that maps this function to its path; empty if LOW_LEVEL lists it already."""
         key = (self.module.__name__, self.name)
         return {} if key in LOW_LEVEL else {key: self.path}
 
 
 @dataclass(frozen=True)
 class Direct:
-    """A call of aiter and what is said about it.
+    """A call of aiter and what is recorded about it.
 
-    function    what is called, and the path that must run
+    function    the function to call, and the path that must run
     call        takes the tensors
     convert     canonical inputs -> tensors in the function's layout, in memory of their own
     outputs     what the call returns -> canonical outputs
@@ -94,10 +94,10 @@ class Direct:
 
 
 def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
-    """Call once, so that what aiter builds on first use is built untimed, and see what ran.
+    """Calls once, so that aiter builds what it needs untimed, and records which path ran.
 
-    Raises UnsupportedError where aiter has nothing for it, AttnperfError where another path ran. Converting may call
-    aiter, too: a backward pass is given what aiter's own forward pass leaves.
+    Raises UnsupportedError where aiter has no kernel for it, AttnperfError where another path ran. Converting may call
+    aiter too: a backward pass takes the results of aiter's own forward pass.
     """
     from kernels.aiter.warm import warm_up
 
@@ -110,7 +110,7 @@ def prepare_direct(bound: Direct, inputs: Tensors) -> Prepared:
 
 
 def device_reasons(device: DeviceInfo) -> list[str]:
-    """Why nothing of aiter runs here, judged without importing it."""
+    """Returns the reasons why aiter cannot run here. Does not import aiter."""
     found = []
     if device.kind != "rocm":
         found.append(f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})")

@@ -1,7 +1,7 @@
-"""What aiter's import and its calls raise, and the reason that each stands for.
+"""Turns exceptions of aiter's import and calls into reasons why a case cannot run.
 
-Read in aiter's source (v0.1.9 to 2026-08) and provoked on machines without a GPU; none was seen on an AMD GPU. What is
-raised while importing says that aiter cannot be used here, whatever it is; of a call only what is listed does.
+Read in aiter's source (v0.1.9 to 2026-08) and provoked on machines without a GPU; none was seen on an AMD GPU. Any
+exception during the import means that aiter cannot be used here. During a call only a listed one does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pytest_attnperf.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """How a failure is recognised, and its reason.
+    """How to recognise a failure, and its reason.
 
     kinds    types of the exception
-    seen     whether this exception is meant, its text given
-    reason   why the case cannot run, before the exception itself is quoted
+    seen     (exception, its text) -> whether it is this failure
+    reason   the exception's text -> why the case cannot run; the exception is quoted after it
     """
 
     kinds: tuple[type[Exception], ...]
@@ -40,7 +40,7 @@ def _match_missing_module(module: str) -> Callable[[Exception, str], bool]:
 
 
 def _is_without_driver(error: Exception, text: str) -> bool:
-    """Without an active driver Triton asks for its target by way of jax; aiter never needs jax."""
+    """Returns whether Triton found no active driver. It then asks jax for the target, and that import fails."""
     return _match_missing_module("jax")(error, text) and any(
         "0 active drivers" in str(one) for one in _walk_causes(error)
     )
@@ -70,7 +70,7 @@ _BUILD = KnownFailure(
 )
 
 _NO_HIPCC = _give_reason("hipcc missing: core module cannot build")
-"""v0.1.9 says it by the FileNotFoundError of a subprocess, later versions by an assertion."""
+"""v0.1.9 raises the FileNotFoundError of a subprocess, later versions an AssertionError."""
 
 IMPORT_ROWS: tuple[KnownFailure, ...] = (
     KnownFailure(
@@ -106,12 +106,12 @@ CALL_ROWS: tuple[KnownFailure, ...] = (
 
 
 def import_reason(error: Exception, what: str) -> str:
-    """Why aiter cannot be used, where importing `what` raised `error`; its type and text in one line."""
+    """Returns in one line why aiter cannot be used after importing `what` raised `error`; quotes its type and text."""
     return _find_reason(IMPORT_ROWS, error, f"import of {what}") or f"import of {what} failed ({_quote_error(error)})"
 
 
 def call_failure(error: Exception, what: str) -> Exception:
-    """What to raise where a call of `what` raised `error`: UnsupportedError if it is listed, else the error itself."""
+    """Returns what to raise after a call of `what` raised `error`: UnsupportedError if listed, else the error."""
     told = _find_reason(CALL_ROWS, error, f"call of {what}")
     return UnsupportedError(told) if told else error
 
@@ -130,7 +130,7 @@ def _quote_error(error: Exception) -> str:
 
 
 def _walk_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised while handling, or from."""
+    """Yields the error, then its causes and contexts."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

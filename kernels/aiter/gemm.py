@@ -1,7 +1,7 @@
 """Matrix multiplication of aiter: `ck` (fp8), `aiter.asm` (bf16), `aiter.auto` (its tuned dispatcher), `aiter.triton`.
 
 Weights are (N, K) throughout: b of layout 'nn' is transposed untimed. int8 is refused: aiter scales its products and
-rounds them to 16 bits, and this workload wants the exact sums in int32. Written from aiter's source, v0.1.5 to
+rounds them to 16 bits, but this workload asks for exact int32 sums. Written from aiter's source, v0.1.5 to
 e4048607a5 (2026-08-22); never run on an AMD GPU.
 """
 
@@ -33,7 +33,7 @@ TRITON_A8W8, OLD_TRITON_A8W8 = "aiter.ops.triton.gemm.basic.gemm_a8w8", "aiter.o
 
 ASM_ARCHS = frozenset({"gfx942", "gfx950"})
 ASM_MULTIPLE = 64
-"""Of K, and the smallest tile along N (csrc/py_itfs_cu/asm_gemm_a16w16.cu, v0.1.9)."""
+"""K and N must be multiples of it; it is the smallest tile along N (csrc/py_itfs_cu/asm_gemm_a16w16.cu, v0.1.9)."""
 
 FP8 = frozenset({"f8e4m3", "f8e4m3fnuz"})
 """aiter's `dtypes.fp8` is one of these, by architecture."""
@@ -46,7 +46,7 @@ WHO = {"ck": "gemm_a8w8_CK", "asm": "gemm_a16w16_asm", "": "tuned_gemm.gemm_a16w
 class AiterGemm(Backend[Gemm]):
     """One way to multiply matrices in aiter.
 
-    path    'ck', 'asm' or 'triton'; '' where aiter's dispatcher chooses, and what it took is recorded
+    path    'ck', 'asm' or 'triton'; '' where aiter's dispatcher chooses, and the choice is recorded
     """
 
     path: str = ""
@@ -54,7 +54,7 @@ class AiterGemm(Backend[Gemm]):
     families = ("gemm",)
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Element types, and what the launcher of the assembly kernels checks."""
+        """Returns what is refused: element types, and what the launcher of the assembly kernels checks."""
         who = WHO[self.path]
         found = device_reasons(device)
         if self.path == "ck":
@@ -70,7 +70,7 @@ class AiterGemm(Backend[Gemm]):
         return found + (self._asm_reasons(workload, device) if self.path == "asm" else [])
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Transpose untimed where b is (K, N), and run once."""
+        """Transposes b untimed where it is (K, N), and runs the call once."""
         convert = partial(_weights_by_rows, workload)
         if not self.path:
             return _prepare_tuned(workload, inputs, convert)
@@ -127,7 +127,7 @@ ENTRY_POINTS = (
 
 
 def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Function, Callable[..., Any]]:
-    """The function writes into `out`; until v0.1.9 it asks for the workspace that later ones make themselves."""
+    """Returns the function, which writes into `out`. Until v0.1.9 it takes a workspace; later versions allocate it."""
     function = Function.import_named(A16W16, "gemm_a16w16_asm", "asm")
     asked = {one.name for one in parameters_of(getattr(function.module, function.name))}
     optional = {}
@@ -146,7 +146,7 @@ def _bind_assembly(out_dtype: torch.dtype, device: torch.device) -> tuple[Functi
 
 
 def _prepare_tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors], Tensors]) -> Prepared:
-    """aiter's dispatcher, by the tables it ships or was given; the library that it took is the path."""
+    """Prepares aiter's dispatcher, which reads tables of tuned kernels. The path is the library that it chooses."""
     from kernels.aiter.warm import warm_up
 
     function = Function.import_named(TUNED, "gemm_a16w16", "")
@@ -158,7 +158,7 @@ def _prepare_tuned(workload: Gemm, inputs: Tensors, convert: Callable[[Tensors],
 
 
 def _weights_by_rows(workload: Gemm, inputs: Tensors) -> Tensors:
-    """(a, b, scales) with b as (N, K), and for fp8 one scale per row of a and of b, all the same."""
+    """Returns (a, b, scales) with b as (N, K), and for fp8 one scale per row of a and b, all equal."""
     import torch
 
     a, b, *scales = inputs

@@ -1,4 +1,4 @@
-"""Imports parts of ROCm's aiter: old and new places, reasons instead of exceptions, no side effects left behind.
+"""Imports parts of ROCm's aiter from old and new modules, turns failures into reasons, and undoes side effects.
 
 Importing aiter starts builds, reads the GPU's architecture and sets environment variables. Written from its source,
 v0.1.5 to 2026-08; never run on an AMD GPU.
@@ -34,26 +34,26 @@ __all__ = [
 ]
 
 READ_LATER = ("AITER_", "FLYDSL_", "MAX_JOBS", "HIP_", "TORCHINDUCTOR_")
-"""How variables begin that aiter (and torch, where aiter loads more of it) sets for itself while it is imported, and
-reads when it is called or builds: AITER_ASM_DIR is where its C++ finds the assembly kernels. They stay."""
+"""Prefixes of environment variables that aiter (and torch, which aiter loads) sets during import and reads later, in
+calls or builds; in AITER_ASM_DIR its C++ finds the assembly kernels. These are not put back."""
 
 RECORDED = ("AITER_", "FLASH_ATTENTION_", "ENABLE_CK", "GPU_ARCHS", "CU_NUM", "CK_DIR")
-"""How variables begin that choose what aiter runs."""
+"""Prefixes of environment variables that choose what aiter runs."""
 
 PLACES = ("_DIR", "_PATH", "_FILE", "AITER_CONFIG")
-"""In names of variables that hold paths: their value is told by the contents of the files, never by the path."""
+"""Parts of names of variables that hold paths: the files' contents are recorded, never the path."""
 
 LOGGING = ("_LOG_", "AITER_LOG", "AITER_DEBUG", "_JIT_DIR", "_ROOT_DIR", "_CACHE")
-"""In names of variables that change no kernel."""
+"""Parts of names of variables that change no kernel."""
 
 TOGGLES = ("_MHA_IMPL", "_USE_FUSED_BWD_KERNEL", "_USE_INT64_STRIDES", "_MHA_SWIZZLE")
 TRITON_MHA = ("aiter.ops.triton.attention.mha", "aiter.ops.triton.mha")
-"""Globals of aiter's Triton attention that change what runs, and the module they are in, new place first."""
+"""Globals of aiter's Triton attention that change what runs, and the module that holds them, newest place first."""
 
 
 @dataclass
 class Changes:
-    """What code changed in the process beside what it was run for.
+    """Side effects of some code on the process's environment variables.
 
     restored   environment variables put back, and the value each was given ('' for one that was deleted)
     kept       environment variables left as they were set, because aiter reads them later
@@ -65,17 +65,17 @@ class Changes:
 
 _changes = Changes()
 _failed: dict[tuple[str, str], str] = {}
-"""(folder of aiter, module) -> why its import failed. A second try would raise something else: parts are loaded."""
+"""(folder of aiter, module) -> why its import failed. A second import would raise another error: parts are loaded."""
 
 WHOLE = "aiter"
-"""Stands for all modules, where the package itself could not be imported."""
+"""Key for all modules, used where the package itself could not be imported."""
 
 
 def import_aiter(module: str, *names: str, old: str = "") -> Any:
-    """A module of aiter; with one name that attribute of it, with several a tuple of them.
+    """Imports a module of aiter. Returns the module, with one name that attribute, with several a tuple of them.
 
-    `old` is where the module was in earlier versions; it is tried only where the new place does not exist. Raises
-    UnsupportedError with the reason, and what was raised, where aiter or the names are missing or cannot be imported.
+    `old` is the module's place in earlier versions, tried only where the new place does not exist. Raises
+    UnsupportedError with the reason and the exception where aiter or a name is missing or cannot be imported.
     """
     found = find_installed()
     reasons = missing_aiter()
@@ -96,9 +96,9 @@ def import_aiter(module: str, *names: str, old: str = "") -> Any:
 
 @contextmanager
 def restored_environment() -> Iterator[Changes]:
-    """Put back environment variables and the root logger as they were on entering, also after an exception.
+    """Restores environment variables and the root logger when the block ends, also after an exception.
 
-    Variables that aiter reads later stay (READ_LATER). What differed is in the value given, once the block is left.
+    Variables that aiter reads later stay (READ_LATER). Yields a `Changes` that is filled when the block ends.
     """
     before, root = dict(os.environ), logging.getLogger()
     level, handlers = root.level, list(root.handlers)
@@ -120,21 +120,21 @@ def restored_environment() -> Iterator[Changes]:
 
 
 def import_changes() -> Changes:
-    """What importing aiter has changed in this process so far: variables put back, and those left as set."""
+    """Returns what importing aiter changed in this process so far: restored variables, and variables left as set."""
     return _changes
 
 
 def without_ck() -> list[str]:
-    """Why nothing of Composable Kernel can be promised: with ENABLE_CK=0 aiter takes Triton in its place, unsaid."""
+    """Returns why Composable Kernel is not available: with ENABLE_CK=0 aiter silently takes Triton instead."""
     value = os.environ.get("ENABLE_CK", "1").strip()
     off = value.lstrip("+-").isdecimal() and int(value) == 0
     return [f"ENABLE_CK={value} makes aiter take Triton in place of Composable Kernel; unset it"] if off else []
 
 
 def environment_entries() -> dict[str, str]:
-    """Configuration entries for variables in force that choose what aiter runs, e.g. 'env.AITER_ENABLE_FMHA_OPUS': '1'.
+    """Returns entries for set variables that choose what aiter runs, e.g. 'env.AITER_ENABLE_FMHA_OPUS': '1'.
 
-    What aiter set itself is left out. A variable that names files is told by a hash of their contents.
+    Variables that aiter set itself are left out. For a variable that names files, the entry is a hash of the contents.
     """
     entries = {}
     for name in sorted(os.environ):
@@ -146,9 +146,9 @@ def environment_entries() -> dict[str, str]:
 
 
 def toggle_entries() -> dict[str, str]:
-    """Configuration entries for the globals of aiter's Triton attention, e.g. 'toggle._MHA_IMPL': 'default'.
+    """Returns entries for the globals of aiter's Triton attention, e.g. 'toggle._MHA_IMPL': 'default'.
 
-    Empty while that module is not loaded; give them for backends that run it.
+    Empty while that module is not loaded. Backends that run that module record them.
     """
     module = next((sys.modules[name] for name in TRITON_MHA if name in sys.modules), None)
     return {f"toggle.{name}": str(getattr(module, name)) for name in TOGGLES if hasattr(module, name)}
@@ -164,7 +164,7 @@ def _import_module(module: str, old: str) -> ModuleType:
 
 
 def _new_or_old(module: str, old: str) -> ModuleType:
-    """The old place also resolves in versions that have the new one, but runs the file a second time."""
+    """Imports from the new place if it exists, else from the old one, which would run the file again if both exist."""
     try:
         return importlib.import_module(module)
     except Exception as error:  # AssertionError, KeyError, RuntimeError, ... by what is missing
@@ -177,7 +177,7 @@ def _new_or_old(module: str, old: str) -> ModuleType:
 
 
 def _is_absent(error: Exception, module: str) -> bool:
-    """Whether this very module, or a package that it is in, does not exist; not one that it imports."""
+    """Whether the error says that this module or a package around it does not exist, not one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return name is not None and (module == name or module.startswith(f"{name}."))
 
@@ -196,7 +196,7 @@ def _put_back(name: str, value: str | None) -> None:
 
 
 def _hash_contents(value: str) -> str:
-    """Files or folders named by a variable, as a short hash of what is in the files."""
+    """Returns a short hash of the contents of the files or folders that a variable names."""
     digest = hashlib.sha256()
     for part in value.split(os.pathsep):
         path = Path(part)

@@ -1,7 +1,7 @@
-"""What aiter's own forward attention kernel is compiled as: its shipped configurations, to be read beside ours.
+"""Builds of aiter's own forward attention kernel in its shipped configurations, for comparison with ours.
 
 Names and values only, read from the tree that AITER_SOURCE names, so that listing them imports neither Triton nor
-aiter. Never a part of this repository's baselines: it is not ours.
+aiter. They are never in this repository's baselines, because the kernel is not ours.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pytest_attnperf.workloads.varlen import Varlen
 
 NAME = "aiter.mha_fwd"
 ARCHS = ("gfx942", "gfx950")
-"""Whose figures are of interest beside ours; another with a configuration file can be asked for."""
+"""Architectures compiled for comparison with ours. Others that have a configuration file can be requested."""
 
 HEAD_DIMS = (128, 256)
 XCDS = 8
-"""Dies of a GPU, by which the kernel orders its workgroups; aiter takes 8 everywhere (get_num_xcds)."""
+"""Dies (XCDs) of a GPU, by which the kernel orders its workgroups; aiter assumes 8 everywhere (get_num_xcds)."""
 
 LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
 """torch.finfo(dtype).max: a constant of the kernel that only fp8 reads."""
@@ -63,13 +63,13 @@ class AttnFwdLaunch:
 
 @dataclass(frozen=True)
 class AiterMhaKernel(Kernel):
-    """`_attn_fwd` in the configuration that aiter's file gives it, at head dimensions of 128 and 256."""
+    """`_attn_fwd` in the configuration of aiter's file, at head dimensions of 128 and 256."""
 
     name: str = NAME
     backends: tuple[str, ...] = ("aiter.triton",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Causal, f16 and bf16, lengths that tiles divide; as the seed of this project ran it: 4 sequences, 8 heads.
+        """Returns causal builds in f16 and bf16, of lengths that tiles divide, with 4 sequences and 8 heads.
 
         Raises CodeObjectError where the kernel has arguments that this module does not know.
         """
@@ -86,7 +86,7 @@ class AiterMhaKernel(Kernel):
         ]
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Why it is not compiled: no source tree, no kernel in it, no configuration for the architecture."""
+        """Returns why it is not compiled: no source tree, no kernel in it, or no configuration for the architecture."""
         root = source_root()
         if root is None:
             return [f"{SOURCE_VARIABLE} is not set: it names a checkout of ROCm/aiter, whose own kernel is compiled"]
@@ -104,7 +104,7 @@ KERNEL = AiterMhaKernel()
 
 
 def read_shipped_values(root: Path, arch: str, workload: Prefill | Varlen) -> dict[str, Any]:
-    """The values that aiter's own file gives for a workload. Raises CodeObjectError where it cannot be read."""
+    """Returns the values of aiter's own file for a workload. Raises CodeObjectError where it cannot be read."""
     path = config_file(root, arch)
     if path is None:
         raise CodeObjectError(f"{root} has no Triton attention configuration for {arch}")
@@ -118,13 +118,13 @@ def read_shipped_values(root: Path, arch: str, workload: Prefill | Varlen) -> di
 def build_with(
     values: Mapping[str, Any], workload: Prefill | Varlen, arch: str, *, root: Path | None = None, label: str = ""
 ) -> KernelBuild:
-    """`_attn_fwd` of the tree at `root` (AITER_SOURCE) with a configuration, for one workload.
+    """Returns a build of `_attn_fwd` of the tree at `root` (default: AITER_SOURCE) for one workload.
 
     values    as in aiter's files: BLOCK_M, BLOCK_N, PRELOAD_V, num_warps, num_stages, waves_per_eu, ...
     label     beginning of the configuration's id; '' writes the values
 
-    Raises CodeObjectError where there is no source, the kernel has arguments that nothing is known of, or it does not
-    take one of the values.
+    Raises CodeObjectError where there is no source, where the kernel has unknown arguments, or where it does not take
+    one of the values.
     """
     tree = root if root is not None else source_root()
     path = kernel_file(tree) if tree is not None else None
@@ -139,7 +139,7 @@ def build_with(
     missing = [name for name in missing if name not in _WITH_DEFAULT]
     if missing:
         raise CodeObjectError(
-            f"_attn_fwd of {path} has arguments that nothing is known of here: {', '.join(missing)}; this aiter is "
+            f"_attn_fwd of {path} has arguments that this adapter does not know: {', '.join(missing)}; this aiter is "
             "newer than the adapter, or the configuration lacks them"
         )
     return KernelBuild(
@@ -161,7 +161,7 @@ def build_with(
 
 
 def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Path) -> None:
-    """An older kernel would be compiled without them, and compute something else."""
+    """Raises CodeObjectError for features that this kernel lacks. An older kernel would compute something else."""
     wanted = {"SLIDING_WINDOW": workload.window > 0}
     wanted["BLOCK_DMODEL_PE"] = getattr(workload, "head_dim_v", workload.head_dim) != workload.head_dim
     lacking = [name for name, needed in wanted.items() if needed and name not in names]
@@ -170,24 +170,24 @@ def _require_features(workload: Prefill | Varlen, names: Sequence[str], path: Pa
 
 
 def _format_place(path: Path, tree: Path | None, arch: str) -> str:
-    """The configuration file, relative to the tree; the kernel's where there is none."""
+    """Returns the configuration file's path relative to the tree; the kernel's where there is no such file."""
     found = (config_file(tree, arch) if tree is not None else None) or path
     return found.relative_to(tree).as_posix() if tree is not None else found.as_posix()
 
 
 _WITH_DEFAULT = frozenset({"HEAD_STRIDE_ALIGNED_8"})
-"""Constants that the kernel has a default for."""
+"""Constants that have a default in the kernel."""
 
 
 def _format_config(values: Mapping[str, Any]) -> str:
-    """'BLOCK_M64-BLOCK_N32-...' in alphabetical order, of characters that an id takes."""
+    """Returns e.g. 'BLOCK_M64-BLOCK_N32-...' in alphabetical order, in characters that an id may have."""
     return "-".join(f"{name}{values[name]}" for name in sorted(values))
 
 
 def _split_values(
     values: Mapping[str, Any], names: Sequence[str], path: Path
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """(constants of the kernel, options of the compiler): names in capitals are the kernel's."""
+    """Splits values into (kernel constants, compiler options). Names in capitals are the kernel's."""
     own = {name: value for name, value in values.items() if name in names}
     options = {name: value for name, value in values.items() if name not in names}
     foreign = sorted(name for name in options if name[:1].isupper())
@@ -202,7 +202,7 @@ def _split_values(
 def _specialise_launch(
     launch: AttnFwdLaunch, names: Sequence[str], constexprs: frozenset[str]
 ) -> tuple[dict[str, str], dict[str, object], list[str]]:
-    """(signature, constants, aligned arguments) that a launch with these arguments leads to, of those there are."""
+    """Returns (signature, constants, aligned arguments) that Triton derives from a launch, for existing arguments."""
     signature = {name: kind for name, kind in launch.pointers.items() if name in names}
     aligned = list(signature)
     constants = {name: value for name, value in launch.constants.items() if name in names}
@@ -221,7 +221,7 @@ def _specialise_launch(
 
 
 def _make_launch(workload: Prefill | Varlen) -> AttnFwdLaunch:
-    """As `_flash_attn_forward` passes them for contiguous inputs, without dropout and sinks.
+    """Returns the arguments that `_flash_attn_forward` passes for contiguous inputs, without dropout and sinks.
 
     Raises CodeObjectError for a workload that aiter's kernel does not take in 16 or 32 bits.
     """
@@ -243,7 +243,7 @@ def _make_launch(workload: Prefill | Varlen) -> AttnFwdLaunch:
 
 
 def _compute_strides(workload: Prefill | Varlen, seq_q: int, seq_kv: int) -> dict[str, int]:
-    """Of (B, S, H, D) and (T, H, D), and of lse (B, H, S) and (T, H)."""
+    """Returns the strides of (B, S, H, D) or (T, H, D) tensors, and of lse (B, H, S) or (T, H), by argument name."""
     packed = isinstance(workload, Varlen)
     wide = pad_head_dim(workload.head_dim)
     narrow = pad_head_dim(getattr(workload, "head_dim_v", workload.head_dim))

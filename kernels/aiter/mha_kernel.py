@@ -1,12 +1,12 @@
-"""aiter's own forward kernel of its Triton attention, from a source tree, for compiling. Imported by a compile worker.
+"""Loads the forward kernel of aiter's Triton attention from a source tree. A compile worker imports this module.
 
-AITER_SOURCE names the tree (the folder that holds `aiter/`). Of it only the module of the kernel and what that imports
-are run: `aiter/__init__.py` wants ROCm, a GPU and compiled modules, none of which compiling for a GPU needs, so bare
-packages stand in for it and for the `__init__.py` files between; and a driver that knows nothing but the architecture
-stands in for the GPU that `arch_info` asks at import since 2026. Read from v0.1.5, v0.1.8, v0.1.9 and e4048607a5
-(2026-08-22). Everything is taken out of `sys.modules` again, so that an installed aiter stays importable beside it.
+AITER_SOURCE names the tree (the folder that holds `aiter/`). Only the kernel's module and its imports are run:
+`aiter/__init__.py` needs ROCm, a GPU and compiled modules, but compiling needs none of these. So empty packages replace
+it and the `__init__.py` files below it. Since 2026 `arch_info` asks for the GPU at import; a driver that knows only the
+architecture answers. Read from v0.1.5, v0.1.8, v0.1.9 and e4048607a5 (2026-08-22). Everything is removed from
+`sys.modules` afterwards, so that an installed aiter stays importable.
 
-The module has one attribute per architecture, `attn_fwd_gfx942`: aiter remembers the architecture when it is imported.
+The module has one attribute per architecture, e.g. `attn_fwd_gfx942`, because aiter fixes the architecture at import.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _BARE = ("aiter", "aiter.ops", "aiter.ops.triton", "aiter.ops.triton.attention")
 
 
 def load_attn_fwd(root: Path, arch: str) -> Any:
-    """`_attn_fwd` of the tree at `root`, a `@triton.jit` function, as a process with a GPU of `arch` would import it.
+    """Imports the `@triton.jit` function `_attn_fwd` of the tree at `root`, as on a machine with a GPU of `arch`.
 
-    Raises CodeObjectError where the tree holds no such kernel, or its module cannot be imported: naming what it raised.
+    Raises CodeObjectError where the tree has no such kernel, or where its module cannot be imported, with that error.
     """
     path = kernel_file(root)
     if path is None:
@@ -54,7 +54,7 @@ def load_attn_fwd(root: Path, arch: str) -> Any:
 
 @contextlib.contextmanager
 def _bare_packages(root: Path) -> Iterator[None]:
-    """Packages of the tree that run no `__init__.py`, in place of whatever `aiter` this process knows; undone after."""
+    """Replaces `aiter` in this process by the tree's packages without running `__init__.py`; undone at the end."""
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "aiter"}
     try:
         for name in _BARE:
@@ -71,7 +71,7 @@ def _bare_packages(root: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keep_environment() -> Iterator[None]:
-    """Undo what the modules change in the environment, e.g. TRITON_PRINT_AUTOTUNING."""
+    """Restores environment variables that the modules change, e.g. TRITON_PRINT_AUTOTUNING."""
     before = dict(os.environ)
     try:
         yield
@@ -83,7 +83,7 @@ def _keep_environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _gpu_of(arch: str) -> Iterator[None]:
-    """Triton's active driver, for what asks it at import; undone after."""
+    """Makes `_Gpu` Triton's active driver, for modules that ask it at import; undone at the end."""
     from triton.runtime.driver import driver
 
     before = dict(vars(driver))  # its own `reset_active` looks for a GPU
@@ -96,19 +96,19 @@ def _gpu_of(arch: str) -> Iterator[None]:
 
 
 class _Gpu:
-    """A driver that can tell its architecture and nothing else."""
+    """A Triton driver that knows its architecture and nothing else."""
 
     def __init__(self, arch: str) -> None:
         self._arch = arch
 
     def get_current_target(self) -> Any:
-        """As Triton's drivers give it."""
+        """Returns the target, as Triton's drivers do."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("hip", self._arch, 64 if self._arch.startswith("gfx9") else 32)
 
     def get_benchmarker(self) -> None:
-        """For autotuners that are decorated at import; nothing is timed."""
+        """Returns None, for autotuners that are created at import; nothing is timed."""
         return
 
     def __getattr__(self, name: str) -> Any:
@@ -116,7 +116,7 @@ class _Gpu:
 
 
 def __getattr__(name: str) -> Any:
-    """`attn_fwd_<arch>` of the tree that AITER_SOURCE names, read when it is asked for. Raises CodeObjectError."""
+    """Loads `attn_fwd_<arch>` from the tree that AITER_SOURCE names, on first use. Raises CodeObjectError."""
     if not name.startswith(FUNCTION_PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     root = source_root()

@@ -1,4 +1,4 @@
-"""aiter's module of Triton attention: where it is, and which of its implementations a call takes."""
+"""Where aiter's module of Triton attention is, and how to select its implementation for a call."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HEAD_DIM_MAX = 256
 
 
 def with_impl(module: ModuleType, impl: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """The call with an implementation of aiter's Triton attention, whatever the process has set; put back after it.
+    """Returns `call` with aiter's Triton implementation `impl` selected during each call, and restored afterwards.
 
-    Raises UnsupportedError where this aiter has none but the default.
+    Raises UnsupportedError where this aiter has only the default implementation.
     """
     if not hasattr(module, "_MHA_IMPL"):
         if impl != "default":

@@ -1,4 +1,4 @@
-"""Where aiter's Triton attention keeps its kernel and its configuration files, by version; read without importing it.
+"""Finds the kernel and the configuration files of aiter's Triton attention in any version, without importing it.
 
 until v0.1.7   aiter/ops/triton/mha.py                              configs/MI300X-MHA-DEFAULT.json
 until v0.1.9   aiter/ops/triton/_triton_kernels/mha.py              configs/gfx942-MHA-DEFAULT.json
@@ -20,7 +20,7 @@ SOURCE_VARIABLE = "AITER_SOURCE"
 
 KERNEL_MODULE = "kernels.aiter.mha_kernel"
 FUNCTION_PREFIX = "attn_fwd_"
-"""Where a compile worker finds aiter's kernel: `attn_fwd_gfx942` of that module."""
+"""Where a compile worker finds aiter's kernel, e.g. attribute `attn_fwd_gfx942` of that module."""
 
 KERNEL_MODULES = (
     "aiter/ops/triton/_triton_kernels/attention/mha.py",
@@ -33,27 +33,27 @@ PUBLIC_MODULES = ("aiter/ops/triton/attention/mha.py", "aiter/ops/triton/mha.py"
 
 CONFIGS = "aiter/ops/triton/configs"
 DEVICES = {"gfx942": "MI300X", "gfx950": "MI350X"}
-"""What files were named by up to v0.1.7."""
+"""Architecture -> the device name in file names up to v0.1.7."""
 
 
 def source_root() -> Path | None:
-    """The tree that AITER_SOURCE names; None where it is not set."""
+    """Returns the tree that AITER_SOURCE names; None where it is not set."""
     given = os.environ.get(SOURCE_VARIABLE, "")
     return Path(given).absolute() if given else None
 
 
 def kernel_file(root: Path) -> Path | None:
-    """The file of `_attn_fwd` in the tree that holds `aiter/`; None where there is none."""
+    """Returns the file of `_attn_fwd` in the tree that holds `aiter/`; None where there is none."""
     return next((root / name for name in KERNEL_MODULES if _has_function(root / name, "_attn_fwd")), None)
 
 
 def public_file(root: Path) -> Path | None:
-    """The file of the public functions `flash_attn_func` and `mha_set_impl`; None where there is none."""
+    """Returns the file of the public functions `flash_attn_func` and `mha_set_impl`; None where there is none."""
     return next((root / name for name in PUBLIC_MODULES if (root / name).is_file()), None)
 
 
 def config_file(root: Path, arch: str) -> Path | None:
-    """The file of attention configurations of `arch`; None where this aiter ships none."""
+    """Returns the file of attention configurations of `arch`; None where this aiter ships none."""
     folder = root / CONFIGS
     names = [f"{arch}/triton/attention/mha/DEFAULT.json", f"{arch}-MHA-DEFAULT.json"]
     if arch in DEVICES:
@@ -71,7 +71,7 @@ def archs_with_config(root: Path) -> list[str]:
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """Buckets of the file: 'fwd', 'bkwd_fused', 'bkwd_onekernel'. Raises ValueError and OSError as json and open do."""
+    """Reads the file's objects 'fwd', 'bkwd_fused', 'bkwd_onekernel'. Raises ValueError and OSError."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict) or not isinstance(found.get("fwd"), dict):
         raise ValueError(f"{path} has no object 'fwd'")
@@ -79,7 +79,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def kernel_arguments(path: Path) -> tuple[str, ...]:
-    """Names of the arguments of `_attn_fwd`, in order, parsed and not imported; () where the file has none."""
+    """Returns the argument names of `_attn_fwd`, in order, by parsing the file; () where it has no such function."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
@@ -87,7 +87,7 @@ def kernel_arguments(path: Path) -> tuple[str, ...]:
 
 
 def constant_arguments(path: Path) -> frozenset[str]:
-    """Those of them that are annotated `tl.constexpr`."""
+    """Returns the arguments of `_attn_fwd` that are annotated `tl.constexpr`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == "_attn_fwd":
             return frozenset(
@@ -106,11 +106,11 @@ def _has_function(path: Path, function: str) -> bool:
 
 
 def bucket_of(workload: Any, arch: str = "", present: Collection[str] | None = None) -> str:
-    """Name of the bucket under 'fwd' that aiter takes for a prefill or varlen workload.
+    """Returns the name of the bucket under 'fwd' that aiter takes for a prefill or varlen workload.
 
-    `_get_config` looks at the element type, at whether q and k are wider than v, and where the file has a bucket for
-    it at the head dimension of v; at no length, head count or mask. `present` are the buckets of the file; without
-    them those of e4048607a5: 'small_head' on gfx950 alone.
+    `_get_config` uses the element type, whether q and k are wider than v, and v's head dimension where the file has a
+    bucket for it. It uses no length, head count or mask. `present` are the file's buckets; the default are those of
+    e4048607a5, where only gfx950 has 'small_head'.
     """
     known = present if present is not None else _BUCKETS | ({"small_head"} if arch == "gfx950" else set())
     in_fp32 = workload.dtype in ("f32", "tf32")
@@ -126,7 +126,7 @@ def bucket_of(workload: Any, arch: str = "", present: Collection[str] | None = N
 
 
 def pad_head_dim(head_dim: int) -> int:
-    """The head dimension that the kernel sees: aiter pads to a multiple of 8 within the call."""
+    """Returns the head dimension that the kernel gets: aiter pads to a multiple of 8 inside the call."""
     return (head_dim + 7) // 8 * 8
 
 

@@ -34,10 +34,10 @@ CK_HEAD_DIM_MAX = 256
 """Checked in aiter's C++ (mha_batch_prefill_kernels.cu), as is that 8 divides the head dimension."""
 CK_HEAD_DIM_MULTIPLE = 8
 CK_PAGES = (1024, 16, 1)
-"""Page sizes that aiter's own test of batch prefill runs, the largest first."""
+"""Page sizes that aiter's own test of batch prefill covers, the largest first."""
 
 FP8_PAGE_MIN = 32
-"""Smallest page of an 8-bit cache that aiter's own test of unified_attention runs."""
+"""Smallest page of an 8-bit cache that aiter's own test of unified_attention covers."""
 
 ENTRY_POINTS = (
     EntryPoint(
@@ -64,12 +64,12 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True)
 class BatchPrefill:
-    """One problem as `mha_batch_prefill_func` takes it.
+    """One problem in the terms of `mha_batch_prefill_func`.
 
     seqs_q, seqs_kv    query tokens and keys of each sequence
     page               keys per page of the canonical cache; 0 for a contiguous one
     window, cap        0 for none
-    lse, sinks         whether the log-sum-exp is asked for, and whether there are sinks
+    lse, sinks         whether the log-sum-exp is requested, and whether there are sinks
     """
 
     seqs_q: tuple[int, ...]
@@ -82,9 +82,9 @@ class BatchPrefill:
     sinks: bool
 
     def keys_per_page(self, function: Callable[..., Any]) -> int:
-        """Keys per page as this version of aiter is given them: the memory is the same, its block table is longer.
+        """Returns the keys per page to pass to this version of aiter. Smaller pages only need a longer table.
 
-        Without `kv_last_page_lens` (before v0.1.12) it takes pages of one key only.
+        Without `kv_last_page_lens` (before v0.1.12) aiter takes pages of one key only.
         """
         if not self.page or "kv_last_page_lens" not in {one.name for one in parameters_of(function)}:
             return 1
@@ -93,9 +93,9 @@ class BatchPrefill:
     def convert_inputs(
         self, unit: int, q: torch.Tensor, caches: Tensors, table: torch.Tensor, extras: Tensors
     ) -> Tensors:
-        """q (T, H, D), keys and values, then `cu_seqlens_q`, lists of pages, and sinks where there are any.
+        """Returns q (T, H, D), keys and values, then `cu_seqlens_q`, lists of pages, and sinks where there are any.
 
-        `table` is the canonical one, or that of a contiguous cache in pages of one key.
+        `table` is the canonical block table, or that of a contiguous cache in pages of one key.
         """
         kv_heads = caches[0].shape[-2]
         shape = (-1, kv_heads, self.head_dim) if unit == 1 else (-1, unit, kv_heads, self.head_dim)
@@ -106,7 +106,7 @@ class BatchPrefill:
         return (q, k, v, starts, lists.indptr, lists.indices, lists.last_lens, *extras)
 
     def collect_arguments(self, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-        """Arguments by name."""
+        """Returns aiter's arguments by name."""
         q, k, v, starts, indptr, indices, last_lens, *sinks = tensors
         return {
             "q": q,
@@ -129,12 +129,12 @@ class BatchPrefill:
         }
 
     def needed_arguments(self) -> tuple[str, ...]:
-        """Arguments that change what is computed."""
+        """Returns the names of arguments that change the result, so that aiter must take them."""
         return ("sink_ptr",) if self.sinks else ()
 
 
 def batch_prefill_reasons(dtype: str, head_dim: int, cache: str, device: DeviceInfo) -> list[str]:
-    """What `mha_batch_prefill_func` refuses; `cache` is the word of an 8-bit cache or ''."""
+    """Returns what `mha_batch_prefill_func` refuses; `cache` is the dtype word of an 8-bit cache, or ''."""
     found = route_reasons(CK, BATCH_PREFILL, device)
     if dtype not in ("f16", "bf16"):
         found.append(f"{BATCH_PREFILL} takes bf16, f16, not {dtype}")
@@ -154,7 +154,10 @@ def bind_batch_prefill(
     parts: Callable[[Tensors], tuple[torch.Tensor, Tensors, torch.Tensor, Tensors]],
     outputs: Callable[[Any], Outputs],
 ) -> Prepared:
-    """`parts` gives q (T, H, D), (k, v), the table and (sinks,) or () of canonical inputs."""
+    """Prepares a call of `mha_batch_prefill_func`.
+
+    `parts` splits canonical inputs into q (T, H, D), (k, v), the table, and (sinks,) or ().
+    """
     import torch
 
     mha = paged_binding.import_aiter_module("mha_batch_prefill_func", MHA)
@@ -186,16 +189,16 @@ def bind_batch_prefill(
 
 @dataclass(frozen=True)
 class CkMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, windows, soft caps; sinks from v0.1.12 on. Caches are read as they lie."""
+    """fp16 and bf16 caches, windows, soft caps; sinks since v0.1.12. Caches are read in place."""
 
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """As `batch_prefill_reasons`."""
+        """Returns what `batch_prefill_reasons` refuses, and devices without aiter."""
         return batch_prefill_reasons(workload.dtype, workload.head_dim, workload.cache, device)
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Make lists of pages of the block table, untimed. Raises UsageError for a table or lengths out of range."""
+        """Converts the block table to lists of pages, untimed. Raises UsageError for values out of range."""
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
         problem = BatchPrefill(
             seqs_q=workload.seqs_q,
@@ -216,12 +219,12 @@ class CkMixed(Backend[Mixed]):
 
 @dataclass(frozen=True)
 class TritonMixed(Backend[Mixed]):
-    """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read as they lie."""
+    """fp16 and bf16 caches, f8e4m3 on gfx950; windows, soft caps, sinks. Inputs are read in place."""
 
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """It reads 8-bit caches in the format of the architecture."""
+        """Returns what `unified_attention` refuses: it reads 8-bit caches only in the architecture's own format."""
         found = paged_binding.device_reasons(device)
         has = paged_binding.FP8_CACHES.get(device.arch, "")
         if workload.cache and workload.cache != has:
@@ -233,7 +236,7 @@ class TritonMixed(Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Raises UsageError for a block table or lengths out of range."""
+        """Binds the arguments and runs once. Raises UsageError for a block table or lengths out of range."""
         import torch
 
         require_block_table(inputs[3], inputs[5], inputs[1].shape[0], workload.page)
@@ -260,7 +263,7 @@ class TritonMixed(Backend[Mixed]):
 
 
 def unified_values(workload: Mixed, tensors: Tensors, out: torch.Tensor) -> dict[str, Any]:
-    """Arguments of `unified_attention` by name, of canonical tensors."""
+    """Returns the arguments of `unified_attention` by name, from canonical tensors."""
     q, k, v, table, starts, seq_lens, *extras = tensors
     k_scale, v_scale = extras[-2:] if workload.cache else (None, None)
     return {
@@ -274,7 +277,7 @@ def unified_values(workload: Mixed, tensors: Tensors, out: torch.Tensor) -> dict
         "max_seqlen_k": max(workload.seqs_kv),
         "softmax_scale": 1.0 / math.sqrt(workload.head_dim),
         "causal": True,
-        # Its kernels see 1 + window_size[0] keys, so -1 is no window.
+        # A token sees 1 + window_size[0] keys, so -1 is no window.
         "window_size": (workload.window - 1, 0) if workload.window else (-1, -1),
         "block_table": table,
         "softcap": float(workload.cap),

@@ -2,10 +2,11 @@
 
     aiter.asm       `aiter.mla.mla_decode_fwd` without metadata (not persistent): an assembly kernel per split of the
                     keys, and a Triton kernel that joins the splits
-    aiter.triton    `mla_decode_rope.decode_attention_fwd_grouped_rope`, two Triton kernels, its rotation off
+    aiter.triton    `mla_decode_rope.decode_attention_fwd_grouped_rope`, two Triton kernels, with its rotation disabled
 
-Both take queries that hold W_UK already, and give latent rows. Moving W_UK to the query and W_UV behind the softmax is
-part of the timed call, as batched products of torch; the cache of latent and rotated rows side by side is not.
+Both take queries already multiplied by W_UK, and return latent rows. The timed call includes multiplying the query by
+W_UK and the result by W_UV, as batched products of torch. It does not include joining latent and rotated rows in one
+cache.
 
 Written from aiter's source (v0.1.5 to 2026-08); never run on an AMD GPU.
 """
@@ -36,13 +37,13 @@ LATENT_DIM, ROPE_DIM = 512, 64
 """The row of 576 elements that aiter's assembly kernels are written for."""
 
 ASM_HEADS = (16, 128)
-"""Heads that every version since v0.1.5 has bf16 kernels for; later ones have more."""
+"""Head counts for which every version since v0.1.5 has bf16 kernels; later versions have more."""
 
 ASM_QUERIES_MAX = 4
-"""Tokens per sequence that aiter's own test runs on its assembly kernels."""
+"""Most tokens per sequence in aiter's own test of its assembly kernels."""
 
 KV_SPLITS = 16
-"""What aiter's Triton kernels leave to the caller: SGLang's number on AMD GPUs."""
+"""Number of splits, which aiter's Triton kernels take from the caller: SGLang's number on AMD GPUs."""
 
 ENTRY_POINTS = (
     EntryPoint(
@@ -68,10 +69,10 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True)
 class Absorbed:
-    """Queries and weights of one problem, in memory of their own, and the two products around a kernel.
+    """Buffers of one problem, and the two products around the kernel.
 
-    q         (T, H, C + R), T tokens of all sequences: what the kernel takes
-    latent    (T, H, C): where it writes
+    q         (T, H, C + R), T tokens of all sequences: the kernel's input
+    latent    (T, H, C): the kernel's output
     """
 
     workload: Mla
@@ -80,13 +81,13 @@ class Absorbed:
 
     @classmethod
     def for_inputs(cls, workload: Mla, q_nope: torch.Tensor) -> Absorbed:
-        """Its buffers, on the device and in the dtype of the inputs."""
+        """Allocates the buffers on the device and in the dtype of the inputs."""
         tokens = (workload.batch * workload.seq_q, workload.heads)
         q = q_nope.new_empty((*tokens, workload.latent_dim + workload.rope_dim))
         return cls(workload, q, q_nope.new_empty((*tokens, workload.latent_dim)))
 
     def convert_inputs(self, inputs: Tensors) -> Tensors:
-        """(q_nope, q_pe, kv, W_UK, W_UV): (T, H, D), (T, H, R), (B * T_kv, 1, 1, C + R), (H, D, C), (H, C, Dv)."""
+        """Returns q_nope (T, H, D), q_pe (T, H, R), kv (B * T_kv, 1, 1, C + R), W_UK (H, D, C), W_UV (H, C, Dv)."""
         import torch
 
         q_nope, q_pe, kv_latent, k_pe, wkv_b = inputs
@@ -101,32 +102,32 @@ class Absorbed:
         )
 
     def absorb_queries(self, q_nope: torch.Tensor, q_pe: torch.Tensor, w_uk: torch.Tensor) -> None:
-        """W_UK^T q_nope and q_pe side by side in `q`."""
+        """Writes W_UK^T q_nope and q_pe side by side into `q`."""
         import torch
 
         self.q[..., : self.workload.latent_dim] = torch.bmm(q_nope.transpose(0, 1), w_uk).transpose(0, 1)
         self.q[..., self.workload.latent_dim :] = q_pe
 
     def project_values(self, w_uv: torch.Tensor) -> torch.Tensor:
-        """What the kernel left in `latent` -> (H, T, Dv)."""
+        """Multiplies the kernel's result in `latent` by W_UV; returns (H, T, Dv)."""
         import torch
 
         return torch.bmm(self.latent.transpose(0, 1), w_uv)
 
     def name_outputs(self, result: torch.Tensor) -> Outputs:
-        """(H, T, Dv) -> (B, S, H, Dv)."""
+        """Returns 'out': (H, T, Dv) as (B, S, H, Dv)."""
         made = self.workload
         return {"out": result.view(made.heads, made.batch, made.seq_q, made.value_dim).permute(1, 2, 0, 3)}
 
     @property
     def scale(self) -> float:
-        """Of the scores, which absorbing does not change."""
+        """Factor of the scores. Absorbing W_UK does not change it."""
         return 1.0 / math.sqrt(self.workload.nope_dim + self.workload.rope_dim)
 
 
 @dataclass(frozen=True)
 class AiterMla(Backend[Mla]):
-    """What the two have in common."""
+    """Base class of both backends."""
 
     families = ("mla",)
 
@@ -136,7 +137,7 @@ class AsmMla(AiterMla):
     """bf16, latent rows of 512 + 64, 16 or 128 heads, up to 4 tokens per sequence."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """See the constants above for where each limit stands."""
+        """Returns the limits that the workload exceeds; the constants above name the source of each."""
         found = route_reasons(ASM, MLA_ASM, device)
         if workload.dtype != "bf16":
             found.append(f"{MLA_ASM} takes bf16, not {workload.dtype}")
@@ -155,7 +156,7 @@ class AsmMla(AiterMla):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Pages of one key, in their order."""
+        """Binds the call with a table of one-key pages in order, and runs it once."""
         module = paged_binding.import_aiter_module("mla_decode_fwd", "aiter.mla")
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = asm_values(absorbed)
@@ -182,7 +183,7 @@ class AsmMla(AiterMla):
 
 
 def asm_values(absorbed: Absorbed) -> dict[str, Any]:
-    """Arguments of `mla_decode_fwd` by name, but for the cache."""
+    """Returns the arguments of `mla_decode_fwd` by name, without the cache."""
     made, device = absorbed.workload, absorbed.q.device
     table = paged_layout.contiguous_table(made.batch, made.seq_kv, device)
     lists = paged_layout.page_lists(table, (made.seq_kv,) * made.batch, 1)
@@ -206,7 +207,7 @@ class AiterTritonMla(AiterMla):
     """fp16 and bf16, one token per sequence, any heads and sizes."""
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """It has no mask, so all tokens but a last one would see too much."""
+        """Returns what the kernel refuses. It has no mask, so only the last token of a sequence is right."""
         found = paged_binding.device_reasons(device)
         if workload.dtype not in ("f16", "bf16"):
             found.append(f"{MLA_TRITON} is offered for bf16, f16, not {workload.dtype}")
@@ -217,7 +218,7 @@ class AiterTritonMla(AiterMla):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Values are the first part of a row of the cache, read where they lie."""
+        """Binds the call and runs it once. Values are a view of the first part of each cache row."""
         module = paged_binding.import_aiter_module("decode_attention_fwd_grouped_rope", TRITON_MODULE, TRITON_OLD)
         absorbed = Absorbed.for_inputs(workload, inputs[0])
         fixed = triton_values(absorbed)
@@ -245,7 +246,7 @@ class AiterTritonMla(AiterMla):
 
 
 def triton_values(absorbed: Absorbed) -> dict[str, Any]:
-    """Arguments by name, but for the cache; what each split leaves is fp32, as its callers have it."""
+    """Returns the arguments by name, without the cache. Results of the splits are fp32, as in aiter's callers."""
     import torch
 
     made, device = absorbed.workload, absorbed.q.device
@@ -270,7 +271,7 @@ def triton_values(absorbed: Absorbed) -> dict[str, Any]:
 
 
 def _cache_views(workload: Mla, kv: torch.Tensor) -> dict[str, torch.Tensor]:
-    """(keys, 1, C + R) and its first C elements."""
+    """Returns views of the cache: keys (keys, 1, C + R), and values, their first C elements."""
     k_buffer = kv[:, 0]
     return {"k_buffer": k_buffer, "v_buffer": k_buffer[..., : workload.latent_dim]}
 

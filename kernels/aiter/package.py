@@ -1,4 +1,4 @@
-"""Which package named `aiter` is on the path, and which version of it: read from files, nothing is imported.
+"""Finds which package named `aiter` is on the path, and its version, from files only. It imports nothing.
 
 Importing ROCm's aiter may build for minutes, and another package of that name may do anything.
 """
@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlparse
 
 UNKNOWN = "unknown"
 DISTRIBUTIONS = ("amd-aiter", "aiter")
-"""Names of ROCm's distribution: the second until 2025-12. PyPI has unrelated or stale packages under both."""
+"""Names of ROCm's distribution; the second was used until 2025-12. PyPI's packages of both names are not usable."""
 
 STALE_ON_PYPI = "0.1.7.post2.dev18"
-"""The only release of `amd-aiter` on PyPI: no compiled modules, and tuning files under names of another era."""
+"""The only release of `amd-aiter` on PyPI. It has no compiled modules, and outdated names of tuning files."""
 
 _VERSION_LINE = re.compile(r"""^(?:__version__\s*=\s*)?(?:version|__version__)\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 _REVISION = re.compile(r"\bg([0-9a-f]{7,40})\b")
@@ -29,11 +29,11 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Installed:
-    """ROCm's aiter as it lies on the path.
+    """ROCm's aiter as found on the path.
 
-    folder     the one that holds `ops/` and `jit/`
-    version    of the distribution that owns the folder, or of its `_version.py`; 'unknown' where neither says
-    revision   commit of a source checkout, or the one in the version; '' where it cannot be told
+    folder     the folder that holds `ops/` and `jit/`
+    version    of the distribution that owns the folder, or of its `_version.py`; 'unknown' where neither has one
+    revision   commit of a source checkout, or the one in the version; '' where it is unknown
     """
 
     folder: Path
@@ -42,7 +42,7 @@ class Installed:
 
 
 def missing_aiter() -> list[str]:
-    """Why ROCm's aiter cannot be used, judged by files alone; empty when it is there."""
+    """Returns why ROCm's aiter cannot be used, judged by files only; empty when it is installed."""
     folders, where = _find_folders()
     if where is None:
         return ["aiter is not installed (it is ROCm/aiter on GitHub; the package `aiter` on PyPI is unrelated)"]
@@ -58,7 +58,7 @@ def missing_aiter() -> list[str]:
 
 
 def find_installed() -> Installed | None:
-    """ROCm's aiter on the path; None where there is none."""
+    """Returns ROCm's aiter on the path; None where there is none."""
     folders, _ = _find_folders()
     folder = next((folder for folder in folders if _is_rocms(folder)), None)
     if folder is None:
@@ -68,7 +68,7 @@ def find_installed() -> Installed | None:
 
 
 def version_entries() -> dict[str, str]:
-    """Configuration entries `aiter` and, where it is known, `aiter_revision`."""
+    """Returns the configuration entries `aiter` and, where it is known, `aiter_revision`."""
     found = find_installed()
     if found is None:
         return {"aiter": UNKNOWN}
@@ -77,7 +77,7 @@ def version_entries() -> dict[str, str]:
 
 
 def _find_folders() -> tuple[list[Path], str | None]:
-    """Folders of the package `aiter`, and where it is in words; None as the latter where there is none at all."""
+    """Returns the folders of the package `aiter`, and a text that says where it is; None where there is no package."""
     try:
         spec = importlib.util.find_spec("aiter")
     except ValueError:  # a module put into sys.modules without a spec
@@ -94,7 +94,7 @@ def _is_rocms(folder: Path) -> bool:
 
 
 def _describe_stranger(folders: list[Path], where: str) -> str:
-    """What a package of that name is, which is not ROCm's."""
+    """Returns a sentence that says what a package named `aiter` is that is not ROCm's."""
     if any((folder / "azip.py").is_file() for folder in folders):
         return f"`aiter` at {where} is PyPI's asyncio package, not ROCm/aiter; uninstall it and install ROCm/aiter"
     if any(_is_rocms(folder / "aiter") for folder in folders):
@@ -108,7 +108,7 @@ def _describe_stranger(folders: list[Path], where: str) -> str:
 
 
 def _find_version(folder: Path) -> str:
-    """Of the distribution that owns the folder: another one of that name may be installed beside it."""
+    """Returns the version of the distribution that owns the folder; another of that name may be installed too."""
     for name in DISTRIBUTIONS:
         for distribution in importlib.metadata.distributions(name=name):
             if any(root.resolve() == folder.parent.resolve() for root in _list_roots(distribution)):
@@ -122,7 +122,7 @@ def _find_version(folder: Path) -> str:
 
 
 def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
-    """Folders that a distribution's packages may lie in: where it is installed, and the checkout of an editable one."""
+    """Yields folders that may hold a distribution's packages: where it is installed, or an editable checkout."""
     yield Path(str(distribution.locate_file("")))
     try:
         url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
@@ -133,7 +133,7 @@ def _list_roots(distribution: importlib.metadata.Distribution) -> Iterator[Path]
 
 
 def _find_revision(folder: Path, version: str) -> str:
-    """Of the checkout that the folder is the package of; otherwise the part of the version that names a commit."""
+    """Returns the commit of the checkout around the folder, else the part of the version that names a commit."""
     root = folder.parent
     if (root / "op_tests").is_dir() or (root / "csrc").is_dir():
         head = _git_head(root)
@@ -144,7 +144,7 @@ def _find_revision(folder: Path, version: str) -> str:
 
 
 def _git_head(root: Path) -> str:
-    """The commit checked out in a folder, read without git; '' where it cannot be read."""
+    """Returns the commit checked out in a folder, read without git; '' where it cannot be read."""
     try:
         git = root / ".git"
         if git.is_file():
@@ -158,7 +158,7 @@ def _git_head(root: Path) -> str:
 
 
 def _read_ref(git: Path, name: str) -> str:
-    """What a branch points to; a worktree keeps its branches in the common folder."""
+    """Returns the commit of a branch. In a worktree, branches are in git's common folder."""
     common = git / "commondir"
     folders = [git, (git / common.read_text(encoding="utf-8").strip()).resolve()] if common.is_file() else [git]
     for folder in folders:

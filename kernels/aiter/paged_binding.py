@@ -1,4 +1,4 @@
-"""What aiter's backends over caches share: where they run, their function, and the first run with a result of NaN."""
+"""Shared by aiter's backends over caches: device checks, imports, and a first run on a result filled with NaN."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 FP8_CACHES = {"gfx942": "kvf8e4m3fnuz", "gfx950": "kvf8e4m3"}
-"""The 8-bit floating-point format that an architecture computes with, as ids of workloads name a cache of it."""
+"""Architecture -> its 8-bit floating-point format, as workload ids name a cache of it."""
 
 NO_KERNEL = ("cannot get heuristic kernel", "not supported this kernel", "not find kernel")
-"""In what aiter's assembly launchers raise where their table has no kernel for a shape."""
+"""Parts of the error texts of aiter's assembly launchers when their table has no kernel for a shape."""
 
 
 def device_reasons(device: DeviceInfo) -> list[str]:
-    """Why aiter cannot run on this device or is not there; read from files, for importing it may start a build."""
+    """Returns why aiter cannot run here. Reads files only, because importing aiter may start a build."""
     found = [] if device.kind == "rocm" else [f"aiter runs on ROCm devices, this one is {device.kind} ({device.arch})"]
     return found + missing_aiter()
 
 
 def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType:
-    """A module of aiter, to look the function up in at every call: so a run can be watched.
+    """Imports a module of aiter. Look the function up in it at every call, so that a run can be watched.
 
-    Raises UnsupportedError where it cannot be imported or lacks the function.
+    Raises UnsupportedError where the module cannot be imported or lacks the function.
     """
     import_aiter(module, function, old=old)
     found: ModuleType = import_aiter(module, old=old)
@@ -43,7 +43,7 @@ def import_aiter_module(function: str, module: str, old: str = "") -> ModuleType
 
 
 def select_values(values: Mapping[str, Any], taken: Mapping[str, object]) -> dict[str, Any]:
-    """The values whose names are in `taken`, as `signatures.match_arguments` gives them."""
+    """Returns the values whose names are in `taken`, which `signatures.match_arguments` returned."""
     return {name: values[name] for name in taken}
 
 
@@ -59,15 +59,15 @@ def prepare_paged_call(
     config: Mapping[str, str],
     also: tuple[str, str] | None = None,
 ) -> Prepared:
-    """Convert, run once so that what aiter builds on first use is built before timing, and record what ran.
+    """Converts the inputs, runs once so that aiter builds before timing, and records what ran.
 
     who         the function of aiter, as errors name it
     promised    the only path that may run
-    written     where the call puts its result; it must fill all of it, with numbers
+    written     the result's memory; the call must fill all of it with numbers
     also        module and name of the function, where `paths.LOW_LEVEL` does not have it
 
-    Raises UnsupportedError where aiter says that it has no kernel for this, and AttnperfError where another path ran or
-    the result was not written whole.
+    Raises UnsupportedError where aiter has no kernel for this, and AttnperfError where another path ran or where part
+    of the result was not written.
     """
     from kernels.aiter.warm import warm_up
 
@@ -92,7 +92,7 @@ def prepare_paged_call(
 
 
 def require_written(who: str, result: torch.Tensor) -> None:
-    """Raise AttnperfError where a result that was NaN before a call is not a number everywhere after it."""
+    """Raises AttnperfError if a result that was filled with NaN before a call still contains NaN after it."""
     missing = int(result.isnan().sum())
     if missing:
         raise AttnperfError(

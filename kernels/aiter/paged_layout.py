@@ -1,8 +1,8 @@
-"""Canonical paged and contiguous caches in the layouts that aiter's kernels read; pure torch, none of it is timed.
+"""Converts canonical paged and contiguous caches to the layouts that aiter's kernels read, in torch and untimed.
 
-A canonical cache is (pages, page, Hk, D) with a block table (B, pages per sequence), see `workloads.paged_cache`; x
-below is 16 bytes' worth of elements. The layouts were read in aiter's sources (`aiter/ops/attention.py`,
-`aiter/ops/mha.py`, `op_tests/test_pa.py`). Results are contiguous and may be views of what was given.
+A canonical cache is (pages, page, Hk, D) with a block table (B, pages per sequence), see `workloads.paged_cache`. x
+below is the number of elements in 16 bytes. The layouts were read in aiter's sources (`aiter/ops/attention.py`,
+`aiter/ops/mha.py`, `op_tests/test_pa.py`). Results are contiguous and may be views of the argument.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ VECTOR_BYTES = 16
 
 @dataclass(frozen=True)
 class PageLists:
-    """Which pages each sequence reads, as one list, all int32.
+    """The pages that each sequence reads, as one list; all tensors are int32.
 
-    indptr       (B + 1,): the first entry of each sequence in `indices`, and their number
+    indptr       (B + 1,): index of each sequence's first entry in `indices`, then the number of entries
     indices      pages of the first sequence in order, then those of the second, ...
     last_lens    (B,): keys in the last page of each sequence
     """
@@ -33,14 +33,14 @@ class PageLists:
 
 
 def running_sums(counts: Sequence[int], device: torch.device) -> torch.Tensor:
-    """(len + 1,) int32: 0, and the sum up to each count."""
+    """Returns (len + 1,) int32: 0, then the sum up to each count."""
     import torch
 
     return torch.tensor([0, *itertools.accumulate(counts)], dtype=torch.int32, device=device)
 
 
 def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLists:
-    """The block table without the entries past the end of each sequence."""
+    """Returns the block table as lists, without the entries past the end of each sequence."""
     import torch
 
     counts = [-(-length // page) for length in lengths]
@@ -51,7 +51,7 @@ def page_lists(table: torch.Tensor, lengths: Sequence[int], page: int) -> PageLi
 
 
 def smaller_pages(table: torch.Tensor, page: int, unit: int) -> torch.Tensor:
-    """The table of the same memory read in pages of `unit` keys: (B, P) -> (B, P * page / unit)."""
+    """Returns the table for the same memory in pages of `unit` keys: (B, P) -> (B, P * page / unit)."""
     import torch
 
     parts = page // unit
@@ -60,44 +60,44 @@ def smaller_pages(table: torch.Tensor, page: int, unit: int) -> torch.Tensor:
 
 
 def contiguous_table(batch: int, seq_kv: int, device: torch.device) -> torch.Tensor:
-    """(B, Skv) int32: where the keys of a contiguous cache (B, Skv, Hk, D) lie, read in pages of one key."""
+    """Returns (B, Skv) int32: the block table of a contiguous cache (B, Skv, Hk, D) in pages of one key."""
     import torch
 
     return torch.arange(batch * seq_kv, dtype=torch.int32, device=device).view(batch, seq_kv)
 
 
 def vector_keys(cache: torch.Tensor) -> torch.Tensor:
-    """(pages, page, Hk, D) -> (pages, Hk, D / x, page, x)."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, D / x, page, x)."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
     return _permute_dims(cache.view(pages, page, kv_heads, head_dim // x, x), (0, 2, 3, 1, 4))
 
 
 def transposed_values(cache: torch.Tensor) -> torch.Tensor:
-    """(pages, page, Hk, D) -> (pages, Hk, D, page)."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, D, page)."""
     return _permute_dims(cache, (0, 2, 3, 1))
 
 
 def shuffled_values(cache: torch.Tensor) -> torch.Tensor:
-    """(pages, page, Hk, D) -> (pages, Hk, page / x, D, x): x keys of one element lie together."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, page / x, D, x): one element of x keys is contiguous."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
     return _permute_dims(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))
 
 
 def heads_before_keys(cache: torch.Tensor) -> torch.Tensor:
-    """(pages, page, Hk, D) -> (pages, Hk, page, D)."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, page, D)."""
     return _permute_dims(cache, (0, 2, 1, 3))
 
 
 def scale_of_every_key(scale: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
-    """The one scale (1,) of a canonical cache -> (pages, Hk, page) fp32, for kernels that take one per key and head."""
+    """Expands the scale (1,) of a canonical cache to (pages, Hk, page) fp32: one per key and head."""
     pages, page, kv_heads, _ = cache.shape
     return scale.view(1, 1, 1).expand(pages, kv_heads, page).contiguous()
 
 
 def _permute_dims(tensor: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    """Permuted and contiguous; 8-bit formats are moved as bytes, which every device does."""
+    """Returns the tensor permuted and contiguous. 8-bit formats are copied as bytes, which every device can do."""
     import torch
 
     if tensor.element_size() == 1:

@@ -1,15 +1,14 @@
-"""Which of aiter's implementations a call takes: CK, assembly, split-K, OPUS, Triton, ...
+"""Detects which of aiter's implementations a call takes: CK, assembly, split-K, OPUS, Triton, ...
 
 Read in aiter v0.1.5 to 2026-08 (ops/mha.py, ops/attention.py, mla.py, tuned_gemm.py, ops/gemm_op_*.py, ops/rmsnorm.py,
 jit/core.py, jit/utils/torch_guard.py), never run on an AMD GPU. Dispatchers such as `_flash_attn_forward` call the
 low-level functions as globals of their own module. Where a dispatcher is itself registered as a torch operator
-(`_flash_attn_backward`, `gemm_a16w16`, `rms_norm`), the operator's implementation for the CUDA and CPU keys is the very
-Python function, which looks the globals up as it runs: whoever stands in front of the module's attribute is called.
-A low-level function is a Python function, too, in front of an operator of its own. `from x import *` copies them, so
-every loaded module of aiter is searched for the same objects, dictionaries of functions such as `tuned_gemm.solMap`
-included.
+(`_flash_attn_backward`, `gemm_a16w16`, `rms_norm`), the operator's implementation for the CUDA and CPU keys is the same
+Python function. It looks up globals when it runs, so a wrapper in the module's attribute is called. Low-level functions
+are Python functions too, which call operators of their own. `from x import *` copies functions, so all loaded modules
+of aiter are searched for the same objects, and dictionaries of functions such as `tuned_gemm.solMap` too.
 
-Not seen: a function taken out of its module before (call it as an attribute of the module), an operator called as
+Not detected: a function read from its module earlier (call it as an attribute of the module), an operator called as
 `torch.ops.aiter.<name>`, and anything under torch.compile or in a captured graph.
 """
 
@@ -90,15 +89,15 @@ LOW_LEVEL: dict[tuple[str, str], str] = {
     **_make_path_rows("aiter.ops.rmsnorm", _RMSNORM),
     **_make_path_rows("aiter.ops.norm", {CK: "layer_norm layernorm2d_fwd layernorm2d_fwd_with_add"}),
 }
-"""(module, function) -> the path that a call of it is."""
+"""(module, function) -> the path that its call means."""
 
 
 def which_path(work: Callable[[], T], also: Mapping[tuple[str, str], str] | None = None) -> tuple[T, str]:
-    """Run `work` once; its result, and the path that ran: 'ck', or 'ck+asm' in order where there were several.
+    """Runs `work` once. Returns its result and the path that ran: 'ck', or 'ck+asm' in order if there were several.
 
-    Of functions that call each other only the innermost counts: aiter's Triton `flash_attn_func` with the dao_ai
-    implementation is 'triton_dao'. '' where none was seen. `also` adds functions as LOW_LEVEL has them. Everything is
-    as before afterwards, also after an exception.
+    If watched functions call each other, only the innermost counts: aiter's Triton `flash_attn_func` with the dao_ai
+    implementation is 'triton_dao'. The path is '' if no watched function ran. `also` adds functions in the form of
+    LOW_LEVEL. The wrappers are removed afterwards, also after an exception.
     """
     seen: list[str] = []
     watch = _Watch({**LOW_LEVEL, **(also or {})}, seen)
@@ -108,7 +107,7 @@ def which_path(work: Callable[[], T], also: Mapping[tuple[str, str], str] | None
 
 
 class _Watch:
-    """Stands in front of the low-level functions, wherever aiter's modules hold them."""
+    """Wraps the low-level functions wherever aiter's modules hold them."""
 
     def __init__(self, table: Mapping[tuple[str, str], str], seen: list[str]) -> None:
         self._seen = seen
@@ -149,7 +148,7 @@ class _Watch:
 
     @contextmanager
     def _track_call(self, path: str) -> Iterator[None]:
-        """One call; its path counts unless it comes to another watched function within."""
+        """Records the path of one call, unless another watched function runs inside it."""
         stack = self._stacks.__dict__.setdefault("calls", [])
         for index in range(len(stack)):
             stack[index] = False
@@ -162,7 +161,7 @@ class _Watch:
 
 
 def _replace_values(instead: Callable[[Any], Any]) -> None:
-    """Replace values of aiter's loaded modules, and of dictionaries in them, that `instead` has another one for."""
+    """Replaces values in aiter's loaded modules, and in their dictionaries, where `instead` returns another value."""
     for module in _list_modules():
         for holder in [vars(module), *(value for value in list(vars(module).values()) if type(value) is dict)]:
             for name, value in list(holder.items()):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HIP = "aiter.ops.rope"
 TRITON, OLD_TRITON = "aiter.ops.triton.rope.rope", "aiter.ops.triton.rope"
 NEOX, GPTJ = 0, 1
-"""`rotate_style`: the halves of a head are pairs, or neighbours are."""
+"""`rotate_style`: pairs are the two halves of a head, or neighbouring elements."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class AiterRope(Backend[Rope]):
     families = ("rope",)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Its Triton kernel lays a head over a tile."""
+        """Returns what is refused. The Triton kernel needs a tile with the size of a head."""
         found = device_reasons(device)
         if self.path == "triton" and workload.head_dim & (workload.head_dim - 1):
             found.append(f"aiter's Triton rope takes a head_dim that is a power of 2, not {workload.head_dim}")
         return found
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Transpose untimed, and run once."""
+        """Transposes untimed, and runs once."""
         style = GPTJ if workload.interleaved else NEOX
         fixed = {"rotate_style": style, "reuse_freqs_front_part": True, "nope_first": False}
         optional = {"transpose_output": False}
@@ -69,12 +69,12 @@ class AiterRope(Backend[Rope]):
 
 
 def _call_each(call: Callable[..., Any]) -> Callable[..., Any]:
-    """q and k one after the other."""
+    """Returns a function that calls `call` for q, then for k."""
     return lambda q, k, cos, sin: (call(q, cos, sin), call(k, cos, sin))
 
 
 def _sequence_first(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) to (S, B, H, D), and tables to (S, 1, 1, D / 2), in memory of their own."""
+    """Copies (B, S, H, D) to (S, B, H, D), and tables to (S, 1, 1, D / 2)."""
     import torch
 
     q, k, cos, sin = inputs

@@ -35,7 +35,7 @@ TRITON_NORM, OLD_TRITON_NORM = "aiter.ops.triton.normalization.norm", "aiter.ops
 TRITON_SOFTMAX = "aiter.ops.triton.softmax"
 
 HIP_COLUMNS_MAX = 8192
-"""aiter's own dispatcher gives longer rows to another kernel (`rmsnorm2d_fwd`, `_use_hip_common`)."""
+"""For longer rows aiter's dispatcher takes another kernel (`rmsnorm2d_fwd`, `_use_hip_common`)."""
 
 WHO = {
     "ck": "Composable Kernel's",
@@ -47,7 +47,7 @@ ALLOCATED = "outputs"
 
 @dataclass(frozen=True)
 class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
-    """One row kernel of aiter; outputs are allocated within the call, as its own functions do where they return them.
+    """One row kernel of aiter. Outputs are allocated inside the call, as in aiter's functions that return them.
 
     family    'rmsnorm', 'layernorm' or 'softmax'
     path      'ck', 'hip' or 'triton'
@@ -58,11 +58,11 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one it was made for."""
+        """The one op family given at construction."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: RmsNorm | LayerNorm | Softmax, device: DeviceInfo) -> list[str]:
-        """Element types and lengths that its C++ checks, or its dispatcher keeps from it."""
+        """Returns refused dtypes and row lengths: those that its C++ checks, or its dispatcher sends elsewhere."""
         who = f"{WHO[self.path]} {self.family}"
         found = device_reasons(device)
         if self.path == "ck":
@@ -74,7 +74,7 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
         return found
 
     def prepare(self, workload: RmsNorm | LayerNorm | Softmax, inputs: Tensors) -> Prepared:
-        """Import, and run once."""
+        """Imports the function, and runs it once."""
         function, call = self._choose_function(workload)
         return prepare_direct(
             Direct(
@@ -117,7 +117,7 @@ class AiterRows(Backend[RmsNorm | LayerNorm | Softmax]):
 
 
 def _ck_rmsnorm(residual: bool) -> Function:
-    """The function that is CK and nothing else in this version. Raises UnsupportedError where there is none."""
+    """Returns this version's function that runs only CK. Raises UnsupportedError where there is none."""
     module = import_aiter(RMSNORM)
     forced = "rmsnorm2d_fwd_with_add_ck" if residual else "rmsnorm2d_fwd_ck"
     if hasattr(module, forced):
@@ -131,7 +131,7 @@ def _ck_rmsnorm(residual: bool) -> Function:
 
 
 def _hip_rmsnorm(residual: bool) -> Function:
-    """The kernel of module_rmsnorm_quant, since 2026. The older one adds in place, which changes what is timed next."""
+    """Returns the kernel of module_rmsnorm_quant, since 2026. The older one adds in place and so changes its inputs."""
     return Function.import_named(RMSNORM, "add_rmsnorm" if residual else "rmsnorm", "hip")
 
 
@@ -148,12 +148,12 @@ _RMSNORMS: dict[str, Callable[[bool], Function]] = {
 
 
 def _wrap_returning(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a function that returns its one output."""
+    """Wraps a function that returns its only output."""
     return lambda *tensors: (call(*tensors), None)
 
 
 def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Of one that writes into its first argument."""
+    """Wraps a function that writes into its first argument."""
 
     def fill_output(x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, None]:
         import torch
@@ -166,7 +166,7 @@ def _wrap_filling(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_adding(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Of one that takes (out, x, residual, sum, ...) and writes into the first and the fourth."""
+    """Wraps a function that takes (out, x, residual, sum, ...) and writes into out and sum."""
 
     def add_residual(
         x: torch.Tensor, residual: torch.Tensor, *others: torch.Tensor

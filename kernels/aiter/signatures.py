@@ -1,4 +1,4 @@
-"""What a function of the installed aiter takes: its versions differ, and most low-level calls are positional."""
+"""Reads the parameters of the installed aiter's functions: versions differ, and most low-level calls are positional."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_attnperf.errors import UnsupportedError
 NO_DEFAULT = inspect.Parameter.empty
 
 _OPERATOR = ("loadName", "op_name")
-"""What aiter's wrappers call the name of their torch operator; the second is v0.1.5's."""
+"""Variables in which aiter's wrappers keep the name of their torch operator; the second is v0.1.5's."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,19 @@ class EntryPoint:
 
     @property
     def period(self) -> str:
-        """Which releases have it, e.g. 'came with v0.1.12 and went after v0.1.17'; '' for all."""
+        """Releases that have it, e.g. 'came with v0.1.12 and went after v0.1.17'; '' for all."""
         parts = (f"came with {self.since}" if self.since else "", f"went after {self.until}" if self.until else "")
         return " and ".join(part for part in parts if part)
 
     @property
     def name(self) -> str:
-        """As tests and tables name it."""
+        """Module and function name, as tests and tables print it."""
         return f"{self.module}.{self.function}"
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One parameter of a function; `default` is NO_DEFAULT where it must be given."""
+    """One parameter of a function; `default` is NO_DEFAULT where it is required."""
 
     name: str
     default: Any = NO_DEFAULT
@@ -70,10 +70,10 @@ def match_arguments(
     positional: bool = False,
     needed: Collection[str] = (),
 ) -> tuple[tuple[object, ...], dict[str, object]]:
-    """What to call `function` with: those of `values` that this version takes, by name, or by position.
+    """Returns (args, kwargs) for `function`: those of `values` that this version takes, by name or by position.
 
-    `needed` names values that change what is computed. Raises UnsupportedError where one of these is not taken, or
-    where the function asks for something that has no value here.
+    `needed` names values that change the result. Raises UnsupportedError where the function does not take one of
+    these, or requires an argument that `values` lacks.
     """
     taken = parameters_of(function)
     title = f"aiter {version_entries()['aiter']}: {_function_name(function)}"
@@ -94,12 +94,12 @@ def match_arguments(
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Taken]:
-    """Parameters of a function of aiter, in order. Raises UnsupportedError where they cannot be read.
+    """Returns the parameters of an aiter function, in order. Raises UnsupportedError where they cannot be read.
 
-    Read in aiter's `jit/core.py` and `jit/utils/torch_guard.py`, v0.1.5 to 2026-08: a compiled function is, seen from
-    outside, `wrapper_custom(*args, **kwargs)` without `__wrapped__`, which hands everything to the torch operator
-    `torch.ops.aiter.<loadName>`; that operator's schema is what it takes. Functions that are not registered there
-    (`NONE_WRAPPED_OP`) keep the original one in their closure.
+    Read in aiter's `jit/core.py` and `jit/utils/torch_guard.py`, v0.1.5 to 2026-08: a compiled function looks like
+    `wrapper_custom(*args, **kwargs)` without `__wrapped__`. It passes everything to the torch operator
+    `torch.ops.aiter.<loadName>`, whose schema lists the parameters. Functions that are not registered there
+    (`NONE_WRAPPED_OP`) keep the original function in their closure.
     """
     for candidate in _walk_wrapped(function):
         name = _operator_name(candidate)
@@ -120,7 +120,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Taken]:
 
 
 def _walk_wrapped(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """The function itself, then what it wraps: by `__wrapped__`, or as a function in its closure."""
+    """Yields the function, then the functions it wraps, by `__wrapped__` or in its closure."""
     seen: set[int] = set()
     waiting = [function]
     while waiting:
@@ -135,7 +135,7 @@ def _walk_wrapped(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _read_closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Values that a function has from the one around it, by name."""
+    """Returns the variables of a function's closure by name."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
     if code is None or not cells:
         return {}
@@ -150,13 +150,13 @@ def _read_cell(cell: CellType) -> Any:
 
 
 def _operator_name(function: Callable[..., Any]) -> str:
-    """The torch operator that a wrapper of aiter hands its arguments to; '' where it names none."""
+    """Returns the torch operator that a wrapper of aiter calls; '' where it names none."""
     cells = _read_closure(function)
     return next((cells[name] for name in _OPERATOR if isinstance(cells.get(name), str)), "")
 
 
 def _operator_parameters(name: str) -> list[Taken] | None:
-    """Parameters of `torch.ops.aiter.<name>`; a leading tensor `dummy` is put there by aiter's own wrapper."""
+    """Returns the parameters of `torch.ops.aiter.<name>` without the leading `dummy` that aiter's wrapper adds."""
     torch = sys.modules.get("torch")
     packet = getattr(torch.ops.aiter, name, None) if torch is not None else None
     if packet is None:
@@ -173,7 +173,7 @@ def _read_parameter(one: inspect.Parameter) -> Taken:
 
 
 def _in_order(taken: list[Taken], values: Mapping[str, object]) -> tuple[object, ...]:
-    """A parameter in between that has no value here is passed as its default."""
+    """Returns the values in parameter order; a parameter without a value gets its default."""
     return tuple(values.get(one.name, one.default) for one in taken if one.by_position)
 
 

@@ -1,8 +1,8 @@
 """Backends `aiter.triton` and `aiter.triton_dao`: aiter's attention in Triton, dense and packed.
 
-Its default implementation (kernel `_attn_fwd`) is configured by a file per architecture, in buckets that look at no
-length; `dao_ai` is a copy of flash-attention's AMD kernels with Triton's autotuner. Written from aiter's source, v0.1.5
-to e4048607a5 (2026-08-22); its kernel was compiled for gfx942 and gfx950, never run on an AMD GPU.
+Its default implementation (kernel `_attn_fwd`) has a configuration file per architecture, with buckets that do not
+depend on lengths. `dao_ai` is a copy of flash-attention's AMD kernels with Triton's autotuner. Written from aiter's
+source, v0.1.5 to e4048607a5 (2026-08-22); its kernel was compiled for gfx942 and gfx950, never run on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AUTOTUNE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 
 CONFIG_NAMES = ("BLOCK_M", "BLOCK_N", "PRELOAD_V", "num_warps", "num_stages", "waves_per_eu", "num_ctas")
 CONFIG_FURTHER = ("matrix_instr_nonkdim", "kpack")
-"""Entries of a configuration: those of every bucket, and those that one may have."""
+"""Entries of a configuration: CONFIG_NAMES are in every bucket, CONFIG_FURTHER are optional."""
 
 QUANTISES = (
     "aiter's Triton fp8 attention (mha_v3.flash_attn_fp8_func) takes bf16, f16 or f32 and quantises within the call: "
@@ -62,8 +62,8 @@ class TritonMha(Backend[Takes]):
     """`flash_attn_func` or `flash_attn_varlen_func` of aiter's Triton attention, with one of its implementations.
 
     family    'prefill' or 'varlen'
-    impl      'default' or 'dao_ai', set for the call and put back after it
-    values    configuration given to the call in place of the one that aiter's file has; the default implementation only
+    impl      'default' or 'dao_ai', set during the call and restored after it
+    values    configuration that replaces the one of aiter's file; only for the default implementation
     """
 
     family: str = "prefill"
@@ -72,11 +72,11 @@ class TritonMha(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one it was made for."""
+        """The one op family given at construction."""
         return (self.family,)
 
     def with_config(self, values: Mapping[str, Value]) -> TritonMha:
-        """Run with this configuration. Raises UsageError for names that are none of aiter's, and for dao_ai."""
+        """Returns a copy with this configuration. Raises UsageError for unknown names, and for dao_ai."""
         if self.impl != "default":
             raise UsageError(f"{self.name} ignores a configuration: its kernels are autotuned by aiter")
         unknown = sorted(values.keys() - {*CONFIG_NAMES, *CONFIG_FURTHER})
@@ -89,9 +89,9 @@ class TritonMha(Backend[Takes]):
         return replace(self, values=dict(values))
 
     def replay_config(self, config: Mapping[str, str]) -> TritonMha:
-        """With the configuration of a stored result; dao_ai's choice is replayed by the harness.
+        """Returns a copy with a stored result's configuration; the harness itself replays dao_ai's choice.
 
-        Raises UsageError where the entries are not there, or are no values.
+        Raises UsageError where entries are missing or invalid.
         """
         if self.impl != "default":
             return self
@@ -104,13 +104,13 @@ class TritonMha(Backend[Takes]):
         return self.with_config({name: _parse_value(name, text) for name, text in stored.items()})
 
     def bucket_of(self, workload: Takes, arch: str = "") -> str:
-        """The bucket of aiter's file that serves a workload; of the file of the installed aiter where there is one."""
+        """Returns the bucket of aiter's file that serves a workload; reads the installed aiter's file, if any."""
         root = _find_root()
         path = config_file(root, arch) if root is not None and arch else None
         return bucket_of(workload, arch, _read_buckets(path) if path is not None else None)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """Limits of its Python and of its kernel, read from its files."""
+        """Returns the limits of its Python code and its kernel, read from the installed files."""
         found = device_reasons(device)
         root = _find_root()
         one = workload.make_sequence(0) if isinstance(workload, Varlen) else workload
@@ -126,7 +126,7 @@ class TritonMha(Backend[Takes]):
         return found
 
     def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
-        """Import, bind the arguments, run once."""
+        """Imports aiter, binds the arguments, and runs once."""
         function = Function.import_named(MHA, FUNCTIONS[self.family], PATHS[self.impl], old=OLD_MHA)
         config = self._config_entries(function.module, workload, inputs)
         names = ("q", "k", "v", *(("cu_seqlens_q", "cu_seqlens_k") if isinstance(workload, Varlen) else ()))
@@ -154,7 +154,7 @@ class TritonMha(Backend[Takes]):
         )
 
     def _make_limits(self, root: Path | None) -> AttentionLimits:
-        """By the kernel's arguments: older ones take no window."""
+        """Returns the limits, which depend on the kernel's arguments: older kernels take no window."""
         path = kernel_file(root) if root is not None else None
         known = kernel_arguments(path) if path is not None else ()
         return AttentionLimits(
@@ -172,7 +172,7 @@ class TritonMha(Backend[Takes]):
         return [f"a window of 1 key is given to {FUNCTIONS[self.family]} as (0, -1), which it reads as none"]
 
     def _row_reasons(self, workload: Takes) -> list[str]:
-        """What its default kernel stores of rows that see no key."""
+        """Returns why rows without keys are refused: the default kernel stores a wrong log-sum-exp for them."""
         if not workload.rows_without_keys or self.impl != "default":
             return []
         if isinstance(workload, Varlen):
@@ -185,7 +185,7 @@ class TritonMha(Backend[Takes]):
         return []
 
     def _config_entries(self, module: ModuleType, workload: Takes, inputs: Tensors) -> dict[str, str]:
-        """What the kernel is configured by, for the record."""
+        """Returns the kernel's configuration for `Prepared.config`."""
         if self.impl != "default":
             return {"config_source": "autotuned by aiter", f"env.{AUTOTUNE}": os.environ.get(AUTOTUNE, "1")}
         if self.values:
@@ -235,7 +235,7 @@ def _call_arguments(workload: Takes) -> dict[str, object]:
 
 
 def _copy_tensors(workload: Takes, inputs: Tensors) -> Tensors:
-    """Copies of the inputs; slopes (H,) as (B, H), whose two strides the launcher asks for."""
+    """Copies the inputs; slopes (H,) become (B, H), because the launcher needs two strides."""
     own = tuple(tensor.clone() for tensor in inputs)
     if not workload.alibi:
         return own
@@ -243,7 +243,7 @@ def _copy_tensors(workload: Takes, inputs: Tensors) -> Tensors:
 
 
 def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
-    """lse of packed sequences is (T, H) from the default implementation, (H, T) from dao_ai; dao_ai may round S up."""
+    """Names the outputs. Packed lse is (T, H) from the default implementation, (H, T) from dao_ai, which may pad S."""
     if not workload.lse:
         return {"out": result}
     out, lse = result
@@ -253,7 +253,7 @@ def _canonical_outputs(workload: Takes, result: Any, impl: str) -> Outputs:
 
 
 def _make_declares(impl: str, matrix: bool) -> Declares:
-    """The two kernels are called `_attn_fwd...` and `attn_fwd...`."""
+    """Returns the promised kernel name: `_attn_fwd...` for the default implementation, `attn_fwd...` for dao_ai."""
     kernel, other = ("^_attn_fwd", "^attn_fwd") if impl == "default" else ("^attn_fwd", "^_attn_fwd")
     return Declares(kernels=(kernel,), never=("scaled_dot_product", other), matrix=matrix)
 
@@ -278,13 +278,13 @@ def _is_power_of_2(number: int) -> bool:
 
 
 def _find_root() -> Path | None:
-    """Where the installed aiter's package lies in."""
+    """Returns the folder that holds the installed package `aiter`; None without one."""
     found = find_installed()
     return found.folder.parent if found is not None else None
 
 
 def _read_buckets(path: Path) -> frozenset[str] | None:
-    """Of a configuration file; None where it cannot be read."""
+    """Returns the bucket names of a configuration file; None where it cannot be read."""
     try:
         return frozenset(read_config(path)["fwd"])
     except (OSError, ValueError):
@@ -292,9 +292,9 @@ def _read_buckets(path: Path) -> frozenset[str] | None:
 
 
 def _own_config(module: ModuleType, workload: Takes, dtype: Any) -> dict[str, Value] | None:
-    """What aiter's own lookup gives, as `_flash_attn_forward` asks it; None where it cannot be asked so.
+    """Returns the result of aiter's own lookup, called as in `_flash_attn_forward`; None where that call fails.
 
-    Raises UnsupportedError where it has no file for this GPU.
+    Raises UnsupportedError where aiter has no file for this GPU.
     """
     lookup = getattr(module, "_get_config", None)
     if lookup is None:
@@ -321,7 +321,7 @@ def _own_config(module: ModuleType, workload: Takes, dtype: Any) -> dict[str, Va
 
 
 def _require_preload(module: ModuleType, values: Mapping[str, Value]) -> None:
-    """PRELOAD_V is a constant without a default where the kernel has it, and unknown where it has not."""
+    """Raises UnsupportedError unless the configuration has PRELOAD_V exactly if the kernel has that constant."""
     names = getattr(getattr(module, "_attn_fwd", None), "arg_names", None)
     if names is None or ("PRELOAD_V" in names) == ("PRELOAD_V" in values):
         return

@@ -1,9 +1,9 @@
 """The backward pass of aiter's attention in Triton, dense and packed, called below autograd.
 
-autograd's function of `attention/mha.py` calls `flash_attn_onekernel_backward` (or the fused one where a toggle says
-so), and with dao_ai `flash_attn_2.bwd`, on what its forward pass left behind. Here that forward pass runs untimed, and
-the gradients are allocated as that function does. The error budget is the default one: aiter's Triton tests allow twice
-the error of plain attention, too, above a floor. Written from aiter's source, v0.1.5 to e4048607a5 (2026-08-22); never
+autograd's function of `attention/mha.py` calls `flash_attn_onekernel_backward` (or the fused one if a toggle is set),
+and with dao_ai `flash_attn_2.bwd`, on the results of its forward pass. Here that forward pass runs untimed, and the
+gradients are allocated as in that function. The error budget is the default: aiter's Triton tests also allow twice the
+error of plain attention, above a floor. Written from aiter's source, v0.1.5 to e4048607a5 (2026-08-22); never
 run on an AMD GPU.
 """
 
@@ -42,7 +42,7 @@ Takes = Backward | VarlenBackward
 
 @dataclass(frozen=True)
 class TritonMhaBackward(Backend[Takes]):
-    """The one-kernel backward pass, or dao_ai's, on what the forward pass of the same implementation gives.
+    """The one-kernel backward pass, or dao_ai's, on the results of the same implementation's forward pass.
 
     family    'backward' or 'varlen_backward'
     impl      'default' or 'dao_ai'
@@ -53,11 +53,11 @@ class TritonMhaBackward(Backend[Takes]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one it was made for."""
+        """The one op family given at construction."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Takes, device: DeviceInfo) -> list[str]:
-        """What was read to be right: 16 bits, head dimensions without padding, rows that all see a key."""
+        """Refuses all but what aiter's source supports: 16 bits, unpadded head dimensions, rows that all see a key."""
         who = f"aiter's Triton backward pass ({self.impl})"
         found = device_reasons(device)
         if workload.dtype not in HALVES:
@@ -79,7 +79,7 @@ class TritonMhaBackward(Backend[Takes]):
         return found
 
     def prepare(self, workload: Takes, inputs: Tensors) -> Prepared:
-        """Run the forward pass, untimed; the timed tensors are (dout, q, k, v, out, lse, offsets of q and k)."""
+        """Runs the forward pass, untimed; the timed tensors are (dout, q, k, v, out, lse, offsets of q and k)."""
         function, backward = self._bind_backward(workload)
         entries = {
             **toggle_entries(),
@@ -103,7 +103,7 @@ class TritonMhaBackward(Backend[Takes]):
         )
 
     def _bind_backward(self, workload: Takes) -> tuple[Function, Callable[..., Any]]:
-        """A call of (what the forward pass left, offsets, gradients)."""
+        """Returns a function of (results of the forward pass, offsets, gradients)."""
         packed = isinstance(workload, VarlenBackward)
         offsets = ("cu_seqlens_q", "cu_seqlens_k") if packed else ()
         scale, causal = 1.0 / math.sqrt(workload.head_dim), workload.causal
@@ -126,7 +126,7 @@ class TritonMhaBackward(Backend[Takes]):
         return function, function.bind_tensors((*DAO_LEFT_BEHIND, *offsets, *GRADIENTS), fixed)
 
     def _bind_forward(self, workload: Takes) -> Callable[[Tensors], Tensors]:
-        """Canonical inputs -> the timed tensors; out and lse are aiter's own, in the layout that it wants back."""
+        """Returns a function from canonical inputs to the timed tensors; out and lse come from aiter, in its layout."""
         packed = isinstance(workload, VarlenBackward)
         name = FUNCTIONS["varlen" if packed else "prefill"]
         function = Function.import_named(MHA, name, "triton", old=OLD_MHA)
@@ -145,7 +145,7 @@ class TritonMhaBackward(Backend[Takes]):
 
 
 def _with_gradients(backward: Callable[..., Any]) -> Callable[..., Tensors]:
-    """The call with its gradients allocated as aiter's autograd function does."""
+    """Wraps the call so that it allocates gradients as aiter's autograd function does."""
 
     def call_backward(
         dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor

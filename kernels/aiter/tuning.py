@@ -1,8 +1,8 @@
-"""aiter's Triton attention for the tuner: one bucket of its configuration file, and its own autotuner as a candidate.
+"""Tunes aiter's Triton attention: one bucket of its configuration file, and its own autotuner as a candidate.
 
-A bucket serves every length, head count and mask of its element type and head dimension, so what is better for the
-tuned workloads is to be confirmed on all others. Never run on an AMD GPU: configurations are passed to the call in the
-form that aiter documents, and files were compared with what its own lookup reads.
+A bucket serves every length, head count and mask of its element type and head dimension, so confirm a winner on all of
+them, not only on the tuned workloads. Never run on an AMD GPU: configurations are passed to the call in the form that
+aiter documents, and files were compared with what its own lookup reads.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 KERNEL = "mha_fwd"
 FAMILIES = ("prefill", "varlen")
 AUTOTUNED = Candidate({}, "autotuned by aiter")
-"""The implementation `dao_ai`, whose kernels Triton's autotuner configures: a route, and no values of a bucket."""
+"""Candidate for the implementation `dao_ai`, which Triton's autotuner configures, so it has no bucket values."""
 
 
 class TunableMha(TritonMha):
     """`TritonMha` whose configuration can be searched."""
 
     def replay_config(self, config: Mapping[str, str]) -> TritonMha:
-        """With the stored configuration, or through dao_ai where that is the path that was stored."""
+        """Returns a copy with the stored configuration, or one that runs dao_ai if that path was stored."""
         if config.get("path") == PATHS["dao_ai"]:
             return TritonMha(self.name, family=self.family, impl="dao_ai")
         return super().replay_config(config)
@@ -48,7 +48,7 @@ class TunableMha(TritonMha):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """What to try in place of the bucket that serves these workloads. Raises UsageError as `Tunable` says."""
+        """Returns the candidates for the bucket that serves these workloads. Raises UsageError as `Tunable` states."""
         if kernel not in ("", KERNEL):
             raise UsageError(f"{self.name} has no kernel {kernel!r} to tune; it has {KERNEL}")
         target = Target(arch)
@@ -72,14 +72,14 @@ class TunableMha(TritonMha):
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Whether aiter takes the same bucket for it."""
+        """Returns whether aiter takes the tuned bucket for this workload too."""
         try:
             return _describe_served(*self._choose_bucket([workload], arch, when)) == space.serves
         except UsageError:
             return False
 
     def tuning_pin(self, candidate: Candidate, space: TuningSpace) -> dict[str, str]:
-        """The values as they are passed to the call; for aiter's own autotuner, its path."""
+        """Returns the values that are passed to the call; for aiter's own autotuner, its path."""
         if candidate == AUTOTUNED:
             return {"path": PATHS["dao_ai"]}
         return {name: str(value) for name, value in candidate.values.items()}
@@ -87,7 +87,7 @@ class TunableMha(TritonMha):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """aiter's own kernel where AITER_SOURCE is given and the kernel is known here; otherwise nothing is known."""
+        """Returns the build of aiter's own kernel if AITER_SOURCE is set and the kernel is known, else no builds."""
         from kernels.aiter.mha_builds import build_with
 
         if candidate == AUTOTUNED or source_root() is None:
@@ -108,7 +108,7 @@ class TunableMha(TritonMha):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """aiter's complete file in the layout of every version that reads such files, and what to do with them."""
+        """Returns aiter's complete file under the path of every version that reads it, and a README on its use."""
         file, name = self._choose_bucket(workloads, arch, when)
         if winner == AUTOTUNED:
             what = "aiter's dao_ai instead of a bucket: no configuration to write"
@@ -135,7 +135,7 @@ class TunableMha(TritonMha):
     def _choose_bucket(
         self, workloads: Sequence[Workload], arch: str, when: Mapping[str, Value] | None
     ) -> tuple[AiterFile, str]:
-        """The one bucket of these workloads. Raises UsageError."""
+        """Returns the file and the one bucket that serves these workloads. Raises UsageError."""
         if when:
             raise UsageError(
                 f"--when {', '.join(when)}: aiter chooses a bucket by element type and head dimension alone, and none "
@@ -160,12 +160,12 @@ class TunableMha(TritonMha):
 
 
 def tunable_parts(parts: Iterable[tuple[str, str, Backend]]) -> tuple[tuple[str, str, Backend], ...]:
-    """The parts with those of aiter's default Triton attention made tunable."""
+    """Returns the parts, with aiter's default Triton attention made tunable."""
     return tuple((name, family, _make_tunable(part)) for name, family, part in parts)
 
 
 def aiter_bucket(workload: Takes, arch: str) -> Mapping[str, Value]:
-    """What aiter's file gives for a workload. Raises UsageError."""
+    """Returns the values of aiter's file for a workload. Raises UsageError."""
     file = config_files.aiter_file(arch)
     return file.buckets[config_files.serving_bucket(file, workload, arch)]
 
@@ -177,7 +177,7 @@ def _make_tunable(part: Backend) -> Backend:
 
 
 def _candidate_values(bucket: Mapping[str, Value], target: Target) -> dict[str, tuple[Value, ...]]:
-    """What to try; PRELOAD_V only where this version's kernel has it, kpack only where the compiler takes it."""
+    """Returns the values to try; PRELOAD_V only if this version's kernel has it, kpack only if the compiler does."""
     values: dict[str, tuple[Value, ...]] = {"BLOCK_M": (32, 64, 128), "BLOCK_N": (32, 64, 128)}
     if "PRELOAD_V" in bucket:
         values["PRELOAD_V"] = (False, True)

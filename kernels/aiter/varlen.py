@@ -1,6 +1,6 @@
 """Attention of aiter over packed sequences: `ck` and `aiter.asm`, each forced, and `aiter.auto`.
 
-Layout (T, H, D) with int32 offsets, and log-sum-exp (H, Tq), as `Varlen` has them. A `block_table` is never given:
+Layout (T, H, D) with int32 offsets, and log-sum-exp (H, Tq), as `Varlen` has them. A `block_table` is never passed:
 aiter's packed functions fail on it (issue 4456) or fault (issue 4455). Written from aiter's source; never run on an AMD
 GPU.
 """
@@ -62,7 +62,7 @@ _LOW_LEVEL = (
 
 @dataclass(frozen=True)
 class AiterVarlen(Backend[Varlen]):
-    """One route into aiter's packed forward; subclasses name the function and add what it refuses."""
+    """One route into aiter's packed forward pass. Subclasses name the function and add what it refuses."""
 
     route: ClassVar[Route]
     function: ClassVar[str]
@@ -71,15 +71,15 @@ class AiterVarlen(Backend[Varlen]):
 
     @property
     def display_name(self) -> str:
-        """As reasons name it."""
+        """The function's name, as reasons print it."""
         return self.route.format_function(self.function)
 
     def make_limits(self) -> AttentionLimits:
-        """Of every sequence."""
+        """Returns the limits that apply to every sequence."""
         return AttentionLimits(self.display_name, dtypes=HALVES)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """What is refused of a sequence has one reason, whichever sequence it is."""
+        """Returns what all routes refuse. A property of several sequences gives one reason."""
         found = route_reasons(self.route, self.display_name, device)
         found += head_dim_reasons(self.display_name, (workload.head_dim,), padded=not self.route.path)
         if workload.lse and workload.rows_without_keys:
@@ -91,20 +91,20 @@ class AiterVarlen(Backend[Varlen]):
         return found + refusal_reasons(workload.make_sequence(0), self.make_limits())
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Import aiter, run once, and see what ran."""
+        """Imports aiter, runs the call once, and records which path ran."""
         return prepare_binding(self.route, self.bind_call(workload), inputs)
 
     @abc.abstractmethod
     def bind_call(self, workload: Varlen) -> Binding:
-        """The call of one workload; the longest lengths are numbers of the host."""
+        """Returns the call for one workload; the longest lengths are numbers on the host."""
 
 
 @dataclass(frozen=True)
 class ForcedVarlen(AiterVarlen):
-    """A low-level function, which takes everything by position."""
+    """A route that calls a low-level function with positional arguments."""
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """`min_seqlen_q` 0 is what aiter's public function gives unless it is told of chunked prefill."""
+        """Returns the call. `min_seqlen_q` is 0, the default of aiter's public function without chunked prefill."""
         left, right = window_sizes(workload.causal, workload.window)
         values = {
             "max_seqlen_q": workload.max_q,
@@ -128,13 +128,13 @@ class ForcedVarlen(AiterVarlen):
         return Binding(f"aiter's {self.function}", call, _keep_inputs, outputs, config, DECLARES[self.route.path])
 
     def choice_entries(self) -> dict[str, str]:
-        """Further entries of the configuration."""
+        """Returns further entries for `Prepared.config`."""
         return {}
 
 
 @dataclass(frozen=True)
 class CkVarlen(ForcedVarlen):
-    """`mha_varlen_fwd`, whose module is compiled with Composable Kernel alone."""
+    """`mha_varlen_fwd`, whose module contains Composable Kernel only."""
 
     route = CK
     function = "mha_varlen_fwd"
@@ -148,32 +148,32 @@ class AsmVarlen(ForcedVarlen):
     function = "fmha_v3_varlen_fwd"
 
     def make_limits(self) -> AttentionLimits:
-        """No fp16, and nothing added to or cut out of the scores but a causal mask."""
+        """Returns the limits: no fp16, and no change of the scores except a causal mask."""
         return AttentionLimits(self.display_name, dtypes=frozenset({"bf16"}), window=False, alibi=False)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """The tests of `can_impl_fmha_v3_fwd`; its other head dimensions are 192 with 128 of v, which a `Varlen` cannot
-        have."""
+        """Returns what `can_impl_fmha_v3_fwd` refuses. Its other head dimensions, 192 with 128 for v, cannot occur in a
+        `Varlen`."""
         found = super().unsupported_reasons(workload, device)
         if workload.head_dim != ASM_HEAD_DIM:
             found.append(f"{self.display_name} takes head_dim {ASM_HEAD_DIM}, not {workload.head_dim}")
         return found
 
     def choice_entries(self) -> dict[str, str]:
-        """The rounding is a choice of kernel on gfx942."""
+        """Returns how results are rounded, which selects the kernel on gfx942."""
         return {"how_v3_bf16_cvt": str(ROUNDING)}
 
 
 @dataclass(frozen=True)
 class AutoVarlen(AiterVarlen):
-    """`flash_attn_varlen_func`; which implementation it takes is recorded. Since 2026 it imports flydsl when it is
-    called, on any GPU."""
+    """`flash_attn_varlen_func`. The implementation that it takes is recorded. Since 2026 it imports flydsl when called,
+    on any GPU."""
 
     route = AUTO
     function = "flash_attn_varlen_func"
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Also what its dispatcher gets wrong, or hands to an implementation that cannot."""
+        """Also refuses what the dispatcher gets wrong, or passes to an implementation that cannot compute it."""
         found = super().unsupported_reasons(workload, device)
         if workload.window == 1:
             found.append(
@@ -190,7 +190,7 @@ class AutoVarlen(AiterVarlen):
         return found
 
     def bind_call(self, workload: Varlen) -> Binding:
-        """Arguments that every version has had since v0.1.5; a window only where there is one."""
+        """Returns the call, with arguments that every version has since v0.1.5, and a window if there is one."""
         values: dict[str, object] = {
             "max_seqlen_q": workload.max_q,
             "max_seqlen_k": workload.max_kv,
@@ -227,11 +227,11 @@ ENTRY_POINTS = (
         ),
     ),
 )
-"""What is called of aiter. The middle of the positional ones differs between versions and is read from them."""
+"""The aiter functions called here. The middle positional parameters differ by version and are read at run time."""
 
 
 def tensor_names(workload: Varlen) -> list[str]:
-    """What aiter calls the workload's inputs, in their order."""
+    """Returns aiter's names of the workload's inputs, in order."""
     return [*_PACKED, *["alibi_slopes"] * workload.alibi]
 
 

@@ -1,4 +1,4 @@
-"""The first run of a case: everything that aiter builds for it is built then, and is told apart from what is timed."""
+"""The first, untimed run of a case, in which aiter builds its modules. It records the path and the build times."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.measure.rejection import BuildLog
 
 PATH, BUILT = "path", "built"
-"""Configuration entries. The second tells of this machine's cache of builds, never of what ran."""
+"""Keys of `Prepared.config`. BUILT depends on this machine's build cache, not on what ran."""
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """What the first run gave.
+    """Result of the first run.
 
     result   what the call returned
-    path     the implementation that ran, as `which_path` tells it; '' where none was seen
-    built    seconds of each module that aiter built meanwhile, by name
+    path     the implementation that ran, from `which_path`; '' where none was detected
+    built    module name -> seconds that aiter's build took during the run
     """
 
     result: Any
@@ -38,7 +38,7 @@ class FirstRun:
         return entries
 
     def require_path(self, path: str, what: str) -> FirstRun:
-        """This run again. Raises AttnperfError unless exactly that path ran: a backend must not time another one."""
+        """Returns this run. Raises AttnperfError unless exactly `path` ran: a backend must not time another one."""
         if self.path != path:
             ran = self.path or "none that is known"
             raise AttnperfError(
@@ -49,9 +49,9 @@ class FirstRun:
 
 
 def warm_up(call: Callable[[], Any], what: str, also: Mapping[tuple[str, str], str] | None = None) -> FirstRun:
-    """Run once and wait for the device. Raises UnsupportedError where aiter has nothing for this; see `call_failure`.
+    """Runs once and waits for the device. Raises UnsupportedError for the failures that `call_failure` knows.
 
-    `also` adds functions to those that tell the path, as `which_path` takes them.
+    `also` adds functions that identify a path, as for `which_path`.
     """
 
     def call_and_wait() -> Any:

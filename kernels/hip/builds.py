@@ -21,7 +21,7 @@ def make_build(
     matrix: bool = False,
     where: str = "",
 ) -> KernelBuild:
-    """A kernel in one configuration; its settings are its macros, and their place its file, unless stated."""
+    """Returns a kernel in one configuration; its settings are its macros, and their place its file, unless stated."""
     source = HipSource(kernel.path, kernel.function, kernel.defines, FLAGS, kernel.threads, kernel.lds_bytes)
     return KernelBuild(
         kernel=name,
@@ -39,7 +39,7 @@ class HipKernelBuilds(Kernel):
     """A kernel of this folder: compiled ahead by clang, for AMD; a subclass gives `builds`."""
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """Compiled ahead for AMD only."""
+        """Refuses other architectures than AMD's: only these are compiled ahead."""
         if arch.startswith("gfx"):
             return []
         return [f"{self.name} is compiled ahead for AMD architectures only; {arch} compiles it when it is run"]

@@ -1,8 +1,8 @@
-"""`load`: from a HIP kernel's source to something that can be called on a device.
+"""`load`: makes a callable kernel for a device from a HIP source; BUILD.md describes it.
 
-On a GPU the object is a prebuilt one (ATTNPERF_HIP_OBJECTS), one from the cache on disk, or is compiled by the runtime
-compiler that torch brings (hipRTC, NVRTC); where this torch cannot do that, a C++ extension is built instead. On a CPU
-the emulator runs the same source. BUILD.md describes it.
+On a GPU it takes a prebuilt object (ATTNPERF_HIP_OBJECTS), one from the disk cache, or compiles with torch's runtime
+compiler (hipRTC, NVRTC). Where this torch cannot do that, it builds a C++ extension. On a CPU the emulator runs the
+same source.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ __all__ = ["LaunchableKernel", "load", "missing_hip"]
 CHOICES = ("", "rtc", "extension")
 CACHE = ROOT / ".attnperf" / "cache" / "compiled"
 NVRTC_ONLY = ("--generate-line-info", "--device-as-default-execution-space")
-"""A line table, and `constexpr` functions without an annotation, which clang and nvcc take as they are. hipRTC is asked
-for no line table, because that was never tried."""
+"""Options for a line table and for `constexpr` functions without annotation, which clang and nvcc accept by default.
+hipRTC gets no line table option, because that was never tried."""
 
 
 class LaunchableKernel(Protocol):
     """A kernel that can be launched."""
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
-        """Launch it; nothing is waited for on a GPU."""
+        """Launches the kernel. On a GPU it does not wait for the end."""
 
 
 _loaded: dict[tuple[str, ...], LaunchableKernel] = {}
 
 
 def load(kernel: HipKernel, device: torch.device) -> LaunchableKernel:
-    """The kernel on a device, compiled where it has to be; the same again where nothing has changed.
+    """Returns the kernel for a device, compiled if necessary; the same object again while nothing changes.
 
-    Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS are more than
-    the device allows, and for a setting in the environment that is off.
+    Raises CodeObjectError where it does not compile or load, UsageError where its workgroup or its LDS exceed what the
+    device allows, and for an invalid environment variable.
     """
     if device.type == "cpu":
         return emulator.load(kernel)
@@ -83,7 +83,7 @@ def _load_on_gpu(kernel: HipKernel, text: str, device: torch.device) -> Launchab
 
 
 def _load_object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> LoadedObject:
-    """The kernel's object, loaded on the current device, which allows so much LDS."""
+    """Loads the kernel's object on the current device; `lds_limit` is in bytes."""
     from kernels.hip import extension, torch_gpu
 
     way = os.environ.get(COMPILER, "")
@@ -102,7 +102,7 @@ def _load_object(kernel: HipKernel, text: str, arch: str, lds_limit: int) -> Loa
 
 
 def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]:
-    """The object for the current device and where it came from: the cache, or the compiler now.
+    """Returns the object for the current device, and whether it is cached or was compiled now.
 
     Raises CodeObjectError with the compiler's first error where it does not compile.
     """
@@ -124,7 +124,7 @@ def compile_kernel(kernel: HipKernel, text: str, arch: str) -> tuple[bytes, str]
 
 
 def _load_on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_limit: int) -> LoadedObject:
-    """An object loaded on the current device. Raises CodeObjectError where the driver refuses it."""
+    """Loads an object on the current device. Raises CodeObjectError where the driver refuses it."""
     from kernels.hip import torch_gpu
     from kernels.hip.launching import LoadedObject, check_lds
 
@@ -147,7 +147,7 @@ def _load_on_device(kernel: HipKernel, data: bytes, arch: str, origin: str, lds_
 
 
 def _lds_limit(device: torch.device, arch: str) -> int:
-    """Most LDS of a workgroup: what torch says of an NVIDIA GPU, else what is known of the architecture."""
+    """Returns the most LDS bytes of a workgroup: from torch on NVIDIA, else from a table of architectures."""
     from kernels.hip import torch_gpu
     from pytest_attnperf.codeobject.arch import lds_limit_bytes
 

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     Result = tuple[torch.Tensor, torch.Tensor | None]
 
 GROUP_MAX = 16
-"""Query heads of one key head: four parts of four heads, which are what the registers of a lane hold."""
+"""Most query heads per key head: four parts of four heads, the most that the registers of a lane hold."""
 HEAD_DIMS = (32, 256, 8)
-"""Least, largest, and what it is a multiple of: rows are read in pieces of 16 bytes, all of a row by one wave."""
+"""Smallest and largest head dimension, and its divisor: one wave reads a whole row in pieces of 16 bytes."""
 
 SPLIT_MULTIPLE = 32
-"""Keys of a split are a multiple of it: what one step of a workgroup walks over at a head dimension of 128."""
+"""Keys per split are a multiple of it: the keys of one workgroup step at a head dimension of 128."""
 SPLIT_KEYS_MIN = 256
-"""A shorter split takes hardly longer to read than to begin and to merge."""
+"""In a shorter split, starting and merging take about as long as reading."""
 WORKGROUPS_PER_MULTIPROCESSOR = 8
 """Of 8, 16, 32 and 64 the fastest on an H200 at b64 kv4096 h32 hk8 d128 f16: 286, 292, 306 and 328 us."""
 CPU_MULTIPROCESSORS = 4
-"""As if the emulator had so many, for small problems to be split as well."""
+"""Multiprocessors assumed for the emulator, so that small problems are split too."""
 
 REDUCE_THREADS = (128, 512)
-"""Of a workgroup that merges up to REDUCE_SPLITS splits, and more, which are walked over in more slices."""
+"""Threads of a workgroup that merges up to REDUCE_SPLITS splits, and more, which need more slices."""
 REDUCE_SPLITS = 16
 
 
@@ -47,7 +47,7 @@ REDUCE_SPLITS = 16
 class HipDecode(Backend[Decode]):
     """Contiguous or in pages, fp16 or bf16; keys and values are read once for all query heads that share them.
 
-    split_keys_min    no split has fewer keys, unless there are fewer
+    split_keys_min    least keys of a split, unless the sequence has fewer
     """
 
     split_keys_min: int = SPLIT_KEYS_MIN
@@ -55,7 +55,7 @@ class HipDecode(Backend[Decode]):
     families = ("decode",)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """What the two kernels leave out, and what is missing here to compile or emulate them."""
+        """Returns what the two kernels do not compute, and what is missing to compile or emulate them."""
         found = missing_hip(device)
         least, largest, multiple = HEAD_DIMS
         if workload.queries > 1:
@@ -78,7 +78,7 @@ class HipDecode(Backend[Decode]):
         return found + [f"hip.decode takes no {name}" for name, has in extras.items() if has]
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Check the block table, choose the splits, compile both kernels and, on a GPU, run them once."""
+        """Checks the block table, chooses the splits, compiles both kernels and, on a GPU, runs them once."""
         tensors = own_copies(inputs)
         given = workload.split_inputs(tensors)
         if given.table is not None:
@@ -101,7 +101,7 @@ class HipDecode(Backend[Decode]):
 
 
 def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: int) -> Callable[..., Result]:
-    """A function of the canonical inputs that launches both kernels, which are compiled here.
+    """Compiles both kernels and returns a function of the canonical inputs that launches them.
 
     `splits` times `split_keys` keys must hold the longest sequence, see `splits_of`.
     """
@@ -115,7 +115,7 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
     def run_decode(*inputs: torch.Tensor) -> Result:
         parts = workload.split_inputs(inputs)
         q, k, v = parts.q, parts.k, parts.v
-        # Neither a table without pages nor an lse that is not asked for is touched; a kernel takes something for each.
+        # The kernels need a pointer for each; they do not touch an absent table or an lse that is not requested.
         table = parts.seq_lens if parts.table is None else parts.table
         room = k.shape[1] if parts.table is None else parts.table.shape[1]
         partial_out = torch.empty((batch, heads, splits, workload.head_dim), dtype=torch.float32, device=device)
@@ -141,11 +141,11 @@ def hip_decode(workload: Decode, device: torch.device, splits: int, split_keys: 
 def splits_of(
     seq_kv: int, workgroups_per_split: int, multiprocessors: int, split_keys_min: int = SPLIT_KEYS_MIN
 ) -> tuple[int, int]:
-    """(splits, keys of each): as many splits as WORKGROUPS_PER_MULTIPROCESSOR asks for, and one at least.
+    """Returns (splits, keys of each): at least one split, and enough to reach WORKGROUPS_PER_MULTIPROCESSOR.
 
     seq_kv                  keys of the longest sequence
     workgroups_per_split    B * Hk
-    split_keys_min          no more splits than give each this many keys
+    split_keys_min          limits the splits, so that each has at least this many keys
     """
     wanted = WORKGROUPS_PER_MULTIPROCESSOR * multiprocessors // workgroups_per_split
     splits = max(1, min(wanted, seq_kv // split_keys_min))
@@ -154,12 +154,12 @@ def splits_of(
 
 
 def group_of(workload: Decode) -> int:
-    """Query heads that share a key head."""
+    """Returns the number of query heads that share a key head."""
     return workload.heads // workload.kv_heads
 
 
 def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
-    """The first kernel. Groups above eight are four parts, each of which needs a wave, also where it has 64 lanes."""
+    """Returns the first kernel. Groups above eight have four parts, each with its own wave of 32 or 64 lanes."""
     threads = 128 if group <= GROUP_MAX // 2 else 256
     defines = {"HEAD_DIM": head_dim, "GROUP": group, "PAGE": page, "THREADS": threads}
     scale = {"SOFTMAX_SCALE": f"{1.0 / math.sqrt(head_dim)!r}f"}
@@ -168,7 +168,7 @@ def decode_split(head_dim: int, group: int, page: int, dtype: str) -> HipKernel:
 
 
 def decode_reduce(head_dim: int, dtype: str, splits: int, *, with_lse: bool) -> HipKernel:
-    """The second kernel."""
+    """Returns the second kernel, which merges the splits."""
     threads = REDUCE_THREADS[splits > REDUCE_SPLITS]
     defines = {"HEAD_DIM": str(head_dim), "WITH_LSE": str(int(with_lse)), "THREADS": str(threads)}
     return HipKernel("decode_reduce.hip", "decode_reduce", threads, defines | element_define(dtype))

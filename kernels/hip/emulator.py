@@ -1,8 +1,7 @@
-"""Runs the kernels of this folder on the CPU, and finds their bugs: BUILD.md.
+"""Runs the kernels of this folder on the CPU and detects their bugs; see BUILD.md.
 
-A kernel is compiled by clang for the CPU and run thread by thread. Checked, every access to memory is looked at: races,
-bounds, LDS that nobody wrote; errors name the line. Unchecked, it is several times faster, and a bug may end the
-process.
+clang compiles a kernel for the CPU, and it runs thread by thread. A checked run tests every memory access for races,
+bounds and unwritten LDS; errors name the line. An unchecked run is several times faster, but a bug may end the process.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class _EmulatedLaunch(ctypes.Structure):
 def load(
     kernel: HipKernel, *, arch: str | None = None, order: str = "forward", checked: bool = True, cache: Path = CACHE
 ) -> EmulatedKernel:
-    """The kernel, compiled for the CPU and ready to be called.
+    """Compiles the kernel for the CPU and returns it ready to be called.
 
     arch      whose wave size and matrix instructions are imitated, e.g. 'gfx942', 'gfx1100', 'gfx1201', 'sm_90'; None:
               what ATTNPERF_HIP_EMULATE names, else gfx942
@@ -106,7 +105,7 @@ def load(
 
 
 def missing_emulator() -> list[str]:
-    """Why no kernel can be emulated here, with what to install; empty where one can."""
+    """Returns why no kernel can be emulated here and what to install; empty if kernels can be emulated."""
     return missing_tools()
 
 
@@ -124,7 +123,7 @@ class EmulatedKernel:
             )
 
     def __call__(self, grid: tuple[int, int, int], *arguments: torch.Tensor | int) -> None:
-        """Run all blocks of `grid`. Raises EmulationError for wrong arguments, and for a bug, with its line."""
+        """Runs all blocks of `grid`. Raises EmulationError for wrong arguments, and for a bug, with its line."""
         if len(grid) != 3 or min(grid) < 1 or math.prod(grid) >= 2**31:
             raise EmulationError(
                 f"{self._kernel.function}: a grid is three numbers from 1 on, less than 2^31 blocks, not {grid}"
@@ -156,7 +155,7 @@ class EmulatedKernel:
         return "" if -(2**31) <= argument < 2**31 else f"is a 32-bit integer; {argument} is too large"
 
     def _tensor_problem(self, code: int, argument: torch.Tensor | int) -> str:
-        """Why it cannot be passed for a pointer, '' where it can."""
+        """Returns why the argument cannot be passed for a pointer; '' if it can."""
         if isinstance(argument, int):
             return "is a tensor, not a number"
         if argument.device.type != "cpu":
@@ -170,7 +169,7 @@ class EmulatedKernel:
         return f"is of dtype {' or '.join(wanted)}, not {dtype}" if wanted and dtype not in wanted else ""
 
     def _map_memory(self, arguments: Sequence[torch.Tensor | int]) -> tuple[list[_Region], list[_Argument]]:
-        """Where the tensors lie, those that overlap as one, and what the kernel is given."""
+        """Returns the tensors' memory regions, overlapping ones merged, and the arguments for the kernel."""
         spans = []
         for code, name, argument in zip(self._library.codes, self._library.parameters, arguments, strict=True):
             if not isinstance(argument, int):
@@ -215,7 +214,7 @@ class _Library:
         self.same_place = _SAME_PLACE(self._lines.is_same_position)
 
     def run(self, launch: _EmulatedLaunch) -> None:
-        """Run a launch to its end."""
+        """Runs one launch to its end."""
         with self._lock:
             status = self._launch(ctypes.byref(launch))
         if status == 2:
@@ -233,7 +232,7 @@ _LOADING = threading.Lock()
 
 
 def _load_library(compiled: EmulatorObject) -> _Library:
-    """One library for each object, for dlopen keeps each to the end of the process."""
+    """Loads an object once, because dlopen keeps it until the process ends."""
     with _LOADING:
         if compiled.key not in _LIBRARIES:
             _LIBRARIES[compiled.key] = _Library(compiled)
@@ -242,7 +241,7 @@ def _load_library(compiled: EmulatorObject) -> _Library:
 
 @functools.cache
 def _parse_order(order: str) -> tuple[int, int]:
-    """The number of an order, and its seed."""
+    """Returns the number of an order, and its seed."""
     name, dash, seed = order.partition("-")
     if name not in _ORDERS or (dash and (name != "shuffled" or not seed.isdecimal())):
         raise UsageError(

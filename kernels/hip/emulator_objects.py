@@ -1,6 +1,6 @@
-"""Compiling a kernel of this folder for the emulator, and finding its source lines again. Standard library.
+"""Compiles kernels of this folder for the emulator, and maps addresses to source lines. Standard library only.
 
-A kernel and the runtime of emulated/ become one shared object, kept on disk under a hash of all that went into it.
+A kernel and the runtime of emulated/ become one shared object, cached on disk under a hash of all its inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CACHE = ROOT / ".attnperf" / "cache" / "emulated"
 RUNTIME = FOLDER / "emulated"
 COMPILE_LIMIT_S = 120.0
 OLDEST_ARCH = "gfx90a"
-"""Known to every clang that is new enough for the sources."""
+"""Compiler flags that every clang knows that can compile the sources."""
 
 _FACES = (
     ("gfx90a", 942, 64),
@@ -38,7 +38,7 @@ _FACES = (
     ("gfx12", 1201, 32),
     ("sm_", 90, 32),
 )
-"""How an architecture begins, the value of GPU_EMULATED for it, lanes of its wave."""
+"""(prefix of an architecture's name, its value of GPU_EMULATED, lanes per wave)."""
 
 _LANGUAGE = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-ffreestanding")
 _CPU = {"x86_64": ("-march=x86-64-v3",)}
@@ -62,12 +62,12 @@ _ERROR_LINES = 6
 
 
 class EmulationError(AttnperfError):
-    """A kernel has a bug, does not compile, or is called with what it cannot take; names the file and line."""
+    """A kernel has a bug, does not compile, or gets an argument it cannot take; names the file and line."""
 
 
 @dataclass(frozen=True)
 class EmulatedGpu:
-    """The GPU that is imitated.
+    """The GPU that the emulator imitates.
 
     number   the value of GPU_EMULATED
     wave     lanes of a wave
@@ -92,19 +92,19 @@ class EmulatorObject:
 
 
 def emulated_gpu_of(arch: str | None) -> EmulatedGpu:
-    """The face for an architecture; None is that of ATTNPERF_HIP_EMULATE. Raises UsageError for one without a face."""
+    """Returns what to imitate for an architecture; None takes ATTNPERF_HIP_EMULATE. Raises UsageError if unknown."""
     arch = arch or emulated_arch()
     for prefix, number, wave in _FACES:
         if arch.startswith(prefix):
             return EmulatedGpu(number, wave)
     raise UsageError(
-        f"the emulator has no face for {arch!r}; it imitates gfx90a, gfx942 and gfx950 (waves of 64, MFMA), gfx10.., "
+        f"the emulator does not know {arch!r}; it imitates gfx90a, gfx942 and gfx950 (waves of 64, MFMA), gfx10.., "
         f"gfx11.., gfx12.. and sm_..; correct it or {EMULATED_ARCH}"
     )
 
 
 def missing_tools() -> list[str]:
-    """Why no kernel can be compiled for the emulator here; empty where one can."""
+    """Returns why no kernel can be compiled for the emulator here; empty if kernels can be compiled."""
     if platform.machine() not in _CPU:
         return [f"the HIP emulator runs on x86-64, not on {platform.machine()}"]
     if not _has_half_floats():
@@ -117,7 +117,7 @@ def missing_tools() -> list[str]:
 
 
 def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache: Path) -> EmulatorObject:
-    """The kernel's object, from `cache` where it was made before. Raises EmulationError, ToolMissingError."""
+    """Compiles the kernel, or takes the object from `cache`. Raises EmulationError, ToolMissingError."""
     stated, parameters = _read_declaration(kernel)
     toolchain = find_toolchain(OLDEST_ARCH)
     entry = {"EMULATED_KERNEL": kernel.function, "EMULATED_THREADS": stated}
@@ -142,7 +142,7 @@ def compile_emulated(kernel: HipKernel, face: EmulatedGpu, checked: bool, cache:
 
 
 def _read_declaration(kernel: HipKernel) -> tuple[str, tuple[str, ...]]:
-    """What the kernel states in KERNEL(...), and the names of its parameters."""
+    """Returns the text in the kernel's KERNEL(...), and the names of its parameters."""
     try:
         text = _COMMENT.sub("", kernel.path.read_text())
     except OSError as error:
@@ -184,7 +184,7 @@ def _compile_object(toolchain: Toolchain, flags: tuple[str, ...], text: str, run
 
 
 def _hash_of_headers() -> str:
-    """Of everything an object may include besides its own file's includes."""
+    """Returns a hash of every header that an object may include besides its own file's includes."""
     digest = hashlib.sha256()
     for path in sorted([*FOLDER.glob("*.h"), *RUNTIME.glob("*.h"), *RUNTIME.glob("*.cpp")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -201,25 +201,25 @@ def _has_half_floats() -> bool:
 
 
 def _format_path(path: Path) -> str:
-    """`path`, relative to the checkout where it lies in it."""
+    """Returns `path`, relative to the checkout if it is inside."""
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
 class SourceLines:
-    """Positions in the source of addresses in one object, asked of llvm-symbolizer."""
+    """Source positions of the addresses in one object, from llvm-symbolizer."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._known: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
     def find_frames(self, address: int) -> tuple[tuple[str, int, int], ...]:
-        """File, line, column of the call that returns to `address`, and of those it is inlined in; () if unknown."""
+        """Returns (file, line, column) of the call that returns to `address`, then of inlining calls; () if unknown."""
         if address not in self._known:
             self._known[address] = _parse_frames(self._ask_symbolizer(f"CODE {hex(address - 1)}")[0])
         return self._known[address]
 
     def format_position(self, address: int) -> str:
-        """'kernels/hip/03_flash.hip:57'; with the line that called where that is in another file."""
+        """Returns e.g. 'kernels/hip/03_flash.hip:57', and the caller's line where that is in another file."""
         frames = [frame for frame in self.find_frames(address) if not _is_api(Path(frame[0]))] or self.find_frames(
             address
         )[:1]
@@ -227,31 +227,31 @@ class SourceLines:
             return "an unknown line (llvm-symbolizer is missing: install llvm-22)"
         file, line, _ = frames[0]
         caller = next((f"{_format_path(Path(name))}:{number}" for name, number, _ in frames if name != file), "")
-        # The compiler gives code that it made of several lines none.
+        # Code that the compiler merged from several lines has no line.
         return f"{_format_path(Path(file))}:{line or self._line_before(address, file)}" + (
             f" (called at {caller})" if caller else ""
         )
 
     def _line_before(self, address: int, file: str) -> str:
-        """'near 57': the line of the last code of `file` before an address."""
+        """Returns e.g. 'near 57': the last line of `file` with code before an address."""
         questions = [f"CODE {hex(before)}" for before in range(address - 2, max(address - 130, 0), -1)]
         frames = (found[0] for found in map(_parse_frames, self._ask_symbolizer(*questions)) if found)
         return next((f"near {line}" for name, line, _ in frames if line and name == file), "0")
 
     def is_same_position(self, one: int, other: int) -> bool:
-        """Whether two addresses are one position, inlined in the same calls. Unknown ones count as the same."""
+        """Whether two addresses have one position, inlined in the same calls. Unknown positions count as the same."""
         first, second = self.find_frames(one), self.find_frames(other)
         unknown = not first or not second or any(line == 0 for _, line, _ in (*first, *second))
         return unknown or first == second
 
     def find_variable(self, address: int) -> str:
-        """'byte 4 of tile': the variable that lies at `address`; '?' if unknown."""
+        """Returns e.g. 'byte 4 of tile': the variable at `address`; '?' if unknown."""
         found = self._ask_symbolizer(f"DATA {hex(address)}")[0].get("Data", {})
         name = str(found.get("Name", "")).rpartition("::")[2]
         return f"byte {address - int(found['Start'], 16)} of {name}" if name else "?"
 
     def _ask_symbolizer(self, *questions: str) -> list[dict[str, Any]]:
-        """The symbolizer's answers; empty ones where it has none."""
+        """Returns the symbolizer's answer to each question; an empty one where it has none."""
         program = find_symbolizer()
         if not program:
             return [{} for _ in questions]
@@ -273,13 +273,13 @@ def _parse_frames(answer: dict[str, Any]) -> tuple[tuple[str, int, int], ...]:
 
 
 def _is_api(path: Path) -> bool:
-    """Whether a file is gpu.h or its face, of which every call is somebody else's."""
+    """Returns whether a file is gpu.h or part of the emulator. Messages name its callers instead."""
     return path.name in ("gpu.h", "gpu_emulated.h") or RUNTIME in path.parents
 
 
 @functools.cache
 def find_symbolizer() -> str:
-    """The command of llvm-symbolizer: the one beside clang, else of any version; '' where there is none."""
+    """Returns the command of llvm-symbolizer: the one beside clang, else any version; '' if there is none."""
     beside = run_tool([*find_toolchain(OLDEST_ARCH).clang, "-print-prog-name=llvm-symbolizer"], COMPILE_LIMIT_S)
     names = (beside.stdout.strip(), "llvm-symbolizer", *(f"llvm-symbolizer-{number}" for number in range(30, 15, -1)))
     return next((path for path in map(shutil.which, filter(None, names)) if path), "")

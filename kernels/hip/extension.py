@@ -1,8 +1,8 @@
 """A kernel as a C++ extension of torch: slow to build, but through torch's public API only.
 
-Used where torch lacks the private functions of `torch_gpu` (before 2.8; before 2.9 on ROCm), or where
-ATTNPERF_HIP_COMPILER=extension asks for it. Needs nvcc or hipcc, and a C++ compiler. What runs is not known to the
-record of a case: the object is inside the extension.
+Used where torch lacks the private functions of `torch_gpu` (before 2.8; before 2.9 on ROCm), or with
+ATTNPERF_HIP_COMPILER=extension. Needs nvcc or hipcc, and a C++ compiler. The object is inside the extension, so the
+record of a case cannot say which code ran.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ void launch(std::vector<int64_t> values, std::vector<int64_t> is_pointer, std::v
 
 
 def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
-    """Build, or load from torch's own folder of extensions, for the visible devices.
+    """Builds the extension for the visible devices, or loads it from torch's folder of extensions.
 
     Raises CodeObjectError with the build's messages.
     """
@@ -92,7 +92,7 @@ def build_extension(kernel: HipKernel, text: str, arch: str) -> LoadedObject:
 
 
 def render_program(kernel: HipKernel, text: str) -> str:
-    """The device's source: the kernel, and a function that launches it."""
+    """Returns the device source: the kernel, and a function that launches it."""
     filled = LAUNCHER.replace("FUNCTION", kernel.function).replace("THREADS_OF_BLOCK", str(kernel.threads))
     return filled.replace("LDS_BYTES", str(kernel.lds_bytes)).replace("SOURCE", f'{text}\n#line 1 "launcher"')
 
@@ -113,5 +113,5 @@ def _load_inline(name: str, source: str, options: list[str]) -> Any:
 
 
 def _render_headers(needed: bool) -> str:
-    """What binds functions to Python, where torch does not include it itself."""
+    """Returns the headers that bind functions to Python, if torch does not include them itself."""
     return "#include <torch/extension.h>\n" if needed else ""

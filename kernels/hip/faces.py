@@ -1,7 +1,7 @@
-"""What a HIP kernel's launch depends on of an architecture: the wave, and how matrix.h lays tiles out in LDS.
+"""Properties of an architecture that a HIP kernel's launch depends on: the wave, and the LDS layout of matrix.h.
 
-The figures repeat `GPU_WAVE` of gpu_amd.h and gpu_nvidia.h and the constants of gpu.h and matrix.h; the emulator runs
-every kernel with the LDS that is computed from them, and stops it at the first byte beyond.
+The numbers repeat `GPU_WAVE` of gpu_amd.h and gpu_nvidia.h and the constants of gpu.h and matrix.h. The emulator runs
+every kernel with the LDS size computed from them, and reports the first access beyond it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 ELEMENT_BYTES = 2
 EMULATED_ARCH = "ATTNPERF_HIP_EMULATE"
-"""Environment variable: the architecture that is imitated where there is no GPU; gfx942 unless set."""
+"""Environment variable: the architecture to imitate without a GPU; gfx942 unless set."""
 
 NVIDIA_OLDEST = 80
-"""mma.sync.m16n8k16 and cp.async are there since sm_80."""
+"""The oldest NVIDIA architecture: sm_80 introduced mma.sync.m16n8k16 and cp.async."""
 
 
 @dataclass(frozen=True)
 class Face:
-    """One architecture as the kernels see it.
+    """The properties of one architecture that kernels depend on.
 
     wave                  lanes of a wave
     matrix                whether it has matrix instructions that matrix.h uses
     lds_padding           elements added to each row of a tile in LDS
     values_transposed     whether V is kept as [dim][key]
-    buffers               tiles of K and V in LDS while the next are on their way
+    buffers               tiles of K and V in LDS, so that the next can load meanwhile
     """
 
     wave: int
@@ -39,7 +39,7 @@ class Face:
     buffers: int
 
     def tiles_bytes(self, head_dim: int, block_m: int, block_n: int) -> tuple[int, int]:
-        """LDS in bytes of BLOCK_M rows of Q, and of the tiles of K and V, as steps 6 and 7 lay them out."""
+        """Returns the LDS bytes of BLOCK_M rows of Q, and of the tiles of K and V, in the layout of steps 6 and 7."""
         dim = -(-head_dim // 16) * 16
         row = dim + self.lds_padding
         values = dim * (block_n + self.lds_padding) if self.values_transposed else block_n * row
@@ -54,7 +54,7 @@ NVIDIA = Face(wave=32, matrix=True, lds_padding=8, values_transposed=False, buff
 
 
 def face_of(arch: str) -> Face:
-    """Of 'gfx942', 'gfx1100', 'sm_90' ...: what gpu.h selects for it."""
+    """Returns the face that gpu.h selects for an architecture such as 'gfx942', 'gfx1100', 'sm_90'."""
     if not arch.startswith("gfx"):
         return NVIDIA
     if arch in ("gfx90a", "gfx942", "gfx950"):
@@ -65,12 +65,12 @@ def face_of(arch: str) -> Face:
 
 
 def emulated_arch() -> str:
-    """The architecture that is imitated where there is no GPU."""
+    """Returns the architecture that the emulator imitates."""
     return os.environ.get(EMULATED_ARCH) or "gfx942"
 
 
 def arch_of(device: torch.device) -> str:
-    """'gfx942', 'sm_90'; on a CPU the architecture that the emulator imitates."""
+    """Returns e.g. 'gfx942' or 'sm_90'; on a CPU the architecture that the emulator imitates."""
     if device.type == "cpu":
         return emulated_arch()
     from kernels.triton.triton_backend import arch_of as arch_of_gpu

@@ -1,4 +1,4 @@
-"""A .hip file as the one text that runtime compilers are given, the parameters of a kernel in it, and its errors."""
+"""Flattens a .hip file to one text for runtime compilers, reads a kernel's parameters, and words compile errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kernels.hip.sources import FOLDER, HipKernel
 from pytest_attnperf.errors import CodeObjectError
 
 ROOT = FOLDER.parents[1]
-"""File names in messages and line tables are relative to it, so that two checkouts give equal objects."""
+"""Folder that file names in messages and line tables are relative to, so that two checkouts give equal objects."""
 
 STANDARD = "-std=c++17"
 ERROR_LINES = 12
 _ERROR = re.compile(r"\berror\b")
 
 EMULATOR_HEADER = "gpu_emulated.h"
-"""Included for the CPU only, where the emulator compiles the files as they are."""
+"""Header for the CPU only. It is skipped here, because the emulator compiles the files directly."""
 
 _INCLUDE = re.compile(r'\s*#\s*include\s+"(?P<name>[^"]+)"')
 _ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
@@ -28,7 +28,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 class Parameter:
     """One parameter of a kernel.
 
-    type       what it is, or points to, without qualifiers: 'element', 'float', 'int'
+    type       its type, or the type that it points to, without qualifiers: 'element', 'float', 'int'
     pointer    whether it takes a tensor
     """
 
@@ -38,15 +38,15 @@ class Parameter:
 
 
 def flatten_includes(path: Path) -> str:
-    """The file with everything it includes, each once, and line directives that name files relative to the project.
+    """Returns the file's text with each include inserted once, and line directives with names relative to the project.
 
-    Raises CodeObjectError for a file that is not there.
+    Raises CodeObjectError for a missing file.
     """
     return "".join(_flatten_lines(path, set()))
 
 
 def parse_parameters(text: str, function: str) -> tuple[Parameter, ...] | None:
-    """The parameters of `KERNEL(...) function(...)`; None where the text does not show them plainly."""
+    """Returns the parameters of `KERNEL(...) function(...)`; None where the text cannot be parsed."""
     plain = _COMMENT.sub("", text)
     found = re.search(rf"\bKERNEL\([^\n]*\)\s+{re.escape(function)}\s*\((?P<list>[^(){{}}#]*)\)\s*\{{", plain)
     if found is None:
@@ -62,12 +62,12 @@ def _parse_parameter(declared: str) -> Parameter:
 
 
 def format_path(path: Path) -> str:
-    """How messages and line tables name a file."""
+    """Returns a file's name for messages and line tables."""
     return path.resolve().relative_to(root_of(path)).as_posix()
 
 
 def root_of(path: Path) -> Path:
-    """The folder that `shown` names a file relative to."""
+    """Returns the folder that `format_path` names a file relative to."""
     return ROOT if path.resolve().is_relative_to(ROOT) else path.resolve().parent
 
 
@@ -92,12 +92,12 @@ def _flatten_lines(path: Path, seen: set[Path]) -> list[str]:
 
 
 def defines_of(kernel: HipKernel) -> list[str]:
-    """Its macros as options, in the order of their names."""
+    """Returns the kernel's macros as compiler options, sorted by name."""
     return [f"-D{name}={value}" for name, value in sorted(kernel.defines.items())]
 
 
 def compile_message(kernel: HipKernel, arch: str, said: str, version: str) -> str:
-    """What is said of a kernel that does not compile: the compiler's text from its first error on, and the macros."""
+    """Returns the message for a kernel that does not compile: compiler text from the first error, and the macros."""
     lines = said.replace(f"{ROOT}/", "").splitlines()
     first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
     excerpt = "\n".join(lines[first : first + ERROR_LINES])

@@ -1,4 +1,4 @@
-"""A loaded kernel as something to call: checks of what it is called with, and the launch on torch's current stream."""
+"""A loaded kernel as a callable: it checks the arguments and launches on torch's current stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_attnperf.measure import flight_recorder, ran_code
 
 Grid: TypeAlias = tuple[int, int, int]
 Start: TypeAlias = Callable[[Grid, Sequence[Any]], None]
-"""Launches on the current device and stream, without any check."""
+"""A function that launches on the current device and stream, without checks."""
 
 THREADS_MOST = 1024
 GRID_MOST = (2**31 - 1, 65535, 65535)
@@ -23,15 +23,15 @@ ALIGNMENT = 16
 INT_LOWEST, INT_HIGHEST = -(2**31), 2**31 - 1
 HALVES = (torch.float16, torch.bfloat16)
 DTYPES = {"float": torch.float32, "int": torch.int32}
-"""What a pointer points to -> what a tensor for it holds; an `element` is told by the kernel's macros."""
+"""Pointed-to type -> dtype of its tensor. The dtype of an `element` follows from the kernel's macros."""
 
 
 @dataclass(frozen=True)
 class LoadedObject:
-    """A code object on a device, as `ran_code.record_kernel` tells of it.
+    """A code object on a device, as `ran_code.record_kernel` records it.
 
     data      the object; empty where it is not known
-    handle    the driver's, of the kernel; 0 where it is not known
+    handle    the driver's handle of the kernel; 0 where it is not known
     origin    where it came from: 'compiled by NVRTC 13.0', 'prebuilt flash.co'
     """
 
@@ -46,7 +46,7 @@ class LoadedObject:
 class GpuKernel:
     """One kernel on one device.
 
-    parameters    as its source declares them; None where that is not known, and then arguments have no names
+    parameters    from its source; None where they are not known, and then messages number the arguments
     """
 
     kernel: HipKernel
@@ -55,7 +55,7 @@ class GpuKernel:
     parameters: tuple[Parameter, ...] | None = None
 
     def __call__(self, grid: Grid, *arguments: torch.Tensor | int) -> None:
-        """Launch on torch's current stream of the device; nothing is waited for.
+        """Launches on torch's current stream of the device, without waiting.
 
         Raises UsageError for a grid or an argument that the kernel cannot take.
         """
@@ -98,7 +98,7 @@ class GpuKernel:
                 raise UsageError(f"{self.kernel.function}: {named} {wrong}")
 
     def _argument_problem(self, argument: object, place: int) -> str | None:
-        """Why the argument cannot be passed; None where it can."""
+        """Returns why the argument cannot be passed; None if it can."""
         declared = None if self.parameters is None else self.parameters[place]
         if isinstance(argument, torch.Tensor):
             if declared is not None and not declared.pointer:
@@ -131,14 +131,14 @@ class GpuKernel:
         return None
 
     def _expected_dtype(self, declared: Parameter) -> torch.dtype | None:
-        """What a tensor for a parameter holds; None where that is not known."""
+        """Returns the dtype that a parameter's tensor must have; None where it is not known."""
         if declared.type == "element":
             return HALVES[self.kernel.defines.get("ELEMENT_BF16", "0") == "1"]
         return DTYPES.get(declared.type)
 
 
 def check_threads(kernel: HipKernel) -> None:
-    """Raise UsageError for a workgroup that no GPU runs."""
+    """Raises UsageError for a workgroup that no GPU runs."""
     if not 1 <= kernel.threads <= THREADS_MOST:
         raise UsageError(
             f"{kernel.function} in {format_path(kernel.path)} has workgroups of {kernel.threads} threads; 1 to "
@@ -147,7 +147,7 @@ def check_threads(kernel: HipKernel) -> None:
 
 
 def check_lds(kernel: HipKernel, static_bytes: int, limit: int, arch: str) -> None:
-    """Raise UsageError where a workgroup asks for more LDS than the device allows."""
+    """Raises UsageError where a workgroup asks for more LDS than the device allows."""
     wanted = kernel.lds_bytes + static_bytes
     if kernel.lds_bytes < 0 or wanted > limit:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Why no HIP kernel can run here, before anything is loaded: imports nothing heavy, and no torch."""
+"""Checks whether HIP kernels can run here, without importing torch or loading anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 COMPILER = "ATTNPERF_HIP_COMPILER"
-"""Environment variable: 'rtc' or 'extension' use this way only; unset means the first that this torch can do."""
+"""Environment variable: 'rtc' or 'extension' forces that way; unset takes the first that this torch supports."""
 
 RTC_SINCE = {"cuda": (2, 8), "rocm": (2, 9)}
 """Kind of device -> the first torch with the private functions of `torch_gpu`."""
@@ -26,15 +26,15 @@ TOOLKITS = {
     "cuda": ("nvcc", ("CUDA_HOME", "CUDA_PATH"), "/usr/local/cuda"),
     "rocm": ("hipcc", ("ROCM_HOME", "ROCM_PATH"), "/opt/rocm"),
 }
-"""Kind of device -> the compiler of an extension, and the folders whose bin/ torch looks in beside PATH."""
+"""Kind of device -> the compiler of an extension, and the folders whose bin/ torch searches beside PATH."""
 
 
 def missing_hip(device: DeviceInfo) -> list[str]:
-    """Why no HIP kernel can run on this device; empty where they can."""
+    """Returns why no HIP kernel can run on this device; empty if they can."""
     if device.kind == "cpu":
         return emulator.missing_emulator()
     if importlib.util.find_spec("torch") is None:
-        return ["torch is not installed, whose runtime compiler HIP kernels are compiled by; install torch"]
+        return ["torch is not installed; its runtime compiler compiles the HIP kernels; install torch"]
     number = re.fullmatch(r"sm_(\d+)\w?", device.arch)
     if number is not None and int(number[1]) < NVIDIA_OLDEST:
         return [f"HIP kernels use instructions of sm_{NVIDIA_OLDEST} and newer; this device is {device.arch}"]
@@ -42,7 +42,7 @@ def missing_hip(device: DeviceInfo) -> list[str]:
 
 
 def _missing_compiler(kind: str) -> list[str]:
-    """What an extension lacks here, where only one can be built: asked for, or this torch is too old."""
+    """Returns what is missing to build an extension, if that is the only way: requested, or torch is too old."""
     program, variables, usual = TOOLKITS[kind]
     since = RTC_SINCE[kind]
     if os.environ.get(COMPILER) != "extension" and _torch_version() >= since:
@@ -57,7 +57,7 @@ def _missing_compiler(kind: str) -> list[str]:
 
 
 def _torch_version() -> tuple[int, ...]:
-    """Major and minor number of the installed torch; where they are not known, of one that is new enough."""
+    """Returns (major, minor) of the installed torch; where it is unknown, a version that is new enough."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

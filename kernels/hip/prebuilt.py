@@ -1,4 +1,4 @@
-"""Objects that `make kernels` compiled ahead, found by what they were compiled from."""
+"""Finds objects that `make kernels` compiled ahead, by their sources and macros."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ OBJECTS = "ATTNPERF_HIP_OBJECTS"
 
 @dataclass(frozen=True)
 class Prebuilt:
-    """An object that fits."""
+    """A prebuilt object that matches a kernel."""
 
     path: Path
     data: bytes = field(repr=False)
 
 
 def find_prebuilt(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> Prebuilt | None:
-    """The object of this function with these macros for this architecture; None where the folder has none.
+    """Returns the object of this function with these macros for this architecture; None where the folder has none.
 
     Raises UsageError where the named folder does not exist, CodeObjectError where the object or its manifest is damaged
-    and where the sources are no longer those that it was compiled from.
+    or where the sources changed since it was compiled.
     """
     named = environ.get(OBJECTS, "")
     if not named:
@@ -43,20 +43,20 @@ def find_prebuilt(kernel: HipKernel, arch: str, environ: Mapping[str, str]) -> P
     changed = _find_changed_sources(fitting[0], root_of(kernel.path))
     if changed:
         raise CodeObjectError(
-            f"{folder / fitting[0].file} was compiled from another {changed[0]} than is here now; {AGAIN}, "
+            f"{folder / fitting[0].file} was compiled from another {changed[0]} than the present one; {AGAIN}, "
             f"or unset {OBJECTS}"
         )
     return _read_object(folder / fitting[0].file, fitting[0])
 
 
 def _is_match(candidate: PrebuiltObject, kernel: HipKernel) -> bool:
-    """Whether it is what `kernel` asks for, by name: file, function and macros."""
+    """Returns whether the candidate has the kernel's file, function and macros."""
     named = (candidate.source, candidate.function, candidate.defines)
     return named == (format_path(kernel.path), kernel.function, dict(kernel.defines))
 
 
 def _find_changed_sources(candidate: PrebuiltObject, root: Path) -> list[str]:
-    """Sources that are no longer what they were; its own file among them where the manifest does not name it."""
+    """Returns the sources that changed since the build; includes the kernel's file if the manifest lacks it."""
     unnamed = [] if candidate.source in candidate.sources else [candidate.source]
     return unnamed + [name for name, digest in candidate.sources.items() if _hash_file(root / name) != digest]
 
@@ -66,7 +66,7 @@ def _hash_file(path: Path) -> str:
 
 
 def _read_object(path: Path, wanted: PrebuiltObject) -> Prebuilt:
-    """The object, which must be the one that the manifest was written for."""
+    """Reads the object. Raises CodeObjectError if it is not the one that the manifest describes."""
     try:
         if path.stat().st_size > OBJECT_LIMIT_BYTES:
             raise CodeObjectError(f"{path} has more than {OBJECT_LIMIT_BYTES:,} bytes, which no kernel has; {AGAIN}")

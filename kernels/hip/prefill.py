@@ -1,4 +1,4 @@
-"""Backends `hip.naive` ... `hip.best`: the steps of the HIP ladder, one kernel each; they import torch when bound."""
+"""Backends `hip.naive` ... `hip.best`: the steps of the HIP ladder, one kernel each. Torch is imported in `prepare`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.prefill import Prefill
 
 SCORES_BYTES_MAX = 16 << 30
-"""Of the score matrix that the first steps keep in global memory."""
+"""Largest score matrix, in bytes, that the first steps keep in global memory."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class HipStep(Configured, Backend["Prefill"]):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
+        """The launch configuration space of its one kernel."""
         return (self.step.space,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs a compiler for the device, or the emulator's; 16-bit floats in rows of whole 16-byte words; plain
-        masks."""
+        """Returns what the step refuses. It needs a compiler for the device or the emulator, 16-bit floats in rows of
+        whole 16-byte words, and plain masks."""
         found = missing_hip(device)
         dim, most = workload.head_dim, self.step.head_dim_max(device.arch)
         if not HEAD_DIM_MIN <= dim <= most or dim % 8:
@@ -63,7 +63,7 @@ class HipStep(Configured, Backend["Prefill"]):
         return found + refusal_reasons(workload, limits)
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture, or the pinned one, and compile."""
+        """Picks the configuration for this architecture, or the pinned one, and compiles."""
         import torch
 
         tensors = own_copies(inputs)
@@ -92,9 +92,9 @@ class HipStep(Configured, Backend["Prefill"]):
 
 
 def make_launcher(loaded: Any, workload: Prefill, launch: WorkgroupSize, scores: torch.Tensor) -> Any:
-    """What is timed: the outputs are allocated, and the kernel launched over (row blocks, heads, batch).
+    """Returns the timed function: it allocates the outputs and launches over (row blocks, heads, batch).
 
-    loaded    of `compiler.load`
+    loaded    result of `compiler.load`
     scores    fp32 scratch, of one element where the step keeps no score matrix
     """
     import torch

@@ -28,7 +28,7 @@ class HipStepKernel(HipKernelBuilds):
     step: LadderStep
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One per shape that it takes there."""
+        """Returns one per shape that it takes there."""
         return tuple(self._make_build(arch, each) for each in SHAPES if each.head_dim <= self.step.head_dim_max(arch))
 
     def _make_build(self, arch: str, shape: Prefill) -> KernelBuild:

@@ -1,4 +1,4 @@
-"""Backend `hip.rope`: the rotary embedding of q and k in one launch. Torch is imported in `bind` only."""
+"""Backend `hip.rope`: the rotary embedding of q and k in one launch. Torch is imported in `prepare` only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 THREADS = 256
 HEAD_LANES_MAX = 8
-"""Heads of a token that are rotated at once; a thread goes on to others with the cosines and sines it has read."""
+"""Heads of a token rotated at once. A thread reuses its cosines and sines for further heads."""
 
 LOAD_BYTES = 16
 ROPE_FLOPS_MAX = EMULATOR_FLOPS_MAX / 10
-"""The emulator's time goes by accesses to memory, of which a rotation makes more for an operation than attention."""
+"""Limit for the emulator, whose time depends on memory accesses: a rotation has more per operation than attention."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class HipRope(Backend[Rope]):
     families = ("rope",)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Needs a compiler for the device, or the emulator's."""
+        """Returns what is missing to compile or emulate the kernel."""
         return missing_hip(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Compile for the head dimension, dtype and kind of pairs."""
+        """Compiles for the head dimension, dtype and kind of pairs."""
         import torch
 
         tensors = own_copies(inputs)
@@ -68,7 +68,7 @@ class HipRope(Backend[Rope]):
 
 
 def kernel_of(workload: Rope) -> HipKernel:
-    """What is compiled: threads read 16 bytes where the head dimension allows, and fill up workgroups with tokens."""
+    """Returns the kernel. Threads read 16 bytes if the head dimension allows; a workgroup may hold several tokens."""
     half = workload.head_dim // 2
     widest = LOAD_BYTES // DTYPE_BYTES[workload.dtype] // (2 if workload.interleaved else 1)
     pairs = next(count for count in (8, 4, 2, 1) if count <= widest and half % count == 0)

@@ -33,5 +33,5 @@ class HipKernel:
 
 
 def element_define(dtype: str) -> dict[str, str]:
-    """The macro of an element type: 'f16' or 'bf16'."""
+    """Returns the macro of an element type: 'f16' or 'bf16'."""
     return {"ELEMENT_BF16": str(int(dtype == "bf16"))}

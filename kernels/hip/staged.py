@@ -1,6 +1,6 @@
 """Backend `hip.staged`: attention as four kernels that keep whole matrices in global memory, as before fused kernels.
 
-Scores, mask, softmax, weighted values: each kernel stands alone, can be replaced, and is a family of its own. Torch is
+Scores, mask, softmax, weighted values: each kernel is independent, replaceable, and an op family of its own. Torch is
 imported in `prepare` only.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 THREADS = 256
 TILE = 64
-"""Rows, keys and dimensions of a tile of both products, as the two files state it."""
+"""Rows, keys and dimensions of a tile in both products, as in the two .hip files."""
 
 DIM_STEP = 8
 """Dimensions that qk_scores multiplies between two barriers."""
@@ -44,17 +44,17 @@ class HipStaged(StagedBackend):
     dtypes = HALVES
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """A compiler for the device, or the emulator's."""
+        """Returns what is missing to compile or emulate the kernels."""
         return missing_hip(device)
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Whole steps of dimensions."""
+        """Returns why a head dimension is refused that is not a multiple of DIM_STEP."""
         if problem.head_dim % DIM_STEP == 0:
             return []
         return [f"{self.name} takes head dimensions that are multiples of {DIM_STEP}, not {problem.head_dim}"]
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """The kernel compiled for the problem."""
+        """Compiles the stage's kernel for the problem."""
         kernel = kernel_of(stage, problem)
         return StageKernel(
             run=_LAUNCHERS[stage](load(kernel, device), problem),
@@ -64,12 +64,12 @@ class HipStaged(StagedBackend):
 
 
 def kernels_of(workload: Prefill) -> dict[str, HipKernel]:
-    """What is compiled for a whole attention, by stage, in the order of the launches."""
+    """Returns the kernels of a whole attention by stage, in launch order."""
     return {stage: kernel_of(stage, problem_of(workload, stage)) for stage in stages_of(workload)}
 
 
 def kernel_of(stage: str, problem: StageProblem) -> HipKernel:
-    """What is compiled for a stage: file and function have its name."""
+    """Returns the kernel of a stage; its file and function have the stage's name."""
     defines: dict[str, str] = {}
     if stage in ("qk_scores", "weighted_values"):
         defines["HEAD_DIM"] = str(problem.head_dim)
@@ -141,7 +141,7 @@ _LAUNCHERS: dict[str, Callable[[LaunchableKernel, StageProblem], Callable[..., T
     "row_softmax": _row_softmax,
     "weighted_values": _weighted_values,
 }
-"""Stage -> what turns its kernel into `StageKernel.run`, which is timed: results are allocated and it is launched."""
+"""Stage -> function that makes the timed `StageKernel.run`, which allocates results and launches the kernel."""
 
 
 def _matrix_sizes(problem: StageProblem) -> tuple[int, int, int, int]:
@@ -149,7 +149,7 @@ def _matrix_sizes(problem: StageProblem) -> tuple[int, int, int, int]:
 
 
 def _rows_grid(problem: StageProblem) -> tuple[int, int, int]:
-    """The grid of a kernel whose workgroups own a row each."""
+    """Returns the grid of a kernel with one workgroup per row."""
     return problem.seq_q, problem.heads, problem.batch
 
 

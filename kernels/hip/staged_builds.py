@@ -30,7 +30,7 @@ class HipStagedKernel(HipKernelBuilds):
     settings: tuple[str, ...] = ()
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One for each shape that gives other macros."""
+        """Returns one for each shape that gives other macros."""
         found: dict[str, KernelBuild] = {}
         for shape in SHAPES:
             words = {

@@ -1,4 +1,4 @@
-"""The steps of the prefill ladder: what each is compiled from under a configuration. Names and values only."""
+"""The steps of the prefill ladder and the kernel of each under a configuration. Names and values only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_attnperf.workloads.prefill import Prefill
 
 HEAD_DIM_MIN, HEAD_DIM_MAX = 32, 256
 PROPERTIES = ("head_dim", "rows")
-"""rows: B * H * Sq, how much there is to share out among compute units."""
+"""rows: B * H * Sq, the work to distribute over compute units."""
 
 Config = Mapping[str, int | bool]
 
 
 @dataclass(frozen=True)
 class WorkgroupSize:
-    """How large a workgroup is under a configuration.
+    """Size of a workgroup under a configuration.
 
     rows       query rows of a workgroup
     threads    of a workgroup
@@ -56,28 +56,28 @@ class LadderStep:
     narrow: Mapping[str, int] = field(default_factory=dict)
 
     def head_dim_max(self, arch: str) -> int:
-        """The largest head dimension it takes on an architecture."""
+        """Returns the largest head dimension of this step on an architecture."""
         return next((most for begin, most in self.narrow.items() if arch.startswith(begin)), HEAD_DIM_MAX)
 
     @property
     def space(self) -> Space:
-        """What it is configured by."""
+        """Its launch configuration space."""
         return hip_space(self.name.removeprefix("hip."), dict.fromkeys(self.constants, int), PROPERTIES)
 
     def make_kernel(self, workload: Prefill, arch: str, choice: ConfigChoice) -> tuple[HipKernel, WorkgroupSize]:
-        """What is compiled for a problem, and how it is launched."""
+        """Returns the kernel for a problem, and its workgroup size."""
         launch = self.launch(choice.config, workload.head_dim, face_of(arch))
         defines = problem_defines(workload) | {name: str(value) for name, value in choice.config.items()}
         return HipKernel(self.file, self.function, launch.threads, defines, launch.lds_bytes), launch
 
 
 def problem_of(workload: Prefill) -> Problem:
-    """What a rule is chosen by."""
+    """Returns the properties by which a rule is chosen."""
     return {"head_dim": workload.head_dim, "rows": workload.batch * workload.heads * workload.seq_q}
 
 
 def problem_defines(workload: Prefill) -> dict[str, str]:
-    """The macros that a problem sets in every step."""
+    """Returns the macros that a problem sets in every step."""
     return {
         "HEAD_DIM": str(workload.head_dim),
         "CAUSAL": str(int(workload.causal)),
@@ -138,4 +138,4 @@ STEPS = (
         narrow={"gfx11": 128},
     ),
 )
-"""In order; each file says what is new against the one before."""
+"""All steps in order. Each file's comment says what changed since the step before."""

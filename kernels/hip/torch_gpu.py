@@ -1,7 +1,7 @@
-"""What is used of torch's private API to compile, load and launch kernels; nothing else of this project touches it.
+"""Compiles, loads and launches kernels through torch's private API. No other module of this project uses that API.
 
-Read from torch 2.8 to 2.13. `_nvrtc_compile` calls NVRTC in a CUDA build and hipRTC in a ROCm one; it gives PTX up to
-some version, and a cubin after it, which is told by the bytes themselves.
+Read from torch 2.8 to 2.13. `_nvrtc_compile` calls NVRTC in a CUDA build and hipRTC in a ROCm one. Depending on the
+version it returns PTX or a cubin; the bytes show which.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ MAX_DYNAMIC_SHARED_SIZE = 8
 CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES; hip_runtime_api.h gives the first attribute the same number."""
 
 OPT_IN_BYTES = 48 * 1024
-"""From here on NVIDIA wants a kernel's dynamic shared memory announced; AMD never does."""
+"""From this size on NVIDIA requires a kernel's dynamic shared memory to be announced; AMD never does."""
 
 
 def is_hip() -> bool:
-    """Whether this torch is a ROCm build."""
+    """Returns whether this torch is a ROCm build."""
     import torch
 
     return torch.version.hip is not None
 
 
 def list_missing() -> list[str]:
-    """Names of private functions that this torch lacks, so that its runtime compiler cannot be used."""
+    """Returns the private functions that this torch lacks; if any, its runtime compiler cannot be used."""
     utils = _load_utils()
     needed = (*NEEDED, *(("_get_gpu_rtc_library", "_get_gpu_runtime_library") if is_hip() else ()))
     return [f"torch.cuda._utils.{name}" for name in needed if not hasattr(utils, name)]
 
 
 def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
-    """The code object of `source` for the current device. Raises RuntimeError with the compiler's messages.
+    """Compiles `source` for the current device. Raises RuntimeError with the compiler's messages.
 
-    Text that `_nvrtc_compile` puts before a source that does not begin with a linkage (torch 2.8) would break the line
-    directives, so it begins with an empty one.
+    torch 2.8 inserts text before a source that does not begin with `extern "C"`, which would break the line directives.
+    So the source begins with an empty `extern "C"` block.
     """
     compiler = _load_utils()._nvrtc_compile
     known = inspect.signature(compiler).parameters
@@ -68,12 +68,12 @@ def compile_object(source: str, function: str, options: Sequence[str]) -> bytes:
 
 
 def load_function(data: bytes, function: str) -> Any:
-    """The kernel of a code object, loaded on the current device. Raises RuntimeError where the driver refuses it."""
+    """Loads a code object's kernel on the current device. Raises RuntimeError where the driver refuses it."""
     return _load_utils()._cuda_load_module(data, [function])[function]
 
 
 def static_lds_bytes(kernel: Any) -> int:
-    """LDS (shared memory) of a loaded kernel's own. Raises RuntimeError where the driver does not say."""
+    """Returns the static LDS (shared memory) bytes of a loaded kernel. Raises RuntimeError where the driver fails."""
     size, driver = ctypes.c_int(), _load_driver()
     get = driver.hipFuncGetAttribute if is_hip() else driver.cuFuncGetAttribute
     _check_status(get(ctypes.byref(size), STATIC_SHARED_SIZE, kernel.func))
@@ -81,9 +81,9 @@ def static_lds_bytes(kernel: Any) -> int:
 
 
 def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
-    """Announce the dynamic shared memory that launches ask for. Raises RuntimeError where the driver refuses it.
+    """Announces the dynamic shared memory of launches to the driver. Raises RuntimeError where the driver refuses it.
 
-    torch's own method compares AMD's architecture with its features to 'gfx950', and holds that to 64 KiB.
+    torch's own method compares AMD's architecture name, with feature suffixes, to 'gfx950', and allows others 64 KiB.
     """
     if size_bytes < OPT_IN_BYTES:
         return
@@ -93,17 +93,17 @@ def allow_dynamic_lds(kernel: Any, size_bytes: int) -> None:
 
 
 def launch_function(kernel: Any, grid: Sequence[int], threads: int, arguments: Sequence[Any], lds_bytes: int) -> None:
-    """Launch on torch's current stream of the current device."""
+    """Launches on torch's current stream of the current device."""
     kernel(tuple(grid), (threads, 1, 1), [*arguments], lds_bytes)
 
 
 def handle_of(kernel: Any) -> int:
-    """The driver's handle of a loaded kernel."""
+    """Returns the driver's handle of a loaded kernel."""
     return int(kernel.func.value or 0)
 
 
 def lds_limit_bytes(device: torch.device) -> int | None:
-    """Shared memory that a block may ask for on NVIDIA; None where torch does not say."""
+    """Returns the most shared memory of a block on NVIDIA; None where torch does not say."""
     import torch
 
     limit = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", None)
@@ -111,7 +111,7 @@ def lds_limit_bytes(device: torch.device) -> int | None:
 
 
 def compiler_version() -> str:
-    """Everything that compiling depends on beside the source: torch, its toolkit, the runtime compiler, the driver."""
+    """Returns the versions that compiling depends on: torch, its toolkit, the runtime compiler, the driver."""
     import torch
 
     parts = [f"torch {torch.__version__}"]
@@ -140,9 +140,9 @@ def _driver_version() -> int:
 
 
 def _link_ptx(ptx: bytes) -> bytes:
-    """The cubin that the driver makes of PTX for the current device, with its line table. Raises RuntimeError.
+    """Lets the driver make a cubin of PTX for the current device, with its line table. Raises RuntimeError.
 
-    It is linked here so that what runs is known: loading PTX would make the same, and keep it.
+    Loading PTX would make the same cubin but not return it; linking here makes the code that runs known.
     """
     import torch
 
@@ -163,10 +163,10 @@ def _link_ptx(ptx: bytes) -> bytes:
 
 @contextmanager
 def _include_folder() -> Iterator[None]:
-    """A toolkit's folder for `_nvrtc_compile`, which asks for one and raises without; our sources include nothing."""
+    """Names a toolkit folder for `_nvrtc_compile`, which raises without one, although our sources include nothing."""
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     before = extension.CUDA_HOME
-    if before is None:  # also what a ROCm build without a ROCm folder is asked for
+    if before is None:  # a ROCm build without a ROCm folder asks for it too
         extension.CUDA_HOME = os.path.dirname(__file__)
     try:
         yield

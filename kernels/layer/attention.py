@@ -1,4 +1,4 @@
-"""An attention backend as stages of a layer: what it is given of the cache, and how its result is read."""
+"""Turns an attention backend into stages of a layer: passes it views of the cache, and reads its result."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 ATTENTION = "attention"
 PREFIX = f"{ATTENTION}."
-"""Before names of stages, values and settings that are the attention backend's own."""
+"""Prefix of the names of the attention backend's own stages, values and settings."""
 
 RESULT = "attended"
-"""Name of the value that attention leaves, (B, S, H, D) of any strides."""
+"""Name of attention's result, (B, S, H, D) of any strides."""
 
 
 @dataclass(frozen=True)
 class BoundAttention:
-    """Attention, ready to be put between other stages.
+    """Attention prepared as stages of a layer.
 
-    stages      read the values q, k_cache and v_cache, add RESULT and let go of q
+    stages      read the values q, k_cache and v_cache, add RESULT and free q
     config      the backend's
     declares    the backend's
     copied      which of q, k and v it copies or casts before it computes, e.g. 'v'; '' for none
@@ -43,10 +43,10 @@ class BoundAttention:
 
 
 def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> Prefill | Decode:
-    """The attention of `block` as this backend is asked for it.
+    """Returns the attention workload of `block` for this backend.
 
-    A decode step is asked for over all rows of the cache, with lengths that say how many are seen. A backend that takes
-    no lengths that differ does not read them, and is given views of the rows that are seen.
+    A decode step covers all rows of the cache, and lengths say how many are visible. A backend that does not support
+    different lengths does not read them; it gets views of the visible rows instead.
     """
     problem = block.attention
     if not isinstance(problem, Decode) or block.length == block.room:
@@ -60,14 +60,14 @@ def problem_over_cache(attention: Backend, block: Block, device: DeviceInfo) -> 
 def bind_attention(
     attention: Backend, problem: Prefill | Decode, block: Block, q: torch.Tensor, caches: Tensors
 ) -> BoundAttention:
-    """Prepare the backend for contiguous tensors of these shapes and dtypes; their values do not matter.
+    """Prepares the backend for contiguous tensors of these shapes and dtypes; their values do not matter.
 
     q         (B, S, H, D), contiguous
     caches    of keys and of values
     """
     gather = partial(_collect_inputs, problem, _make_lengths(block, q.device) if isinstance(problem, Decode) else ())
     given = gather({"q": q, "k_cache": caches[0], "v_cache": caches[1]})
-    # Of what is prepared, the call alone is kept: the backend's own copies of a cache are let go of.
+    # Only the prepared call is kept; the backend's own copies of a cache are freed.
     prepared = attention.prepare(problem, tuple(tensor.contiguous() for tensor in given))
     take = prepared.arguments or prepared.convert
     taken = {_memory_address(tensor) for tensor in take(given)}
@@ -81,27 +81,27 @@ def bind_attention(
 
 
 def _collect_inputs(problem: Prefill | Decode, lengths: Tensors, values: Values) -> Tensors:
-    """The inputs of the problem, as its family states them; keys and values are views of their caches."""
+    """Returns the problem's inputs in the order of its family; keys and values are views of the caches."""
     keys, rows = (values[name][:, : problem.seq_kv] for name in ("k_cache", "v_cache"))
     return (values["q"], keys, rows, *lengths)
 
 
 def _make_lengths(block: Block, device: torch.device) -> Tensors:
-    """seq_lens of a decode problem, (B,) int32."""
+    """Returns seq_lens of a decode problem, (B,) int32."""
     import torch
 
     return (torch.full((block.batch,), block.length, dtype=torch.int32, device=device),)
 
 
 def _memory_address(tensor: torch.Tensor) -> int:
-    """Where the memory lies that a tensor is a view of."""
+    """Returns the address of the memory that a tensor is a view of."""
     return tensor.untyped_storage().data_ptr()
 
 
 def _make_stages(
     call: Callable[..., Any], arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
 ) -> tuple[Stage, ...]:
-    """One stage, or those of a call that is made of stages."""
+    """Returns one stage for the call, or all its stages if it is a pipeline."""
     if isinstance(call, Pipeline):
         return inline_stages(call, arguments, outputs)
 
@@ -114,10 +114,10 @@ def _make_stages(
 def inline_stages(
     call: Pipeline, arguments: Callable[[Values], Tensors], outputs: Callable[[Any], Outputs]
 ) -> tuple[Stage, ...]:
-    """The stages of `call` for a longer pipeline, in which their names and values begin with PREFIX.
+    """Returns the stages of `call` for a longer pipeline, with PREFIX before their names and values.
 
-    arguments    what the call takes, made in the first stage
-    outputs      reads what the call returns, in the last
+    arguments    makes the call's arguments, in the first stage
+    outputs      reads the call's result, in the last stage
     """
     freed = {name for stage in call.stages for name in stage.frees}
     left = tuple(name for name in dict.fromkeys((*call.inputs, *call.outputs)) if name not in freed)

@@ -35,13 +35,13 @@ class KeyValueCache:
 
     @property
     def room(self) -> int:
-        """Positions of a sequence."""
+        """Number of positions per sequence."""
         return self.k.shape[1]
 
     def append(self, k: torch.Tensor, v: torch.Tensor, position: int) -> None:
-        """Copy k and v (B, S, Hk, D) of S new tokens, of any strides, into the rows from `position` on.
+        """Copies k and v (B, S, Hk, D) of S new tokens, of any strides, into the rows from `position` on.
 
-        Raises UsageError naming what does not fit, before anything is written.
+        Raises UsageError naming what does not fit, before it writes anything.
         """
         if not 0 <= position < self.room:
             raise UsageError(
@@ -67,5 +67,5 @@ class KeyValueCache:
 
 
 def _format_value(value: object) -> str:
-    """Shapes as tuples."""
+    """Returns a shape as a tuple, other values unchanged, as text."""
     return str(tuple(value)) if isinstance(value, tuple) else str(value)

@@ -1,4 +1,4 @@
-"""Decoding token by token with one cache that grows, so that it can be held against the whole prompt at once."""
+"""Decodes token by token with one growing cache, so that the result can be compared with one call for all tokens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def decode_token_by_token(backend_for: Callable[[Block], Backend], block: Block, inputs: Tensors) -> Outputs:
-    """What `block` gives for `inputs`, computed by a call for each of its tokens; the inputs are left as they are.
+    """Computes the result of `block` for `inputs` with one call per token. The inputs stay unchanged.
 
-    backend_for    the backend for a block of one token; at position 0 that block is no decode step (`Block.is_decode`),
-                   and needs a backend that attends over whole prompts
+    backend_for    returns the backend for a block of one token; at position 0 that block is no decode step
+                   (`Block.is_decode`), and needs a backend that attends over whole prompts
 
-    All calls write to one copy of the caches, where each finds the rows of those before it. Returns 'out' (B, S, E),
-    and 'k' and 'v' (B, S, Hk, D), the rows that the calls have written.
+    All calls write to one copy of the caches, so each reads the rows of earlier calls. Returns 'out' (B, S, E), and 'k'
+    and 'v' (B, S, Hk, D), the rows that the calls have written.
     """
     import torch
 
@@ -33,7 +33,7 @@ def decode_token_by_token(backend_for: Callable[[Block], Backend], block: Block,
         given = parts._replace(x=x, k_cache=cache.k, v_cache=cache.v)
         tensors = tuple(tensor for tensor in given if tensor is not None)
         prepared = backend_for(step).prepare(step, tensors)
-        # Not on the tensors that it owns, among which is a cache of its own.
+        # Call it on our tensors, not on the prepared ones, which include a separate cache.
         rows.append(prepared.outputs(prepared.call(*tensors))["out"])
     written = slice(block.past, block.length)
     return {"out": torch.cat(rows, dim=1), "k": cache.k[:, written], "v": cache.v[:, written]}

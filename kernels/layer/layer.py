@@ -2,7 +2,7 @@
 
     x -> qkv_projection -> split -> rope -> cache_append -> attention -> flatten -> output_projection -> out
 
-Each stage reads what those before it left, and allocates what it adds; a stage that only makes views launches nothing.
+Each stage reads values of earlier stages, and allocates its results; a stage that only makes views launches nothing.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ EAGER = Eager("native.eager")
 
 @dataclass(frozen=True)
 class Layer(Backend[Block]):
-    """A layer around one attention backend, which is asked about every block's attention.
+    """A layer around one attention backend.
 
-    attention       what attends; of family prefill, decode, or both
-    rope            what rotates q and k
-    rope_strides    whether it reads q and k where the projection left them; otherwise they are copied before
-    any_strides     whether `attention` takes keys and values whose sequences lie apart, as in a cache with more room
+    attention       the attention backend, of family prefill, decode, or both
+    rope            the backend that rotates q and k
+    rope_strides    whether the rope reads q and k as views of the projection; otherwise they are copied first
+    any_strides     whether `attention` takes keys and values with gaps between sequences, as in a cache with spare room
     """
 
     attention: Backend = EAGER
@@ -50,11 +50,11 @@ class Layer(Backend[Block]):
     families = ("block",)
 
     def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill | Decode:
-        """What `attention` is asked for."""
+        """Returns the workload that `attention` computes for this block."""
         return problem_over_cache(self.attention, block, device)
 
     def unsupported_reasons(self, workload: Block, device: DeviceInfo) -> list[str]:
-        """The attention backend's, the rope's, and keys that do not lie as the attention needs them."""
+        """Returns the attention backend's reasons, the rope's, and a cache layout that the attention cannot read."""
         if reason := self._other_kind(workload):
             return [reason]
         problem = self.attention_problem(workload, device)
@@ -71,7 +71,7 @@ class Layer(Backend[Block]):
         return list(dict.fromkeys(found))
 
     def prepare(self, workload: Block, inputs: Tensors) -> Prepared:
-        """Prepare rope and attention for the shapes; on a GPU run once, so that nothing is left to compile."""
+        """Prepares rope and attention for the shapes; on a GPU runs once, so that nothing is left to compile."""
         tensors = own_copies(inputs)
         parts = workload.split_inputs(tensors)
         x, problem = parts.x, self.attention_problem(workload, identify_device(parts.x.device.type))
@@ -80,7 +80,7 @@ class Layer(Backend[Block]):
             for heads in (workload.heads, workload.kv_heads)
         )
         attention = bind_attention(self.attention, problem, workload, q, (parts.k_cache, parts.v_cache))
-        copies = not self.rope_strides and workload.batch * workload.seq > 1  # one token's heads lie together anyway
+        copies = not self.rope_strides and workload.batch * workload.seq > 1  # one token's heads are contiguous
         rope = self.rope.prepare(rope_of(workload), (q, k, *tables_of(workload, parts.cos, parts.sin)))
         prepared = Prepared(
             call=Pipeline(
@@ -100,7 +100,7 @@ class Layer(Backend[Block]):
         return prepared
 
     def _other_kind(self, block: Block) -> str:
-        """Why the attention is of the wrong family for a block; '' where it is not."""
+        """Returns why the attention has the wrong family for a block; '' if it has the right one."""
         if ("decode" if block.is_decode else "prefill") in self.attention.families:
             return ""
         if block.is_decode:
@@ -123,8 +123,8 @@ class Layer(Backend[Block]):
 
 
 def _merge_declares(attention: Declares, rope: Declares) -> Declares:
-    """What both say of a call. How the projections are computed is torch's choice, and theirs would keep a promise of
-    matrix instructions whatever the attention holds: a layer makes none."""
+    """Merges what attention and rope declare, without a promise of matrix instructions: torch's projections would meet
+    that promise whatever the attention runs."""
     return Declares(
         kernels=attention.kernels + rope.kernels,
         operators=attention.operators + rope.operators,

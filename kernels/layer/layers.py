@@ -1,4 +1,4 @@
-"""The layers over a set of attention backends, this project's or another's, and the one in plain torch."""
+"""Makes layers over a set of attention backends, ours or others, and one layer in plain torch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 NAME_PREFIX = "layer."
 (_TRITON_ROPE,), (_HIP_ROPE,) = TRITON_ROPE, HIP_ROPE
 ROPES: Mapping[str, Backend] = {"triton": _TRITON_ROPE, "hip": _HIP_ROPE}
-"""First word of an attention backend's name -> the rope beside it, whose kernel reads contiguous tensors; torch's
-operators beside all others."""
+"""First word of an attention backend's name -> its rope, whose kernel reads contiguous tensors. All other layers use
+torch's operators."""
 
 ANY_STRIDES = ("native.", "ck", "triton.staged")
-"""Begins the names of attention backends that read keys and values of any strides: torch's operators, aiter, and our
-Triton kernels of unfused attention."""
+"""Prefixes of the names of attention backends that read keys and values of any strides: torch's operators, aiter, and
+our Triton kernels of unfused attention."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PinnableLayer(Layer):
     """A layer whose attention or rope chooses a configuration by itself."""
 
     def replay_config(self, config: Mapping[str, str]) -> Self:
-        """With both told to use what was stored. Raises UsageError as they do."""
+        """Returns a copy in which both use the stored configuration. Raises UsageError as they do."""
         return replace(
             self,
             attention=replay_choice(self.attention, own_settings(config, PREFIX)),
@@ -49,7 +49,7 @@ class PlainLayer(Layer):
     """A layer in plain torch operators, for whole prompts and decode steps, over a cache of any room."""
 
     def attention_problem(self, block: Block, device: DeviceInfo) -> Prefill:
-        """Always attention from S queries to the keys so far, as two products around a softmax."""
+        """Returns attention from S queries to all keys so far, computed as two products around a softmax."""
         return Prefill(
             block.batch, block.seq, block.heads, block.head_dim, block.length,
             kv_heads=block.kv_heads, dtype=block.dtype, causal=block.seq > 1,
@@ -63,16 +63,16 @@ PLAIN = PlainLayer("layer.plain", CPU_HALF_FLOPS_MAX, any_strides=True)
 
 
 def layers_over(backends: Iterable[Backend]) -> tuple[Layer, ...]:
-    """`layer.plain`, and a layer over each of the backends that implements prefill or decode, in their order.
+    """Returns `layer.plain`, and a layer over each backend that implements prefill or decode, in their order.
 
-    A layer is named 'layer.' and the attention backend's name, and has its limits on CPUs and its error budget.
+    A layer's name is 'layer.' and the attention backend's name. It has that backend's CPU limits and error budget.
     """
     attending = (backend for backend in backends if {"prefill", "decode"}.intersection(backend.families))
     return (PLAIN, *map(layer_over, attending))
 
 
 def layer_over(attention: Backend) -> Layer:
-    """The layer over one attention backend; PinnableLayer where there is a choice to be replayed."""
+    """Returns the layer over one attention backend; a PinnableLayer if a choice can be replayed."""
     name = attention.name
     rope = ROPES.get(name.partition(".")[0], EAGER_ROPE)
     kind = PinnableLayer if isinstance(attention, Pinnable) or isinstance(rope, Pinnable) else Layer
@@ -89,9 +89,9 @@ def layer_over(attention: Backend) -> Layer:
 
 
 def own_settings(config: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Of a layer's stored configuration, what belongs to the part with this prefix, as that part recorded it.
+    """Returns the entries of a layer's stored configuration that belong to the part with this prefix, without it.
 
-    What autotuners chose (`autotuned.*`) is stored without a prefix, and any part may look for its own there.
+    Autotuners' choices (`autotuned.*`) are stored without a prefix, and every part gets all of them.
     """
     own = {name.removeprefix(prefix): text for name, text in config.items() if name.startswith(prefix)}
     return own | {name: text for name, text in config.items() if name.startswith("autotuned.")}

@@ -1,4 +1,4 @@
-"""The stages of a layer around its attention, as functions of the values before them."""
+"""The stages of a layer around its attention, as functions of the values of earlier stages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, copies: bool) -> tuple[Stage, ...]:
-    """All stages of a layer in their order.
+    """Returns all stages of a layer in order.
 
     rotate       q (B, S, H, D), k (B, S, Hk, D), cos and sin (S, D / 2) -> both rotated, contiguous
-    attention    reads q, k_cache and v_cache, adds RESULT and lets go of q
+    attention    reads q, k_cache and v_cache, adds RESULT and frees q
     copies       whether q and k must be contiguous before they are rotated
     """
 
@@ -50,31 +50,31 @@ def stages_of(block: Block, rotate: Rotate, attention: tuple[Stage, ...], *, cop
 
 
 def canonical_outputs(block: Block, result: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Outputs:
-    """out (B, S, E) and both caches -> 'out', and the new rows of the caches as 'k' and 'v'; views."""
+    """Names out (B, S, E) 'out', and the new rows of both caches 'k' and 'v'; views."""
     out, k_cache, v_cache = result
     rows = slice(block.past, block.length)
     return {"out": out, "k": k_cache[:, rows], "v": v_cache[:, rows]}
 
 
 def rope_of(block: Block) -> Rope:
-    """The rotation of a block's new queries and keys."""
+    """Returns the rope workload of a block's new queries and keys."""
     return Rope(block.batch, block.seq, block.heads, block.head_dim, block.kv_heads, block.dtype)
 
 
 def tables_of(block: Block, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
-    """The rows of both tables that belong to the new tokens, (S, D / 2)."""
+    """Returns the rows of both tables for the new tokens, (S, D / 2)."""
     return cos[block.past : block.length], sin[block.past : block.length]
 
 
 def _qkv_projection(values: Values) -> Values:
-    """x (B, S, E) times w_qkv, (B, S, (H + 2 Hk) D)."""
+    """Multiplies x (B, S, E) by w_qkv: (B, S, (H + 2 Hk) D)."""
     from torch.nn.functional import linear
 
     return {"qkv": linear(values["x"], values["w_qkv"], values.get("b_qkv"))}
 
 
 def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
-    """q (B, S, H, D), k and v (B, S, Hk, D), where they lie; q and k contiguous if asked."""
+    """Returns views q (B, S, H, D), k and v (B, S, Hk, D); q and k are copied contiguous if `copies`."""
     heads = qkv.view(block.batch, block.seq, block.heads + 2 * block.kv_heads, block.head_dim)
     first_v = block.heads + block.kv_heads
     q, k, v = heads[:, :, : block.heads], heads[:, :, block.heads : first_v], heads[:, :, first_v:]
@@ -82,7 +82,7 @@ def _split_qkv(block: Block, qkv: torch.Tensor, *, copies: bool) -> Values:
 
 
 def _output_projection(block: Block, values: Values) -> Values:
-    """(B * S, H D) times w_out, as (B, S, E)."""
+    """Multiplies (B * S, H D) by w_out and returns (B, S, E)."""
     from torch.nn.functional import linear
 
     return {"out": linear(values["flat"], values["w_out"]).view(block.batch, block.seq, block.hidden)}

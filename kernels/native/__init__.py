@@ -1,1 +1,1 @@
-"""Backends made of what torch brings."""
+"""Backends made of torch's own operators."""

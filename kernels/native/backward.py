@@ -1,4 +1,4 @@
-"""The backward pass of attention with what comes with torch: plain operators, and the CPU's flash attention.
+"""The backward pass of attention with torch's own operators: plain ones, and the CPU's flash attention.
 
 Both compute in the layout (B, H, S, D), from (q, k, v, dout, out, lse), and give (dq, dk, dv).
 """
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 CPU_FLOPS_MAX = 6e8
-"""Keeps a check and a timing on two cores within seconds: 320 keys of 8 heads of 64."""
+"""CPU limit that keeps a check and a timing on two cores within seconds: 320 keys of 8 heads of 64."""
 
 CPU_HALF_FLOPS_MAX = 2e8
-"""For half-precision matmuls, which CPUs without such units compute some ten times slower than fp32's."""
+"""The limit for half-precision matmuls, about ten times slower than fp32 on CPUs without units for them."""
 
 GROUPED_HEADS_SINCE = (2, 9)
-"""The torch whose CPU flash attention takes fewer K/V heads than query heads (pytorch pull request 157893)."""
+"""First torch whose CPU flash attention takes fewer K/V heads than query heads (pytorch pull request 157893)."""
 
 
 @dataclass(frozen=True)
 class BackwardBackend(Backend["Backward"]):
-    """One way to do the backward pass of dense attention; subclasses give `reasons` and `bind`, whose inputs are
-    (q, k, v, dout, out, lse)."""
+    """Base class for the backward pass of dense attention, whose inputs are (q, k, v, dout, out, lse)."""
 
     families = ("backward",)
 
@@ -46,12 +45,12 @@ class BackwardBackend(Backend["Backward"]):
 class EagerBackward(BackwardBackend):
     """FlashAttention-2's formulas (see `attention_gradients`) as torch operators, whole score matrices in memory.
 
-    Scores, weights, dP and dS are in the workload's dtype. The weights are softmax(S) and lse is not read: exp(S - lse)
-    of scores that were rounded to a half type would be off by several times what rounding the weights costs.
+    Scores, weights, dP and dS are in the workload's dtype. The weights are softmax(S) and lse is not read: with scores
+    rounded to a half type, exp(S - lse) would have several times the error of rounding the weights.
     """
 
     def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D) and build the mask, untimed."""
+        """Transposes to (B, H, S, D) and builds the mask, untimed."""
         return Prepared(
             call=eager_backward(workload, inputs[0].device),
             tensors=_to_heads_first(inputs),
@@ -64,10 +63,10 @@ class EagerBackward(BackwardBackend):
 
 @dataclass(frozen=True)
 class SdpaFlashBackward(BackwardBackend):
-    """The operator that torch's autograd calls for its flash attention on a CPU, called by itself."""
+    """The operator that torch's autograd calls for flash attention on a CPU, called directly."""
 
     def unsupported_reasons(self, workload: Backward, device: DeviceInfo) -> list[str]:
-        """Limits tried on torch 2.13; the version that took grouped heads is that of its pull request."""
+        """Returns limits tested on torch 2.13. The version for grouped heads is from its pull request."""
         found = []
         if device.kind != "cpu":
             found.append(
@@ -88,12 +87,12 @@ class SdpaFlashBackward(BackwardBackend):
         return found
 
     def prepare(self, workload: Backward, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv."""
+        """Transposes to (B, H, S, D), builds the mask; torch's is_causal is top-left, so it needs Sq == Skv."""
         import torch
 
         mask = None
         if workload.causal and workload.seq_q != workload.seq_kv:
-            # Added to the scores: this operator reads a bool mask as numbers, and does not say so.
+            # A float mask that is added to the scores: this operator silently reads a bool mask as numbers.
             hidden = hidden_keys(workload, inputs[0].device)
             mask = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
         how = "none" if not workload.causal else "is_causal" if mask is None else "fp32 mask"
@@ -114,7 +113,7 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gradients]:
-    """A function of q, dout, out (B, H, Sq, D), k, v (B, Hk, Skv, D), contiguous, and lse (B, H, Sq), unread.
+    """Returns a function of q, dout, out (B, H, Sq, D), k, v (B, Hk, Skv, D), contiguous, and lse (B, H, Sq), unread.
 
     Query heads that share a K/V head are stacked as further rows, so no K or V is copied for grouped heads, and one
     product sums their dK and dV.
@@ -150,7 +149,7 @@ def eager_backward(workload: Backward, device: torch.device) -> Callable[..., Gr
 
 
 def hidden_keys(workload: Backward, device: torch.device) -> torch.Tensor:
-    """Bool (Sq, Skv), True where a causal row does not see a key: row i sees key j iff j <= i + Skv - Sq."""
+    """Returns bool (Sq, Skv), True where a causal row does not see a key: row i sees key j iff j <= i + Skv - Sq."""
     import torch
 
     ones = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device)
@@ -171,18 +170,18 @@ def _flash_backward(mask: torch.Tensor | None, *, is_causal: bool) -> Callable[.
 
 
 def _to_heads_first(inputs: Tensors) -> Tensors:
-    """(q, k, v, dout, out) to contiguous (B, H, S, D), and lse as it is, each in its own memory."""
+    """Copies (q, k, v, dout, out) to contiguous (B, H, S, D), and lse unchanged."""
     *tensors, lse = inputs
     return (*heads_first(tuple(tensors)), lse.clone())
 
 
 def _canonical_outputs(result: Gradients) -> Outputs:
-    """(dq, dk, dv) in (B, H, S, D) to the canonical dictionary of (B, S, H, D) views."""
+    """Names (dq, dk, dv) in (B, H, S, D); returns (B, S, H, D) views."""
     return {name: heads_last(gradient) for name, gradient in zip(("dq", "dk", "dv"), result, strict=True)}
 
 
 def _torch_release() -> tuple[int, int]:
-    """(major, minor) of the installed torch, read without importing it; (0, 0) where there is none."""
+    """Returns (major, minor) of the installed torch without importing it; (0, 0) where there is none."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""The backward pass of torch's flash attention on CUDA (FlashAttention-2), dense and packed, called by itself.
+"""The backward pass of torch's flash attention on CUDA (FlashAttention-2), dense and packed, called directly.
 
-torch's autograd calls `aten::_flash_attention_backward` below scaled_dot_product_attention, with what its own forward
-pass left behind. Here that forward pass is run untimed; its operators take the canonical layout (B, S, H, D), and
-packed (T, H, D), as they are.
+torch's autograd calls `aten::_flash_attention_backward` below scaled_dot_product_attention, with the results of its own
+forward pass. Here that forward pass runs untimed. Both operators take the canonical layout (B, S, H, D), and packed
+(T, H, D).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD_DIM_STEP = 8
 
 @dataclass(frozen=True)
 class FlashBackward(Backend[Backward | VarlenBackward]):
-    """`aten::_flash_attention_backward` on what its own forward pass of the same q, k and v gives.
+    """`aten::_flash_attention_backward` on the results of its own forward pass of the same q, k and v.
 
     Its causal mask is bottom-right, and a row that sees no key gives zero gradients (flash-attention's README, 2.1).
 
@@ -40,11 +40,11 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one it was made for: dense and packed sequences are two baselines of the field."""
+        """The one op family given at construction; dense and packed are separate, because both are common baselines."""
         return (self.family,)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """The operator's own checks, which it would fail with."""
+        """Returns what the operator's own checks refuse."""
         found = []
         if device.kind != "cuda":
             found.append(f"torch's FlashAttention-2 is built for CUDA, this device is {device.kind}")
@@ -60,7 +60,7 @@ class FlashBackward(Backend[Backward | VarlenBackward]):
         return found
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Run the forward pass, untimed; the timed tensors are (q, k, v, dout, out, lse, offsets of q and k)."""
+        """Runs the forward pass, untimed; the timed tensors are (q, k, v, dout, out, lse, offsets of q and k)."""
         import torch
 
         convert = _bind_forward(workload)
@@ -82,14 +82,14 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def _longest_lengths(workload: Backward | VarlenBackward) -> tuple[int, int]:
-    """Queries and keys of the longest sequence."""
+    """Returns the most queries and the most keys of a sequence."""
     if isinstance(workload, VarlenBackward):
         return workload.max_q, workload.max_kv
     return workload.seq_q, workload.seq_kv
 
 
 def _bind_forward(workload: Backward | VarlenBackward) -> Callable[[Tensors], Tensors]:
-    """Canonical inputs -> the timed tensors; 'out' and 'lse' are the operator's own, in the layout it wants back."""
+    """Returns a function from canonical inputs to the timed tensors; 'out' and 'lse' come from the operator."""
     import torch
 
     max_q, max_kv = _longest_lengths(workload)
@@ -130,5 +130,5 @@ def _bind_backward(workload: Backward | VarlenBackward, device: torch.device) ->
 
 
 def _canonical_outputs(result: Tensors) -> Outputs:
-    """The operator's (dq, dk, dv), which are canonical already."""
+    """Names the operator's (dq, dk, dv), which have the canonical layout."""
     return dict(zip(("dq", "dk", "dv"), result, strict=True))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
 CPU_FLOPS_MAX = 2e7
-"""Keeps a check and a timing on two cores within seconds: 64 MiB of f32."""
+"""CPU limit that keeps a check and a timing on two cores within seconds: 64 MiB of f32."""
 
 OPERATORS = {"copy": "aten::copy_", "read": "aten::sum", "write": "aten::copy_", "triad": "aten::add"}
 
@@ -34,7 +34,7 @@ class NativeBandwidth(Backend[Bandwidth]):
     families = ("bandwidth",)
 
     def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
-        """The operator on copies of the inputs."""
+        """Binds the operator to copies of the inputs."""
         operator = OPERATORS[workload.kind]
         return Prepared(
             call=_choose_operator(workload),
@@ -47,7 +47,7 @@ class NativeBandwidth(Backend[Bandwidth]):
 
 
 def _choose_operator(workload: Bandwidth) -> Callable[..., torch.Tensor]:
-    """The call on the workload's inputs."""
+    """Returns a function of the workload's inputs."""
     import torch
 
     def run_copy(b: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Attention decode with what comes with torch: plain operators for every feature, and one pinned fused attention."""
+"""Attention decode with torch's own operators: plain ones for every feature, and one pinned fused attention."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Result = tuple[torch.Tensor, torch.Tensor | None]
 
 CPU_FLOPS_MAX = 6e7
-"""Keeps a check and a timing on two cores within seconds."""
+"""CPU limit that keeps a check and a timing on two cores within seconds."""
 
 SDPA_BACKEND = "FLASH_ATTENTION"
-"""Of torch's fused attentions the one that splits the keys on a GPU, and the only one that a CPU has."""
+"""The fused attention of torch that splits the keys on a GPU, and the only one on a CPU."""
 SDPA_HEAD_DIM_MAX = 256
 
 
@@ -34,14 +34,14 @@ SDPA_HEAD_DIM_MAX = 256
 class EagerDecode(Backend[Decode]):
     """Attention as torch operators, every feature; scores, weights and dequantised keys are stored in q's dtype.
 
-    Gathering pages and dequantising are part of the timed call: this is what they cost without a kernel for them.
-    Sequences are all computed at their common room, and what is past their end is masked.
+    The timed call includes gathering pages and dequantising: their cost without a special kernel. All sequences are
+    computed at the length of the longest, and keys past a sequence's end are masked.
     """
 
     families = ("decode",)
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Copy; check the block table."""
+        """Checks the block table and copies the inputs."""
         tensors = own_copies(inputs)
         given = workload.split_inputs(tensors)
         if given.table is not None:
@@ -63,7 +63,7 @@ class SdpaDecode(Backend[Decode]):
     families = ("decode",)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """It has none of the extras; on a GPU the limits are those of torch's flash attention (sdp_utils)."""
+        """Refuses all extra features; on a GPU the limits are those of torch's flash attention (sdp_utils)."""
         extras = {
             "pages": workload.page,
             "soft cap": workload.cap,
@@ -87,7 +87,7 @@ class SdpaDecode(Backend[Decode]):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), untimed; one token needs no mask, more a bottom-right causal one."""
+        """Transposes to (B, H, S, D), untimed. One token needs no mask, several need a bottom-right causal one."""
         import torch
 
         return Prepared(
@@ -111,7 +111,7 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_decode(workload: Decode) -> Callable[..., Result]:
-    """A function of the canonical inputs that gives out (B, Q, H, D) and, with lse, (B, H, Q) in fp32.
+    """Returns a function of the canonical inputs that returns out (B, Q, H, D) and, with lse, (B, H, Q) in fp32.
 
     Query heads that share a K/V head, and tokens, are stacked as rows of one product. Lengths are read on the device.
     """
@@ -143,7 +143,7 @@ def eager_decode(workload: Decode) -> Callable[..., Result]:
 
 
 def _dense_cache(parts: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values (B, room, Hk, D) in the dtype of q."""
+    """Returns keys and values (B, room, Hk, D) in the dtype of q."""
     caches = ((parts.k, parts.k_scale), (parts.v, parts.v_scale))
     k, v = (
         paged_cache.load(cache if parts.table is None else paged_cache.gather(cache, parts.table), scale, parts.q.dtype)
@@ -153,7 +153,7 @@ def _dense_cache(parts: DecodeInputs) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _hidden_keys(workload: Decode, seq_lens: torch.Tensor, room: int) -> torch.Tensor:
-    """(B, Q, room), True where a token does not see a key."""
+    """Returns bool (B, Q, room), True where a token does not see a key."""
     import torch
 
     token = torch.arange(workload.queries, device=seq_lens.device)
@@ -184,7 +184,7 @@ def _sdpa_decode(workload: Decode, device: torch.device) -> Callable[..., torch.
 
 
 def _heads_first(inputs: Tensors) -> Tensors:
-    """q, k and v to contiguous (B, H, S, D), each in its own memory; lengths that do not differ are left out."""
+    """Copies q, k and v to contiguous (B, H, S, D); drops the lengths, which are all equal here."""
     import torch
 
     return tuple(tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format) for tensor in inputs[:3])

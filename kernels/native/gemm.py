@@ -1,4 +1,4 @@
-"""Matrix multiplication with what comes with torch: torch.matmul, torch._int_mm and torch._scaled_mm."""
+"""Matrix multiplication with torch's own operators: torch.matmul, torch._int_mm and torch._scaled_mm."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     Product = Callable[..., torch.Tensor]
 
 CPU_FLOPS_MAX = 6e8
-"""Keeps a check and a timing on two cores within a second or two."""
+"""CPU limit that keeps a check and a timing on two cores within a second or two."""
 
 FP8_OPERANDS_MULTIPLE = 16
-"""What K and N must be divisible by in torch._scaled_mm (pytorch, aten/src/ATen/native/cuda/Blas.cpp)."""
+"""Divisor of K and N that torch._scaled_mm requires (pytorch, aten/src/ATen/native/cuda/Blas.cpp)."""
 
 INT8_OPERANDS_MULTIPLE = 8
 INT8_SIZE_M_MIN = 17
-"""torch._int_mm on a GPU: M above 16, K and N divisible by 8 (pytorch, aten/src/ATen/native/cuda/Blas.cpp)."""
+"""Limits of torch._int_mm on a GPU: M above 16, K and N divisible by 8 (pytorch, aten/.../cuda/Blas.cpp)."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Matmul(Backend["Gemm"]):
     families = ("gemm",)
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """What the operators of torch refuse."""
+        """Returns what torch's operators refuse."""
         if workload.is_scaled:
             return _fp8_reasons(workload, device)
         return _int8_reasons(workload, device) if workload.dtype == "i8" else []
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Nothing is converted: b of layout 'nt' is read as the transposed view that torch takes."""
+        """Binds the operator without converting: b of layout 'nt' is passed as a transposed view, as torch expects."""
         call, operator = _choose_product(workload)
         return Prepared(
             call=call,
@@ -62,7 +62,7 @@ BACKENDS: tuple[Backend, ...] = (Matmul("native.matmul", CPU_FLOPS_MAX),)
 
 
 def _choose_product(workload: Gemm) -> tuple[Product, str]:
-    """A function of the inputs, and the operator that it calls."""
+    """Returns a function of the inputs, and the name of the operator that it calls."""
     import torch
 
     transposed = workload.layout == "nt"
@@ -117,7 +117,7 @@ def _divisor_reasons(workload: Gemm, who: str, multiple: int) -> list[str]:
 
 
 def fp8_formats(device: DeviceInfo) -> frozenset[str]:
-    """The fp8 formats whose products a GPU computes in hardware.
+    """Returns the fp8 formats whose products a GPU computes in hardware.
 
     OCP's from sm_89 on, and on gfx950 and RDNA4 (gfx12); the fnuz ones on gfx94x (AMD, CDNA3 and RDNA4 instruction set
     guides; CUDA programming guide, compute capability 8.9).

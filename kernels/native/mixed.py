@@ -1,9 +1,8 @@
-"""A serving step over a paged cache with what comes with torch: gather the pages, then attention.
+"""A serving step over a paged cache with torch's own operators: gather the pages, then attention.
 
-torch has no paged attention, so both gather the keys and values of the sequences into dense tensors inside the timed
-call, which is part of what they cost; an 8-bit cache is dequantised there too. Sequences of one size, which are
-neighbours in a batch, are done together. How many there are and how long they are is known before the call, as the
-lengths are the workload's.
+torch has no paged attention, so both backends gather keys and values into dense tensors inside the timed call, because
+that is part of their cost. They dequantise an 8-bit cache there too. Neighbouring sequences of one size are computed
+together. The lengths are part of the workload, so numbers and sizes are known before the call.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e8
-"""Keeps a check and a timing on two cores within seconds, also in half precision."""
+"""CPU limit that keeps a check and a timing on two cores within seconds, also in half precision."""
 
 EAGER_SCORE_BYTES_MAX = 1 << 26
-"""Scores of all heads of one sequence; softmax and the mask hold a few more of the same size."""
+"""Most bytes of one sequence's scores in all heads; softmax and mask need a few more buffers of that size."""
 
 SDPA_HEAD_DIM_MAX = 256
-"""Of torch's flash attention on GPUs (sdpa_utils), which also wants a multiple of 8."""
+"""Largest head dimension of torch's flash attention on GPUs (sdpa_utils); it must also be a multiple of 8."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class EagerMixed(Backend[Mixed]):
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Score matrices that are too large for a readable implementation are refused."""
+        """Refuses workloads whose score matrices are too large for this simple implementation."""
         score_bytes = max(part.q * part.kv for part in workload.parts) * workload.heads * DTYPE_BYTES[workload.dtype]
         if score_bytes <= EAGER_SCORE_BYTES_MAX:
             return []
@@ -52,7 +51,7 @@ class EagerMixed(Backend[Mixed]):
         ]
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Build the masks, untimed. Raises UsageError for a block table or lengths out of range."""
+        """Builds the masks, untimed. Raises UsageError for a block table or lengths out of range."""
         tensors = _copy_checked(inputs)
         attend = _bind_eager(workload, tensors[0].device)
         return Prepared(
@@ -72,7 +71,7 @@ class SdpaMixed(Backend[Mixed]):
     families = ("mixed",)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Windows, soft caps and sinks have no argument in scaled_dot_product_attention's flash attention."""
+        """Refuses windows, soft caps and sinks, for which torch's flash attention has no argument."""
         extras = {"sliding window": workload.window, "soft cap": workload.cap, "attention sinks": workload.sinks}
         found = [f"torch's FLASH_ATTENTION takes no {name}" for name, value in extras.items() if value]
         if device.kind != "cpu" and (workload.head_dim % 8 or workload.head_dim > SDPA_HEAD_DIM_MAX):
@@ -83,7 +82,7 @@ class SdpaMixed(Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Build the masks, untimed; torch's is_causal is top-left, so it serves only prompts without a past.
+        """Builds the masks, untimed; torch's is_causal is top-left, so it is right only for prompts without a past.
 
         Raises UsageError for a block table or lengths out of range.
         """
@@ -111,7 +110,7 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A function of the canonical inputs that gives out (T, H, D); `attend(number of the part, q, k, v, sinks)`."""
+    """Returns a function of the canonical inputs that returns out (T, H, D). `attend` takes (part, q, k, v, sinks)."""
     import torch
 
     def run_step(
@@ -140,7 +139,7 @@ def _make_step(workload: Mixed, attend: Callable[..., torch.Tensor]) -> Callable
 
 
 def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
-    """Attention of one part: q (count, q, H, D), k and v (count, kv, Hk, D) -> (count, q, H, D)."""
+    """Returns the attention of one part: q (count, q, H, D), k and v (count, kv, Hk, D) -> (count, q, H, D)."""
     import torch
 
     hidden = [hidden_keys(p.kv - p.q, p.q, p.kv, workload.window, device) for p in workload.parts]
@@ -168,7 +167,7 @@ def _bind_eager(workload: Mixed, device: torch.device) -> Callable[..., torch.Te
 
 
 def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Tensor]:
-    """As `_eager`, by flash attention."""
+    """Does the same as `_bind_eager`, by flash attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -191,7 +190,7 @@ def _bind_sdpa(workload: Mixed, device: torch.device) -> Callable[..., torch.Ten
 
 
 def _make_mask(part: BatchPart, device: torch.device) -> Any:
-    """None for a single token, which sees all keys, and where top-left is bottom-right; GPUs have their own form."""
+    """Returns the mask; None for one token, which sees all keys, and for equal lengths, where is_causal is right."""
     if part.q in (1, part.kv):
         return None
     if device.type != "cpu":
@@ -202,7 +201,7 @@ def _make_mask(part: BatchPart, device: torch.device) -> Any:
 
 
 def _copy_checked(inputs: Tensors) -> Tensors:
-    """Copies in memory of the backend's own, once the block table is known to be in range."""
+    """Checks that the block table is in range, then copies the inputs."""
     require_block_table(inputs[3], inputs[5], inputs[1].shape[0], inputs[1].shape[1])
     return tuple(tensor.clone() for tensor in inputs)
 

@@ -4,7 +4,7 @@
                          attention, torch's scaled_dot_product_attention
     native.mla_absorb    W_UK is moved to the query and W_UV behind the softmax; scores are stored, latents shared
 
-Both do all of it in the timed call, as a model would that caches latents.
+Both do all of this in the timed call, as in a model that caches latents.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 1e8
-"""Keeps a check and a timing in half precision on two cores within seconds: 3.5e8 took most of a minute."""
+"""CPU limit that keeps a half-precision check and timing on two cores within seconds: 3.5e8 took most of a minute."""
 
 PROJECTED_BYTES_MAX = 1 << 30
-"""Keys and values of a call; prompts stay far below, and nobody decodes in this form."""
+"""Most bytes of keys and values in a call. Prompts stay far below; this form is not meant for decoding."""
 
 
 @dataclass(frozen=True)
 class MlaNaive(Backend[Mla]):
-    """Project up, then scaled_dot_product_attention, which picks its own kernel; no log-sum-exp."""
+    """Projects up, then calls scaled_dot_product_attention, which picks its own kernel; no log-sum-exp."""
 
     families = ("mla",)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """No log-sum-exp, and no long caches: every call would project all of one up for every head."""
+        """Refuses log-sum-exp and long caches: every call would project the whole cache up for every head."""
         found = ["scaled_dot_product_attention returns no log-sum-exp"] if workload.lse else []
         if (needed := projected_bytes(workload)) > PROJECTED_BYTES_MAX:
             found.append(
@@ -49,7 +49,7 @@ class MlaNaive(Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Build the mask where one is needed: torch's is_causal is top-left, so it serves only S == T."""
+        """Builds the mask if one is needed: torch's is_causal is top-left, so it is right only for S == T."""
         import torch
 
         return Prepared(
@@ -69,7 +69,7 @@ class MlaAbsorb(Backend[Mla]):
     families = ("mla",)
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Build the mask, untimed."""
+        """Builds the mask, untimed."""
         return Prepared(
             call=absorbed_attention(workload, inputs[0].device),
             tensors=own_copies(inputs),
@@ -84,7 +84,7 @@ BACKENDS = (MlaNaive("native.mla_naive", CPU_FLOPS_MAX), MlaAbsorb("native.mla_a
 
 
 def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.Tensor]:
-    """A function of the five canonical inputs that gives out (B, H, S, Dv)."""
+    """Returns a function of the five canonical inputs that returns out (B, H, S, Dv)."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
@@ -105,7 +105,7 @@ def naive_attention(workload: Mla, device: torch.device) -> Callable[..., torch.
 
 
 def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
-    """A function of the five canonical inputs that gives out (B, S, H, Dv) and, when asked, lse (B, H, S) in fp32."""
+    """Returns a function of the canonical inputs that returns out (B, S, H, Dv) and, if set, fp32 lse (B, H, S)."""
     import torch
 
     scale = 1.0 / math.sqrt(workload.nope_dim + workload.rope_dim)
@@ -128,13 +128,13 @@ def absorbed_attention(workload: Mla, device: torch.device) -> Callable[..., tup
 
 
 def projected_bytes(workload: Mla) -> int:
-    """Bytes of the keys (D + R) and values (Dv) of all heads."""
+    """Returns the bytes of the keys (D + R) and values (Dv) of all heads."""
     key_and_value = workload.nope_dim + workload.rope_dim + workload.value_dim
     return workload.batch * workload.seq_kv * workload.heads * key_and_value * DTYPE_BYTES[workload.dtype]
 
 
 def hidden_keys(workload: Mla, device: torch.device) -> torch.Tensor:
-    """Bool (S, T), True where a causal row does not see a key: row i sees key j iff j <= i + T - S."""
+    """Returns bool (S, T), True where a causal row does not see a key: row i sees key j iff j <= i + T - S."""
     import torch
 
     ones = torch.ones(workload.seq_q, workload.seq_kv, dtype=torch.bool, device=device)

@@ -1,4 +1,4 @@
-"""The prefill backends that come with torch."""
+"""The prefill backends made of torch's own operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Backend
 
 CPU_FLOPS_MAX = 6e8
-"""Keeps a check and a timing on two cores within seconds: 512 keys of 8 heads of 64."""
+"""CPU limit that keeps a check and a timing on two cores within seconds: 512 keys of 8 heads of 64."""
 
 CPU_HALF_FLOPS_MAX = 2e8
-"""For half-precision matmuls, which CPUs without such units compute some ten times slower than fp32's."""
+"""The limit for half-precision matmuls, about ten times slower than fp32 on CPUs without units for them."""
 
 BACKENDS: tuple[Backend, ...] = (
     Eager("native.eager", CPU_HALF_FLOPS_MAX),
@@ -27,7 +27,7 @@ BACKENDS: tuple[Backend, ...] = (
         backend="EFFICIENT_ATTENTION",
         kinds=frozenset({"cuda", "rocm"}),
         # f32 is emulated: three TF32 products for one (CUTLASS's OpMultiplyAddFastF32, gemm_kernel_utils.h in torch's
-        # mem_eff_attention), which is up to 1.3 budgets of f32 off, and right for tf32.
+        # mem_eff_attention). Its error is up to 1.3 budgets of f32, but within the budget of tf32.
         gpu_dtypes=HALVES | {"tf32"},
         grouped_heads=False,
     ),

@@ -1,10 +1,10 @@
 """Attention that torch compiles: FlexAttention, and torch.compile of the plain form. Both compile before timing.
 
-Inductor times some of its choices on the machine at hand: launch configurations of pointwise kernels and of some
-reductions, and whether unaligned matrix products are padded. They stay as torch.compile's users get them, are recorded
-with the result (`autotuned.*`), and are replayed by `--attnperf-pin-config`. Inductor's own switch, `deterministic`, is
-not used (read in torch 2.11 to 2.13): it makes results repeatable, not choices. It still times pointwise kernels, and
-what it gives up, padding and the choice among reductions, costs speed.
+Inductor makes some choices by timing on this machine: launch configurations of pointwise kernels and of some
+reductions, and whether to pad unaligned matrix products. These choices are the same as for other users of
+torch.compile. They are recorded with the result (`autotuned.*`), and `--attnperf-pin-config` replays them. Inductor's
+switch `deterministic` is not used (read in torch 2.11 to 2.13): it makes results repeatable, not choices. It still
+times pointwise kernels, and it is slower without padding and the choice among reductions.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ DECISIVE = {
     "triton.autotune_pointwise": True,
     "triton.multi_kernel": 0,
 }
-"""Settings of Inductor that decide what it chooses among -> torch's defaults; environment variables change some."""
+"""Inductor settings that decide its set of choices -> torch's defaults; environment variables change some."""
 
 TEMPLATE = "autotuned.triton_tem_"
-"""Begins the recorded choice of FlexAttention's kernel, which Inductor makes from a template."""
+"""Prefix of the recorded choices for FlexAttention's kernel, which Inductor makes from a template."""
 
 TEMPLATE_OPTIONS = ("BLOCK_M", "BLOCK_N", "SPLIT_KV", "num_warps", "num_stages")
-"""What of it FlexAttention takes as `kernel_options`; splits over keys there are for few queries only."""
+"""The recorded names that FlexAttention takes as `kernel_options`; splits over keys exist for few queries only."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,16 @@ class CompiledPrefill(Backend["Prefill"]):
     families = ("prefill",)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Offered on GPUs only, for what `native.eager` computes in the workload's own dtype."""
+        """Refuses CPUs, and workloads that `native.eager` does not compute in their own dtype."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Compile for exactly these shapes, and run once so that nothing is left to compile.
+        """Compiles for exactly these shapes, and runs once so that nothing is left to compile.
 
-        Inductor knows softmax(q k^T * number) v and puts scaled_dot_product_attention in its place
-        (torch/_inductor/fx_passes/fuse_attention.py), also with something added before the softmax, which is another
-        backend. It does not where the scale is a tensor, nor where a mask stands in between.
+        Inductor replaces softmax(q k^T * number) v by scaled_dot_product_attention, which is another backend
+        (torch/_inductor/fx_passes/fuse_attention.py), also with a term added before the softmax. It does not if the
+        scale is a tensor, or if a mask is applied in between.
         """
         import torch
         import torch._functorch.config
@@ -76,7 +76,7 @@ class CompiledPrefill(Backend["Prefill"]):
             call = partial(call, score_scale=torch.tensor(workload.head_dim**-0.5, device=inputs[0].device))
         config = {"compiled": f"torch.compile, {compile_settings()}"}
         with torch._functorch.config.patch(enable_autograd_cache=False):
-            # A graph taken from AOTAutograd's cache tells nobody which products Inductor padded.
+            # A graph from AOTAutograd's cache does not say which products Inductor padded.
             return _prepare_compiled(call, heads_first(inputs), config)
 
 
@@ -91,19 +91,19 @@ class Flex(Backend["Prefill"]):
     kernel_options: tuple[tuple[str, int], ...] = ()
 
     def replay_config(self, config: Mapping[str, str]) -> Flex:
-        """With the kernel template's stored block sizes, warps and stages. Raises UsageError where they are lacking."""
+        """Returns a copy with the stored block sizes, warps and stages. Raises UsageError where they are missing."""
         return replace(self, kernel_options=template_options(config))
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Offered on GPUs only, without a log-sum-exp."""
+        """Refuses CPUs and log-sum-exp, beside FlexAttention's limits."""
         found = [f"{self.name} is {NOT_ON_CPU}"] if device.kind == "cpu" else []
         no_lse = f"{self.name} gives no log-sum-exp: FlexAttention's argument for it differs between releases"
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS, no_lse=no_lse))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Build the block mask for the bottom-right diagonal, compile, and run once.
+        """Builds the block mask for the bottom-right diagonal, compiles, and runs once.
 
-        Slopes and biases are arguments of the compiled function, which its change of the scores reads.
+        Slopes and biases are arguments of the compiled function; its score modification reads them.
         """
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -145,10 +145,10 @@ class Flex(Backend["Prefill"]):
 
 
 def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled for the shapes it is first called with; whatever cannot be compiled raises.
+    """Returns `function` compiled for the shapes of its first call. Raises for anything that cannot be compiled.
 
-    Dynamo keeps what it compiled on the code object and gives up after eight shapes, so every workload gets a code
-    object of its own. Gradient and inference mode are fixed inside: with another state outside it would compile again.
+    Dynamo stores compiled code on the code object and gives up after eight shapes, so every workload gets its own code
+    object. Gradient and inference mode are fixed inside, because another outer state would compile again.
     """
     import torch
 
@@ -170,7 +170,7 @@ def compile_for_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compile_settings() -> str:
-    """How it is compiled: our arguments, and every decisive setting of Inductor that is not torch's default."""
+    """Returns how it is compiled: our arguments, and every setting in DECISIVE that is not torch's default."""
     import torch._inductor.config
 
     settings: Any = torch._inductor.config
@@ -183,7 +183,7 @@ def compile_settings() -> str:
 
 
 def template_options(config: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
-    """`kernel_options` for FlexAttention from a stored configuration. Raises UsageError where it holds none."""
+    """Returns FlexAttention's `kernel_options` from a stored configuration. Raises UsageError where it has none."""
     for name, text in config.items():
         parts = dict(part.split(": ", 1) for part in text.split(", ") if ": " in part)
         found = tuple((option, int(parts[option])) for option in TEMPLATE_OPTIONS if parts.get(option, "").isdecimal())
@@ -209,9 +209,9 @@ def _prepare_compiled(call: Callable[..., Any], tensors: Tensors, config: dict[s
 
 
 def views_compiled_for(call: Callable[..., Any], known: set[Any], inputs: Tensors) -> Tensors:
-    """Canonical inputs, heads first, as views. `call` is compiled once more for strides that are not `known`.
+    """Returns canonical inputs, heads first, as views. Compiles `call` again for strides that are not in `known`.
 
-    As in `Compiled.bind`, no graph is taken from AOTAutograd's cache.
+    As in `CompiledPrefill.prepare`, no graph is taken from AOTAutograd's cache.
     """
     import torch._functorch.config
 

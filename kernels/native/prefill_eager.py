@@ -2,13 +2,13 @@
 
     scores = Q K^T / sqrt(D) [+ bias]   (B, H, Sq, Skv)      out = softmax(scores) V
 
-`native.eager` does this in the workload's dtype; `native.eager_fp32` upcasts its inputs before timing and does it in
-fp32, which is the "native" column of the MI300X report that speedups are quoted against. Unlike the report's code, the
-mask is built before timing, and so are ALiBi's distances; slopes and biases are inputs of the timed call.
+`native.eager` does this in the workload's dtype. `native.eager_fp32` upcasts its inputs before timing and computes in
+fp32: this is the "native" column of the MI300X report, the reference of its speedups. Unlike in the report's code, the
+mask and ALiBi's distances are built before timing; slopes and biases are inputs of the timed call.
 
-8-bit inputs, in every mode of i8, are turned into fp32, by `native.eager` inside the timed call, where their scales are
-folded into that of the scores and into the result, and by `native.eager_fp32` before it. tf32 inputs are multiplied as
-fp32.
+8-bit inputs, in every mode of i8, are converted to fp32: by `native.eager` inside the timed call, with their scales
+folded into the scale of the scores and into the result, and by `native.eager_fp32` before it. tf32 inputs are
+multiplied as fp32.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Eager(Backend["Prefill"]):
-    """Plain attention of every workload, which all others are compared with.
+    """Plain attention for every workload, the reference for all other backends.
 
-    upcast    whether the inputs are turned into fp32 before timing
+    upcast    whether the inputs are converted to fp32 before timing
     """
 
     families = ("prefill",)
     upcast: bool = False
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), upcast if asked, build the mask; out is brought to its dtype untimed if upcast.
+        """Transposes to (B, H, S, D), upcasts if set, builds the mask; after upcasting, out gets its dtype untimed.
 
-        Raises AttnperfError when fp32 products were allowed to be TF32, which would not be the report's reference.
+        Raises AttnperfError if torch may compute fp32 products in TF32, because that is not the report's reference.
         """
         import torch
 
@@ -77,12 +77,12 @@ class Eager(Backend["Prefill"]):
 
 
 def heads_first_views(inputs: Tensors) -> Tensors:
-    """(B, S, H, D) as (B, H, S, D) where it lies; slopes and a bias as they are."""
+    """Returns (B, S, H, D) inputs as (B, H, S, D) views; slopes and a bias unchanged."""
     return tuple(tensor.transpose(1, 2) if tensor.dim() == 4 else tensor for tensor in inputs)
 
 
 def upcast_inputs(workload: Prefill, inputs: Tensors) -> Tensors:
-    """q, k and v in fp32, contiguous (B, H, S, D), times their scales if there are any; slopes or bias in fp32."""
+    """Returns q, k and v in fp32, contiguous (B, H, S, D), times their scales if any; slopes or bias in fp32."""
     import torch
 
     split = workload.split_inputs(inputs)
@@ -98,11 +98,11 @@ def upcast_inputs(workload: Prefill, inputs: Tensors) -> Tensors:
 
 
 def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """A function of q (B, H, Sq, D), k (B, Hk, Skv, D) and v (B, Hk, Skv, Dv), of any strides, giving contiguous out
-    (B, H, Sq, Dv) [, lse (B, H, Sq)].
+    """Returns a function of q (B, H, Sq, D), k (B, Hk, Skv, D) and v (B, Hk, Skv, Dv), of any strides, that returns
+    contiguous out (B, H, Sq, Dv) [, lse (B, H, Sq)].
 
-    Its fourth argument are the slopes (H,) or the bias (H, Sq, Skv) of a workload that has them, its fifth the scale of
-    the scores, 1 / sqrt(D) unless given. Query heads that share a K/V head are stacked as further rows, so no K or V is
+    Its fourth argument is the slopes (H,) or the bias (H, Sq, Skv) of a workload that has them, its fifth the scale of
+    the scores, by default 1 / sqrt(D). Query heads that share a K/V head are stacked as further rows, so no K or V is
     copied for grouped heads.
     """
     import torch
@@ -138,7 +138,7 @@ def eager_attention(workload: Prefill, device: torch.device) -> Callable[..., An
 
 
 def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callable[..., Any]:
-    """As `eager_attention`, of the inputs of an 8-bit workload with q, k and v heads first; out is bf16."""
+    """Does the same as `eager_attention` for 8-bit inputs, with q, k and v heads first; out is bf16."""
     import torch
 
     attention = eager_attention(workload, device)
@@ -161,7 +161,7 @@ def eager_quantised_attention(workload: Prefill, device: torch.device) -> Callab
 
 
 def minus_distances(workload: Prefill, device: torch.device) -> torch.Tensor:
-    """-|i + Skv - Sq - j|, fp32 (Sq, Skv): what ALiBi's slopes are multiplied by."""
+    """Returns -|i + Skv - Sq - j|, fp32 (Sq, Skv), the factor of ALiBi's slopes."""
     import torch
 
     rows = torch.arange(workload.seq_q, device=device) + workload.seq_kv - workload.seq_q
@@ -169,8 +169,8 @@ def minus_distances(workload: Prefill, device: torch.device) -> torch.Tensor:
 
 
 def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
-    """The causal mask, bool (Sq, Skv), bottom-right: row i sees key j iff j <= i + Skv - Sq, and with a window only
-    if j > i + Skv - Sq - window."""
+    """Returns the causal mask, bool (Sq, Skv), bottom-right: row i sees key j iff j <= i + Skv - Sq, and with a window
+    only if j > i + Skv - Sq - window."""
     import torch
 
     last = workload.seq_kv - workload.seq_q
@@ -179,7 +179,7 @@ def visible_keys(workload: Prefill, device: torch.device) -> torch.Tensor:
 
 
 def canonical_outputs(result: Any) -> Outputs:
-    """Out (B, H, Sq, D) [, lse (B, H, Sq)] to the canonical dictionary; out becomes a (B, Sq, H, D) view."""
+    """Names out (B, H, Sq, D) [, lse (B, H, Sq)]; out becomes a (B, Sq, H, D) view."""
     if isinstance(result, tuple):
         return {"out": heads_last(result[0]), "lse": result[1]}
     return {"out": heads_last(result)}

@@ -1,4 +1,4 @@
-"""torch's scaled_dot_product_attention, each backend by itself: torch may fail, but it may not choose another."""
+"""torch's scaled_dot_product_attention with one pinned backend: torch may fail, but may not choose another."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PinnedSdpa(Backend["Prefill"]):
     head_dim_max: int | None = None
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Limits read from torch's dispatch rules (sdp_utils) and tried on torch 2.11 (CUDA) and 2.13 (CPU)."""
+        """Returns limits from torch's dispatch rules (sdp_utils), tested on torch 2.11 (CUDA) and 2.13 (CPU)."""
         found = refusal_reasons(workload, self._make_limits(device))
         if device.kind not in self.kinds:
             found.append(f"torch's {self.backend} attention exists on {join_names(self.kinds)}, not on {device.kind}")
@@ -69,9 +69,9 @@ class PinnedSdpa(Backend["Prefill"]):
         return found
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Transpose to (B, H, S, D), build the mask; torch's is_causal is top-left, so it serves only Sq == Skv.
+        """Transposes to (B, H, S, D), builds the mask; torch's is_causal is top-left, so it needs Sq == Skv.
 
-        ALiBi or a bias, -inf where a row does not see a key, is built before timing, as a tensor of the timed call.
+        ALiBi or a bias, -inf where a row does not see a key, is built before timing and passed to the timed call.
         """
         import torch
         from torch.nn.attention import SDPBackend
@@ -98,7 +98,7 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _make_limits(self, device: DeviceInfo) -> AttentionLimits:
-        """A window, rows without keys, ALiBi and a bias need a mask of any form, which flash has on a CPU only.
+        """Returns the limits. Windows, keyless rows, ALiBi and biases need a free mask, which flash has only on CPUs.
 
         Flash takes one head dimension for q, k and v (check_head_dim_size_flash and _cpp in torch's sdp_utils).
 
@@ -118,7 +118,7 @@ class PinnedSdpa(Backend["Prefill"]):
         )
 
     def _bottom_right(self, workload: Prefill, device: torch.device) -> tuple[Any, str]:
-        """The attn_mask to pass, and its name: flash and efficient have their own form of it on GPUs."""
+        """Returns the attn_mask to pass, and its name: on GPUs, flash and efficient have their own form of it."""
         if not workload.causal:
             return None, "none"
         if workload.seq_q == workload.seq_kv and not workload.window:
@@ -143,7 +143,7 @@ def _pin_backend(backend: Any, *, mask: Any, is_causal: bool, enable_gqa: bool) 
 
 
 def _with_added_mask(workload: Prefill, inputs: Tensors) -> Tensors:
-    """q, k and v heads first, and (1, H, Sq, Skv) to be added to the scores, in q's dtype, as SDPA wants it."""
+    """Returns q, k and v heads first, and the mask (1, H, Sq, Skv) to add to the scores, in q's dtype for SDPA."""
     split = workload.split_inputs(inputs)
     q, k, v = heads_first(split.qkv)
     added = split.bias

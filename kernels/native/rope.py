@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 CPU_FLOPS_MAX = 2e7
-"""Keeps a check and a timing on two cores within seconds: a few million elements."""
+"""CPU limit that keeps a check and a timing on two cores within seconds: a few million elements."""
 
 
 @dataclass(frozen=True)
 class EagerRope(Backend[Rope]):
-    """Products and sums as operators of their own. Tables are fp32, and so is all that is between input and output."""
+    """Products and sums as separate operators. Tables and all intermediate values are fp32."""
 
     families = ("rope",)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """The operators on copies of the inputs."""
+        """Binds the operators to copies of the inputs."""
 
         def call_operators(
             q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor

@@ -1,4 +1,4 @@
-"""Softmax, RMSNorm and LayerNorm with what comes with torch. Torch is imported in `prepare` only."""
+"""Softmax, RMSNorm and LayerNorm with torch's own operators. Torch is imported in `prepare` only."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     Summed = tuple[torch.Tensor, torch.Tensor | None]
 
 CPU_FLOPS_MAX = 2e7
-"""Keeps a check and a timing on two cores within seconds: a few million elements."""
+"""CPU limit that keeps a check and a timing on two cores within seconds: a few million elements."""
 
 RMS_NORM_SINCE = (2, 4)
-"""The torch that has torch.nn.functional.rms_norm, by its release notes."""
+"""First torch that has torch.nn.functional.rms_norm, by its release notes."""
 
 HOW_ADDED = {True: "torch.add before the norm, torch has no fused operator", False: "none"}
 
@@ -39,7 +39,7 @@ class NativeSoftmax(Backend[Softmax]):
     families = ("softmax",)
 
     def prepare(self, workload: Softmax, inputs: Tensors) -> Prepared:
-        """The operator on copies of the inputs."""
+        """Binds the operator to copies of the inputs."""
         import torch
 
         def call_operators(x: torch.Tensor) -> Summed:
@@ -50,19 +50,19 @@ class NativeSoftmax(Backend[Softmax]):
 
 @dataclass(frozen=True)
 class NativeRmsNorm(Backend[RmsNorm]):
-    """F.rms_norm; a residual is added by an operator of its own before."""
+    """F.rms_norm; a separate operator adds a residual before it."""
 
     families = ("rmsnorm",)
 
     def unsupported_reasons(self, workload: RmsNorm, device: DeviceInfo) -> list[str]:
-        """Needs a torch that has F.rms_norm."""
+        """Refuses a torch without F.rms_norm."""
         found = _torch_release()
         if found >= RMS_NORM_SINCE:
             return []
         return [f"torch has F.rms_norm from {_format_release(RMS_NORM_SINCE)} on, not in {_format_release(found)}"]
 
     def prepare(self, workload: RmsNorm, inputs: Tensors) -> Prepared:
-        """The operators on copies of the inputs."""
+        """Binds the operators to copies of the inputs."""
         from torch.nn.functional import rms_norm
 
         def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -76,12 +76,12 @@ class NativeRmsNorm(Backend[RmsNorm]):
 
 @dataclass(frozen=True)
 class NativeLayerNorm(Backend[LayerNorm]):
-    """F.layer_norm; a residual is added by an operator of its own before."""
+    """F.layer_norm; a separate operator adds a residual before it."""
 
     families = ("layernorm",)
 
     def prepare(self, workload: LayerNorm, inputs: Tensors) -> Prepared:
-        """The operators on copies of the inputs."""
+        """Binds the operators to copies of the inputs."""
         from torch.nn.functional import layer_norm
 
         def call_operators(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -121,7 +121,7 @@ def _canonical_outputs(result: Summed) -> Outputs:
 
 
 def _torch_release() -> tuple[int, int]:
-    """(major, minor) of the installed torch, read without importing it; (0, 0) where there is none."""
+    """Returns (major, minor) of the installed torch without importing it; (0, 0) where there is none."""
     try:
         found = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch"))
     except importlib.metadata.PackageNotFoundError:

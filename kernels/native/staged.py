@@ -1,14 +1,14 @@
 """Backend `native.staged`: unfused attention in torch's operators, stage by stage. Torch is imported in `prepare` only.
 
-What a model in PyTorch does that computes attention itself and takes its softmax in fp32, as most do in 16 bits:
+As in a PyTorch model that computes attention itself, with the softmax in fp32, as most 16-bit models do:
 
     scores = (q @ k^T * scale).float()      two operators in the dtype, and the conversion
     scores.masked_fill_(hidden, -inf)       the mask is built before timing
-    weights = softmax(scores).to(dtype)     and logsumexp(scores), where it is asked for
+    weights = softmax(scores).to(dtype)     and logsumexp(scores), if requested
     out = weights @ v
 
-torch.matmul gives what its operands are stored in, so scores of 16-bit floats are rounded once more than `qk_scores`
-asks for; torch.bmm with an out_dtype exists for GPUs and in newer versions only.
+torch.matmul returns the dtype of its operands, so scores of 16-bit floats are rounded once more than `qk_scores`
+requires; torch.bmm with an out_dtype exists only on GPUs and in newer versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 CPU_FLOPS_MAX = 5e7
-"""Keeps a check on two cores within seconds: of a mask, which counts an operation a score, 12 heads of 2,048 keys."""
+"""CPU limit that keeps a check on two cores within seconds: masks (an operation per score) of 12 heads, 2,048 keys."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class NativeStaged(StagedBackend):
     heads_first = True
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """The operators of a stage, and how they were chosen where there was a choice."""
+        """Returns the operators of a stage, and the configuration where torch had a choice."""
         if stage == "qk_scores":
             how = f"matmul and scale in {problem.dtype}, then float" if problem.dtype in HALVES else "matmul, scale"
             config = {"scores": how, **_product_config(problem)}
@@ -63,14 +63,14 @@ def _declare_operators(*operators: str) -> Declares:
 
 
 def _product_config(problem: StageProblem) -> dict[str, str]:
-    """How fp32 is multiplied, of which torch leaves a choice."""
+    """Returns how fp32 is multiplied, which is a setting of torch."""
     import torch
 
     return {} if problem.dtype in HALVES else {"float32_matmul": torch.get_float32_matmul_precision()}
 
 
 def _qk_scores(problem: StageProblem) -> Run:
-    """q (B, H, Sq, D), k (B, Hk, Skv, D) -> scores (B, H, Sq, Skv)."""
+    """Returns a function: q (B, H, Sq, D), k (B, Hk, Skv, D) -> scores (B, H, Sq, Skv)."""
     import torch
 
     scale = 1.0 / math.sqrt(problem.head_dim)
@@ -111,7 +111,7 @@ def _row_softmax(problem: StageProblem) -> Run:
 
 
 def _weighted_values(problem: StageProblem) -> Run:
-    """weights (B, H, Sq, Skv), v (B, Hk, Skv, D) -> out (B, H, Sq, D)."""
+    """Returns a function: weights (B, H, Sq, Skv), v (B, Hk, Skv, D) -> out (B, H, Sq, D)."""
     import torch
 
     out = (problem.batch, problem.heads, problem.seq_q, problem.head_dim)
@@ -123,8 +123,8 @@ def _weighted_values(problem: StageProblem) -> Run:
 
 
 def _stack_heads(x: torch.Tensor, problem: StageProblem) -> torch.Tensor:
-    """(B, H, Sq, C) -> (B, Hk, H / Hk * Sq, C): heads that share a key head become rows of one product, so that no key
-    or value is repeated; q is copied where it lies tokens first."""
+    """Reshapes (B, H, Sq, C) to (B, Hk, H / Hk * Sq, C): heads that share a key head become rows of one product, so no
+    key or value is repeated. q is copied if it is stored tokens first."""
     rows = problem.heads // problem.kv_heads * problem.seq_q
     return x.reshape(problem.batch, problem.kv_heads, rows, x.shape[-1])
 

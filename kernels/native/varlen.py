@@ -1,6 +1,6 @@
-"""Attention over packed sequences with what comes with torch: plain operators in a loop, and its flash attention.
+"""Attention over packed sequences with torch's own operators: plain ones in a loop, and its flash attention.
 
-Both take (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) as `Varlen` states them, packed as they are.
+Both take the packed tensors (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) of `Varlen`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 CPU_FLOPS_MAX = 2e8
-"""Keeps a check on two cores within seconds, in half-precision matmuls of CPUs without such units."""
+"""CPU limit that keeps a check on two cores within seconds, for half-precision matmuls without units for them."""
 
 FLASH_HEAD_DIM_MAX = 256
-"""Of torch's flash attention (check_head_dim_size_flash in torch's sdp_utils), which also wants multiples of 8."""
+"""Largest head dimension of torch's flash attention (check_head_dim_size_flash in sdp_utils); a multiple of 8."""
 
 FLASH = "torch's varlen FLASH_ATTENTION"
 
 
 @dataclass(frozen=True)
 class VarlenBackend(Backend[Varlen]):
-    """One way to do attention over packed sequences."""
+    """Base class for attention over packed sequences."""
 
     families = ("varlen",)
 
 
 @dataclass(frozen=True)
 class EagerVarlen(VarlenBackend):
-    """`native.eager`'s function on one sequence after the other, each cut out and laid out heads first when timed."""
+    """`native.eager`'s function on one sequence after the other. The timed call slices and transposes each of them."""
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Build the masks, one for all sequences of the same lengths, untimed.
+        """Builds the masks, one for all sequences of the same lengths, untimed.
 
-        The lengths are the workload's: reading the offsets would wait for the device.
+        The lengths come from the workload, because reading the offsets would wait for the device.
         """
         tensors = own_copies(inputs)
         return Prepared(
@@ -61,10 +61,10 @@ class EagerVarlen(VarlenBackend):
 
 @dataclass(frozen=True)
 class FlashVarlen(VarlenBackend):
-    """The operator that torch's own varlen_attn and jagged SDPA call on an NVIDIA GPU, called by itself."""
+    """The operator that torch's own varlen_attn and jagged SDPA call on an NVIDIA GPU, called directly."""
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Limits read from torch's sources (flash_api.cpp, torch/nn/attention/varlen.py)."""
+        """Returns limits read from torch's sources (flash_api.cpp, torch/nn/attention/varlen.py)."""
         found = []
         if device.kind != "cuda":
             found.append(
@@ -75,12 +75,12 @@ class FlashVarlen(VarlenBackend):
         if workload.head_dim % 8:
             found.append(f"{FLASH} needs head_dim to be a multiple of 8, not {workload.head_dim}")
         limits = AttentionLimits(FLASH, dtypes=HALVES, rows_without_keys=False, alibi=False)
-        # What is refused of a sequence has one reason, whichever sequence it is.
+        # One sequence stands for all, so that a refused property gives one reason.
         shortest = max(workload.sequences, key=lambda one: one.rows_without_keys)
         return found + refusal_reasons(shortest, limits)
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Bind the longest lengths, which the operator takes as numbers of the host."""
+        """Binds the longest lengths, which the operator takes as numbers on the host."""
         import torch
 
         return Prepared(
@@ -103,7 +103,7 @@ BACKENDS: tuple[Backend, ...] = (
 
 
 def eager_varlen(workload: Varlen, device: torch.device) -> Callable[..., Any]:
-    """A function of the inputs of `workload`, giving out (Tq, H, D) [, lse (H, Tq)]."""
+    """Returns a function of the inputs of `workload` that returns out (Tq, H, D) [, lse (H, Tq)]."""
     import torch
 
     functions = {one: eager_attention(one, device) for one in set(workload.sequences)}

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EagerVarlenBackward(Backend[VarlenBackward]):
-    """`eager_backward` of every sequence by itself, which is what has to be written where no kernel takes offsets.
+    """`eager_backward` on each sequence, the only way if no kernel takes offsets.
 
-    The lengths are known to the host. Transposing a sequence to (1, H, S, D) and writing the gradients back are part
-    of the timed call, for they are part of working without a packed kernel.
+    The host knows the lengths. The timed call includes transposing a sequence to (1, H, S, D) and writing the
+    gradients back, because that is a cost of working without a packed kernel.
     """
 
     families = ("varlen_backward",)
 
     def unsupported_reasons(self, workload: VarlenBackward, device: DeviceInfo) -> list[str]:
-        """A sequence of one key is refused where it is: it is none of the dense family."""
+        """Refuses a sequence of one key, because the dense family does not allow it."""
         if 1 in workload.seqs_kv:
             return ["takes sequences of at least 2 keys, this workload has one of 1"]
         return []
 
     def prepare(self, workload: VarlenBackward, inputs: Tensors) -> Prepared:
-        """Masks are built here, untimed."""
+        """Builds the masks, untimed."""
         device = inputs[0].device
         sequences = [
             (rows, keys, eager_backward(one, device))
@@ -63,7 +63,7 @@ class EagerVarlenBackward(Backend[VarlenBackward]):
 
 
 def _cut_sequence(packed: Tensors, rows: slice, keys: slice) -> Tensors:
-    """(q, k, v, dout, out) of one sequence as contiguous (1, H, S, D), and lse (1, H, Sq)."""
+    """Returns (q, k, v, dout, out) of one sequence as contiguous (1, H, S, D), and lse (1, H, Sq)."""
     q, k, v, dout, out, lse, *_ = packed
     places = ((q, rows), (k, keys), (v, keys), (dout, rows), (out, rows))
     return (*(tensor[None, place].transpose(1, 2).contiguous() for tensor, place in places), lse[None, :, rows])

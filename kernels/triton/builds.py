@@ -1,4 +1,4 @@
-"""What the declarations of our Triton kernels share: which of their products run on matrix units, and their names.
+"""Shared by the declarations of our Triton kernels: whether products run on matrix units, and names of builds.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -19,7 +19,7 @@ ELEMENTS = {"f16": ("*fp16", 16), "bf16": ("*bf16", 16), "f32": ("*fp32", 32)}
 
 
 def has_matrix_instructions(arch: str, element_bits: int) -> bool:
-    """16-bit products run on matrix units everywhere, exact 32-bit ones on CDNA only.
+    """Returns whether products of this width run on matrix units: 16 bits everywhere, exact 32 bits on CDNA only.
 
     AMD's instruction set guides: V_MFMA_F32_*_F32 exists from CDNA1 on, RDNA3's and RDNA4's WMMA takes 16 bits and
     fewer. NVIDIA's tensor cores round 32-bit inputs to TF32, which 'ieee' forbids.
@@ -29,15 +29,15 @@ def has_matrix_instructions(arch: str, element_bits: int) -> bool:
 
 @dataclass(frozen=True)
 class TritonKernel(Kernel):
-    """A kernel of this folder; a subclass gives `builds_under`, or `builds` where it is compiled for certain problems.
+    """A kernel of this folder. A subclass defines `builds_under`, or `builds` if only certain problems are compiled.
 
-    space    what it is configured by
+    space    its configuration space
     """
 
     space: Space
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """Those under each rule of `arch`, or of 'default'; of one configuration the first, as `Space.choose` does."""
+        """Returns the builds under each rule of `arch`, or of 'default'; of equal ids the first, as `Space.choose`."""
         found: dict[str, KernelBuild] = {}
         for rule in self.space.load_rules(arch):
             for one in self.builds_under(arch, rule):
@@ -45,7 +45,7 @@ class TritonKernel(Kernel):
         return list(found.values())
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterable[KernelBuild]:
-        """What is compiled under one rule, for every kind of problem that the rule takes."""
+        """Returns the builds under one rule, for every kind of problem that the rule takes."""
         raise NotImplementedError(f"{type(self).__name__} has neither builds() nor builds_under()")
 
 
@@ -63,12 +63,12 @@ def make_build(
     divisible_by_16: Sequence[str] = (),
     matrix: bool = False,
 ) -> KernelBuild:
-    """One build of `kernels.triton.<module>.<function>` under a rule of `space`.
+    """Makes one build of `kernels.triton.<module>.<function>` under a rule of `space`.
 
     kernel       registered name, e.g. 'triton.gemm'
     config       id of the configuration, see `KernelBuild`
     module       e.g. 'gemm.kernel'
-    constants    values of the `tl.constexpr` arguments that the rule does not give
+    constants    values of the `tl.constexpr` arguments that the rule does not set
     """
     return KernelBuild(
         kernel=kernel,

@@ -1,4 +1,4 @@
-"""What public launchers refuse: an argument that is not what its kernel reads, by name, value and what is allowed."""
+"""Argument checks of public launchers. An error names the argument, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import torch
 
 FLOATS = ("float32", "float16", "bfloat16")
-"""Attributes of torch: what the row kernels load and store."""
+"""Names of the torch dtypes that the row kernels load and store."""
 
 
 def require_floats(launcher: str, name: str, tensor: torch.Tensor, *, dims: int) -> None:
-    """Raise UsageError unless `tensor` is contiguous, not empty, of `dims` dimensions and fp32, fp16 or bf16."""
+    """Raises UsageError unless `tensor` is contiguous, not empty, of `dims` dimensions and fp32, fp16 or bf16."""
     if tensor.dim() != dims or not tensor.numel():
         raise UsageError(
             f"{launcher}: {name} must have {dims} dimensions and at least one element, got shape {tuple(tensor.shape)}"
@@ -38,8 +38,8 @@ def require_same(
     shape: Sequence[int] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Raise UsageError unless `tensor` is contiguous, of this shape and dtype (those of `like` by default), and where
-    `like` is."""
+    """Raises UsageError unless `tensor` is contiguous, of this shape and dtype (by default those of `like`), and on the
+    device of `like`."""
     wanted = (
         ("shape", tuple(tensor.shape), tuple(like.shape if shape is None else shape)),
         ("dtype", tensor.dtype, like.dtype if dtype is None else dtype),

@@ -1,4 +1,4 @@
-"""What the Triton backends share: what they need, and the compile before timing.
+"""Shared by the Triton backends: their requirements, and compiling before timing.
 
 Triton is imported in `prepare` only.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 INTERPRETER_FLOPS_MAX = 6e7
-"""Triton's interpreter takes about a second for this much, in tiles of 32 x 32."""
+"""Floating-point operations that Triton's interpreter does in about a second, in tiles of 32 x 32."""
 
 INTERPRETER_ROWS_FLOPS_MAX = 5e6
-"""And for this much of a kernel that mostly moves data: a million elements in tiles of a few rows."""
+"""The same for a kernel that mostly moves data: a million elements in tiles of a few rows."""
 
 
 def missing_triton(device: DeviceInfo) -> list[str]:
-    """Why no Triton kernel can run here: Triton is needed and, without a GPU, its interpreter."""
+    """Returns why no Triton kernel can run here: missing Triton or, without a GPU, its interpreter."""
     found = []
     if importlib.util.find_spec("triton") is None:
         found.append("triton is not installed")
@@ -35,10 +35,10 @@ def missing_triton(device: DeviceInfo) -> list[str]:
 
 
 def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choice: ConfigChoice) -> None:
-    """Run once on a GPU, so that nothing is compiled while timing; does nothing without one.
+    """Runs once on a GPU, so that nothing is compiled while timing; does nothing without one.
 
-    Raises KernelConfigError for a configuration that asks for more shared memory, or other resources, than the device
-    has, before anything is launched.
+    Raises KernelConfigError before the launch for a configuration that needs more shared memory, or other resources,
+    than the device has.
     """
     if not tensors[0].is_cuda:
         return
@@ -56,7 +56,7 @@ def compile_ahead(call: Callable[..., Any], tensors: Tensors, space: Space, choi
 
 
 def arch_of(device: torch.device) -> str:
-    """The name of the configuration files: sm_90, gfx942, or 'interpreter' where there is no GPU."""
+    """Returns the name of the configuration files: e.g. 'sm_90', 'gfx942', or 'interpreter' without a GPU."""
     import torch
 
     if device.type == "cpu":

@@ -1,1 +1,1 @@
-"""What our kernels declare to the tuner: the values to try of each, and what they are compiled as."""
+"""What our kernels declare to the tuner: values to try, constraints, and builds."""

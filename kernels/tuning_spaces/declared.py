@@ -16,14 +16,14 @@ Values = Mapping[str, tuple[Value, ...]]
 
 @dataclass(frozen=True)
 class Declared:
-    """What may be tried of one kernel.
+    """The tuning space of one kernel.
 
-    space          what it is configured by
+    space          its configuration space
     families       op families whose workloads it serves
-    problem        what a rule is chosen by, from a workload
-    values         what to try for these workloads: a tuple per constant and option of the space
-    constraints    conditions known before compiling, for these workloads
-    builds         what a workload is compiled as under a rule, for an architecture
+    problem        workload -> the properties by which a rule is chosen
+    values         for workloads: the values to try, a tuple per constant and option of the space
+    constraints    for workloads: conditions that can be tested before compiling
+    builds         the builds of a workload under a rule, for an architecture
     """
 
     space: Space
@@ -35,12 +35,12 @@ class Declared:
 
 
 def get_number(values: Mapping[str, Value], name: str) -> int:
-    """A value that is a number."""
+    """Returns a value that is a number."""
     return int(values[name])
 
 
 def tile_constraint(target: Target, elements: Callable[[Mapping[str, Value]], int], what: str) -> Constraint:
-    """`elements` fp32 accumulators, spread over all lanes, must fit the registers of a lane."""
+    """Returns the constraint that `elements` fp32 accumulators, spread over all lanes, fit a lane's registers."""
 
     def can_hold(values: Mapping[str, Value]) -> bool:
         return elements(values) <= target.registers * target.lanes * get_number(values, "num_warps")
@@ -49,7 +49,7 @@ def tile_constraint(target: Target, elements: Callable[[Mapping[str, Value]], in
 
 
 def shared_constraints(target: Target, stage_bytes: Callable[[Mapping[str, Value]], int]) -> tuple[Constraint, ...]:
-    """`stage_bytes` are loaded ahead by each stage but one: a lower bound, so what it excludes cannot be launched."""
+    """Returns the shared memory constraint: each stage but one loads `stage_bytes` ahead, a lower bound of the need."""
     limit = target.shared_bytes
     if limit is None:
         return ()
@@ -61,7 +61,7 @@ def shared_constraints(target: Target, stage_bytes: Callable[[Mapping[str, Value
 
 
 def with_rule(build: KernelBuild, rule: ConfigRule) -> KernelBuild:
-    """The same build with the constants that the kernel takes, and the options, of another rule."""
+    """Returns the build with the options, and the constants that the kernel takes, of another rule."""
     if not isinstance(build.source, TritonSource):
         raise TypeError(f"{build.id} is no Triton kernel")
     taken = {name: value for name, value in rule.constants.items() if name in build.source.constants}

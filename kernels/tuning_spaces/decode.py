@@ -1,4 +1,4 @@
-"""What is tried of flash decoding: keys per tile and stages (bytes in flight) against programs that share the keys."""
+"""The tuning space of flash decoding: keys per tile and stages (bytes in flight), and programs that share the keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DECODE = frozenset({"decode"})
 
 
 def split_values(workloads: Sequence[Decode], target: Target) -> Values:
-    """Of the kernel that walks over the keys. PROGRAMS is for all multiprocessors together, so it is large."""
+    """Returns the values for the kernel over the keys. PROGRAMS counts all multiprocessors together, so it is large."""
     return {
         "BLOCK_N": (32, 64, 128) if target.is_amd else (32, 64, 128, 256),
         "PROGRAMS": (608, 1216, 2432) if target.is_amd else (528, 1056, 2112),
@@ -30,23 +30,23 @@ def split_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[Decode], target: Target) -> tuple[Constraint, ...]:
-    """Keys and values of the widest cache."""
+    """Returns the shared memory constraint for keys and values of the widest cache."""
     row_bytes = max(each.head_dim * _cache_bytes(each) for each in workloads)
     return shared_constraints(target, lambda values: get_number(values, "BLOCK_N") * row_bytes)
 
 
 def split_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """The kernel that walks over the keys."""
+    """Returns the build of the kernel over the keys."""
     return [with_rule(DecodeKernel().build_of(arch, workload), rule)]
 
 
 def reduce_problem(workload: Decode) -> Problem:
-    """What a rule of the reduction is chosen by."""
+    """Returns the properties by which a rule of the reduction is chosen."""
     return {"head_dim": workload.head_dim}
 
 
 def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
-    """Of the kernel that joins the splits."""
+    """Returns the values for the kernel that joins the splits."""
     return {
         "BLOCK_SPLITS": (8, 16, 32, 64),
         "num_warps": target.possible_warps(1, 2, 4, 8),
@@ -56,7 +56,7 @@ def reduction_values(workloads: Sequence[Decode], target: Target) -> Values:
 
 
 def reduce_builds(workload: Decode, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """The kernel that joins the splits."""
+    """Returns the build of the kernel that joins the splits."""
     return [with_rule(DecodeReduceKernel().build_of(arch, workload.head_dim), rule)]
 
 

@@ -1,4 +1,4 @@
-"""What is tried of matrix multiplication: tiles, stages, warps, rows of tiles at a time, and how tiles are read."""
+"""The tuning space of matrix multiplication: tiles, stages, warps, rows of tiles at a time, and how tiles are read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pytest_attnperf.workloads.base import DTYPE_BYTES
 from pytest_attnperf.workloads.gemm import Gemm
 
 DESCRIPTORS_FROM = 90
-"""Tensor descriptors are copied by the tensor memory accelerator from sm_90 on; before it, and on AMD, by loads."""
+"""Since sm_90 the tensor memory accelerator copies tensor descriptors; earlier GPUs and AMD use loads."""
 FEW_ROWS = 16
 
 
 def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
-    """By rows of a and bytes of an element: few rows are bound by memory, and want long tiles along K."""
+    """Returns values by rows of a and element bytes. Few rows are bound by memory and need long tiles along K."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     few = all(each.size_m <= FEW_ROWS for each in workloads)
     along_k = {1: (64, 128, 256), 2: (32, 64, 128), 4: (16, 32, 64)}[size]
@@ -38,7 +38,7 @@ def tile_values(workloads: Sequence[Gemm], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constraint, ...]:
-    """What the widest elements exclude."""
+    """Returns the constraints for the widest elements."""
     size = max(DTYPE_BYTES[each.dtype] for each in workloads)
     return (
         tile_constraint(
@@ -54,7 +54,7 @@ def list_constraints(workloads: Sequence[Gemm], target: Target) -> tuple[Constra
 
 
 def make_builds(workload: Gemm, arch: str, rule: ConfigRule) -> Sequence[KernelBuild]:
-    """The one kernel of `triton.gemm`."""
+    """Returns the build of `triton.gemm`'s one kernel."""
     kernel = next(each for each in KERNELS if each.name == "triton.gemm")
     return [kernel.build_under(arch, workload, rule)]
 

@@ -1,7 +1,7 @@
-"""What is tried of the flash attention kernels: tiles, loads ahead, warps, and heads at a time.
+"""The tuning space of the flash attention kernels: tiles, loads ahead, warps, and heads at a time.
 
-Tiles for large head dimensions are small, because the accumulator of a tile is BLOCK_M * Dv floats: the MI300X report
-of 2025-12-30 found 64 x 32 with V loaded early 2.7 times as fast as 128 x 64 at D = 256 and 512 keys.
+Tiles for large head dimensions are small, because the accumulator of a tile is BLOCK_M * Dv floats: in the MI300X
+report of 2025-12-30, 64 x 32 with V loaded early was 2.7 times as fast as 128 x 64 at D = 256 and 512 keys.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ POINTERS = {
 """Workload dtype -> pointer type, as Triton writes it."""
 
 ALL_HEADS = 4096
-"""More than problems have: heads are not grouped."""
+"""GROUP_HEADS larger than any number of heads: heads are not grouped."""
 EVEN = 16
-"""What Triton finds a length divisible by."""
+"""Divisor of lengths that Triton detects and uses."""
 
 
 def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values:
-    """Both kernels' own constants and options, by head dimension and bytes of an element."""
+    """Returns the constants and options of both kernels to try, by head dimension and element bytes."""
     head_dim = max(each.head_dim for each in workloads)
     wide = max(DTYPE_BYTES[each.dtype] for each in workloads) == 4
     large = (32, 64, 128) if head_dim > 128 else (64, 128, 256) if head_dim <= 64 else (64, 128)
@@ -60,12 +60,12 @@ def tile_values(workloads: Sequence[Prefill | Varlen], target: Target) -> Values
 
 
 def persistent_tile_values(workloads: Sequence[Prefill], target: Target) -> Values:
-    """The same, and programs per multiprocessor."""
+    """Returns the values of `tile_values`, and programs per multiprocessor."""
     return {**tile_values(workloads, target), "PROGRAMS_PER_SM": (1, 2)}
 
 
 def list_constraints(workloads: Sequence[Prefill | Varlen], target: Target) -> tuple[Constraint, ...]:
-    """What the largest head dimension and the widest elements exclude; a key is loaded ahead with its value."""
+    """Returns the constraints for the largest head dimension and widest elements. K and V are loaded ahead together."""
     head_dim_v = max(_head_dim_v(each) for each in workloads)
     key_bytes = max((each.head_dim + _head_dim_v(each)) * DTYPE_BYTES[each.dtype] for each in workloads)
 
@@ -86,7 +86,7 @@ def _head_dim_v(workload: Prefill | Varlen) -> int:
 
 
 def variant_of(workload: Prefill, rule: ConfigRule) -> PrefillVariant:
-    """The way to launch that the workload is."""
+    """Returns the launch variant of a workload."""
     kv = POINTERS[workload.dtype]
     feature = "window" if workload.window else "alibi" if workload.alibi else "bias" if workload.bias else ""
     return PrefillVariant(
@@ -114,17 +114,17 @@ def _make_builds(kernel: str, space: Space, workload: Prefill, arch: str, rule: 
 
 
 def forward_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """The one kernel that `triton.flash` launches."""
+    """Returns the build of the one kernel of `triton.flash`."""
     return _make_builds("triton.prefill_forward", SPACE, workload, arch, rule)
 
 
 def persistent_builds(workload: Prefill, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """The one kernel that `triton.flash_persistent` launches."""
+    """Returns the build of the one kernel of `triton.flash_persistent`."""
     return _make_builds("triton.prefill_persistent", PERSISTENT, workload, arch, rule)
 
 
 def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelBuild]:
-    """The one kernel of `triton.flash_varlen`; none for what it is not compiled as without a GPU (f32, ALiBi)."""
+    """Returns the build of `triton.flash_varlen`'s one kernel; none for f32 and ALiBi, which need a GPU to compile."""
     if workload.dtype not in VARLEN_TYPES or workload.alibi:
         return []
     build = VarlenForwardKernel().build_of(
@@ -136,7 +136,7 @@ def varlen_builds(workload: Varlen, arch: str, rule: ConfigRule) -> list[KernelB
 
 
 def _without_lse(source: TritonSource) -> TritonSource:
-    """The same launch without a log-sum-exp."""
+    """Returns the same launch without a log-sum-exp."""
     signature = {name: kind for name, kind in source.signature.items() if name != "lse_ptr"}
     constants = {**source.constants, "lse_ptr": None, "WITH_LSE": False}
     divisible = [name for name in source.divisible_by_16 if name != "lse_ptr"]

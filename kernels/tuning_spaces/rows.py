@@ -1,4 +1,4 @@
-"""What is tried of the kernels over rows: elements of a program, threads that hold them, programs, and loads ahead."""
+"""The tuning space of the kernels over rows: elements of a program, its threads, programs, and loads ahead."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pytest_attnperf.tuning_records import Constraint, Value
 from pytest_attnperf.workloads.row_shape import RowProblem
 
 LARGEST = 32768
-"""Columns of a tile: 32 per thread of 1,024."""
+"""Most columns of a tile: 32 for each of 1,024 threads."""
 SHORTEST = 2048
-"""A tile of shorter rows holds several of them."""
+"""Columns below which a tile holds several rows."""
 PER_LANE = (4, 128)
-"""Elements that a lane holds: fewer leave it waiting, more leave the registers."""
+"""Least and most elements per lane: with fewer a lane waits, more do not fit its registers."""
 
 
 def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
-    """Whole rows where a program holds them, and down to an eighth of them."""
+    """Returns the values to try: tiles of whole rows if a program can hold them, down to a quarter of a row."""
     whole = min(LARGEST, max(SHORTEST, pad_size(max(each.columns for each in workloads))))
     return {
         "BLOCK_R": (1, 2, 4),
@@ -37,7 +37,7 @@ def tile_values(workloads: Sequence[RowProblem], target: Target) -> Values:
 
 
 def list_constraints(workloads: Sequence[RowProblem], target: Target) -> tuple[Constraint, ...]:
-    """Between tile, threads and walks."""
+    """Returns the constraints between tile, threads and loop stages."""
     longest = max(each.columns for each in workloads)
 
     def per_lane(values: Mapping[str, Value]) -> int:

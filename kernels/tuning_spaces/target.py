@@ -1,4 +1,4 @@
-"""What an architecture decides of a tuning space: options of its compiler, and how much a program can hold."""
+"""Properties of an architecture that limit a tuning space: compiler options, registers, shared memory, warps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHARED_BYTES = {
 """Most shared memory (LDS) of a program. CUDA C++ programming guide, technical specifications per compute capability;
 LLVM AMDGPU, getAddressableLocalMemorySize."""
 LDS_BYTES = 64 * KIB
-"""Of the other AMD architectures: CDNA1 to CDNA3 and RDNA."""
+"""LDS of the other AMD architectures: CDNA1 to CDNA3 and RDNA."""
 
 _ARCH = re.compile(r"sm_[0-9]{2,3}[af]?|gfx[0-9]{1,3}[0-9a-f]")
 
@@ -36,7 +36,7 @@ class Target:
     def __post_init__(self) -> None:
         if not _ARCH.fullmatch(self.arch):
             raise UsageError(
-                f"nothing is declared to be tuned for {self.arch!r}: configurations are searched for GPUs, whose "
+                f"nothing can be tuned for {self.arch!r}: configurations are searched for GPUs only, whose "
                 "architecture is spelled 'gfx942' or 'sm_90'"
             )
 
@@ -47,31 +47,31 @@ class Target:
 
     @property
     def lanes(self) -> int:
-        """Of a warp: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA."""
+        """Lanes of a warp: 64 on CDNA (gfx9), 32 on RDNA and NVIDIA."""
         return 64 if self.arch.startswith("gfx9") else 32
 
     @property
     def registers(self) -> int:
-        """Most that a lane can address; on CDNA2 and later VGPRs and AGPRs together."""
+        """Most registers that a lane can address; on CDNA2 and later VGPRs and AGPRs together."""
         return 512 if self.arch in CDNA else 256
 
     @property
     def shared_bytes(self) -> int | None:
-        """Most shared memory of a program; None where it is not known here."""
+        """Most shared memory of a program in bytes; None where it is not known here."""
         return SHARED_BYTES.get(self.arch, LDS_BYTES if self.is_amd and self.arch != "gfx1250" else None)
 
     @property
     def warps_max(self) -> int:
-        """A program has 1,024 threads at most."""
+        """Most warps of a program, which has at most 1,024 threads."""
         return 1024 // self.lanes
 
     def possible_warps(self, *counts: int) -> tuple[int, ...]:
-        """Those counts of warps that a program can have."""
+        """Returns those of `counts` that a program can have as its number of warps."""
         return tuple(count for count in counts if count <= self.warps_max)
 
     def option_values(self, *, matrix: bool, waves: tuple[int, ...] = (1, 2)) -> dict[str, tuple[int, ...]]:
-        """The further options to try, empty on NVIDIA; of `matrix_instr_nonkdim` 0 leaves the choice to the compiler,
-        and only CDNA has more than one shape."""
+        """Returns the further options to try; empty on NVIDIA. `matrix_instr_nonkdim` 0 leaves the choice to the
+        compiler, and only CDNA has several shapes."""
         if not self.is_amd:
             return {}
         shapes: dict[str, tuple[int, ...]] = {"matrix_instr_nonkdim": (0, 16)} if matrix and self.arch in CDNA else {}

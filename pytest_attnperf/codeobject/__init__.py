@@ -1,1 +1,1 @@
-"""Compiled kernels without a GPU: compile, read, disassemble, count, and say what fits a compute unit."""
+"""Compiled kernels without a GPU: compile, read, disassemble, count instructions, and compute occupancy."""

@@ -1,4 +1,4 @@
-"""What an AMD code object says of its kernels: the metadata note, held against the kernel descriptors.
+"""Reads the kernels of an AMD code object: its metadata note, compared with the kernel descriptors.
 
 Layouts from LLVM's "User Guide for AMDGPU Backend": code object V3 and later metadata, and the kernel descriptor.
 """
@@ -29,13 +29,13 @@ _NT_AMDGPU_METADATA = 32
 _METADATA_MAJOR = 1
 
 _UNIFIED_GRANULE = 8
-"""What one step of GRANULATED_WORKITEM_VGPR_COUNT means on gfx90a and later CDNA."""
+"""VGPRs per step of GRANULATED_WORKITEM_VGPR_COUNT on gfx90a and later CDNA."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class KernelMetadata(msgspec.Struct, frozen=True):
-    """One map of `amdhsa.kernels`; hand-written objects leave out what has a default here."""
+    """One map of `amdhsa.kernels`. Hand-written objects may leave out the fields that have a default here."""
 
     name: str = msgspec.field(name=".name")
     symbol: str = msgspec.field(name=".symbol")
@@ -80,18 +80,18 @@ class KernelDescriptor:
 
     @property
     def unified_vgprs(self) -> int:
-        """VGPRs and AGPRs that are allocated, on gfx90a and later CDNA."""
+        """VGPRs and AGPRs allocated together, on gfx90a and later CDNA."""
         return ((self.compute_pgm_rsrc1 & 0x3F) + 1) * _UNIFIED_GRANULE
 
     def reserved_vgprs(self, arch: str, wave_size: int) -> int:
-        """VGPRs per lane that the hardware hands out: one step more than the field, in steps of the architecture."""
+        """Returns the VGPRs per lane that the hardware allocates: the field plus one, in steps of the architecture."""
         steps = (self.compute_pgm_rsrc1 & 0x3F) + 1
         if has_unified_vgprs(arch):
             return steps * _UNIFIED_GRANULE
         return steps * (8 if wave_size == 32 else 4)
 
     def reserved_sgprs(self, arch: str) -> int:
-        """SGPRs per wave that the hardware hands out on gfx9, in steps of 16; 0 from gfx10 on, where all have as many.
+        """Returns the SGPRs per wave that gfx9 allocates, in steps of 16; 0 from gfx10 on, where the number is fixed.
 
         LLVM's guide, GRANULATED_WAVEFRONT_SGPR_COUNT: 2 * max(0, ceil(SGPRs / 16) - 1).
         """
@@ -107,15 +107,15 @@ _DESCRIPTOR = struct.Struct("<16xq20xII12x")
 
 
 def amd_arch(elf: Elf) -> str:
-    """The architecture of an AMD code object, from its ELF header."""
+    """Returns the architecture of an AMD code object, from its ELF header."""
     return arch_of_flags(elf.flags, elf.source)
 
 
 def amd_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
-    """The kernels of an AMD code object, in the order of its metadata.
+    """Returns the kernels of an AMD code object, in the order of its metadata.
 
-    Raises CodeObjectError without metadata, where metadata and header name different architectures, and where a kernel
-    of the metadata is not among the symbols.
+    Raises CodeObjectError without metadata, if metadata and header name different architectures, and if a kernel of
+    the metadata has no symbol.
     """
     arch, metadata = amd_arch(elf), read_metadata(elf)
     if metadata.target and plain_arch(metadata.target) != arch:
@@ -130,7 +130,7 @@ def amd_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
 
 
 def read_metadata(elf: Elf) -> ObjectMetadata:
-    """The metadata note. Raises CodeObjectError where there is none, or where it is not what is documented."""
+    """Reads the metadata note. Raises CodeObjectError if it is missing or does not match LLVM's documentation."""
     notes = [note for note in elf.read_notes() if (note.owner, note.kind) == (_OWNER, _NT_AMDGPU_METADATA)]
     if not notes:
         raise CodeObjectError(
@@ -213,11 +213,11 @@ def _make_code(
 
 
 def _count_registers(arch: str, metadata: KernelMetadata, descriptor: KernelDescriptor) -> tuple[int, int, int]:
-    """Architectural, accumulation and allocated VGPRs.
+    """Returns the numbers of architectural, accumulation and allocated VGPRs.
 
-    On gfx90a and later CDNA `.vgpr_count` is the unified total. Compilers' metadata agrees with the descriptor;
-    hand-written metadata leaves AGPRs out or says 0, and then what the descriptor allocates is believed. On gfx908
-    `.vgpr_count` is the larger of the two, so that the architectural ones may be fewer. RDNA has no AGPRs.
+    On gfx90a and later CDNA `.vgpr_count` is the unified total. Compilers' metadata agrees with the descriptor.
+    Hand-written metadata lacks AGPRs or says 0; then the descriptor's allocation counts. On gfx908 `.vgpr_count` is
+    the larger of the two, so there may be fewer architectural ones. RDNA has no AGPRs.
     """
     total, agprs = metadata.vgpr_count, metadata.agpr_count
     if not has_unified_vgprs(arch):

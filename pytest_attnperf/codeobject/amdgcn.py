@@ -1,4 +1,4 @@
-"""Which class an AMD instruction belongs to, by its mnemonic.
+"""Classifies AMD instructions by their mnemonics.
 
 Mnemonics from LLVM's AMDGPU instruction syntax pages (AMDGPUAsmGFX9, GFX90a, GFX940, GFX10, GFX11, GFX12) and AMD's ISA
 documents of CDNA 2 to 4 and RDNA 2 to 4; checked against every mnemonic that LLVM 22's assembler knows.
@@ -13,11 +13,11 @@ from functools import lru_cache
 from pytest_attnperf.codeobject.instructions import SIZED, Instruction, with_width
 
 RETURN_ADDRESS = "s[30:31]"
-"""Holds the return address of a called function (LLVM, AMDGPUUsage, "Calling Conventions")."""
+"""Registers that hold a called function's return address (LLVM, AMDGPUUsage, "Calling Conventions")."""
 
 _NEVER_FALL_THROUGH = re.compile(r"s_(branch|endpgm\w*|setpc_b64|set_pc_i64|rfe\w*)$")
 
-# First match wins; the empty pattern at the end of a list is the class of everything else of that prefix.
+# The first match counts; the empty pattern at the end of a list is the default class of that prefix.
 _RULES = {
     "v": (
         (r"(mfma|wmma)_ld_scale", "valu"),
@@ -78,9 +78,9 @@ _TWO_ADDRESSES = re.compile(r"_(read2|write2|load_2addr|store_2addr)")
 
 
 def classify(mnemonic: str, operands: str = "", *, scratch_resource: str = "") -> str:
-    """The class of an AMD instruction; 'other' where its prefix is unknown (an unknown v_ or s_ is arithmetic).
+    """Returns the class of an AMD instruction; 'other' for an unknown prefix (an unknown v_ or s_ is arithmetic).
 
-    `scratch_resource` is what the function of that name found: a buffer access through these SGPRs is a scratch access.
+    `scratch_resource` is the result of the function of that name: a buffer access through these SGPRs is scratch.
     """
     name = _by_mnemonic(mnemonic)
     if name == "valu" and ":: v_dual_dot" in operands:
@@ -96,16 +96,16 @@ def classify(mnemonic: str, operands: str = "", *, scratch_resource: str = "") -
 
 
 def falls_through(mnemonic: str) -> bool:
-    """Whether the instruction after this one may run next."""
+    """Returns whether the following instruction may run after this one."""
     return not _NEVER_FALL_THROUGH.match(mnemonic)
 
 
 def scratch_resource(instructions: Iterable[Instruction], arch: str, scratch_bytes: int) -> str:
-    """The four SGPRs that describe private memory to buffer instructions, 's[8:11]'; '' where there are none.
+    """Returns the four SGPRs that describe private memory to buffer instructions, e.g. 's[8:11]'; '' if there are none.
 
-    Before gfx940 and gfx11 spills are buffer accesses. A kernel that needs scratch is given the resource in s[0:3]
-    (LLVM, AMDGPUUsage, "Private Segment Buffer"), moves it to free registers where it can, and adds the wave's offset
-    to its base: both happen before the first conditional branch.
+    Before gfx940 and gfx11 spills are buffer accesses. A kernel that needs scratch gets the resource in s[0:3] (LLVM,
+    AMDGPUUsage, "Private Segment Buffer"), moves it to free registers if it can, and adds the wave's offset to its
+    base. Both happen before the first conditional branch.
     """
     if scratch_bytes <= 0 or not re.match(r"gfx(90[0-9ac]|10)", arch):
         return ""
@@ -141,7 +141,7 @@ def _by_mnemonic(mnemonic: str) -> str:
 
 
 def _width_bytes(mnemonic: str) -> int | None:
-    """Bytes per lane by the mnemonic's dwordx4, b128, u16, ubyte or format_xyzw; both words of a two-address form."""
+    """Returns bytes per lane by dwordx4, b128, u16, ubyte or format_xyzw in the mnemonic; two-address forms: both."""
     if found := _FORMAT.search(mnemonic):
         return len(found[1]) * (2 if "d16" in mnemonic else 4)
     if found := _DWORDS.search(mnemonic):

@@ -1,7 +1,7 @@
-"""From a code object to what is known of its kernel: metadata, instructions, source lines. Read once, then remembered.
+"""Analyses a code object's kernel: metadata, instructions, source lines. Results are cached on disk.
 
-Taking a code object apart costs a process of the disassembler and a walk through its line table, about 0.2 s; a suite
-holds dozens that did not change since its last run.
+An analysis runs the disassembler in a process and reads the line table, which takes about 0.2 s. A suite has dozens of
+objects that did not change since its last run.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from pytest_attnperf.records.atomic_file import write_atomically
 from pytest_attnperf.records.code import KernelCode
 
 KEPT_RESULTS = 4000
-"""Files that the memory holds at most; the oldest go."""
+"""Most files in the cache; the oldest are deleted."""
 
 
 class Analyser:
-    """Takes code objects apart, and remembers what it found under `folder` (None remembers nothing)."""
+    """Analyses code objects and caches the results under `folder` (None: no cache)."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._pruned = False
 
     def __call__(self, built: Built, declared: KernelBuild) -> KernelCode:
-        """What the kernel of a build holds. Raises CodeObjectError for an object that cannot be read."""
+        """Analyses the kernel of a build. Raises CodeObjectError for an object that cannot be read."""
         return self.analyse(
             object_bytes(built),
             declared.id,
@@ -64,15 +64,15 @@ class Analyser:
         sources: Mapping[str, str] | None = None,
         source_root: str = "",
     ) -> KernelCode:
-        """What one kernel of an object holds.
+        """Analyses one kernel of an object.
 
-        source     what errors call the object
-        arch       the architecture wanted, of a bundle of several; '' takes the only one
+        source     name of the object in errors
+        arch       the wanted architecture in a bundle of several; '' takes the only one
         kernel     the kernel's name; '' takes the only one
         threads, lds_dynamic_bytes   as launched, where that is known
-        assembly   the compiler's own assembler text, read where no disassembler is at hand
+        assembly   the compiler's own assembler text, used if no disassembler is installed
         sources    hashes of the source files, whose lines are quoted
-        source_root   folder that relative paths of the line table count from, '' for the current one
+        source_root   base folder of relative paths in the line table, '' for the current one
 
         Raises CodeObjectError.
         """
@@ -105,7 +105,7 @@ class Analyser:
         return None
 
     def _save_code(self, key: str, code: KernelCode) -> None:
-        """A memory that cannot be written is none: the result is as good."""
+        """Stores a result. A cache that cannot be written is ignored, because the result is still valid."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ def _decode_object(
     try:
         table = read_line_table(content.elf, source)
     except CodeObjectError:
-        table = LineTable((), ())  # compressed or damaged debug information: the kernel itself can be read all the same
+        table = LineTable((), ())  # compressed or damaged debug information: the kernel itself is still readable
 
     def find_place(address: int) -> Place | None:
         where = table.find_place(address)
@@ -143,7 +143,7 @@ def _decode_object(
 
 @functools.cache
 def _reader_version() -> str:
-    """Of this package's own files: another reader may find other things in the same object."""
+    """Returns a hash of this package's own files, because another reader version may give another result."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())

@@ -1,4 +1,4 @@
-"""What a compute unit of each AMD architecture holds: registers, LDS, wave slots, and how they are handed out.
+"""Resources of a compute unit of each AMD architecture: registers, LDS, wave slots, and their allocation.
 
 Sources, by figure; "LLVM" is `llvm/lib/Target/AMDGPU` of LLVM 19 to 24:
 
@@ -15,8 +15,8 @@ Sources, by figure; "LLVM" is `llvm/lib/Target/AMDGPU` of LLVM 19 to 24:
   extra ones among them). From gfx10 on every wave has 128, and they limit nothing.
 - LDS: AMD's gpu-arch-specs page and LLVM's getLocalMemorySize, getAddressableLocalMemorySize; on RDNA a WGP holds two
   blocks of 64 KiB and a workgroup may ask for 64 KiB.
-- LDS granule: LLVM getLdsDwGranularity for the compiler's (512 bytes, 1,280 on gfx950). From gfx1030 on RDNA hands out
-  1,024 bytes: Mesa's `ac_gpu_info.c` (lds_alloc_granularity), and llvm-project#219495, which is to correct LLVM.
+- LDS granule: LLVM getLdsDwGranularity for the compiler's (512 bytes, 1,280 on gfx950). From gfx1030 on RDNA allocates
+  1,024 bytes: Mesa's `ac_gpu_info.c` (lds_alloc_granularity), and llvm-project#219495, which would correct LLVM.
 - workgroups (barriers): LLVM getMaxWorkGroupsPerCU (16 per CU, 32 per WGP, for workgroups of more than one wave).
 - threads: LLVM getMaxFlatWorkGroupSize (1024).
 """
@@ -32,37 +32,37 @@ KIB = 1024
 
 
 class AgprRule(Enum):
-    """Where accumulation VGPRs (AGPRs) are allocated from."""
+    """The register file that accumulation VGPRs (AGPRs) are allocated from."""
 
     NONE = "none"
     SEPARATE = "separate"
-    """A file of their own, as large as that of the VGPRs: the larger of the two counts."""
+    """A separate file, as large as that of the VGPRs: the larger of the two numbers counts."""
     UNIFIED = "unified"
     """The same file: VGPRs aligned to 4, plus AGPRs."""
 
 
 @dataclass(frozen=True)
 class ArchLimits:
-    """What one architecture holds. Registers are counted per lane, sizes in bytes.
+    """The resources of one architecture. Registers are counted per lane, sizes in bytes.
 
-    A block is what shares LDS: a CU, or on RDNA a WGP of two CUs (in CU mode one of them). Registers are given for the
+    A block shares LDS: a CU, or on RDNA a WGP of two CUs (in CU mode one of them). Registers are given for the
     architecture's own wave size; wave64 on RDNA has half as many, in half granules.
 
     wave_sizes                the architecture's own first
     simds                     per block
     max_waves_per_simd        wave slots of a SIMD
-    vgprs_per_simd            of one lane: what all waves of a SIMD share
-    vgpr_granule              what a wave's VGPRs are rounded up to
-    addressable_vgprs         most that one wave can name, and as many AGPRs where there are any
-    agpr_rule                 where AGPRs are allocated from
-    sgprs_per_simd            what all waves of a SIMD share; 0 where each has its own and they limit nothing
-    sgpr_granule              what a wave's SGPRs are rounded up to
+    vgprs_per_simd            of one lane: shared by all waves of a SIMD
+    vgpr_granule              a wave's VGPRs are rounded up to its multiple
+    addressable_vgprs         most that one wave can address, and as many AGPRs if there are any
+    agpr_rule                 the register file of AGPRs
+    sgprs_per_simd            shared by all waves of a SIMD; 0 if each has its own and they limit nothing
+    sgpr_granule              a wave's SGPRs are rounded up to its multiple
     trap_sgprs                added to every wave for the trap handler that the driver installs
     max_sgprs                 most that one wave can be allocated
     lds_bytes                 of one block
     lds_per_workgroup_bytes   most that one workgroup can have
-    lds_granule_bytes         what the compiler rounds a workgroup's LDS up to
-    lds_hardware_granule_bytes  what the hardware rounds it up to
+    lds_granule_bytes         the compiler rounds a workgroup's LDS up to its multiple
+    lds_hardware_granule_bytes  the hardware rounds it up to its multiple
     max_workgroups            of more than one wave, per block (barriers)
     max_threads               of one workgroup
     wgp                       whether a block may be a WGP
@@ -99,9 +99,9 @@ def _cdna(
     lds_bytes: int = 64 * KIB,
     lds_granule_bytes: int = 512,
 ) -> ArchLimits:
-    """A gfx9: wave64, 4 SIMDs per CU; SGPRs are shared by the waves of a SIMD.
+    """Returns the limits of a gfx9: wave64, 4 SIMDs per CU; the waves of a SIMD share SGPRs.
 
-    A wave names 102 SGPRs, and up to 6 more are kept for VCC, XNACK mask and flat scratch: 7 granules of 16.
+    A wave addresses 102 SGPRs, and up to 6 more are reserved for VCC, XNACK mask and flat scratch: 7 granules of 16.
     """
     return ArchLimits(
         arch=arch,
@@ -125,7 +125,7 @@ def _cdna(
 
 
 def _rdna(arch: str, *, vgprs: int, vgpr_granule: int) -> ArchLimits:
-    """A gfx10 to gfx12: wave32 or wave64, 4 SIMDs per WGP; every wave has 128 SGPRs of its own."""
+    """Returns the limits of a gfx10 to gfx12: wave32 or wave64, 4 SIMDs per WGP; every wave has its own 128 SGPRs."""
     return ArchLimits(
         arch=arch,
         wave_sizes=(32, 64),
@@ -159,13 +159,13 @@ _ALL = (
 )
 
 ARCHS: dict[str, ArchLimits] = {limits.arch: limits for limits in sorted(_ALL, key=lambda one: int(one.arch[3:], 16))}
-"""By name, oldest first."""
+"""Architecture name -> limits, oldest first."""
 
 
 def limits_of(arch: str) -> ArchLimits:
-    """The limits of an architecture; features of a target id ('gfx942:sramecc+:xnack-') are not looked at.
+    """Returns the limits of an architecture; ignores features of a target id ('gfx942:sramecc+:xnack-').
 
-    Raises CodeObjectError listing what is known.
+    Raises CodeObjectError that lists the known architectures.
     """
     known = ARCHS.get(arch.partition(":")[0])
     if known is None:
@@ -192,6 +192,6 @@ thread block. Nothing else of NVIDIA's architectures is known here."""
 
 
 def lds_limit_bytes(arch: str) -> int:
-    """Most LDS (shared memory) of one workgroup, in bytes. Raises CodeObjectError where that is not known."""
+    """Returns the most LDS (shared memory) of one workgroup, in bytes. Raises CodeObjectError if it is not known."""
     nvidia = SHARED_PER_BLOCK_KIB.get(arch.removesuffix("a"))
     return limits_of(arch).lds_per_workgroup_bytes if nvidia is None else nvidia * KIB

@@ -1,6 +1,6 @@
-"""From a declaration to machine code: what a compile worker does. Standard library.
+"""Compiles a declared kernel to machine code in a compile worker. Standard library only.
 
-The worker compiles and reads nothing: its interpreter may lack everything but Triton. The controller reads the object.
+The worker only compiles; the controller reads the object. The worker's interpreter may have no package but Triton.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pytest_attnperf.kernel_builds import HipSource, KernelBuild, ObjectFile, Tr
 
 
 def build_object(declared: KernelBuild, cache: Path) -> Built:
-    """Compile `declared`, or read what stands for it in the folder `cache`, or the object file it names.
+    """Compiles `declared`, or reads its object from the folder `cache`, or reads the object file that it names.
 
-    Raises ToolMissingError where `unsupported_reasons` has some, CodeObjectError where it cannot be compiled or read.
+    Raises ToolMissingError if `unsupported_reasons` is not empty, CodeObjectError if it cannot be compiled or read.
     """
     started = time.perf_counter()
     return replace(_build_source(declared, cache), seconds=time.perf_counter() - started)
 
 
 def _build_source(declared: KernelBuild, cache: Path) -> Built:
-    # Each compiler's module is loaded where it is needed only.
+    # Each compiler's module is loaded only when it is needed.
     source = declared.source
     if isinstance(source, TritonSource):
         from pytest_attnperf.codeobject.compile_triton import compile_triton
@@ -45,7 +45,7 @@ def _build_source(declared: KernelBuild, cache: Path) -> Built:
 
 
 def unsupported_reasons(declared: KernelBuild) -> list[str]:
-    """Why this interpreter and machine cannot build it: a compiler absent, too old, or without its architecture."""
+    """Returns why it cannot be built here: the compiler is absent, too old, or lacks the architecture."""
     if isinstance(declared.source, TritonSource):
         from pytest_attnperf.codeobject.triton_installation import triton_reasons
 
@@ -58,7 +58,7 @@ def unsupported_reasons(declared: KernelBuild) -> list[str]:
 
 
 def _read_existing(declared: KernelBuild, source: ObjectFile) -> Built:
-    """An object file, read as it is."""
+    """Reads an existing object file unchanged."""
     try:
         size = source.path.stat().st_size
         if size > OBJECT_LIMIT_BYTES:

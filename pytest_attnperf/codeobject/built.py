@@ -1,4 +1,4 @@
-"""What a compile worker sends back of one kernel, packed, and what its compilers share. Standard library."""
+"""The packed result that a compile worker returns for one kernel, and helpers of its compilers. Standard library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pytest_attnperf.errors import CodeObjectError
 from pytest_attnperf.kernel_builds import KernelBuild
 
 OBJECT_LIMIT_BYTES = 64 * 1024 * 1024
-"""A larger object file is refused: a message to the controller has to hold it."""
+"""Largest accepted object file: it must fit a message to the controller."""
 UNPACKED_BYTES_MOST = 4 * OBJECT_LIMIT_BYTES
-"""Of an object or an assembler text that came back: a few bytes may claim to hold gigabytes."""
+"""Most bytes of an unpacked object or assembler text: a few bytes may claim to unpack to gigabytes."""
 
 _ROOT_MARKS = (".git", "pyproject.toml")
 
@@ -30,14 +30,14 @@ class Built:
     object_base64       base64 of zlib of the code object
     assembly_base64     the same of the compiler's assembler text, '' where there is none
     kernel              its symbol; '' means the only one of an object that existed already
-    threads             lanes of a workgroup as launched, 0 where nobody said
+    threads             lanes of a workgroup as launched, 0 where not known
     lds_dynamic_bytes   LDS that the launch adds
     compiler            name and version, 'triton 3.9.0', 'clang 22.1.8'
-    options             every option that changes code, as it was used
-    sources             path -> SHA-256 of what was compiled; relative to `source_root` where below it
+    options             every option that changes code, with the value used
+    sources             path -> SHA-256 of the compiled files; relative to `source_root` if below it
     source_root         folder of the project that the sources belong to. Relative paths in the line table of a HIP
                         object are relative to it; Triton's are absolute
-    seconds             that this build took, cache included
+    seconds             duration of this build, including the cache lookup
     cached              whether the object came from the cache
     """
 
@@ -55,12 +55,12 @@ class Built:
 
 
 def object_bytes(built: Built) -> bytes:
-    """The code object. Raises CodeObjectError where the text is no base64 of zlib."""
+    """Returns the code object. Raises CodeObjectError if the text is not base64 of zlib."""
     return unpack_bytes(built.object_base64, f"the object of {built.kernel or 'a kernel'}")
 
 
 def assembly_text(built: Built) -> str:
-    """The compiler's assembler text, '' where there is none. Raises CodeObjectError as `object_bytes` does."""
+    """Returns the compiler's assembler text, '' if there is none. Raises CodeObjectError as `object_bytes` does."""
     if not built.assembly_base64:
         return ""
     return unpack_bytes(built.assembly_base64, f"the assembler text of {built.kernel}").decode(
@@ -69,12 +69,12 @@ def assembly_text(built: Built) -> str:
 
 
 def pack_bytes(data: bytes) -> str:
-    """Base64 of zlib of `data`."""
+    """Returns base64 of zlib of `data`."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")
 
 
 def unpack_bytes(text: str, what: str) -> bytes:
-    """What `packed` was given. Raises CodeObjectError naming `what`."""
+    """Returns the data that `pack_bytes` packed. Raises CodeObjectError naming `what`."""
     unpacking = zlib.decompressobj()
     try:
         data = unpacking.decompress(base64.b64decode(text, validate=True), UNPACKED_BYTES_MOST)
@@ -88,7 +88,7 @@ def unpack_bytes(text: str, what: str) -> bytes:
 
 
 def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Built:
-    """What is stored under `key` in the folder `cache`, or else what `compile_it` makes, which is then stored."""
+    """Returns the build stored under `key` in the folder `cache`, or calls `compile_it` and stores its result."""
     store = ObjectCache(cache)
     key = cache_key(key, *(column.name for column in fields(Built)))
     text = store.load(key)
@@ -100,13 +100,13 @@ def through_cache(cache: Path, key: str, compile_it: Callable[[], Built]) -> Bui
 
 
 def project_root(path: Path) -> Path:
-    """The nearest folder above `path` that looks like a checkout or a project; its own folder where none does."""
+    """Returns the nearest folder above `path` that looks like a checkout or project, else the file's own folder."""
     above = path.resolve().parents
     return next((folder for folder in above if any((folder / mark).exists() for mark in _ROOT_MARKS)), above[0])
 
 
 def source_hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
-    """Path, relative to `root` where below it, -> SHA-256. Raises OSError for a file that cannot be read."""
+    """Returns path (relative to `root` if below it) -> SHA-256. Raises OSError for a file that cannot be read."""
     hashes = {}
     for path in sorted({path.resolve() for path in paths}):
         name = path.relative_to(root) if path.is_relative_to(root) else path
@@ -115,10 +115,10 @@ def source_hashes(paths: Iterable[Path], root: Path) -> dict[str, str]:
 
 
 def format_label(declared: KernelBuild) -> str:
-    """How messages name a build."""
+    """Returns the name of a build for messages."""
     return f"{declared.kernel}, configuration {declared.config!r}, for {declared.arch}"
 
 
 def as_texts(options: Mapping[str, object]) -> dict[str, str]:
-    """Options as they are shown and compared."""
+    """Returns the options as texts, for display and comparison."""
     return {name: str(value) for name, value in sorted(options.items())}

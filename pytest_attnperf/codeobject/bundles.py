@@ -1,4 +1,4 @@
-"""Getting one ELF code object out of what compilers wrap it in, and naming what is none.
+"""Extracts one ELF code object from the containers of compilers, and explains files that have none.
 
 The layout of an offload bundle: "Clang Offload Bundler" in Clang's documentation.
 """
@@ -19,7 +19,7 @@ _COUNT = struct.Struct("<Q")
 _ENTRY = struct.Struct("<QQQ")
 
 MOST_BYTES = 64 * 2**20
-"""The largest file that is read: ten times the largest object of one kernel library that was seen."""
+"""Largest file in bytes that is read: ten times the largest known object of one kernel library."""
 
 _UNBUNDLE = "clang-offload-bundler --unbundle --type=o --input=FILE --targets=ID --output=k.co"
 
@@ -33,43 +33,43 @@ _SIGNS = (
     (b"!<arch>", "an archive of objects: unpack it: ar x FILE"),
     (b"MZ", "a Windows program: extract its code object first"),
 )
-"""First bytes of files that hold machine code elsewhere or none, and what to do."""
+"""(first bytes of a file that is not an ELF code object, what it is and what to do)."""
 
 _TEXTS = (
     (b".target sm_", "PTX text: assemble it: ptxas -arch=sm_90 FILE -o k.cubin"),
     (b".amdgcn_target", "assembler text: assemble it: clang -target amdgcn-amd-amdhsa -mcpu=ARCH FILE -o k.co"),
     (b"define ", "LLVM IR text: compile it with llc and ld.lld"),
 )
-"""What is found near the begin of a text, and what to do."""
+"""(text near the beginning of a text file, what it is and what to do)."""
 
 _TEXT_BYTES = 16384
 
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One file of a bundle: 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-', 'host-x86_64-unknown-linux-gnu-'."""
+    """One file of a bundle; ids are e.g. 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-', 'host-x86_64-unknown-linux-gnu-'."""
 
     id: str
     content: bytes
 
     @property
     def arch(self) -> str:
-        """'gfx942'; '' of a host's entry and of a target without an architecture of its own (SPIR-V)."""
+        """The architecture, e.g. 'gfx942'; '' for a host's entry and for a target without architecture (SPIR-V)."""
         return plain_arch(self.id)
 
     @property
     def target(self) -> str:
-        """'gfx942:xnack-': the architecture with the features that the entry insists on."""
+        """The architecture with the features that the entry requires, e.g. 'gfx942:xnack-'."""
         features = self.id.partition(":")[1:]
         return self.arch + "".join(features)
 
 
 def device_elf(data: bytes, source: str, arch: str = "") -> bytes:
-    """The ELF code object of a file: itself, or the entry for `arch` of the bundle that it is or (a host's) holds.
+    """Returns the ELF code object of a file: the file itself, or the entry for `arch` of a bundle, also in a host ELF.
 
-    arch   may name features: 'gfx90a:xnack-' tells entries of one architecture apart
+    arch   may name features: 'gfx90a:xnack-' distinguishes entries of one architecture
 
-    Raises CodeObjectError where the file is too large, holds no code object, or holds several that would do.
+    Raises CodeObjectError if the file is too large, has no code object, or has several that match.
     """
     if len(data) > MOST_BYTES:
         raise CodeObjectError(
@@ -96,9 +96,9 @@ def device_elf(data: bytes, source: str, arch: str = "") -> bytes:
 
 
 def bundle_entries(data: bytes, source: str) -> Iterator[BundleEntry]:
-    """The entries of a bundle, and of those behind it: a linked program has one for each of its source files.
+    """Yields the entries of a bundle and of the bundles after it: a linked program has one per source file.
 
-    Raises CodeObjectError where an entry reaches beyond the bundle.
+    Raises CodeObjectError if an entry extends beyond the bundle.
     """
     what = f"{source}: the offload bundle"
     begin = 0
@@ -135,7 +135,7 @@ def _choose_entry(data: bytes, source: str, arch: str) -> bytes:
 
 
 def _describe_data(data: bytes) -> str:
-    """What a file is, to somebody who expects a code object, and how to make one of it."""
+    """Returns what a file is instead of a code object, and how to get a code object from it."""
     if not data:
         return "empty"
     for sign, text in _SIGNS:

@@ -1,9 +1,7 @@
-"""Compiling a Triton kernel for a GPU that is not there. Runs in a compile worker: standard library and Triton only.
+"""Compiles a Triton kernel without its GPU, and turns compile errors into a few lines.
 
-What went wrong when Triton compiled, in a few lines. Runs in a compile worker: standard library and Triton only.
-
-Triton's front end raises with the syntax node; its passes print a diagnostic and hundreds of lines of IR to file
-descriptor 2 and raise 'PassManager::run failed'.
+Runs in a compile worker: standard library and Triton only. Triton's front end raises with the syntax node. Its passes
+print a diagnostic and hundreds of lines of IR to file descriptor 2 and raise 'PassManager::run failed'.
 """
 
 from __future__ import annotations
@@ -43,19 +41,19 @@ from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import KernelBuild, TritonSource
 
 RECORDED = ("num_warps", "num_stages", "waves_per_eu", "enable_fp_fusion")
-"""Options that are recorded even where nobody set them: their defaults differ between versions of Triton."""
+"""Options that are always recorded, because their defaults differ between versions of Triton."""
 
 POINTER_RANGE = "tt.pointer_range"
-"""Marks a pointer to a tensor below 2 GiB, whose offsets fit 32 bits: AMD buffer instructions need to know."""
+"""Attribute of a pointer to a tensor below 2 GiB, whose offsets fit 32 bits, as AMD buffer instructions require."""
 
 _CODE_VARIABLES = ("TRITON_", "AMDGCN_", "LLVM_", "MLIR_", "NVPTX_", "PTXAS_", "DISABLE_", "USE_IR_LOC")
 _WITHOUT_EFFECT = frozenset(
     {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TRITON_DEFAULT_FP_FUSION"}
 )
-"""Folders, and the default of an option that is always given."""
+"""Options that are not recorded: folders, and an option that is always passed."""
 
 TEXT_LIMIT = 800
-"""Characters of a compiler's message that are kept."""
+"""Most characters of a compiler's message that are kept."""
 
 _READ_BYTES = 1 << 18
 _DIAGNOSTIC = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: error: (?P<text>.+)$", re.MULTILINE)
@@ -65,10 +63,10 @@ _UNSUPPORTED = "unsupported target"
 
 
 def compile_triton(declared: KernelBuild, source: TritonSource, cache: Path) -> Built:
-    """The kernel as a launch with these arguments and options would compile it, from the cache where it stands there.
+    """Compiles the kernel as a launch with these arguments and options would, or takes it from the cache.
 
-    FP fusion is on unless the options say otherwise, whatever Triton's default and TRITON_DEFAULT_FP_FUSION are.
-    Raises ToolMissingError where `triton_reasons` has some; CodeObjectError for a declaration that does not fit the
+    FP fusion is on unless the options disable it, independent of Triton's default and TRITON_DEFAULT_FP_FUSION.
+    Raises ToolMissingError if `triton_reasons` is not empty; CodeObjectError for a declaration that does not fit the
     function, an option that this Triton does not know, a process in which Triton interprets, and a kernel that does
     not compile.
     """
@@ -89,7 +87,7 @@ def compile_triton(declared: KernelBuild, source: TritonSource, cache: Path) -> 
 
 @dataclass(frozen=True)
 class _Job:
-    """Everything that goes into one compilation; `who` begins its errors."""
+    """All inputs of one compilation; its errors begin with `who`."""
 
     who: str
     backend: Any
@@ -98,13 +96,13 @@ class _Job:
     functions: list[Any]
 
     def compute_key(self) -> str:
-        """Key of everything that changes the object; the files' paths are in its line table.
+        """Returns a key of everything that changes the object, including file paths, which are in its line table.
 
-        Files and constants stand beside Triton's own hash of the function, which leaves global constants out in 3.3.
+        The key has files and constants in addition to Triton's hash of the function, which lacks globals in 3.3.
         """
         try:
             hashed = self.ast.hash()
-        except Exception as error:  # Triton reads the whole function to hash it, and refuses some of what it finds
+        except Exception as error:  # to hash a function, Triton parses all of it, and refuses some code
             raise self._make_error(error, "") from error
         variables = {
             name: value
@@ -118,7 +116,7 @@ class _Job:
         return cache_key("triton", installation_hash(), hashed, self.backend.hash(), options, given)
 
     def compile_kernel(self, recorded: set[str]) -> Built:
-        """The object and what it needs to be launched; `recorded` are the options to name."""
+        """Compiles the kernel; `recorded` names the options to record."""
         triton = load_triton()
         with private_cache(), StandardError() as said:
             try:
@@ -140,7 +138,7 @@ class _Job:
         )
 
     def _used_settings(self, metadata: Any, recorded: set[str]) -> dict[str, str]:
-        """Options as the metadata states them, the variables that Triton says change code, and the pointers' range."""
+        """Returns the metadata's options, variables that Triton says change code, and the pointers' range."""
         from triton._C.libtriton import get_cache_invalidating_env_vars
 
         variables = get_cache_invalidating_env_vars()
@@ -165,12 +163,12 @@ class _Job:
 
 
 def _choose_options(source: TritonSource, function: Any, backend: Any, who: str) -> dict[str, object]:
-    """The options to compile with. Raises CodeObjectError for one that is unknown or has an impossible value."""
+    """Returns the options to compile with. Raises CodeObjectError for an unknown option or an invalid value."""
     known = sorted(vars(backend.parse_options({"enable_fp_fusion": True})))
     unknown = sorted(source.options.keys() - set(known))
     if unknown:
         raise CodeObjectError(f"{who}: triton has no option {', '.join(unknown)} for it; it has: {', '.join(known)}")
-    # A launch passes on what @triton.jit(debug=True) said.
+    # As in a launch, debug is the value of @triton.jit(debug=True).
     options = {"enable_fp_fusion": True, "debug": bool(function.debug), **source.options}
     try:
         backend.parse_options(dict(options))
@@ -181,10 +179,10 @@ def _choose_options(source: TritonSource, function: Any, backend: Any, who: str)
 
 
 class StandardError:
-    """What is written to file descriptor 2 meanwhile, also by a C++ library.
+    """Reads what is written to file descriptor 2 inside a `with` block, also by a C++ library.
 
-    Read back from the file that the descriptor is (a worker's log, pytest's capture) instead of being redirected:
-    a compiler that aborts the process loses nothing. Where the descriptor is a terminal or a pipe, nothing is known.
+    It reads the file behind the descriptor (a worker's log, pytest's capture) and redirects nothing, so that output
+    survives a compiler that aborts the process. If the descriptor is a terminal or a pipe, the text is ''.
     """
 
     def __enter__(self) -> StandardError:
@@ -198,7 +196,7 @@ class StandardError:
         return None
 
     def read_text(self) -> str:
-        """The beginning of it, '' where it is not known."""
+        """Returns the beginning of the text; '' if it cannot be read."""
         if self._start is None:
             return ""
         try:
@@ -217,10 +215,10 @@ def _file_size() -> int | None:
 def make_compile_error(
     error: Exception, said: str, who: str, functions: Sequence[Any], compiler: str
 ) -> CodeObjectError:
-    """The error to raise: who, the source line, what the compiler said, and which compiler.
+    """Returns the error to raise: who, the source line, the compiler's message, and the compiler's version.
 
-    ToolMissingError where the compiler does not know the architecture. `functions` are those compiled, to find lines
-    in; `said` is what was printed.
+    It is a ToolMissingError if the compiler does not know the architecture. `functions` are the compiled functions, to
+    find lines in; `said` is the printed text.
     """
     place, line, text = _find_front_end_error(error, functions) or _find_diagnostic(said) or ("", "", "")
     text = text or f"{type(error).__name__}: {error}"
@@ -233,7 +231,7 @@ def make_compile_error(
 
 
 def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tuple[str, str, str] | None:
-    """(file:line, the line, message) of the innermost error of Triton's front end: it wraps one per call."""
+    """Returns (file:line, the line, message) of the front end's innermost error; it wraps one error per call."""
     from triton.compiler.errors import CompilationError
 
     innermost = None
@@ -254,7 +252,7 @@ def _find_front_end_error(error: BaseException, functions: Sequence[Any]) -> tup
 
 
 def _format_place(owner: Any, number: int) -> str:
-    """File and line of line `number` of a function's source; Triton counts from its `def`, behind the decorators."""
+    """Returns file:line for line `number` of a function; Triton counts from its `def`, after the decorators."""
     if owner is None:
         return f"line {number} of a function"
     lines, start = inspect.getsourcelines(owner.fn)
@@ -263,7 +261,7 @@ def _format_place(owner: Any, number: int) -> str:
 
 
 def _find_diagnostic(said: str) -> tuple[str, str, str] | None:
-    """(file:line, '', message) of the first diagnostic that says more than that there was one."""
+    """Returns (file:line, '', message) of the first diagnostic with more than the general failure text."""
     for found in _DIAGNOSTIC.finditer(said):
         if not found["text"].startswith(_SUMMARY):
             return found["place"], "", found["text"]

@@ -1,4 +1,4 @@
-"""What is found in a code object, before anything of it is disassembled."""
+"""The content of a code object before it is disassembled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_attnperf.records.code import KernelCode
 class ObjectKernel:
     """One kernel of an object.
 
-    code      all that the object says of it: `threads`, `lds_dynamic_bytes` and what disassembling adds are left out
+    code      everything in the object's metadata, without `threads`, `lds_dynamic_bytes` and disassembly results
     address   of its first instruction, as a disassembler counts; 0 in a cubin, where each kernel has its own section
     size      bytes of machine code
     section   '.text', in a cubin '.text.<kernel>'
@@ -28,7 +28,7 @@ class ObjectContents:
     """The kernels of an object.
 
     arch   'gfx942', 'sm_90'
-    elf    the ELF file alone, out of any bundle: what a disassembler takes
+    elf    the bare ELF file, extracted from any bundle, for a disassembler
     """
 
     arch: str

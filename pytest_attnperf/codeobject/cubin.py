@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels.
+"""Reads the kernels of a cubin and their properties.
 
 NVIDIA documents the sections (CUDA Binary Utilities, "cuobjdump") but not their layout. The attributes' numbers below
 are those that cuobjdump prints by name; the values were compared with what ptxas -v and cuobjdump --dump-resource-usage
@@ -23,10 +23,10 @@ _NEW_ABI = 8
 """ELF ABI version of CUDA 13 and, for sm_100 and later, CUDA 12.8: the architecture moved within e_flags."""
 
 _STO_CUDA_ENTRY = 0x10
-"""Bit of st_other that tells a kernel from a function."""
+"""Bit of st_other that is set for kernels and not for other functions."""
 
 _EIFMT_SVAL = 4
-"""Format of an attribute whose header ends with the size of what follows; that of others ends with their value."""
+"""Format of an attribute whose header ends with the size of its content; other headers end with the value."""
 
 _MAX_THREADS = 0x05
 _PARAM_CBANK = 0x0A
@@ -39,7 +39,7 @@ _REGCOUNT = 0x2F
 _UNKNOWN_STACK = 0xFFFFFFFF
 
 _RESERVED_SHARED_BYTES = 1024
-"""Of each block, for the system, on sm_90 and later; part of the section, but not of what ptxas prints."""
+"""Bytes per block for the system, on sm_90 and later. The section includes them, ptxas' output does not."""
 
 _WARP = 32
 _ATTRIBUTE = struct.Struct("<BBH")
@@ -50,7 +50,7 @@ _PARAM = struct.Struct("<IHH")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One entry of a `.nv.info` section; `content` is empty where the value is in the header."""
+    """One entry of a `.nv.info` section; `content` is empty if the value is in the header."""
 
     number: int
     value: int
@@ -59,7 +59,7 @@ class Attribute:
 
 @dataclass
 class _FunctionTable:
-    """Values of functions, by the index of their symbol."""
+    """Values per function, by symbol index."""
 
     registers: dict[int, int] = field(default_factory=dict)
     frame_bytes: dict[int, int] = field(default_factory=dict)
@@ -67,15 +67,15 @@ class _FunctionTable:
 
 
 def cubin_arch(elf: Elf) -> str:
-    """'sm_90' for code made for sm_90, sm_90a or sm_90f: newer files do not say which."""
+    """Returns e.g. 'sm_90', also for sm_90a and sm_90f: newer files do not distinguish these."""
     shift = 8 if elf.abi_version >= _NEW_ABI else 0
     return f"sm_{elf.flags >> shift & 0xFF}"
 
 
 def cubin_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
-    """The kernels of a cubin, in the order of its symbols.
+    """Returns the kernels of a cubin, in the order of its symbols.
 
-    Raises CodeObjectError where an attribute is cut short or no register count is given.
+    Raises CodeObjectError if an attribute is truncated or the register count is missing.
     """
     arch, table = cubin_arch(elf), _read_function_table(elf)
     kernels = [symbol for symbol in elf.functions if symbol.other & _STO_CUDA_ENTRY]
@@ -92,7 +92,7 @@ def cubin_kernels(elf: Elf) -> tuple[ObjectKernel, ...]:
 
 
 def read_attributes(elf: Elf, name: str) -> Iterator[Attribute]:
-    """The entries of a `.nv.info` section; none where there is no such section."""
+    """Yields the entries of a `.nv.info` section; none if the section does not exist."""
     section = elf.find_section(name)
     cursor = Cursor(elf.read_content(section) if section else b"", f"{elf.source}: section {name!r}")
     while cursor:
@@ -136,7 +136,7 @@ def _read_kernel(
         max_threads=launch.get(_REQNTID, launch.get(_MAX_THREADS, 0)),
         wave_size=_WARP,
         wgp_mode=None,
-        # A frame that the kernel's stack does not hold is a recursive function's; from sm_90 on none is told.
+        # A frame larger than the kernel's stack belongs to a recursive function; from sm_90 on no size is given.
         dynamic_stack=stack_bytes == _UNKNOWN_STACK or frame_bytes > stack_bytes,
         code_bytes=len(content),
         isa_hash=cubin_hash(arch, content, registers, shared_bytes, others),
@@ -145,7 +145,7 @@ def _read_kernel(
 
 
 def _count_registers(elf: Elf, kernel: Symbol, table: _FunctionTable) -> int:
-    """Registers per thread; older files hold them in the section header's sh_info, too."""
+    """Returns the registers per thread; older files have them in the section header's sh_info too."""
     registers = table.registers.get(kernel.index, kernel.section.info >> 24)
     if not registers:
         raise CodeObjectError(
@@ -164,7 +164,7 @@ def _shared_bytes(elf: Elf, kernel: str) -> int:
 
 
 def _read_launch(elf: Elf, kernel: str) -> Mapping[int, int]:
-    """What a kernel's own attributes say of a launch: threads of a block, bytes of its parameters."""
+    """Reads a kernel's launch attributes: threads of a block, bytes of its parameters."""
     name = f".nv.info.{kernel}"
     found = {}
     for attribute in read_attributes(elf, name):

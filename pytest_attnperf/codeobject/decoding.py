@@ -1,12 +1,11 @@
 """Counts of instructions by class, inside loops and by source line, of one kernel of a code object.
 
-Where no disassembler is found, an AMD kernel is read from the assembler text that Triton keeps (`asm["amdgcn"]`).
-Padding that the assembler adds (`.p2align`) is not in it, so that it may have fewer s_nop than the object; every other
-instruction is the object's.
+Without a disassembler, an AMD kernel is read from the assembler text that Triton keeps (`asm["amdgcn"]`). This text
+lacks the assembler's padding (`.p2align`), so it may have fewer s_nop than the object; the rest is equal.
 
-A loop is a set of instructions each of which can run again: a strongly connected part of the control flow. Where its
-blocks lie in memory does not matter: compilers move cold blocks out of a loop, and jump back to blocks that several
-paths share. Loops inside a loop, and loops of one header, are part of it. Code that a loop calls is in the loop, too.
+A loop is a set of instructions that can run again: a strongly connected part of the control flow. The position of its
+blocks in memory does not matter, because compilers move cold blocks out of a loop, and jump back to blocks that several
+paths share. Inner loops, and loops with the same header, are part of the outer loop, and so is code that a loop calls.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d{1,9})\b")
 
 @dataclass(frozen=True)
 class Decoded:
-    """What the fields of these names in `KernelCode` take.
+    """Values for the fields of the same names in `KernelCode`.
 
-    undecoded   why `instructions` or `in_loops` are empty, '' where they are not
+    undecoded   why `instructions` or `in_loops` are empty, '' if they are not
     """
 
     instructions: dict[str, int]
@@ -56,11 +55,11 @@ def decode_machine_code(
     assembly: str = "",
     place: Callable[[int], Place | None] = lambda _address: None,
 ) -> Decoded:
-    """The machine code of the kernel `symbol` at `start` of the bare `elf`, counted.
+    """Counts the instructions of the kernel `symbol` at `start` of the bare `elf`.
 
-    The object's own disassembly is preferred; `assembly`, AMD's assembler text, serves where no disassembler here
-    decodes all of it. `scratch_bytes` are the kernel's per lane. `place` says which source line an address came from;
-    for NVIDIA nvdisasm says it. What cannot be decoded is said in `undecoded`, and is no error.
+    It prefers disassembling the object; `assembly`, AMD's assembler text, is used if no disassembler decodes all of it.
+    `scratch_bytes` are the kernel's per lane. `place` maps an address to its source line; for NVIDIA nvdisasm does so.
+    Code that cannot be decoded is explained in `undecoded` and is not an error.
     """
     reasons: list[str] = []
     if arch.startswith("gfx"):
@@ -82,7 +81,7 @@ def decode_machine_code(
 
 
 def disassembler_version(arch: str, *, assembly: bool) -> str:
-    """What `decode` reads code of `arch` with: results depend on it. `assembly` says whether there is a text."""
+    """Returns the tools that `decode_machine_code` uses for `arch`; `assembly`: whether an assembler text exists."""
     try:
         tools = find_objdumps(arch) if arch.startswith("gfx") else cuda_tools("nvdisasm")
     except ToolMissingError:
@@ -93,7 +92,7 @@ def disassembler_version(arch: str, *, assembly: bool) -> str:
 def _find_complete_listing(
     tools: Callable[[], Sequence[Tool]], listed_by: Callable[[Tool], Listing], reasons: list[str]
 ) -> Listing | None:
-    """The listing of the first tool that decodes everything; what kept the others from it is added to `reasons`."""
+    """Returns the listing of the first tool that decodes everything; adds the failures of others to `reasons`."""
     try:
         found = tools()
     except ToolMissingError as error:
@@ -130,7 +129,7 @@ def _order_classes(classes: Sequence[str]) -> dict[str, int]:
 
 @dataclass
 class _Reading:
-    """What was read of the kernel so far: instructions by index, and the index that each label stands before."""
+    """State of reading assembler text: instructions by index, and label -> index of the next instruction."""
 
     files: dict[str, str] = field(default_factory=dict)
     place: Place | None = None
@@ -139,9 +138,9 @@ class _Reading:
 
 
 def read_assembly(text: str, symbol: str) -> Listing:
-    """The instructions of the function `symbol`; their addresses are indices.
+    """Reads the instructions of the function `symbol`; their addresses are indices.
 
-    A text without it leaves a reason in an empty listing.
+    Without that function, the listing is empty and has a reason.
     """
     reading = _Reading()
     inside = ended = False
@@ -163,7 +162,7 @@ def read_assembly(text: str, symbol: str) -> Listing:
 
 
 def _read_line(line: str, reading: _Reading) -> None:
-    """One line inside the function: a place, an instruction, or nothing of interest."""
+    """Reads one line of the function: a place, an instruction, or something to ignore."""
     if loc := _LOC.match(line):
         reading.place = (reading.files[loc[1]], int(loc[2])) if loc[1] in reading.files else None
     code = line.partition(";")[0].partition("//")[0].strip()
@@ -183,7 +182,7 @@ def _read_line(line: str, reading: _Reading) -> None:
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """The instruction with the index of its target, where it jumps to a label."""
+    """Returns the instruction; if it jumps to a label, with the index of its target."""
     target = labels.get(one.operands.rpartition(",")[2].strip())
     if target is None or classify(one.mnemonic) not in ("branch", "call"):
         return one
@@ -191,12 +190,12 @@ def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
 
 
 INDIRECT = "calls or indirect branches"
-"""Why the loops of a kernel are not known: where a jump leads is in a register."""
+"""Reason why the loops of a kernel are unknown: the target of a jump is in a register."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """An outermost loop: the address at which it is entered, and those of all its instructions."""
+    """An outermost loop: its entry address, and the addresses of all its instructions."""
 
     header: int
     members: frozenset[int]
@@ -206,8 +205,8 @@ class Loop:
 class Loops:
     """The loops of a kernel in order of address.
 
-    members   every instruction inside a loop, with the functions that loops call
-    unknown   why they are not known, '' where they are
+    members   every instruction inside a loop, including functions that loops call
+    unknown   why the loops are not known, '' if they are
     """
 
     loops: tuple[Loop, ...]
@@ -216,10 +215,10 @@ class Loops:
 
 
 def find_loops(instructions: Sequence[Instruction], classes: Sequence[str]) -> Loops:
-    """The loops of a kernel from its instructions, the entry first, and the class of each.
+    """Finds the loops of a kernel from its instructions, the entry first, and their classes.
 
-    A jump or call without a known target makes them unknown: it could lead anywhere. Code that nothing reaches, such as
-    the jump to itself that NVIDIA's compiler puts behind a kernel, is no loop.
+    A jump or call with an unknown target makes the loops unknown, because it could lead anywhere. Unreachable code,
+    such as the jump to itself that NVIDIA's compiler appends to a kernel, is not a loop.
     """
     jumps = [(name, one) for name, one in zip(classes, instructions, strict=True) if name in ("branch", "call")]
     if any(one.target is None for _, one in jumps):
@@ -233,13 +232,13 @@ def find_loops(instructions: Sequence[Instruction], classes: Sequence[str]) -> L
     for name, one in jumps:
         if name == "call" and one.address in inside and one.target in successors:
             called = _find_reachable([one.target], successors)
-            # NVIDIA's compiler for sm_80 leaves loops by calls that never come back.
+            # NVIDIA's compiler for sm_80 leaves loops by calls that never return.
             inside |= called if called & returns else set()
     return Loops(tuple(sorted(loops, key=lambda loop: loop.header)), frozenset(inside))
 
 
 def _find_successors(instructions: Sequence[Instruction]) -> dict[int, tuple[int, ...]]:
-    """Addresses that may run after each instruction. A call is a jump that comes back; a return leads nowhere."""
+    """Returns address -> addresses that may run next. A call jumps and returns; a return has no successor."""
     known = {one.address for one in instructions}
     after: dict[int, tuple[int, ...]] = {}
     for index, one in enumerate(instructions):
@@ -263,7 +262,7 @@ def _find_reachable(
 
 
 def _find_cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[int]]:
-    """The strongly connected parts that hold a cycle (Kosaraju and Sharir 1981)."""
+    """Returns the strongly connected parts that have a cycle (Kosaraju and Sharir 1981)."""
     predecessors: dict[int, list[int]] = {at: [] for at in successors}
     for at, after in successors.items():
         for to in after:
@@ -281,7 +280,7 @@ def _find_cycles(successors: Mapping[int, Collection[int]]) -> list[frozenset[in
 
 
 def _list_postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
-    """Addresses in the order in which a depth-first walk leaves them."""
+    """Returns the addresses in depth-first postorder."""
     left: list[int] = []
     seen: set[int] = set()
     for root in successors:
@@ -300,6 +299,6 @@ def _list_postorder(successors: Mapping[int, Collection[int]]) -> list[int]:
 
 
 def _find_loop_entry(members: frozenset[int], successors: Mapping[int, Collection[int]]) -> int:
-    """Where the loop is entered: the lowest address that is jumped to or run into from outside."""
+    """Returns the loop's entry: its lowest address that code outside the loop reaches."""
     entries = {to for at, after in successors.items() if at not in members for to in after} & members
     return min(entries or members)

@@ -1,4 +1,4 @@
-"""What disassemblers say of a kernel, as instructions: llvm-objdump of an AMD kernel, nvdisasm of an NVIDIA one.
+"""Parses disassemblers' output into instructions: llvm-objdump for AMD kernels, nvdisasm for NVIDIA.
 
 llvm-objdump prints one line per instruction, with address and encoding in a comment:
 
@@ -45,21 +45,21 @@ def disassemble(
     tool: Tool,
     place: Callable[[int], Place | None] = lambda _address: None,
 ) -> Listing:
-    """The instructions between `start` and `start + size`, addresses of the bare AMDGPU ELF `elf`.
+    """Disassembles the addresses from `start` to `start + size` of the bare AMDGPU ELF `elf`.
 
-    `place` says which source line an address came from. What the tool cannot decode leaves a reason in the listing.
-    Raises CodeObjectError where it fails.
+    `place` maps an address to its source line. If the tool cannot decode something, the listing has a reason.
+    Raises CodeObjectError if the tool fails.
     """
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.hsaco").write_bytes(elf)
-        # Without -z a run of zero words would be one line of dots.
+        # Without -z a run of zero words would be printed as one line of dots.
         window = [f"--start-address={start:#x}", f"--stop-address={start + size:#x}"]
         text = run(tool.path, ["-d", "-z", *_FEATURES.get(arch[:5], ()), *window, "kernel.hsaco"], folder=Path(folder))
     return parse_listing(text, start=start, size=size, place=place)
 
 
 def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Place | None]) -> Listing:
-    """What llvm-objdump printed, as a listing; instructions that are missing or not decoded leave a reason in it."""
+    """Parses llvm-objdump's output; the listing has a reason if instructions are missing or not decoded."""
     found: list[Instruction] = []
     undecoded: list[int] = []
     expected = start
@@ -89,7 +89,7 @@ def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Pl
 
 
 def _branch_target(mnemonic: str, operands: str, address: int, kernel: range) -> int | None:
-    """Where a branch with a distance in its last operand goes: words after its own, 16 bits with sign.
+    """Returns the target of a branch whose last operand is a signed 16-bit distance in words after the branch.
 
     From AMD's ISA documents, S_BRANCH: PC = PC + signext(SIMM16 * 4) + 4.
     """
@@ -111,10 +111,10 @@ _LABEL_OPERAND = re.compile(r"`\((\S+?)\)")
 
 
 def disassemble_cubin(elf: bytes, *, symbol: str, size: int, tool: Tool) -> Listing:
-    """The instructions of the kernel `symbol` of a cubin; its section holds `size` bytes.
+    """Disassembles the kernel `symbol` of a cubin, whose section has `size` bytes.
 
-    What is missing leaves a reason in the listing. Raises CodeObjectError where the tool fails, for instance because
-    it does not know the architecture.
+    If instructions are missing, the listing has a reason. Raises CodeObjectError if the tool fails, for example
+    because it does not know the architecture.
     """
     with tempfile.TemporaryDirectory(prefix="attnperf-") as folder:
         (Path(folder) / "kernel.cubin").write_bytes(elf)
@@ -123,7 +123,7 @@ def disassemble_cubin(elf: bytes, *, symbol: str, size: int, tool: Tool) -> List
 
 
 def parse_cubin_listing(text: str, *, symbol: str, size: int) -> Listing:
-    """What nvdisasm printed of the section of `symbol`, as a listing."""
+    """Parses nvdisasm's output for the section of `symbol`."""
     inside = False
     place: Place | None = None
     found: list[Instruction] = []
@@ -154,7 +154,7 @@ def _parse_instruction(matched: re.Match[str], place: Place | None) -> Instructi
 
 
 def _resolve_target(one: Instruction, labels: dict[str, int]) -> Instruction:
-    """The instruction with the address of its target, where it jumps to a label."""
+    """Returns the instruction; if it jumps to a label, with the address of its target."""
     label = _LABEL_OPERAND.search(one.operands)
     if label is None or sass.classify(one.mnemonic) not in ("branch", "call"):
         return one

@@ -1,9 +1,8 @@
-"""The parts of a 64-bit little-endian ELF file that code objects are made of: sections, symbols and notes.
+"""Reads the sections, symbols and notes of a 64-bit little-endian ELF file, as code objects have them.
 
-Layouts from the System V ABI, chapters 4 and 5. They are read here, and not by pyelftools, because the bytes are not
-trusted: pyelftools allocates what a header claims (an uninitialised section's size, a hash table's length) and makes
-an object of every entry, while nothing here is larger than the file. A cursor reads a stretch
-of bytes from front to back, never past its end.
+Layouts from the System V ABI, chapters 4 and 5. pyelftools is not used, because the bytes are not trusted: it allocates
+what a header claims (an uninitialised section's size, a hash table's length) and makes an object of every entry. Here,
+nothing is larger than the file. A cursor reads a range of bytes forwards, never past its end.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _IDENT_BYTES = 16
 
 @dataclass(frozen=True)
 class ElfSection:
-    """One section header; `address` is 0 in a relocatable file, whose symbols count from their section's begin."""
+    """One section header; `address` is 0 in a relocatable file, whose symbols count from their section's start."""
 
     name: str
     kind: int
@@ -52,7 +51,7 @@ class ElfSection:
     entry_size: int
 
     def has_address(self, address: int) -> bool:
-        """Whether the address lies in it."""
+        """Returns whether the address is inside the section."""
         return self.address <= address < self.address + self.size
 
 
@@ -80,7 +79,7 @@ class ElfNote:
 
 @dataclass(frozen=True)
 class Elf:
-    """A file's header and sections. Whatever cannot be read raises CodeObjectError naming `source`."""
+    """A file's header and sections. Its methods raise CodeObjectError naming `source` for unreadable parts."""
 
     source: str
     data: bytes
@@ -91,7 +90,7 @@ class Elf:
     sections: tuple[ElfSection, ...]
 
     def find_section(self, name: str) -> ElfSection | None:
-        """The first section of that name."""
+        """Returns the first section of that name, or None."""
         return self._sections_by_name.get(name)
 
     @cached_property
@@ -99,21 +98,21 @@ class Elf:
         return {section.name: section for section in reversed(self.sections)}
 
     def read_content(self, section: ElfSection) -> bytes:
-        """Its bytes; none of a section that takes no room in the file."""
+        """Returns the section's bytes; none for a section without content in the file."""
         if section.kind == _SHT_NOBITS:
             return b""
         cursor = Cursor(self.data, f"{self.source}: section {section.name or section.offset!r}", section.offset)
         return cursor.take(section.size)
 
     def read_code(self, section: ElfSection, address: int, size: int) -> bytes:
-        """`size` bytes of a section from that address."""
+        """Returns `size` bytes of a section from that address."""
         what = f"{self.source}: section {section.name!r} at address {address:#x}"
         end = section.offset + (section.size if section.kind != _SHT_NOBITS else 0)
         return Cursor(self.data, what, section.offset + address - section.address, end).take(size)
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """What is defined in a section: of the symbol table or, in a stripped file, the dynamic one."""
+        """Symbols defined in a section: from the symbol table or, in a stripped file, the dynamic one."""
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for table in self.sections:
                 if table.kind == kind:
@@ -126,7 +125,7 @@ class Elf:
         return tuple(symbol for symbol in self.symbols if symbol.kind == STT_FUNC)
 
     def size_of(self, function: Symbol) -> int:
-        """Bytes of a function: its symbol's size or, where that is 0 (hand-written code), up to the next or the end."""
+        """Returns a function's size in bytes: its symbol's or, if 0 (hand-written code), up to the next function."""
         if function.size:
             return function.size
         section = function.section
@@ -141,7 +140,7 @@ class Elf:
         return sorted((function.section.offset, function.address) for function in self.functions)
 
     def read_notes(self) -> Iterator[ElfNote]:
-        """Entries of all note sections."""
+        """Yields the entries of all note sections."""
         for section in self.sections:
             if section.kind == _SHT_NOTE:
                 cursor = Cursor(self.read_content(section), f"{self.source}: note section {section.name!r}")
@@ -169,9 +168,9 @@ class Elf:
 
 
 def read_elf(data: bytes, source: str) -> Elf:
-    """The header and the sections of an ELF file.
+    """Reads the header and the sections of an ELF file.
 
-    Raises CodeObjectError, naming `source`, where it is truncated, 32-bit, big-endian or has no sections.
+    Raises CodeObjectError, naming `source`, if it is truncated, 32-bit, big-endian or has no sections.
     """
     cursor = Cursor(data, f"{source}: the ELF header")
     ident = cursor.take(_IDENT_BYTES)
@@ -183,7 +182,7 @@ def read_elf(data: bytes, source: str) -> Elf:
     kind, machine, _, _, segments, table, flags, _, segment, segment_count, entry, count, names = cursor.read_fields(
         _HEADER
     )
-    # Not needed here, but the last of some files: where it is cut short, so is the file.
+    # Not used, but it is the last part of some files, so this detects a truncated file.
     Cursor(data, f"{source}: the table of segments", segments).skip(segment * segment_count)
     sections = _read_sections(data, source, table, entry, count, names)
     return Elf(source, data, machine, ident[8], flags, kind == _ET_REL, sections)
@@ -197,7 +196,7 @@ def _read_sections(data: bytes, source: str, table: int, entry: int, count: int,
             "A file whose section headers were stripped cannot be read: keep them"
         )
     first = Cursor(data, what, table).read_fields(_SECTION)
-    # Where a count does not fit its 16 bits in the header, the first section's header holds it.
+    # A count that does not fit 16 bits in the header is in the first section's header.
     count, names = count or first[5], first[6] if names == _SHN_XINDEX else names
     cursor = Cursor(data, what, table)
     raw = list(_SECTION.iter_unpack(cursor.take(count * _SECTION.size)))
@@ -212,23 +211,23 @@ def _read_sections(data: bytes, source: str, table: int, entry: int, count: int,
 
 
 def _align_cursor(cursor: Cursor) -> None:
-    """Move to the next multiple of four, or to the end."""
+    """Moves to the next multiple of four, or to the end."""
     cursor.skip(min(-cursor.position % 4, cursor.end - cursor.position))
 
 
 _LEB128_BYTES = 10
-"""Of a 64-bit number; a longer one is none."""
+"""Most LEB128 bytes of a 64-bit number; more are an error."""
 
 _STRING_BYTES = 1 << 16
-"""The longest name that is looked for: mangled names of templates reach several thousand bytes."""
+"""The longest name in bytes: mangled names of templates reach several thousand."""
 
 
 class Cursor:
-    """A position within `data`. Every method raises CodeObjectError, naming `what`, where the bytes end too early.
+    """A position within `data`. Every method raises CodeObjectError, naming `what`, if the bytes end too early.
 
     what       file and part, e.g. "k.hsaco: the symbol table"
-    position   of the next byte
-    end        of what may be read; the end of `data` unless told
+    position   offset of the next byte
+    end        end of the readable range; by default the end of `data`
     """
 
     def __init__(self, data: bytes, what: str, position: int = 0, end: int | None = None) -> None:
@@ -240,11 +239,11 @@ class Cursor:
             raise CodeObjectError(f"{what} begins at byte {position} of {self.end}; is the file truncated?")
 
     def __bool__(self) -> bool:
-        """Whether anything is left."""
+        """Returns whether bytes are left."""
         return self.position < self.end
 
     def skip(self, count: int) -> int:
-        """Move on by `count` bytes; the position before it."""
+        """Advances by `count` bytes; returns the previous position."""
         begin = self.position
         if not 0 <= count <= self.end - begin:
             raise CodeObjectError(
@@ -255,29 +254,29 @@ class Cursor:
         return begin
 
     def take(self, count: int) -> bytes:
-        """The next `count` bytes."""
+        """Reads the next `count` bytes."""
         begin = self.skip(count)
         return self.data[begin : begin + count]
 
     def read_fields(self, layout: struct.Struct) -> tuple[int, ...]:
-        """The next fields of a layout that holds integers only."""
+        """Reads the next fields of a layout that has only integers."""
         return layout.unpack_from(self.data, self.skip(layout.size))
 
     def read_unsigned(self, size: int) -> int:
-        """The next little-endian number of `size` bytes."""
+        """Reads the next little-endian number of `size` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def read_uleb128(self) -> int:
-        """The next unsigned LEB128 number (DWARF 5, section 7.6)."""
+        """Reads the next unsigned LEB128 number (DWARF 5, section 7.6)."""
         return self._read_leb128()[0]
 
     def read_sleb128(self) -> int:
-        """The next signed LEB128 number."""
+        """Reads the next signed LEB128 number."""
         value, bits = self._read_leb128()
         return value - (1 << bits) if value >> (bits - 1) else value
 
     def read_string(self) -> str:
-        """The bytes up to the next zero, as UTF-8; what is none is escaped."""
+        """Reads the bytes up to the next zero as UTF-8; escapes invalid bytes."""
         limit = min(self.end, self.position + _STRING_BYTES)
         zero = self.data.find(b"\0", self.position, limit)
         if zero < 0:

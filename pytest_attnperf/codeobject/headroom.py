@@ -1,7 +1,7 @@
-"""What would let more of a kernel run at once: how much less of each resource, and where the steps of occupancy lie.
+"""Computes how to raise a kernel's occupancy: the needed saving of each resource, and the steps of occupancy.
 
-Nothing here knows the formula: occupancy is recomputed at every value that is tried, and it never falls when a kernel
-asks for less. So the largest value that suffices is found by halving.
+This module does not use the formula: it recomputes occupancy at every tried value. Occupancy never falls when a kernel
+needs less, so bisection finds the largest sufficient value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Reaches = Callable[[Occupancy], bool]
 
 @dataclass(frozen=True)
 class ResourceSaving:
-    """So many fewer of one resource, down to `value`: 'vgprs', 'agprs', 'sgprs' or 'lds_bytes' of `Resources`."""
+    """A reduction of one resource to `value`: 'vgprs', 'agprs', 'sgprs' or 'lds_bytes' of `Resources`."""
 
     resource: str
     fewer: int
@@ -27,13 +27,13 @@ class ResourceSaving:
 
 @dataclass(frozen=True)
 class Raise:
-    """What one more wave per SIMD, or one more whole workgroup per block, takes.
+    """How to get one more wave per SIMD, or one more whole workgroup per block.
 
-    ways      each enough by itself: savings that are needed together, with every other resource as it is; with less
-              of any of them saved it does not suffice. Empty where no saving does: the workgroup's size binds
-    threads   nearest smaller and larger workgroup that has the most waves with the same registers and LDS; only where
-              no saving does
-    after     occupancy with the first way, or the first of `threads`; None where nothing helps
+    ways      alternatives; each is a set of savings that are all needed and minimal, with other resources unchanged.
+              Empty if no saving helps, because the workgroup's size is the limit
+    threads   nearest smaller and larger workgroup that has the most waves with the same registers and LDS; only if
+              no saving helps
+    after     occupancy with the first way, or the first of `threads`; None if nothing helps
     """
 
     ways: tuple[tuple[ResourceSaving, ...], ...]
@@ -45,8 +45,8 @@ class Raise:
 class Headroom:
     """How a kernel's occupancy can be raised.
 
-    wave        by one wave per SIMD in the compiler's form; None at full occupancy
-    workgroup   by one whole workgroup per block; None where all wave slots are taken
+    wave        for one more wave per SIMD in the compiler's form; None at full occupancy
+    workgroup   for one more whole workgroup per block; None if all wave slots are used
     """
 
     wave: Raise | None
@@ -55,7 +55,7 @@ class Headroom:
 
 @dataclass(frozen=True)
 class OccupancyStair:
-    """Occupancy for every value of one resource from `first` to `last`, the others as they are."""
+    """The constant occupancy for one resource's values from `first` to `last`, other resources unchanged."""
 
     first: int
     last: int
@@ -64,7 +64,7 @@ class OccupancyStair:
 
 
 def compute_headroom(arch: str, asked: Resources) -> Headroom:
-    """What would raise the occupancy of a kernel. Raises CodeObjectError as `occupancy` does."""
+    """Returns what would raise a kernel's occupancy. Raises CodeObjectError as `compute_occupancy` does."""
     now = occupancy_with(arch, asked)
     wave = workgroup = None
     if now.waves_per_simd < now.max_waves_per_simd:
@@ -77,10 +77,10 @@ def compute_headroom(arch: str, asked: Resources) -> Headroom:
 
 
 def compute_staircase(arch: str, asked: Resources, resource: str) -> tuple[OccupancyStair, ...]:
-    """Occupancy over the range of 'vgprs' or 'lds_bytes', in ascending order.
+    """Returns the occupancy over the range of 'vgprs' or 'lds_bytes', in ascending order.
 
-    VGPRs go from 1 to what one wave can address. LDS goes from 0 to what one workgroup can have, or to what the kernel
-    asks for, where that is more. Raises CodeObjectError as `occupancy` does.
+    VGPRs go from 1 to the most that one wave can address. LDS goes from 0 to the most of one workgroup, or to the
+    kernel's use if that is more. Raises CodeObjectError as `compute_occupancy` does.
     """
     limits = limits_of(arch)
     first, last = {
@@ -107,7 +107,7 @@ def _find_stair(arch: str, asked: Resources, resource: str, first: int, last: in
 
 
 def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
-    """What it takes until `reaches` holds: occupancy is the least of what each resource allows."""
+    """Returns what is needed until `reaches` is true; every resource alone can limit the occupancy."""
 
     def is_enough(resources: Resources) -> bool:
         return reaches(occupancy_with(arch, resources))
@@ -127,14 +127,14 @@ def _find_raise(arch: str, asked: Resources, reaches: Reaches) -> Raise:
 
 
 def apply_savings(asked: Resources, savings: tuple[ResourceSaving, ...]) -> Resources:
-    """The resources of a kernel after these savings."""
+    """Returns the resources of a kernel after these savings."""
     for saving in savings:
         asked = _replace_resource(asked, saving.resource, saving.value)
     return asked
 
 
 def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> list[tuple[ResourceSaving, ...]]:
-    """VGPRs alone, AGPRs alone, else both; one empty way where registers do not bind."""
+    """Returns savings of VGPRs alone, of AGPRs alone, else of both; one empty way if registers are not the limit."""
     if suffices(freed):
         return [()]
     alone: list[tuple[ResourceSaving, ...]] = []
@@ -152,7 +152,7 @@ def _register_ways(freed: Resources, suffices: Callable[[Resources], bool]) -> l
 def _find_saving(
     asked: Resources, resource: str, least: Resources, suffices: Callable[[Resources], bool]
 ) -> ResourceSaving:
-    """How much of one resource must go where the others are those of `least`, which suffices."""
+    """Returns the needed saving of one resource, with the others as in `least`, which suffices."""
     before: int = getattr(asked, resource)
     fewest: int = getattr(least, resource)
     value = _find_largest(fewest, before, lambda value: suffices(_replace_resource(least, resource, value)))
@@ -160,7 +160,7 @@ def _find_saving(
 
 
 def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int, ...]:
-    """Nearest smaller and larger of the workgroups, in whole waves, that have the most waves of all."""
+    """Returns the nearest smaller and larger workgroup size, in whole waves, with the most waves."""
     limits = limits_of(arch)
     wave = asked.wave_size or limits.wave_sizes[0]
     sizes = range(wave, limits.max_threads + 1, wave)
@@ -173,7 +173,7 @@ def _workgroup_sizes(arch: str, asked: Resources, reaches: Reaches) -> tuple[int
 
 
 def _find_largest(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The largest value that holds, of a condition that holds at `low` and, once it fails, fails for all above."""
+    """Returns the largest value for which `holds`; it is true at `low`, and false above the first false value."""
     while low < high:
         middle = (low + high + 1) // 2
         if holds(middle):

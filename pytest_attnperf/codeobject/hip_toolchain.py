@@ -1,10 +1,10 @@
-"""Compiling HIP for an AMD GPU that is not there, and which clang does so. Runs in a compile worker: standard library.
+"""Finds a clang and compiles HIP without its AMD GPU. Runs in a compile worker: standard library only.
 
-Only clang and lld are needed: no ROCm, no HIP headers, no device libraries. What a clang can do is asked of it, not
-looked up: 16.0.6 is the oldest Debian one that takes `--offload-device-only` and knows gfx90a and gfx1100, 19.1.7 knows
-gfx942, gfx1151 and gfx1201 but not gfx950, 20.1.2 and later know gfx950 (each tried).
+Only clang and lld are needed: no ROCm, no HIP headers, no device libraries. Each clang is tested for its abilities.
+16.0.6 is the oldest Debian one that takes `--offload-device-only` and knows gfx90a and gfx1100, 19.1.7 knows gfx942,
+gfx1151 and gfx1201 but not gfx950, 20.1.2 and later know gfx950 (all tested).
 
-The compiler runs in the project's folder and is given relative paths, so that two checkouts give equal objects.
+The compiler runs in the project's folder with relative paths, so that two checkouts give equal objects.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from pytest_attnperf.errors import CodeObjectError, ToolMissingError
 from pytest_attnperf.kernel_builds import HipSource, KernelBuild
 
 CLANG = "ATTNPERF_CLANG"
-"""Environment variable that names the clang to use; no other is then looked for."""
+"""Environment variable that names the clang to use; then no other is searched."""
 
 INSTALL = "install one (Debian: apt-get install clang-22 lld-22 llvm-22; ROCm brings its own)"
 PROBE_LIMIT_S = 60.0
 
 DEVICE_ONLY = ("-x", "hip", "-nogpuinc", "-nogpulib", "--offload-device-only")
-"""Device code only, without HIP's headers and device libraries."""
+"""Options for device code only, without HIP's headers and device libraries."""
 
 _ROCM = Path("/opt/rocm")
 _VERSION = re.compile(r"(?P<vendor>\S+ )?clang version (?P<version>\S+)(?P<build>.*)")
@@ -50,12 +50,12 @@ _ROCM_BUILD = re.compile(r"roc-\S+")
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A clang that compiles for the architecture that was asked for.
+    """A clang that compiles for the requested architecture.
 
     clang      its command
-    linker     the command of ld.lld where clang cannot start it itself; empty where it can
-    name       name and version: the compiler that a baseline is compared by, 'clang 22.1.8'
-    identity   all it says of itself, for keys
+    linker     the command of ld.lld if clang cannot start it itself, else empty
+    name       name and version for the comparison with a baseline, e.g. 'clang 22.1.8'
+    identity   its whole version text, for cache keys
     """
 
     clang: tuple[str, ...]
@@ -65,10 +65,10 @@ class Toolchain:
 
 
 def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolchain:
-    """The first clang that compiles for `arch`: ATTNPERF_CLANG alone where it is set; else ROCm's, then clang++-NN.
+    """Returns the first clang that compiles for `arch`: only ATTNPERF_CLANG if set; else ROCm's, then clang++-NN.
 
-    After these, newest first, come clang++, and the PyPI package ziglang. Raises ToolMissingError naming every one that
-    was found, what it lacks, and what to install.
+    The latter are tried newest first; clang++ and the PyPI package ziglang follow. Raises ToolMissingError naming each
+    one found, what it lacks, and what to install.
     """
     environ = os.environ if environ is None else environ
     if not arch.startswith("gfx"):
@@ -86,7 +86,7 @@ def find_toolchain(arch: str, environ: Mapping[str, str] | None = None) -> Toolc
 
 
 def hip_reasons(arch: str) -> list[str]:
-    """Why no HIP source can be compiled for `arch` here; empty where one can."""
+    """Returns why no HIP source can be compiled for `arch` here; empty if it can."""
     try:
         find_toolchain(arch)
     except ToolMissingError as error:
@@ -95,13 +95,13 @@ def hip_reasons(arch: str) -> list[str]:
 
 
 def find_linker(environ: Mapping[str, str] | None = None) -> Path | None:
-    """An ld.lld: ROCm's, ld.lld-NN newest first, ld.lld. None where there is none."""
+    """Returns an ld.lld: ROCm's, ld.lld-NN newest first, ld.lld. None if there is none."""
     environ = os.environ if environ is None else environ
     return next(_find_programs("ld.lld", environ), None)
 
 
 def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a compiler, its messages in English and its `__DATE__` fixed. Raises ToolMissingError where it cannot run."""
+    """Runs a compiler with English messages and a fixed `__DATE__`. Raises ToolMissingError if it cannot run."""
     environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     try:
         return subprocess.run(
@@ -115,7 +115,7 @@ def run_tool(command: Sequence[str], limit_s: float, folder: Path | None = None)
 
 
 def _list_candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """(clang, linker) commands in the order they are tried."""
+    """Yields (clang, linker) commands in the order in which they are tried."""
     named = environ.get(CLANG)
     if named:
         yield (named,), ()
@@ -125,12 +125,12 @@ def _list_candidates(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ..
     zig = importlib.util.find_spec("ziglang")
     if zig is not None and zig.submodule_search_locations:
         program = Path(next(iter(zig.submodule_search_locations))) / "zig"
-        # Its clang cannot start its lld, which stands beside it as a command of its own.
+        # Its clang cannot start its lld, which is a separate command.
         yield (str(program), "clang"), (str(program), "ld.lld")
 
 
 def _find_programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Files of that name: ROCm's, then on PATH with a version, newest first, then without one."""
+    """Yields programs of that name: ROCm's, then on PATH with a version, newest first, then without one."""
     rocm = [Path(environ["ROCM_PATH"])] if environ.get("ROCM_PATH") else []
     for root in (*rocm, _ROCM):
         if (root / "llvm/bin" / name).is_file():
@@ -149,7 +149,7 @@ def _find_programs(name: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 @functools.cache
 def _inspect_toolchain(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolchain | str:
-    """The toolchain of a command; where it is no clang, what it is instead."""
+    """Returns the toolchain of a command, or a text that says why it is not a clang."""
     try:
         said = run_tool([*clang, "--version"], PROBE_LIMIT_S)
     except ToolMissingError as error:
@@ -170,7 +170,7 @@ def _inspect_toolchain(clang: tuple[str, ...], linker: tuple[str, ...]) -> Toolc
 
 @functools.cache
 def _reason_unusable(toolchain: Toolchain, arch: str) -> str:
-    """What it lacks for `arch`, '' for nothing: asked with an empty program."""
+    """Returns what the toolchain lacks for `arch`, '' for nothing; tested with an empty program."""
     try:
         command = [*toolchain.clang, *DEVICE_ONLY, f"--offload-arch={arch}", "-fsyntax-only", os.devnull]
         tried = run_tool(command, PROBE_LIMIT_S)
@@ -190,21 +190,21 @@ COMPILE_LIMIT_S = 300.0
 OPTIMISATION = "-O3"
 
 _REPRODUCIBLE = ("-fdebug-compilation-dir=.", "-fuse-cuid=none")
-"""Keeps the folder it was compiled in, and a hash of the file's path, out of the object."""
+"""Options that keep the compile folder, and a hash of the file's path, out of the object."""
 
 _MARKER = re.compile(r'^# \d+ "(?P<path>[^"<][^"]*)"(?P<flags>[ \d]*)$', re.MULTILINE)
 """A line marker of the preprocessor; the flag 3 says that the file is a system header."""
 
 _ERROR = re.compile(r"(?:^|[\s:])(?:fatal )?error: ")
 _EXCERPT_LINES = 3
-"""Of a compiler's messages from the first error on: the message, the line, and where in the line."""
+"""Lines of a compiler's output that are quoted from the first error on: message, source line, position."""
 
 
 def compile_hip(declared: KernelBuild, source: HipSource, cache: Path) -> Built:
-    """The kernel's object, from the cache where the same preprocessed text was compiled in the same way before.
+    """Compiles the kernel, or takes it from the cache if the same preprocessed text was compiled equally before.
 
-    Relative paths in `source.flags` are relative to the project's folder. Raises ToolMissingError where no clang
-    compiles for the architecture, CodeObjectError where the file is missing or does not compile.
+    Relative paths in `source.flags` are relative to the project's folder. Raises ToolMissingError if no clang
+    compiles for the architecture, CodeObjectError if the file is missing or does not compile.
     """
     who = format_label(declared)
     try:
@@ -248,22 +248,22 @@ def compile_hip(declared: KernelBuild, source: HipSource, cache: Path) -> Built:
 
 @dataclass(frozen=True)
 class _Compiler:
-    """One toolchain, run in a project's folder; `who` begins its errors."""
+    """One toolchain that runs in a project's folder; its errors begin with `who`."""
 
     who: str
     toolchain: Toolchain
     root: Path
 
     def preprocess_source(self, arguments: tuple[str, ...]) -> str:
-        """The source with its includes, its line markers relative to the root."""
+        """Returns the source with its includes; its line markers are relative to the root."""
         return self.without_root(self._run_command((*self.toolchain.clang, *arguments, "-E", "-o", "-")))
 
     def without_root(self, text: str) -> str:
-        """`text` without the path of the checkout."""
+        """Returns `text` without the path of the checkout."""
         return text.replace(f"{self.root}/", "")
 
     def compile_source(self, arguments: tuple[str, ...], arch: str) -> bytes:
-        """The linked object."""
+        """Returns the linked object."""
         with tempfile.TemporaryDirectory(prefix="attnperf-hip-") as folder:
             linked = Path(folder, "kernel.co")
             here = (*self.toolchain.clang, *arguments, f"-ffile-prefix-map={self.root}/=", "--no-gpu-bundle-output")
@@ -281,7 +281,7 @@ class _Compiler:
             return linked.read_bytes()
 
     def _run_command(self, command: tuple[str, ...]) -> str:
-        """What it prints. Raises CodeObjectError with the first error of what it complains of."""
+        """Runs a command and returns its output. Raises CodeObjectError with the compiler's first error."""
         done = run_tool(command, COMPILE_LIMIT_S, self.root)
         if done.returncode == 0:
             return done.stdout
@@ -295,7 +295,7 @@ class _Compiler:
 
 
 def _list_files(preprocessed: str, root: Path) -> set[Path]:
-    """The file and what it includes, system headers aside."""
+    """Returns the file and all its includes, except system headers."""
     markers = _MARKER.finditer(preprocessed)
     paths = {root / found["path"] for found in markers if "3" not in found["flags"].split()}
     return {path for path in paths if path.is_file()}

@@ -1,4 +1,4 @@
-"""One decoded instruction, and the classes that instructions of every vendor are counted by.
+"""One decoded instruction, and the classes by which instructions of every vendor are counted.
 
 Every instruction has exactly one class, so that counts add up to the kernel's length:
 
@@ -26,10 +26,10 @@ Every instruction has exactly one class, so that counts add up to the kernel's l
     nop                 no work: padding, and hints to the scheduler (s_nop, s_delay_alu, s_clause)
     return              from a function to its caller
     end                 of the wave
-    other               what is not known here
+    other               unknown instructions
 
-A flat (AMD) or generic (NVIDIA) access may reach LDS or scratch, too; it is counted as global. `amdgcn.classify` and
-`sass.classify` know which mnemonic is of which class.
+A flat (AMD) or generic (NVIDIA) access may also reach LDS or scratch; it is counted as global. `amdgcn.classify` and
+`sass.classify` map mnemonics to classes.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Instruction:
     operands        as the disassembler writes them
     address         in bytes, as the ELF counts them; its index for assembler text
     target          address of the instruction that a branch or a call jumps to, where that lies in the kernel
-    place           where it came from, where the line table says; line 0 is code of no single line
-    falls_through   whether the next instruction may run after it: not so for an unconditional jump or the end
+    place           its source line if the line table has one; line 0 is code of no single line
+    falls_through   whether the next instruction may run after it: false for an unconditional jump or the end
     """
 
     mnemonic: str
@@ -63,7 +63,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Listing:
-    """The instructions of one kernel, and why they are not all of them ('' where they are)."""
+    """The instructions of one kernel, and why some are missing ('' if none are)."""
 
     instructions: tuple[Instruction, ...]
     undecoded: str = ""
@@ -73,7 +73,7 @@ WIDTHS_BYTES = (1, 2, 4, 6, 8, 12, 16, 32)
 """Bytes per lane that one instruction moves."""
 
 SIZED = ("global_load", "global_load_lds", "global_store", "lds_read", "lds_write")
-"""What comes in widths; without one the name stands for an unknown width."""
+"""Classes with widths; the name without a width means an unknown width."""
 
 
 def _list_sized(kind: str) -> tuple[str, ...]:
@@ -117,21 +117,21 @@ CLASSES: tuple[str, ...] = (
 STORE_CLASSES = frozenset(
     {*_list_sized("global_store"), "global_store_tile", "image_store", "scalar_store", "global_atomic"}
 )
-"""What can carry a result out of the kernel: every way to write global memory."""
+"""Classes that can write a result: every way to write global memory."""
 
 _WIDTH_OF = {f"{kind}_{width}B": width for kind in SIZED for width in WIDTHS_BYTES}
 
 
 def is_store(name: str) -> bool:
-    """Whether instructions of this class write global memory: stores of every kind and atomics, no scratch, no LDS."""
+    """Returns whether this class writes global memory: stores of every kind and atomics, not scratch or LDS."""
     return name in STORE_CLASSES
 
 
 def width_bytes(name: str) -> int | None:
-    """Bytes per lane that an instruction of this class moves; None where the class has no width."""
+    """Returns the bytes per lane that an instruction of this class moves; None for a class without width."""
     return _WIDTH_OF.get(name)
 
 
 def with_width(kind: str, width: int | None) -> str:
-    """The class of `kind` ('global_load', 'lds_read' ...) for that width; `kind` itself for a width that has none."""
+    """Returns the class of `kind` ('global_load', 'lds_read' ...) for that width; `kind` itself for other widths."""
     return f"{kind}_{width}B" if width in WIDTHS_BYTES else kind

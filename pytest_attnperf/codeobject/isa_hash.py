@@ -1,12 +1,12 @@
-"""A hash that two objects share where machine code and register allocation are the same.
+"""A hash that is equal for two objects with the same machine code and register allocation.
 
-Paths, names, line tables, notes and build ids are no part of it. Functions that are not kernels are: what a kernel
-calls is its code, too, and who calls whom is not followed.
+It excludes paths, names, line tables, notes and build ids. It includes all functions that are not kernels, because a
+kernel may call them; calls are not traced.
 
-Distances in AMD machine code: from the program counter to a table, a variable or another function.
+It also excludes distances in AMD machine code from the program counter to a table, a variable or another function.
 
-The compiler makes an address of the program counter and a constant that the linker fills in (LLVM's
-SI_PC_ADD_REL_OFFSET). Such a constant says where things were put, not what the code does.
+The compiler computes such an address from the program counter and a constant that the linker sets (LLVM's
+SI_PC_ADD_REL_OFFSET). This constant depends on the layout of the file, not on what the code does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_attnperf.codeobject.elf import SHF_WRITE, STT_FUNC, STT_OBJECT, Elf,
 _HEX_DIGITS = 32
 
 _ENTRY_OFFSET = slice(16, 24)
-"""Of a kernel descriptor: KERNEL_CODE_ENTRY_BYTE_OFFSET, which moves with whatever else is in the file."""
+"""Bytes of KERNEL_CODE_ENTRY_BYTE_OFFSET in a kernel descriptor, which depends on the layout of the file."""
 
 # Opcode of S_GETPC_B64 (S_GET_PC_I64) in the SOP1 encoding of each generation: LLVM's SOPInstructions.td.
 _GETPC_OPCODE = {"gfx6": 0x1F, "gfx7": 0x1F, "gfx8": 0x1C, "gfx9": 0x1C, "gfx10": 0x1F, "gfx11": 0x47, "gfx12": 0x47}
@@ -32,7 +32,7 @@ _GENERATION = re.compile(r"gfx(1[0-9]|[6-9])")
 
 _WORD = 4
 _WINDOW_BYTES = 8 * _WORD
-"""In which the additions follow: on gfx12 up to four instructions stand between (s_wait_alu, s_sext_i32_i16)."""
+"""Bytes in which the additions follow: on gfx12 up to four instructions are between (s_wait_alu, s_sext_i32_i16)."""
 
 
 class AmdHashes:
@@ -47,7 +47,7 @@ class AmdHashes:
         self._kernels = kernels
 
     def hash_kernel(self, kernel: Symbol, descriptor: bytes) -> str:
-        """The hash of one kernel and everything that it may call."""
+        """Returns the hash of one kernel and everything that it may call."""
         where = bytearray(descriptor)
         where[_ENTRY_OFFSET] = bytes(8)
         return _hash_parts(
@@ -56,7 +56,7 @@ class AmdHashes:
 
     @cached_property
     def _other_digests(self) -> list[bytes]:
-        """Digests of the other functions, in an order that does not depend on where or by which name they stand."""
+        """Digests of the other functions, in an order that does not depend on their positions or names."""
         functions = {
             (function.address, function.section.offset): function
             for function in self._elf.functions
@@ -65,19 +65,19 @@ class AmdHashes:
         return sorted(hashlib.sha256(self._normalise_code(function)).digest() for function in functions.values())
 
     def _normalise_code(self, function: Symbol) -> bytes:
-        """A function's machine code, every reference beyond it replaced by what stands there.
+        """Returns a function's machine code, with every outside reference replaced by a digest of its target.
 
-        The distance to a table or another function is a matter of names and notes: they move the sections.
+        Distances to tables or other functions are dropped, because names and notes move the sections.
         """
         code = self._read_bytes(function)
         found = far_references(code, self._arch)
         return with_names(code, found, [self._name_address(function.address + each.target) for each in found])
 
     def _name_address(self, address: int) -> bytes:
-        """What stands at an address: a digest of its place within a function or constant, b'' where that is not told.
+        """Returns a digest of the function or constant at an address and the offset in it; b'' if there is none.
 
-        Of a function its own references are blanked here: its code is hashed among the others. Constants without a
-        symbol (texts) and variables have no name, so that a path in a message changes nothing.
+        References inside that function are blanked; its full code is hashed with the others. Constants without a
+        symbol (texts) and variables give b'', so that a path in a message changes nothing.
         """
         index = bisect.bisect_right(self._starts, address) - 1
         symbol = self._targets[index] if index >= 0 else None
@@ -109,16 +109,16 @@ class AmdHashes:
 
 
 def cubin_hash(arch: str, code: bytes, registers: int, shared_bytes: int, others: Iterable[bytes]) -> str:
-    """The hash of a kernel in a cubin: its section's bytes, registers per thread and static shared memory.
+    """Returns a cubin kernel's hash: its section's bytes, registers per thread and static shared memory.
 
-    others   machine code of functions that have a section of their own, in any order
+    others   machine code of functions in separate sections, in any order
     """
     allocation = b"%d %d" % (registers, shared_bytes)
     return _hash_parts([b"nvidia", arch.encode(), allocation, code, *sorted(others)])
 
 
 def _hash_parts(parts: Iterable[bytes]) -> str:
-    """The hash of a sequence: each part's length goes before it, so that moving a border changes the hash."""
+    """Returns the hash of a sequence. Each part's length is hashed before it, so that moving a border changes it."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))
@@ -128,10 +128,10 @@ def _hash_parts(parts: Iterable[bytes]) -> str:
 
 @dataclass(frozen=True)
 class FarReference:
-    """An address that is computed from the program counter and lies outside the function.
+    """An address outside the function that is computed from the program counter.
 
     literals   positions of the four-byte constants in the code: the lower half, then the upper
-    target     the address, counted from the function's begin
+    target     the address, relative to the function's start
     """
 
     literals: tuple[int, int]
@@ -139,12 +139,12 @@ class FarReference:
 
 
 def far_references(code: bytes, arch: str) -> list[FarReference]:
-    """Every address outside of `code` that it computes from its program counter, in order."""
+    """Returns every address outside of `code` that it computes from its program counter, in order."""
     return [found for found in _find_references(code, arch) if not 0 <= found.target < len(code)]
 
 
 def with_names(code: bytes, references: Sequence[FarReference], names: Sequence[bytes]) -> bytes:
-    """`code` with the constants of each reference blanked, and what it refers to noted behind the code."""
+    """Returns `code` with the constants of each reference blanked, and the targets' names appended."""
     blanked = bytearray(code)
     for found in references:
         for position in found.literals:
@@ -168,7 +168,7 @@ def _find_references(code: bytes, arch: str) -> Iterator[FarReference]:
 
 
 def _find_additions(code: bytes, begin: int, register: int) -> tuple[int, int] | None:
-    """Where the constants stand that are added to this pair of registers next, if any are."""
+    """Returns the positions of the constants that are added to this register pair next; None if there are none."""
     # SOP2: 10 | opcode (7 bits) | destination (7) | second source (8) | first source (8); a second source of 255 is a
     # 32-bit constant behind the instruction, 254 a 64-bit one (gfx1250). Opcodes: add 0, add with carry 4, 64-bit 83.
     low = bytes([register, 0xFF, register, 0x80])

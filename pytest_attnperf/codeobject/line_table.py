@@ -1,9 +1,9 @@
 """Source lines of machine code: DWARF's line number programs, versions 2 to 5 (DWARF 5, section 6.2).
 
-Decoded here, and not by pyelftools, for the reason given in `elf`: a version 5 header may claim any number of entries
-of no bytes each, which pyelftools makes objects of. AMD objects only: the addresses in a cubin need its relocations.
+pyelftools is not used, for the reason given in `elf`: a version 5 header may claim any number of entries of no bytes,
+and pyelftools makes an object of each. AMD objects only: the addresses in a cubin need its relocations.
 
-From them follow the source lines behind the instructions that move data or multiply matrices.
+`source_lines` lists the source lines of the instructions that move data or multiply matrices.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ _ADDRESS_MASK = 2**64 - 1
 _HEADER = struct.Struct("<BBB")
 
 Row: TypeAlias = "tuple[int, tuple[str, int] | None]"
-"""An address, and the file and line from there on; None where a sequence ends or the compiler added code."""
+"""An address, and the file and line from there on; None if a sequence ends or the compiler added code."""
 
 
 @dataclass(frozen=True)
 class LineTable:
-    """Where machine code comes from.
+    """Source lines by address.
 
-    addresses   at which a place begins, in order
-    places      file and line from there on, None where there is none
+    addresses   start addresses of places, in order
+    places      file and line from that address on, None for code without a line
     """
 
     addresses: tuple[int, ...]
     places: tuple[tuple[str, int] | None, ...]
 
     def find_place(self, address: int) -> tuple[str, int] | None:
-        """Path of the file, absolute or as the compiler was given it, and line; None where the table does not say."""
+        """Returns (path, line) of an address, the path as passed to the compiler or absolute; None if unknown."""
         index = bisect.bisect_right(self.addresses, address) - 1
         return self.places[index] if index >= 0 else None
 
 
 @dataclass(frozen=True)
 class _Program:
-    """The header of one line number program; `files` are the paths by the numbers that the program uses."""
+    """The header of one line number program; `files` maps the program's file numbers to paths."""
 
     files: dict[int, str]
     instruction_bytes: int
@@ -76,9 +76,9 @@ class _Program:
 
 
 def read_line_table(elf: bytes, source: str = "the code object") -> LineTable:
-    """The line table of an AMD code object's ELF file; empty without debug information, and for a cubin.
+    """Reads the line table of an AMD code object's ELF file; empty without debug information, and for a cubin.
 
-    Raises CodeObjectError, naming `source`, for bytes that are no line table.
+    Raises CodeObjectError, naming `source`, for an invalid line table.
     """
     image = read_elf(elf, source)
     section = image.find_section(".debug_line")
@@ -89,16 +89,16 @@ def read_line_table(elf: bytes, source: str = "the code object") -> LineTable:
     code = [each for each in image.sections if each.flags & SHF_EXECINSTR]
     rows: list[Row] = []
     for sequence in _read_sequences(image, image.read_content(section)):
-        # What the linker left out has a line table still, at address 0.
+        # Functions that the linker removed still have a line table, at address 0.
         if any(each.has_address(sequence[0][0]) for each in code):
             rows += sequence
-    # The end of one sequence comes before the begin of the next at the same address.
+    # At the same address, the end of one sequence comes before the start of the next.
     rows.sort(key=lambda row: (row[0], row[1] is not None))
     return LineTable(tuple(address for address, _ in rows), tuple(place for _, place in rows))
 
 
 def _read_sequences(image: Elf, content: bytes) -> Iterator[list[Row]]:
-    """The rows of every run of ascending addresses; the last ends it."""
+    """Yields the rows of every sequence of ascending addresses; its last row marks the end."""
     begin = 0
     while begin < len(content):
         length = Cursor(content, f"{image.source}: section .debug_line", begin)
@@ -134,7 +134,7 @@ def _read_header(image: Elf, cursor: Cursor) -> _Program:
 
 
 def _read_old_files(cursor: Cursor) -> dict[int, str]:
-    """Directories and files up to DWARF 4: both count from 1, and 0 is the compiler's directory, named elsewhere."""
+    """Reads directories and files up to DWARF 4: both count from 1; 0 is the compiler's directory, stored elsewhere."""
     directories = [""]
     while directory := cursor.read_string():
         directories.append(directory)
@@ -146,7 +146,7 @@ def _read_old_files(cursor: Cursor) -> dict[int, str]:
 
 
 def _read_files(image: Elf, cursor: Cursor) -> dict[int, str]:
-    """Directories and files of DWARF 5: both count from 0, and directory 0 is the compiler's."""
+    """Reads directories and files of DWARF 5: both count from 0, and directory 0 is the compiler's."""
     directories = [path for path, _ in _read_entries(image, cursor)]
     files = {}
     for number, (name, index) in enumerate(_read_entries(image, cursor)):
@@ -156,7 +156,7 @@ def _read_files(image: Elf, cursor: Cursor) -> dict[int, str]:
 
 
 def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
-    """Path and number of the directory of each entry."""
+    """Reads the path and the directory number of each entry."""
     layout = [(cursor.read_uleb128(), cursor.read_uleb128()) for _ in range(cursor.read_unsigned(1))]
     count = cursor.read_uleb128()
     if not layout and count:
@@ -170,7 +170,7 @@ def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
 
 
 def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
-    """One value. Each form takes at least one byte, so that no count leads beyond the section."""
+    """Reads one value. Each form takes at least one byte, so a false count ends with the section."""
     if form == _FORM_STRING:
         return cursor.read_string()
     if form in _STRING_SECTIONS:
@@ -189,7 +189,7 @@ def _read_value(image: Elf, cursor: Cursor, form: int) -> str | int:
 
 
 def _run_program(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
-    """Run the program: the state machine of section 6.2.2, with the registers that a place needs."""
+    """Runs the program: the state machine of section 6.2.2, with the registers that a place needs."""
     rows: list[Row] = []
     address, file, line = 0, 1, 1
     while cursor:
@@ -230,23 +230,23 @@ def _run_program(cursor: Cursor, program: _Program) -> Iterator[list[Row]]:
 
 
 TEXT_CHARACTERS = 120
-"""The most that is kept of a source line."""
+"""Most characters that are kept of a source line."""
 
 LISTED_CLASSES = frozenset(
     name
     for name in CLASSES
     if name in ("matrix", "barrier") or name.startswith(("global_", "lds_", "scratch_", "image_"))
 )
-"""Classes that a source line is listed for."""
+"""Instruction classes for which a source line is listed."""
 
 _LARGEST_FILE_BYTES = 4 << 20
 
 
 def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) -> tuple[SourceLine, ...]:
-    """The lines that became instructions of `LISTED_CLASSES`, in order of their first such instruction.
+    """Returns the source lines of instructions of `LISTED_CLASSES`, in order of their first such instruction.
 
-    Code that the compiler gives no single line (line 0), half of the spill code above all, is in no line's counts. The
-    text is '' where the file cannot be read.
+    Code without a single line (line 0), mainly half of the spill code, is not counted for any line. The text is '' if
+    the file cannot be read.
     """
     counts: dict[Place, Counter[str]] = {}
     for one, name in zip(instructions, classes, strict=True):
@@ -259,7 +259,7 @@ def source_lines(instructions: Sequence[Instruction], classes: Sequence[str]) ->
 
 
 def without_numbers(lines: Iterable[SourceLine]) -> tuple[SourceLine, ...]:
-    """The lines as baselines keep them: numbers move with every edit, so equal texts of one file are one, line 0."""
+    """Returns the lines for a baseline: edits change line numbers, so equal texts of a file become one line 0."""
     merged: dict[tuple[str, str], Counter[str]] = {}
     for line in lines:
         merged.setdefault((line.file, line.text), Counter()).update(line.counts)
@@ -271,7 +271,7 @@ def _order_classes(counts: Counter[str]) -> dict[str, int]:
 
 
 def _read_source_line(path: str, line: int) -> str:
-    """One line of a regular file of sensible size. The path comes from an object that anybody may have made."""
+    """Reads one line of a regular file of limited size, because the path comes from an untrusted object."""
     try:
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_FILE_BYTES:

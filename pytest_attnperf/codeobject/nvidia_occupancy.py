@@ -1,4 +1,4 @@
-"""How many warps of an NVIDIA kernel fit an SM, in the words of `codeobject.occupancy`.
+"""Computes how many warps of an NVIDIA kernel fit an SM, in the terms of `codeobject.occupancy`.
 
 A wave is a warp, a SIMD one of the four sub-partitions of an SM (which NVIDIA's profilers call SMSP), a block the SM.
 
@@ -20,7 +20,7 @@ REGISTERS = 64 * 1024
 """32-bit registers of an SM, and the most of one block."""
 
 REGISTER_GRANULE = 256
-"""What the registers of a warp are rounded up to."""
+"""The registers of a warp are rounded up to its multiple."""
 
 SHARED_GRANULE_BYTES = 128
 SHARED_RESERVED_BYTES = 1 * KIB
@@ -31,7 +31,7 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True)
 class SmLimits:
-    """What one SM holds: warps, blocks, and shared memory in KiB."""
+    """Limits of one SM: warps, blocks, and shared memory in KiB."""
 
     warps: int
     blocks: int
@@ -42,9 +42,9 @@ SMS: dict[str, SmLimits] = {"sm_80": SmLimits(64, 32, 164), "sm_90": SmLimits(64
 
 
 def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
-    """Occupancy of a compiled kernel as launched.
+    """Returns the occupancy of a compiled kernel as launched.
 
-    None where the limits of its architecture are not known, or the size of its block.
+    None if the limits of its architecture or the size of its block are not known.
     """
     arch = code.arch.removesuffix("a")
     sm = SMS.get(arch)
@@ -55,7 +55,7 @@ def nvidia_occupancy_of(code: KernelCode) -> Occupancy | None:
     shared_bytes = _round_up(code.lds_bytes + SHARED_RESERVED_BYTES, SHARED_GRANULE_BYTES)
     by_registers = REGISTERS // SUB_PARTITIONS // registers
     by_slots, by_shared = sm.warps // warps, sm.shared_kib * KIB // shared_bytes
-    # A launch is refused where the registers of a block's warps, as many in every sub-partition, are too many.
+    # A launch fails if a block's registers, with equal numbers of warps per sub-partition, are too many.
     fits = (
         code.workgroup <= MAX_THREADS
         and code.lds_bytes <= SHARED_PER_BLOCK_KIB[arch] * KIB

@@ -1,7 +1,7 @@
-"""Compiled objects on disk, by a key of everything that went into them. Standard library: compile workers load this.
+"""A disk cache of compiled objects, by a key of all their inputs. Standard library: compile workers load this.
 
-Safe for several processes: a file is written whole or not at all, and one that another process removes, or that is
-not what was written, counts as absent.
+It is safe for several processes: a file is written whole or not at all. A file that another process removes, or that
+is damaged, counts as absent.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_key(*parts: str) -> str:
-    """Hex SHA-256 of the parts; no two different sequences of parts run into each other."""
+    """Returns the hex SHA-256 of the parts, different for sequences that only differ in the split."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class ObjectCache:
-    """A folder of objects; those used longest ago go when it exceeds its limit.
+    """A folder of objects; the least recently used are deleted above its limit.
 
     limit_bytes   of all files together, checked after each store
     """
@@ -40,7 +40,7 @@ class ObjectCache:
     limit_bytes: int = LIMIT_BYTES
 
     def load(self, key: str) -> bytes | None:
-        """What was stored under `key`; None where nothing is. A broken file is removed."""
+        """Returns the data stored under `key`, or None. Removes a damaged file."""
         path = self._object_path(key)
         try:
             text = path.read_bytes()
@@ -56,7 +56,7 @@ class ObjectCache:
         return data
 
     def store(self, key: str, data: bytes) -> None:
-        """Keep `data` under `key`, and make room for it. A folder that cannot be written costs time only: no error."""
+        """Stores `data` under `key`, deletes old files. Ignores a folder that cannot be written: it only costs time."""
         with contextlib.suppress(OSError):
             write_atomically(self._object_path(key), hashlib.sha256(data).digest() + data)
             self._make_room(key)
@@ -65,7 +65,7 @@ class ObjectCache:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self, newest: str) -> None:
-        """Remove what was used longest ago until the rest fits, never `newest`; and what dead processes left."""
+        """Removes the least recently used files above the limit, never `newest`, and old temporary files."""
         kept = []
         for entry in os.scandir(self.folder):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What lies beside prebuilt code objects: a manifest that says of each what it was compiled from. Standard library.
+"""The manifest of prebuilt code objects: the sources and options of each. Standard library only.
 
 A folder holds a subfolder per architecture, with the objects and `manifest.json`:
 
@@ -32,12 +32,12 @@ class PrebuiltObject:
 
     file                name in the manifest's folder
     sha256              of the object, in hex
-    kernel, config      as it was registered
+    kernel, config      registered names
     function            the kernel's symbol
-    source              the file that it stands in, relative to the project
+    source              the file that has the function, relative to the project
     sources             path, relative to the project -> SHA-256 of that file and all that it includes
     defines             macros
-    threads             of a workgroup, 0 where nobody said
+    threads             of a workgroup, 0 where not known
     dynamic_lds_bytes   LDS that the launch adds
     compiler            name and version
     """
@@ -56,7 +56,7 @@ class PrebuiltObject:
 
 
 def write_manifest(folder: Path, arch: str, objects: Iterable[PrebuiltObject]) -> Path:
-    """Write the manifest of one architecture's folder, whole or not at all."""
+    """Writes the manifest of one architecture's folder, whole or not at all. Returns its path."""
     path = folder / NAME
     content = {"format": FORMAT, "arch": arch, "objects": [asdict(one) for one in objects]}
     write_atomically(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
@@ -64,9 +64,9 @@ def write_manifest(folder: Path, arch: str, objects: Iterable[PrebuiltObject]) -
 
 
 def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
-    """The objects of an architecture's folder; none where it has no manifest.
+    """Returns the objects of an architecture's folder; none if it has no manifest.
 
-    Raises CodeObjectError naming file and entry for whatever `write_manifest` would not have written.
+    Raises CodeObjectError naming file and entry for content that `write_manifest` cannot have written.
     """
     path = folder / NAME
     try:
@@ -89,7 +89,7 @@ def read_manifest(folder: Path, arch: str) -> tuple[PrebuiltObject, ...]:
 
 
 def _parse_entry(path: Path, number: int, entry: Any) -> PrebuiltObject:
-    """One entry, every field of the type that it must have."""
+    """Parses one entry and checks the type of every field."""
     wanted = {name: type(value) for name, value in asdict(_EXAMPLE).items()}
     if not isinstance(entry, dict) or set(entry) != set(wanted):
         seen = ", ".join(map(repr, entry)) if isinstance(entry, dict) else type(entry).__name__

@@ -1,4 +1,4 @@
-"""Compiled kernels of a file: what an AMD code object (.hsaco, .co), an offload bundle or a cubin says of itself."""
+"""Reads the compiled kernels of an AMD code object (.hsaco, .co), an offload bundle or a cubin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MOST_NAMES = 20
 
 
 def read_object(data: bytes, source: str, *, arch: str = "") -> ObjectContents:
-    """The kernels of a code object.
+    """Reads the kernels of a code object.
 
-    source   names the file in messages
-    arch     the architecture that is wanted: it chooses the entry of a bundle, and any other object is refused
+    source   name of the file in messages
+    arch     the wanted architecture: it selects the entry of a bundle; other objects are refused
 
-    Raises CodeObjectError for whatever is no code object or cannot be read whole, and where it has no kernel.
+    Raises CodeObjectError if the data is not a complete code object, and if it has no kernel.
     """
     elf = read_elf(device_elf(data, source, arch), source)
     amd = elf.machine == EM_AMDGPU
@@ -38,9 +38,9 @@ def read_object(data: bytes, source: str, *, arch: str = "") -> ObjectContents:
 
 
 def select_kernel(contents: ObjectContents, name: str, source: str) -> ObjectKernel:
-    """The kernel of that name; with '' the only one.
+    """Returns the kernel of that name; with '' the only one.
 
-    Raises CodeObjectError, listing what exists, where there is none or where several would do.
+    Raises CodeObjectError, which lists the kernels, if none or several match.
     """
     names = [kernel.code.name for kernel in contents.kernels]
     wanted = [kernel for kernel in contents.kernels if not name or kernel.code.name == name]

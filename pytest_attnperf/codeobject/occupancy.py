@@ -1,4 +1,4 @@
-"""How many waves of a kernel fit a SIMD, in the compiler's form and as whole workgroups, and what keeps more out.
+"""Computes how many waves of a kernel fit a SIMD, in the compiler's form and as whole workgroups, and the limits.
 
 The compiler's form is what LLVM prints as `; Occupancy:` (`AMDGPUSubtarget.cpp` getOccupancyWithWorkGroupSizes,
 `GCNSubtarget.cpp` getOccupancyWithNumVGPRs, getOccupancyWithNumSGPRs), computed here from the launch: LLVM does not see
@@ -27,27 +27,27 @@ WAVES_ABOVE_SGPR_STEPS = 7
 
 
 class CompilerRules(Enum):
-    """Whose occupancy comment the compiler's form agrees with; they differ in SGPRs on gfx9 and in the LDS granule."""
+    """The compiler whose occupancy comment is computed; versions differ in SGPRs on gfx9 and in LDS granules."""
 
     LLVM_24 = "llvm24"
     """SGPRs in granules, with those of the trap handler; LDS in granules (llvm-project#205637). The hardware does the
-    same, but for its larger LDS granule on RDNA."""
+    same, except for its larger LDS granule on RDNA."""
     LLVM_22 = "llvm22"
     """LLVM 19 to 22: SGPRs by `SGPR_STEPS`, LDS not rounded."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel asks of a compute unit.
+    """The resources that one kernel needs of a compute unit.
 
     vgprs, agprs   per lane, each without the other's, as in `KernelCode`
     sgprs          per wave, with the extra ones
     lds_bytes      of one workgroup as launched
     threads        lanes of a workgroup
     wave_size      64 or 32; 0 for the architecture's own
-    wgp_mode       whether a workgroup may spread over both compute units of a WGP; without meaning on CDNA
-    reserved_vgprs, reserved_sgprs   what the kernel descriptor reserves, as in `KernelCode`; the hardware hands out
-                   these where they are more
+    wgp_mode       whether a workgroup may use both compute units of a WGP; ignored on CDNA
+    reserved_vgprs, reserved_sgprs   registers that the kernel descriptor reserves, as in `KernelCode`; the hardware
+                   allocates these if they are more
     """
 
     vgprs: int
@@ -62,15 +62,15 @@ class Resources:
 
     @property
     def unreserved(self) -> Resources:
-        """What the code itself needs."""
+        """The resources without the descriptor's reservations: those that the code itself needs."""
         return replace(self, reserved_vgprs=0, reserved_sgprs=0)
 
 
 @dataclass(frozen=True)
 class ComputeBlock:
-    """What shares LDS, a CU or a WGP, in one wave size and mode. Sizes in bytes, VGPRs per lane.
+    """The hardware that shares LDS, a CU or a WGP, in one wave size and mode. Sizes in bytes, VGPRs per lane.
 
-    waves_per_workgroup   of the kernel it was made for
+    waves_per_workgroup   of the kernel for which it was made
     """
 
     name: str
@@ -85,7 +85,7 @@ class ComputeBlock:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What the hardware hands out: VGPRs per lane of a wave, SGPRs per wave, LDS bytes per workgroup."""
+    """What the hardware allocates: VGPRs per lane of a wave, SGPRs per wave, LDS bytes per workgroup."""
 
     vgprs: int
     sgprs: int
@@ -104,19 +104,19 @@ def compute_occupancy(
     wgp_mode: bool = True,
     rules: CompilerRules = CompilerRules.LLVM_24,
 ) -> Occupancy:
-    """Occupancy of a kernel with these resources; see `Resources` for their units and `Occupancy` for the result.
+    """Returns the occupancy of a kernel with these resources; see `Resources` for units and `Occupancy` for the result.
 
-    Raises CodeObjectError for an unknown architecture and for a value that no kernel of it can have. LDS over the
-    limit is no error, because compilers make such kernels: they do not fit, and 0 waves run.
+    Raises CodeObjectError for an unknown architecture and for an impossible value. LDS over the limit is no error,
+    because compilers make such kernels: they do not fit, and 0 waves run.
     """
     return occupancy_with(arch, Resources(vgprs, agprs, sgprs, lds_bytes, threads, wave_size or 0, wgp_mode), rules)
 
 
 def occupancy_of(code: KernelCode) -> Occupancy | None:
-    """Occupancy of a compiled kernel as launched.
+    """Returns the occupancy of a compiled kernel as launched.
 
-    None where the limits of its architecture are not known (every NVIDIA one), or the size of its workgroup.
-    Raises CodeObjectError where the object says what no kernel of its architecture can have.
+    None if the limits of its architecture (all of NVIDIA's) or the size of its workgroup are not known.
+    Raises CodeObjectError if the object has values that are impossible for its architecture.
     """
     if code.arch.partition(":")[0] not in ARCHS or not code.workgroup:
         return None
@@ -124,7 +124,7 @@ def occupancy_of(code: KernelCode) -> Occupancy | None:
 
 
 def resources_of(code: KernelCode) -> Resources:
-    """What a compiled kernel asks of a compute unit."""
+    """Returns the resources that a compiled kernel needs."""
     return Resources(
         vgprs=code.vgprs,
         agprs=code.agprs,
@@ -139,7 +139,7 @@ def resources_of(code: KernelCode) -> Resources:
 
 
 def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerRules.LLVM_24) -> Occupancy:
-    """`occupancy`, of resources in a record."""
+    """Does the same as `compute_occupancy`, for resources in a record."""
     limits = limits_of(arch)
     check_resources(limits, asked)
     block, handed_out = block_of(limits, asked), compute_allocation(limits, asked)
@@ -173,7 +173,7 @@ def occupancy_with(arch: str, asked: Resources, rules: CompilerRules = CompilerR
 
 
 def check_resources(limits: ArchLimits, asked: Resources) -> None:
-    """Raise CodeObjectError naming the value that no kernel of the architecture can have, and what it can have."""
+    """Raises CodeObjectError naming a value that is impossible for the architecture, and the possible range."""
     most_agprs = 0 if limits.agpr_rule is AgprRule.NONE else limits.addressable_vgprs
     unified = limits.agpr_rule is AgprRule.UNIFIED
     together = "; metadata and profilers count VGPRs and AGPRs of this architecture together: subtract the AGPRs"
@@ -196,7 +196,7 @@ def check_resources(limits: ArchLimits, asked: Resources) -> None:
 
 
 def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
-    """The block that a kernel's workgroups share. Wave64 on RDNA has half the VGPRs per lane, in half granules."""
+    """Returns the block that a kernel's workgroups share. Wave64 on RDNA has half the VGPRs, in half granules."""
     own = limits.wave_sizes[0]
     size = asked.wave_size or own
     wgp = limits.wgp and asked.wgp_mode
@@ -214,7 +214,7 @@ def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
 
 
 def compute_allocation(limits: ArchLimits, asked: Resources) -> Allocation:
-    """What the hardware hands out for a kernel: everything in granules, SGPRs with those of the trap handler."""
+    """Returns what the hardware allocates for a kernel: in granules, SGPRs with those of the trap handler."""
     if limits.agpr_rule is AgprRule.UNIFIED and asked.agprs:
         total = _round_up(asked.vgprs, 4) + asked.agprs
     else:
@@ -236,7 +236,7 @@ def _waves_by_sgprs(limits: ArchLimits, asked: Resources, rules: CompilerRules) 
 
 
 def _workgroups_by_lds(limits: ArchLimits, block: ComputeBlock, lds_bytes: int, rounded_bytes: int) -> int:
-    """Workgroups per block that LDS alone would allow; as many as there are wave slots where none is asked for."""
+    """Returns the workgroups per block that LDS allows; the number of wave slots for a kernel without LDS."""
     if lds_bytes > limits.lds_per_workgroup_bytes:
         return 0
     return block.lds_bytes // rounded_bytes if rounded_bytes else block.simds * limits.max_waves_per_simd

@@ -1,7 +1,7 @@
-"""Which class an NVIDIA instruction (SASS) belongs to, by its opcode.
+"""Classifies NVIDIA instructions (SASS) by their opcodes.
 
-Opcodes from NVIDIA's "CUDA Binary Utilities", section "Instruction Set Reference" (Turing to Blackwell), and from what
-nvdisasm 13.1 prints for kernels of sm_80, sm_90, sm_100 and sm_120. What is not listed is 'other'.
+Opcodes from NVIDIA's "CUDA Binary Utilities", section "Instruction Set Reference" (Turing to Blackwell), and from
+nvdisasm 13.1's output for kernels of sm_80, sm_90, sm_100 and sm_120. Unlisted opcodes are 'other'.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _NEVER_FALL_THROUGH = frozenset({"EXIT", "RET", "KILL", "RTT", "BRX", "BRXU", "J
 
 
 def classify(mnemonic: str, _operands: str = "") -> str:
-    """The class of a SASS instruction, which its mnemonic gives alone; 'other' where it is not known.
+    """Returns the class of a SASS instruction from its mnemonic alone; 'other' if it is unknown.
 
-    A bulk copy (UBLKCP) loads a tile, or stores one where its first operand lies in global memory ('.G.S').
+    A bulk copy (UBLKCP) loads a tile, or stores one if its first operand is in global memory ('.G.S').
     """
     opcode, *modifiers = mnemonic.split(".")
     if _MATRIX.match(opcode):
@@ -72,7 +72,7 @@ def classify(mnemonic: str, _operands: str = "") -> str:
 
 
 def falls_through(mnemonic: str, operands: str, predicate: str) -> bool:
-    """Whether the instruction after this one may run next: no jump, or a conditional one."""
+    """Returns whether the following instruction may run after this one: no jump, or a conditional one."""
     if predicate:
         return True
     opcode = mnemonic.split(".")[0]
@@ -81,7 +81,7 @@ def falls_through(mnemonic: str, operands: str, predicate: str) -> bool:
 
 
 def _width_bytes(opcode: str, modifiers: list[str]) -> int | None:
-    """Bytes per lane; a matrix load or store moves four bytes per lane for each 8 x 8 tile of 16-bit elements.
+    """Returns bytes per lane; a matrix load or store moves four per lane for each 8 x 8 tile of 16-bit elements.
 
     From the PTX ISA, "ldmatrix": 8 rows of 16 bytes are spread over 32 lanes.
     """

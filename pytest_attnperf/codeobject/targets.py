@@ -1,4 +1,4 @@
-"""Names of GPU architectures: as the ELF header of an AMD object numbers them, and as targets spell them."""
+"""Names of GPU architectures, from the number in an AMD object's ELF header and from target strings."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ _NAME = re.compile(r"(gfx[0-9][0-9a-z]*(?:-[0-9]+)*(?:-generic)?|sm_[0-9]+)[af]?
 
 
 def arch_of_flags(flags: int, source: str) -> str:
-    """The architecture in the lowest byte of an AMDGPU file's e_flags.
+    """Returns the architecture in the lowest byte of an AMDGPU file's e_flags.
 
-    Raises CodeObjectError for a number that is not known.
+    Raises CodeObjectError for an unknown number.
     """
     arch = _ARCH_OF_MACHINE.get(flags & 0xFF)
     if arch is None:
@@ -83,7 +83,7 @@ def arch_of_flags(flags: int, source: str) -> str:
 
 
 def plain_arch(target: str) -> str:
-    """The architecture alone of a target or of a name with features; '' where there is none.
+    """Returns the architecture of a target or of a name with features; '' if there is none.
 
     'amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-', 'amdgpu9.42-amd-amdhsa-unknown-gfx942' and 'gfx942:xnack-' are gfx942;
     'sm_90a' is sm_90.
@@ -95,10 +95,10 @@ def plain_arch(target: str) -> str:
 
 
 def has_unified_vgprs(arch: str) -> bool:
-    """Whether architectural and accumulation VGPRs are allocated from one file (CDNA 2 and later)."""
+    """Returns whether architectural and accumulation VGPRs share one register file (CDNA 2 and later)."""
     return arch in _UNIFIED
 
 
 def has_workgroup_processors(arch: str) -> bool:
-    """Whether two compute units share a workgroup processor (RDNA 1 to 4; gfx125x has compute units only)."""
+    """Returns whether two compute units form a workgroup processor (RDNA 1 to 4; gfx125x has compute units only)."""
     return arch.startswith(("gfx10", "gfx11", "gfx12")) and not arch.startswith("gfx125")

@@ -1,6 +1,6 @@
-"""Finds the disassemblers: llvm-objdump for AMD, nvdisasm and cuobjdump for NVIDIA, and runs them.
+"""Finds and runs the disassemblers: llvm-objdump for AMD, nvdisasm and cuobjdump for NVIDIA.
 
-What was found is kept for the life of the process.
+The found tools are cached until the process ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LLVM_OBJDUMP_VARIABLE = "ATTNPERF_LLVM_OBJDUMP"
 SYSTEM_ROCM = Path("/opt/rocm")
 SYSTEM_CUDA = Path("/usr/local/cuda")
 TIME_LIMIT_S = 60.0
-"""A kernel takes well under a second; a hung tool must not hang the test run."""
+"""Time limit in seconds, so that a hung tool does not block the test run. A kernel takes well under a second."""
 
 _MINIMUM_LLVM = {
     "gfx90a": 13,
@@ -44,17 +44,17 @@ _MINIMUM_LLVM = {
 """First LLVM release with the architecture, by the dates of the commits to `AMDGPUUsage.rst` and of the releases.
 
 Tried: 14.0.6 has gfx90a only; 15.0.6 and 16.0.6 lack gfx942, gfx950, gfx115x and gfx120x; 19.1.7 lacks gfx950 and
-gfx1153; 22.1.8 has all. It only words the message: a tool that does not list an architecture is refused anyway.
+gfx1153; 22.1.8 has all. Only a message uses this table: a tool that does not list an architecture is refused anyway.
 """
 
 _LIST_ARCHS = ("-d", "--triple=amdgcn-amd-amdhsa", "--mcpu=help", "-")
 _EMPTY_OBJECT = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1\x40", 1, 224, 1, 0, 0, 0, 0, 64, 0, 0, 64, 0, 0)
-"""The header of an ELF object for AMDGPU: llvm-objdump lists what it knows only when it is given an object."""
+"""The header of an ELF object for AMDGPU: llvm-objdump lists its architectures only for an object."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that can be run, and its version, '22.1.8'."""
+    """A program and its version, e.g. '22.1.8'."""
 
     path: Path
     version: str
@@ -70,17 +70,17 @@ class _Objdump:
 
 
 def find_objdump(arch: str) -> Tool:
-    """The llvm-objdump to prefer for `arch` ('gfx942').
+    """Returns the best llvm-objdump for `arch` ('gfx942').
 
-    Raises ToolMissingError naming what was found and what to install.
+    Raises ToolMissingError naming the found tools and what to install.
     """
     return find_objdumps(arch)[0]
 
 
 def find_objdumps(arch: str) -> tuple[Tool, ...]:
-    """Every llvm-objdump here that knows `arch`, best first; at least one.
+    """Returns every installed llvm-objdump that knows `arch`, best first; at least one.
 
-    Only what ATTNPERF_LLVM_OBJDUMP names, where it is set; else those of $ROCM_PATH, of /opt/rocm, llvm-objdump-NN on
+    Only the one that ATTNPERF_LLVM_OBJDUMP names, if set; else those of $ROCM_PATH, of /opt/rocm, llvm-objdump-NN on
     PATH from the newest on, and llvm-objdump. Raises ToolMissingError naming what was found and what to install.
     """
     found: list[Tool] = []
@@ -103,9 +103,9 @@ def find_objdumps(arch: str) -> tuple[Tool, ...]:
 
 
 def cuda_tools(name: Literal["nvdisasm", "cuobjdump"]) -> tuple[Tool, ...]:
-    """Every NVIDIA tool of that name, best first; at least one.
+    """Returns every installed NVIDIA tool of that name, best first; at least one.
 
-    Only what ATTNPERF_NVDISASM or ATTNPERF_CUOBJDUMP names, where it is set; else those of $CUDA_HOME, of PATH, of
+    Only the one that ATTNPERF_NVDISASM or ATTNPERF_CUOBJDUMP names, if set; else those of $CUDA_HOME, of PATH, of
     /usr/local/cuda, and the one that Triton's wheel brings. Raises ToolMissingError naming what was found, and what
     to install.
     """
@@ -121,9 +121,9 @@ def cuda_tools(name: Literal["nvdisasm", "cuobjdump"]) -> tuple[Tool, ...]:
 
 
 def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None, stdin: bytes = b"") -> str:
-    """What the tool printed, started in `folder`.
+    """Runs the tool in `folder` and returns its output.
 
-    Raises CodeObjectError with its exit status and the first line of its standard error where it failed, could not be
+    Raises CodeObjectError with its exit status and the first line of its standard error if it failed, could not be
     started, or ran longer than `TIME_LIMIT_S`.
     """
     status, output, errors = _run_to_end(tool, arguments, folder, stdin)
@@ -135,7 +135,7 @@ def run(tool: Path, arguments: Sequence[str], *, folder: Path | None = None, std
 
 
 def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin: bytes) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error. Raises CodeObjectError where there is no exit status."""
+    """Returns exit status, standard output and standard error. Raises CodeObjectError if there is no exit status."""
     try:
         process = subprocess.Popen(
             [str(tool), *arguments],
@@ -152,7 +152,7 @@ def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin
         try:
             output, errors = process.communicate(stdin, timeout=TIME_LIMIT_S)
         except subprocess.TimeoutExpired:
-            # A wrapper script's child holds the pipes open, too.
+            # A wrapper script's child keeps the pipes open too.
             os.killpg(process.pid, signal.SIGKILL)
             raise CodeObjectError(f"{tool.name} was stopped after {TIME_LIMIT_S:g} s") from None
     return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
@@ -170,7 +170,7 @@ def _objdump_paths() -> list[Path]:
 
 
 def _versioned_on_path(name: str) -> list[Path]:
-    """`name`-NN in the folders of PATH, newest first."""
+    """Returns the programs `name`-NN in the folders of PATH, newest first."""
     found: dict[int, Path] = {}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         for path in sorted(Path(folder or ".").glob(f"{name}-*")):
@@ -198,14 +198,14 @@ def _cuda_paths(name: str, named: str | None) -> list[Path]:
 
 
 def _distinct_files(paths: Iterable[Path]) -> list[Path]:
-    """Those that exist, each file once: `llvm-objdump` is often a link to one of the numbered ones."""
+    """Returns the existing files, each once: `llvm-objdump` is often a link to a numbered one."""
     by_file = {path.resolve(): path for path in reversed(list(paths)) if path.is_file()}
     return list(reversed(by_file.values()))
 
 
 @cache
 def _read_version(path: Path) -> Tool | str:
-    """The tool with its version, or why it cannot be used."""
+    """Returns the tool with its version, or why it cannot be used."""
     try:
         text = run(path, ["--version"])
     except CodeObjectError as error:
@@ -216,12 +216,12 @@ def _read_version(path: Path) -> Tool | str:
 
 @cache
 def _examine_objdump(path: Path) -> _Objdump | str:
-    """The llvm-objdump with the architectures that it lists, or why it cannot be used."""
+    """Returns the llvm-objdump with the architectures that it lists, or why it cannot be used."""
     tool = _read_version(path)
     if isinstance(tool, str):
         return tool
     try:
-        # Its exit status says nothing: the list is printed, then the empty file is found wanting.
+        # The exit status is ignored: it prints the list, then fails on the empty file.
         _, output, errors = _run_to_end(path, _LIST_ARCHS, None, _EMPTY_OBJECT)
     except CodeObjectError as error:
         return str(error)

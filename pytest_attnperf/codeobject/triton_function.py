@@ -1,6 +1,6 @@
-"""A declared Triton kernel held against its function: which arguments it takes, and what a launch would know of them.
+"""Compares a declared Triton kernel with its function: the arguments, and their specialisation in a launch.
 
-Runs in a compile worker: standard library and Triton only, and Triton's objects are `Any`, for its types differ
+Runs in a compile worker: standard library and Triton only. Triton's objects are `Any`, because its types differ
 between versions.
 """
 
@@ -24,7 +24,7 @@ _ATTRIBUTES = dict[tuple[int, ...], list[list[Any]]]
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What `ASTSource` takes: every argument by name, and by position its value or what is known of it."""
+    """Input of `ASTSource`: every argument's type by name, and by position its value or its attributes."""
 
     signature: dict[str, str]
     constants: dict[tuple[int, ...], object]
@@ -32,9 +32,9 @@ class Specialisation:
 
 
 def jit_function(source: TritonSource, who: str) -> Any:
-    """The `@triton.jit` function that `source` names, without its autotuner or heuristics: constants are declared.
+    """Imports the `@triton.jit` function of `source`, without autotuner or heuristics, because constants are declared.
 
-    Raises CodeObjectError, which begins with `who`, where it cannot be imported, is none, or is interpreted.
+    Raises CodeObjectError, which begins with `who`, if it cannot be imported, is no such function, or is interpreted.
     """
     from triton.runtime.jit import JITFunction
 
@@ -61,7 +61,7 @@ def jit_function(source: TritonSource, who: str) -> Any:
 
 
 def _import_module(name: str) -> ModuleType:
-    """The module. Triton 3.3's autotuner asks the GPU's driver for a timer when it decorates; there may be none."""
+    """Imports the module without a GPU. Triton 3.3's autotuner asks the GPU's driver for a timer at import."""
     try:
         return importlib.import_module(name)
     except RuntimeError as error:
@@ -78,7 +78,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 class _NoGpu:
-    """Stands in for a driver while a module is imported."""
+    """Replaces Triton's driver while a module is imported."""
 
     def get_benchmarker(self) -> None:
         return None
@@ -88,10 +88,10 @@ class _NoGpu:
 
 
 def specialise_arguments(source: TritonSource, function: Any, backend: Any, who: str) -> Specialisation:
-    """How a launch with the declared arguments would specialise the function.
+    """Returns how a launch with the declared arguments would specialise the function.
 
-    Raises CodeObjectError, which begins with `who`, for a declaration that leaves an argument out, names one twice or
-    one that is none, or calls divisible what cannot be.
+    Raises CodeObjectError, which begins with `who`, for a missing, duplicate or unknown argument, and for an argument
+    in divisible_by_16 that is neither pointer nor integer.
     """
     constants = {**_default_constants(source, function), **source.constants}
     names = list(function.arg_names)
@@ -118,7 +118,7 @@ def specialise_arguments(source: TritonSource, function: Any, backend: Any, who:
 
 
 def reachable_functions(function: Any) -> list[Any]:
-    """The function and every one of Triton's kind that it calls, at any depth; Triton's own library is left out."""
+    """Returns the function and every Triton function that it calls, at any depth, except Triton's own library."""
     found: dict[int, Any] = {}
     pending = [function]
     while pending:
@@ -130,7 +130,7 @@ def reachable_functions(function: Any) -> list[Any]:
 
 
 def _called_functions(python: Any) -> Iterator[Any]:
-    """Functions of Triton's kind among the names that a function's code mentions, in its scope or in a module's."""
+    """Yields the Triton functions among the names in a function's code, in its scope or in a module's."""
     names = _list_names(python.__code__)
     cells = zip(python.__code__.co_freevars, python.__closure__ or (), strict=True)
     scope = {**python.__globals__, **{name: _read_cell(cell) for name, cell in cells}}
@@ -153,7 +153,7 @@ def _list_names(code: CodeType) -> set[str]:
 
 
 def _default_constants(source: TritonSource, function: Any) -> dict[str, object]:
-    """Constants that the declaration leaves to the function's defaults, as a launch would."""
+    """Returns the default values of constants that the declaration omits, as in a launch."""
     return {
         parameter.name: parameter.default
         for parameter in function.params
@@ -173,18 +173,18 @@ def _check_names(names: list[str], source: TritonSource, constants: dict[str, ob
 
 
 class _Marks:
-    """What the backend would be told of an argument at a launch.
+    """The attributes that the backend gets for an argument in a launch.
 
-    Triton asks its backend for a string of marks per tensor, and turns it into attributes: 'D' is divisible by 16; on
-    AMD, 'S' is smaller than 2 GiB, given where buffer instructions are on (an environment variable up to Triton 3.5,
-    the default from 3.6). The backend is asked the same question here, of a pointer to a small tensor.
+    Triton asks its backend for a string of marks per tensor, and turns it into attributes: 'D' is divisible by 16. On
+    AMD, 'S' is smaller than 2 GiB, if buffer instructions are on (an environment variable up to Triton 3.5, the
+    default from 3.6). This class asks the backend for a pointer to a small tensor in the same way.
     """
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
 
     def list_attributes(self, kind: str, *, aligned: bool) -> list[list[Any]]:
-        """Attributes of an argument of type `kind`."""
+        """Returns the attributes of an argument of type `kind`."""
         return list(self._backend.parse_attr(self._pointer_marks(aligned) if kind.startswith("*") else "D" * aligned))
 
     def _pointer_marks(self, aligned: bool) -> str:
@@ -196,7 +196,7 @@ class _Marks:
 
     @contextlib.contextmanager
     def _small_tensors(self) -> Iterator[None]:
-        """Answer the AMD backend's question after a tensor's size without importing torch, as it would."""
+        """Tells the AMD backend that tensors are small, without the import of torch that its own check does."""
         name = "is_within_2gb"
         before = [(owner, vars(owner)[name]) for owner in type(self._backend).__mro__ if name in vars(owner)]
         for owner, _ in before:
@@ -209,7 +209,7 @@ class _Marks:
 
 
 class _Pointer:
-    """A tensor as far as a backend looks at one."""
+    """The part of a tensor that a backend reads."""
 
     def data_ptr(self) -> int:
         return 0

@@ -1,7 +1,7 @@
-"""The Triton of this interpreter: whether it compiles for an architecture, and how it is told what it needs.
+"""The Triton of this interpreter: whether it compiles for an architecture, and how to configure it.
 
-Runs in a compile worker: standard library and Triton only. Tried with Triton 3.3 to 3.9; what differs between them is
-asked of the installed one, never of its version.
+Runs in a compile worker: standard library and Triton only. Tested with Triton 3.3 to 3.9. The installed Triton is
+tested for features; its version number is not used for that.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pytest_attnperf.codeobject.hip_toolchain import find_linker
 from pytest_attnperf.errors import ToolMissingError
 
 OLDEST = (3, 3)
-"""The oldest minor version that this was tried with."""
+"""The oldest version, (major, minor), that was tested."""
 
 LINKER = "TRITON_HIP_LLD_PATH"
-"""Names ld.lld to Triton up to 3.4, which links AMD objects with a program; later ones contain the linker."""
+"""Environment variable that names ld.lld to Triton up to 3.4, which runs it for AMD; later ones contain a linker."""
 
 _TARGET = re.compile(r"gfx(?P<generation>\d+)[0-9a-f]{2}|sm_(?P<capability>\d+)a?")
 _MACHINE_BYTE = 48
-"""Of `e_flags` in a 64-bit ELF header: EF_AMDGPU_MACH, 0 for a processor that the assembler does not know."""
+"""Position of EF_AMDGPU_MACH in a 64-bit ELF header's `e_flags`; 0 is a processor unknown to the assembler."""
 
 
 def triton_reasons(arch: str) -> list[str]:
-    """Why the Triton of this interpreter cannot compile for `arch`; empty where it can."""
+    """Returns why the Triton of this interpreter cannot compile for `arch`; empty if it can."""
     try:
         triton = load_triton()
         backend = backend_for(arch)
@@ -50,7 +50,7 @@ def triton_reasons(arch: str) -> list[str]:
 
 
 def load_triton() -> Any:
-    """The triton package. Raises ToolMissingError where it is absent, broken or too old."""
+    """Imports the triton package. Raises ToolMissingError if it is absent, broken or too old."""
     install = f"install it for {sys.executable}: pip install 'triton>={OLDEST[0]}.{OLDEST[1]}'"
     try:
         triton = importlib.import_module("triton")
@@ -68,9 +68,9 @@ def load_triton() -> Any:
 
 
 def backend_for(arch: str) -> Any:
-    """Triton's backend; its `target` has 64 lanes per wave on gfx9 and 32 elsewhere.
+    """Returns Triton's backend; its `target` has 64 lanes per wave on gfx9 and 32 elsewhere.
 
-    Raises ToolMissingError for what is no architecture of AMD or NVIDIA, and where this Triton lacks the backend.
+    Raises ToolMissingError for an architecture that is not AMD's or NVIDIA's, and if this Triton lacks the backend.
     """
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import make_backend
@@ -90,7 +90,7 @@ def backend_for(arch: str) -> Any:
 
 
 def installation_hash() -> str:
-    """Triton's hash of its own files; of their sizes and times where it offers none."""
+    """Returns Triton's hash of its own files, or their sizes and times if it has no such function."""
     for name in ("triton.runtime.cache", "triton.compiler.compiler"):
         own = getattr(importlib.import_module(name), "triton_key", None)
         if own is not None:
@@ -102,19 +102,19 @@ def installation_hash() -> str:
 
 @contextlib.contextmanager
 def private_cache() -> Iterator[None]:
-    """Let Triton compile into a folder that goes afterwards: its cache has no bounds, and trusts a damaged file."""
+    """Makes Triton use a temporary cache folder: its own cache has no size limit, and trusts damaged files."""
     with tempfile.TemporaryDirectory(prefix="attnperf-triton-") as folder, _set_variable("TRITON_CACHE_DIR", folder):
         yield
 
 
 def linker_named(backend: Any) -> contextlib.AbstractContextManager[None]:
-    """Name ld.lld to a Triton that needs to be told; it runs it to hash itself, and to link."""
+    """Names ld.lld to a Triton that needs it; Triton runs it to hash itself, and to link."""
     linker = find_linker() if _needs_linker(backend) else None
     return _set_variable(LINKER, str(linker)) if linker else contextlib.nullcontext()
 
 
 def _has_arch(backend: Any, arch: str) -> bool:
-    """Whether the assembler knows the processor: asked with an empty program, for Triton offers no list."""
+    """Returns whether the assembler knows the processor, tested with an empty program, as Triton offers no list."""
     from triton._C.libtriton import amd, llvm
 
     llvm.init_targets()
@@ -123,13 +123,13 @@ def _has_arch(backend: Any, arch: str) -> bool:
         text = (own or amd.assemble_amdgcn)("\t.text\n", arch, "")
     except ValueError:
         return False
-    except Exception:  # asked in a way this version does not take: compiling will tell
+    except Exception:  # this version has another interface: compiling will show
         return True
     return bool(text[_MACHINE_BYTE])
 
 
 def _without_assembler(backend: Any, compiler: str) -> list[str]:
-    """Why NVIDIA's assembler cannot be run, whose version is part of the backend's hash; ROCm's Triton has none."""
+    """Returns why NVIDIA's assembler cannot run; its version is part of the backend's hash. ROCm's Triton has none."""
     try:
         backend.hash()
     except Exception as error:
@@ -138,7 +138,7 @@ def _without_assembler(backend: Any, compiler: str) -> list[str]:
 
 
 def _needs_linker(backend: Any) -> bool:
-    """Whether it looks for ld.lld, and finds none by itself."""
+    """Returns whether this Triton needs ld.lld but finds none itself."""
     look = getattr(backend, "path_to_rocm_lld", None)
     if look is None:
         return False
@@ -151,7 +151,7 @@ def _needs_linker(backend: Any) -> bool:
 
 @contextlib.contextmanager
 def _set_variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable meanwhile; Triton reads its own when it needs them."""
+    """Sets an environment variable inside a `with` block; Triton reads its variables on use."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

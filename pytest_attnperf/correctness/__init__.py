@@ -1,4 +1,4 @@
-"""Proving outputs right. `assert_within_budget` is usable alone, in any test."""
+"""Checks that outputs are right. `assert_within_budget` can be used alone, in any test."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def assert_within_budget(
     name: str = "out",
     non_finite: bool = False,
 ) -> None:
-    """Raise AssertionError, saying where and by how much, unless `got` is within the measured budget.
+    """Raises AssertionError, saying where and by how much, unless `got` is within the measured budget.
 
-    Each of the first three is a tensor, a tuple or list of them, or a dict by output name; all of one kind.
+    The first three arguments are a tensor each, or a tuple or list of tensors, or a dict by output name.
 
-    got          the output under judgement, floating point (fp8 included), integer or bool
-    reference    the truth, same shape and device, in fp32 or fp64, and at least as precise as `plain`; integers or
-                 booleans where the result must be exact
-    plain        the plain computation in the dtype of `got`, whose own error is the yardstick
-    tolerance    2 x the plain computation's error unless given
-    name         what a single tensor is called in messages; those of a tuple are `name` and their number: out0, out1
-    non_finite   NaN and Inf in the reference are meant, and must stand in `plain` and `got` at the same places
+    got          the output to check, floating point (fp8 included), integer or bool
+    reference    the exact result, same shape and device, in fp32 or fp64, and at least as precise as `plain`; integers
+                 or booleans where the result must be exact
+    plain        the plain computation in the dtype of `got`; its own error against `reference` defines the budget
+    tolerance    default: 2 x the error of the plain computation
+    name         name of a single tensor in messages; those of a tuple are called `name` plus number: out0, out1
+    non_finite   NaN and Inf in the reference are intended, and must be in `plain` and `got` at the same places
 
     Example:
         q, k, v = (torch.randn(2, 8, 512, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -55,8 +55,8 @@ def assert_within_budget(
         plain = attention(q, k, v)
         assert_within_budget(my_kernel(q, k, v), reference, plain)
 
-    Raises ValueError where no output could fail or pass by it: a reference that is narrower than `plain`, constant,
-    empty or, without `non_finite`, not finite, or that has other names, shapes or devices than `plain`.
+    Raises ValueError where the check would prove nothing: a reference that is narrower than `plain`, constant, empty
+    or, without `non_finite`, not finite, or whose names, shapes or devices differ from those of `plain`.
     """
     references, plains = _name_results(reference, name), _name_results(plain, name)
     yardsticks = _measure_yardsticks(references, plains, non_finite=non_finite)
@@ -81,7 +81,7 @@ def _name_results(results: Any, name: str) -> dict[str, Any]:
 def _measure_yardsticks(
     references: dict[str, torch.Tensor], plains: dict[str, torch.Tensor], *, non_finite: bool
 ) -> dict[str, Yardstick]:
-    """The yardstick of every output. Raises ValueError where a check against it would prove nothing."""
+    """Returns the yardstick of every output. Raises ValueError where a check against it would prove nothing."""
     if not references or references.keys() != plains.keys():
         raise ValueError(
             f"{_CHECK}: the reference holds {sorted(references)}, the plain computation {sorted(plains)}; both must "
@@ -108,7 +108,7 @@ def _other_names(outputs: dict[str, Any], references: dict[str, Any]) -> list[st
 def _list_output_problems(
     name: str, got: Any, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
 ) -> list[str]:
-    """What is wrong with one output, in words."""
+    """Returns the problems of one output, in words."""
     import torch
 
     if not isinstance(got, torch.Tensor):

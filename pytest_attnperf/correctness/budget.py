@@ -1,10 +1,10 @@
-"""How large an error may be, and what is said of one that is larger. Pure Python.
+"""Error budgets, and the messages about errors that exceed them. Pure Python.
 
-The budget is measured, not guessed: an output may be off by `multiplier` times what the plain computation in the
-working dtype is off by on the same inputs, plus one rounding step of the output type (flash-attention's tests use the
-same rule with a multiplier of 2). Every comparison is written so that NaN fails it.
+The budget is measured, not guessed. The allowed error of an output is `multiplier` times the error of the plain
+computation in the working dtype on the same inputs, plus one rounding step of the output type (flash-attention's tests
+use the same rule with a multiplier of 2). Every comparison is written so that NaN fails it.
 
-How much of a comparison is kept: what reports show and later checks need, and not the digits beyond it.
+Figures are rounded before they are stored: only the digits that reports show and later checks need are kept.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from dataclasses import replace
 from pytest_attnperf.records import ErrorFigures
 
 TIMED, PLANTED = "timed inputs", "planted inputs"
-"""What the two checks of every proof are called."""
+"""Names of the two checks of every proof."""
 
 UNPLANTED = "other inputs (not planted: "
-"""How the second's name begins where a workload has a reason not to plant any."""
+"""Start of the second check's name where a workload gives a reason not to plant inputs."""
 
 APART = "outputs under no_grad, each gradient asked for alone"
-"""What the check of a function with gradients in its other ways is called."""
+"""Name of the check of a function with gradients when it is called in other ways."""
 
 LAST_REPLAY, LAST_CALL = "last replay", "last call"
-"""What the check after the times is called."""
+"""Names of the check that follows timing."""
 
 
 def compute_budget(plain_error: float, rounding_step: float, multiplier: float) -> float:
-    """The error allowed: multiplier * plain_error + rounding_step, in the units of the output.
+    """Returns the allowed error, multiplier * plain_error + rounding_step, in the units of the output.
 
-    rounding_step   spacing of the output type at the magnitude in question: eps * |value|, with eps 2^-10 for f16,
-                    2^-7 for bf16, 2^-23 for f32; 0 for integers
+    rounding_step   spacing of the output type at the magnitude in question: eps * |value|, with eps 2^-10 for f16, 2^-7
+                    for bf16, 2^-23 for f32; 0 for integers
     multiplier      `Tolerance.for_output` of the output
     """
     return multiplier * plain_error + rounding_step
 
 
 def list_problems(figures: Sequence[ErrorFigures]) -> tuple[str, ...]:
-    """What is wrong, in words; empty when every figure is within its budget."""
+    """Returns the problems, in words; empty when every figure is within its budget."""
     return tuple(text for figure in figures for text in _list_figure_problems(figure))
 
 
 def format_in_budgets(error: float, allowed: float) -> str:
-    """'3.20 x the budget', or in words where the budget is zero."""
+    """Formats an error as '3.20 x the budget', or in words where the budget is zero."""
     return f"{error / allowed:.3g} x the budget" if allowed > 0 else "the budget is zero"
 
 
@@ -93,12 +93,12 @@ def _describe_not_finite(figure: ErrorFigures, where: str) -> str:
 
 
 def _format_worst(figure: ErrorFigures, values: Sequence[float | str]) -> str:
-    """The value of the worst element among those around it; '' where none are known."""
+    """Formats the value of the worst element, the middle one of `values`; '' if `values` is empty."""
     return _format_value(values[_find_middle(figure)]) if values else ""
 
 
 def _format_neighbours(figure: ErrorFigures) -> str:
-    """'; around it: got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4', or '' where it has no neighbours."""
+    """Formats '; around it: got 0.5 *7.25* 0.4, expected 0.5 0.3 0.4', or '' if there are no neighbours."""
     if len(figure.around_got) < 2:
         return ""
     got, expected = ([_format_value(value) for value in row] for row in (figure.around_got, figure.around_expected))
@@ -107,12 +107,12 @@ def _format_neighbours(figure: ErrorFigures) -> str:
 
 
 def _find_middle(figure: ErrorFigures) -> int:
-    """Which of the elements around the worst one it is itself."""
+    """Returns the index of the worst element within the stored elements around it."""
     return figure.worst_index[-1] - figure.around_first if figure.worst_index else 0
 
 
 def _format_extent(figure: ErrorFigures) -> str:
-    """'; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]': one index in a dimension is written alone."""
+    """Formats '; 512 of 4096 elements beyond, all in [0:2, 47, 0:4, 0:32]', a range of one index as that index."""
     if not figure.beyond_count:
         return ""
     said = f"; {figure.beyond_count} of {figure.elements} elements beyond"
@@ -128,17 +128,17 @@ def _format_value(value: float | str) -> str:
 
 
 DIGITS = 5
-"""Significant digits of errors and budgets, and of the difference between the worst element and what was expected
-there: as many as times have."""
+"""Significant digits kept of errors and budgets, and of the difference between the worst element and its expected
+value: as many as are kept of times."""
 
 SHOWN_DIGITS = 6
-"""Significant digits of the values around a wrong element: as many as reports print."""
+"""Significant digits kept of the values around a wrong element: as many as reports print."""
 
 
 def shorten_figures(figures: ErrorFigures) -> ErrorFigures:
-    """The figures in so many digits, and without neighbours of the worst element where nothing is wrong.
+    """Rounds the figures, and drops the neighbours of the worst element where nothing is wrong.
 
-    An error within its budget stays within it, and one beyond it beyond.
+    Rounding never changes whether an error is within its budget.
     """
     errors = [_round_pair(error, budget) for error, budget in figures.budgets]
     (max_error, max_budget), (rms_error, rms_budget), (line_error, line_budget) = errors
@@ -173,7 +173,7 @@ def _round_pair(error: float, budget: float) -> tuple[float, float]:
 
 
 def _round_apart(got: float, expected: float) -> tuple[float, float]:
-    """Two values with as many digits as their difference needs: nearly equal ones need more."""
+    """Rounds two values to as many digits as their difference needs: nearly equal values need more."""
     gap, size = abs(got - expected), max(abs(got), abs(expected))
     if not 0 < gap < math.inf:
         return got, expected

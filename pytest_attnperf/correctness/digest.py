@@ -1,8 +1,8 @@
-"""Two figures of a tensor by which a later process sees whether it would be the same: its size, and one projection.
+"""Two figures of a tensor by which a later process recognises the same values: their size, and one projection.
 
-The projection is the sum of all elements with signs that follow from their places, over the square root of their
-number. For signs as good as random that of a change is as large as the change's root mean square, and no larger for
-rounding errors, in whatever order something was summed.
+The projection is the sum of all elements, each with a pseudo-random sign that depends on its position, divided by the
+square root of their number. A change of the tensor moves it by about the root mean square of that change. Rounding
+errors move it no more than that, in whatever order something was summed.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Digest = tuple[float, float]
 """Root mean square of the finite elements, and their projection."""
 
 ROW = 2**12
-"""Elements whose signs are those of their column times that of their row: a product with two vectors, and no tensor of
-signs as large as what they belong to. Divides the elements that are looked at together."""
+"""Elements per row. An element's sign is that of its column times that of its row, so that two vectors suffice instead
+of a tensor of signs. Divides the number of elements that are read together."""
 
 DIGITS = 6
 
 INPUTS = "inputs(): "
-"""Begins the name of an input's digest among those of outputs."""
+"""Prefix of the digests of inputs, which are stored together with those of outputs."""
 
 APART = 0.005
-"""How far the figures of one problem may be apart, in units of their root mean square. What another order of summation
-moves is below 1e-5 of it, in fp32, too; another result of the same size moves the projection by about all of it."""
+"""Largest difference between digests of the same tensor, in units of the root mean square. Another order of summation
+changes a digest by less than 1e-5, also in fp32; another result of the same size changes the projection by about 1."""
 
 
 def compute_digest(tensor: torch.Tensor) -> Digest | None:
-    """Of a real tensor's elements in row-major order; None where it has none that is finite and not 0."""
+    """Returns the digest of a real tensor's elements in row-major order; None if no element is finite and not 0."""
     import torch
 
     if tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided or not tensor.numel():
@@ -56,13 +56,13 @@ def compute_digest(tensor: torch.Tensor) -> Digest | None:
 
 
 def compute_input_digests(names: Sequence[str], inputs: Tensors) -> dict[str, Digest]:
-    """Of each input that has one, by `INPUTS` and its name."""
+    """Returns the digest of each input that has one, by `INPUTS` and its name."""
     found = {f"{INPUTS}{name}": compute_digest(tensor) for name, tensor in zip(names, inputs, strict=False)}
     return {name: figures for name, figures in found.items() if figures is not None}
 
 
 def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) -> torch.Tensor:
-    """The sum of a stretch of elements with their signs; `first` is the place of the first, a multiple of ROW."""
+    """Returns the signed sum of consecutive elements; `first` is the position of the first one, a multiple of ROW."""
     whole = values.numel() // ROW
     rows = _make_signs(first // ROW + 1, whole + 1, values.device)
     rest = values[whole * ROW :]
@@ -71,7 +71,7 @@ def _project_stretch(values: torch.Tensor, first: int, columns: torch.Tensor) ->
 
 
 def _make_signs(first: int, count: int, device: torch.device) -> torch.Tensor:
-    """-1 or 1 for each of so many places; the same for every release of torch, because integers decide."""
+    """Returns -1 or 1 for each of `count` positions; equal in every release of torch, as only integers decide."""
     import torch
 
     mixed = torch.arange(first, first + count, dtype=torch.int64, device=device) * 0x9E3779B97F4A7C1
@@ -84,13 +84,13 @@ def _round_digits(value: float) -> float:
 
 
 def are_apart(ours: Digest, theirs: Digest) -> bool:
-    """Whether two digests are not of one tensor, however it was summed."""
+    """Returns whether two digests differ by more than another order of summation explains."""
     size = max(ours[0], theirs[0])
     return any(not abs(one - two) <= APART * size for one, two in zip(ours, theirs, strict=True))
 
 
 def select_agreed(digests: Iterable[Mapping[str, Digest]]) -> dict[str, Digest]:
-    """Those of the first that every other confirms: nobody can be held to what each process draws anew."""
+    """Returns the first process's digests that all others confirm, without values that each process draws anew."""
     first, *others = digests
     return {
         name: figures

@@ -1,18 +1,16 @@
-"""Whether bringing inputs into a backend's layout only rearranges them: `convert` is never timed.
+"""Checks that `convert`, which is never timed, only rearranges inputs for a backend's layout.
 
-Layouts, paddings and casts move elements one by one, so that what `convert` gives changes in one place where one
-element of an input changes, and no place hangs on two inputs. A product, a softmax or a norm does neither. And what
-`convert` keeps for itself is another input's by the time of a call, because other inputs are converted in between.
-What is moved, cast and scaled follows its input in proportion, too, which an exp of each element does not.
+Layouts, paddings and casts move elements one by one. So one changed input element changes one element of the converted
+tensors, and no converted element depends on two inputs. A product, a softmax or a norm breaks both rules. `convert`
+cannot keep a result for the call either, because other inputs are converted in between.
 
-A backend that may run its own forward pass is looked at by the gradient that comes in, of which no forward pass knows.
+If a backend may run its own forward pass, only the incoming gradient is checked, because no forward pass knows it.
 
-Whether elements follow an input in proportion, as those do that were moved, cast or scaled; an exp does not.
-
-Each is looked at for an input x, for -x/2 and for x/4. A straight line through the first two says what the third is.
-Scales and what is divided by them are on no line, because they know no sign, but go with a power of the input. Factors
-that are powers of two leave every rounding as it is, so that honest casts and scales are exact, and quantisation with
-a scale of its tensor, too.
+Elements that were moved, cast or scaled are also proportional to their input, which an exp of each element is not. So
+`convert` runs on an input x, on -x/2 and on x/4; a straight line through the first two results predicts the third.
+Scales, and values divided by them, are on no line, because they ignore the sign; they follow a power of the input.
+Factors that are powers of two change no rounding. So honest casts and scales fit exactly, and so does quantisation with
+one scale per tensor.
 """
 
 from __future__ import annotations
@@ -32,45 +30,45 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Prepared, Tensors
 
 ADVICE = (
-    "`Prepared.convert` may move, pad, pack and cast elements only, because nobody times it; compute in `Prepared.call`"
+    "`Prepared.convert` may move, pad, pack and cast elements only, because it is not timed; compute in `Prepared.call`"
 )
 
 BACKWARD = ("backward", "varlen_backward")
 """Op families whose backends may run a forward pass of their own before the call."""
 
 INCOMING = 3
-"""The number of their input that no forward pass knows: the gradient of its result."""
+"""Number of the input that no forward pass knows: the gradient of its result."""
 
 STEADY, GROSS, LUCK = 0.05, 0.5, 0.02
-"""Of a tensor that two equal conversions give differently, an element follows from an input where it differs by no more
-than the first between equal ones, and by the second or more between others, as one of opposite sign does. Values that
-were never written do so by chance: less often than the third says, of all that are not the same twice."""
+"""Thresholds for a tensor that differs between two equal conversions, as relative differences. An element follows from
+an input if equal inputs change it by at most STEADY, and other inputs by at least GROSS (opposite sign gives 1). Memory
+that was never written matches by chance, but in at most LUCK of all unsteady elements."""
 
 GROUP = 16
-"""Elements of the smallest group that is quantised with a scale, and an offset, of its own."""
+"""Elements of the smallest group that is quantised with its own scale and offset."""
 
 FACTORS = (1.0, -0.5, 0.25)
-"""What the input is multiplied by; in this order everywhere here."""
+"""Factors that multiply the input, in the order that this whole file uses."""
 
 STEPS = 2
-"""Rounding steps of the narrower type, of the sizes of all three, that an element may be off by."""
+"""Allowed deviation of an element: rounding steps of the narrower type, relative to the sum of the three sizes."""
 
 SHARE = 0.05
-"""More than this share of the elements must be off: some may be too small for their type to be halved exactly."""
+"""`convert` fails if more than this share of the elements deviates: some may be too small to be halved exactly."""
 
 SAMPLE = 2**12
-"""Elements that are looked at, drawn at random."""
+"""Number of elements that are checked, drawn at random."""
 
 LEVELS = 256
-"""So few different values are 8-bit ones with a scale that does not go with the tensor: rounded on purpose."""
+"""At most so many different values mean 8-bit quantisation with a fixed scale: rounding is intended there."""
 
 
 class Decoys:
-    """Inputs that a backend converts and never gets: looks at `convert` once, and keeps it busy before each check.
+    """Converts inputs that the call never gets: checks `convert` once, and runs it on other inputs before each check.
 
     family    op family of the workload
     wait      waits for the device
-    seconds   the shortest time that `convert` took; None before the first, and where it gives its inputs as they are
+    seconds   shortest time of `convert`; None before the first one, and where it returns its inputs unchanged
     """
 
     def __init__(self, prepared: Prepared, family: str, wait: Callable[[], None]) -> None:
@@ -82,7 +80,7 @@ class Decoys:
         self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
-        """Convert inputs that differ from `inputs` everywhere; the first time, say what is wrong with `convert`."""
+        """Converts inputs that differ from `inputs` everywhere; the first time, returns the problems of `convert`."""
         import torch
 
         with torch.no_grad():
@@ -96,7 +94,7 @@ class Decoys:
         return []
 
     def describe_slow_conversion(self, call_seconds: float) -> str:
-        """What a reader must know where bringing inputs into the layout takes longer than the call; else ''."""
+        """Returns a note if `convert` takes longer than the call; else ''."""
         if self.seconds is None or not 0 < call_seconds < self.seconds:
             return ""
         return (
@@ -121,14 +119,14 @@ class Decoys:
         return found
 
     def _convert_unmeasured(self, inputs: Tensors) -> None:
-        """Keep a `convert` busy that gives its inputs as they are, unless memory does not suffice for others."""
+        """Converts other inputs, untimed, if `convert` returns its inputs unchanged and memory suffices."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
             self._prepared.convert(tuple(_change_everywhere(tensor) for tensor in inputs))
 
     def _list_problems(self, inputs: Tensors) -> list[str]:
-        """What is wrong with the way in which each input alone reaches what `convert` gives."""
+        """Returns the problems found by changing each input alone and comparing what `convert` returns."""
         base = self._convert_copies(inputs)
         touched: list[torch.Tensor | None] = [None] * len(base)
         numbers: Iterable[int] = range(len(inputs))
@@ -146,7 +144,7 @@ class Decoys:
         return found[:1]
 
     def _list_spread_problems(self, inputs: Tensors, number: int, base: Tensors) -> list[str]:
-        """What is wrong where one element of one input changes more than its own copies."""
+        """Returns a problem if one element of an input changes more elements than it has copies."""
         other = _replace_input(inputs, number, _change_one(inputs[number]))
         for place, mask in enumerate(self._find_changes(inputs, other, base)[0]):
             copies = max(1, -(-mask.numel() // inputs[number].numel()))
@@ -161,8 +159,7 @@ class Decoys:
     def _list_mixing_problems(
         self, inputs: Tensors, number: int, base: Tensors, touched: list[torch.Tensor | None]
     ) -> list[str]:
-        """What is wrong where elements change with this input that have changed with one before it, or where they do
-        not follow it in proportion."""
+        """Returns a problem if elements depend on this input and on an earlier one, or are not proportional to it."""
         masks, halves = self._find_changes(
             inputs, _replace_input(inputs, number, _change_everywhere(inputs[number])), base
         )
@@ -171,8 +168,8 @@ class Decoys:
             both = 0 if earlier is None else int((changed & earlier).sum())
             if both:
                 return [
-                    f"work is done before the call: {both} elements of tensor {place} that `convert` gives follow from "
-                    f"input {number} and from another one together. {ADVICE}"
+                    f"work is done before the call: {both} elements of tensor {place} that `convert` gives depend on "
+                    f"input {number} and on another input. {ADVICE}"
                 ]
             touched[place] = changed if earlier is None else changed | earlier
         quarters = self._convert_timed(_replace_input(inputs, number, _scale_tensor(inputs[number], FACTORS[2])))
@@ -181,16 +178,16 @@ class Decoys:
             off = 0 if place in few else count_strays(seen, masks[place], inputs[number].dtype)
             if off:
                 return [
-                    f"work is done before the call: {off} elements of tensor {place} that `convert` gives do not "
-                    f"follow input {number} in proportion, as moved, cast and scaled ones do. {ADVICE}"
+                    f"work is done before the call: {off} elements of tensor {place} that `convert` gives are not "
+                    f"proportional to input {number}, as moved, cast and scaled ones are. {ADVICE}"
                 ]
         return []
 
     def _find_changes(self, inputs: Tensors, other: Tensors, base: Tensors) -> tuple[Tensors, Tensors]:
-        """(where each tensor that `convert` gives follows from what differs in `other`, what it gives for that).
+        """Returns masks of the converted elements that depend on changes in `other`, and its converted tensors.
 
-        A forward pass of the backend's own may leave memory unwritten, or sum in any order, so that its tensors differ
-        by themselves. Each is then made twice, in an order that no turns of memory fit to.
+        A backend's own forward pass may leave memory unwritten, or sum in any order, so that its tensors differ between
+        equal runs. Then each conversion is made twice, in another order than that in which memory is reused.
         """
         after = self._convert_copies(other)
         if not self._may_work:
@@ -216,7 +213,7 @@ def _replace_input(inputs: Tensors, number: int, other: torch.Tensor) -> Tensors
 
 
 def _change_everywhere(tensor: torch.Tensor) -> torch.Tensor:
-    """Another value in every element that is not zero; integers stay, because they may be indices."""
+    """Returns a tensor with another value in every element that is not zero; integers stay, as they may be indices."""
     return _scale_tensor(tensor, FACTORS[1]) if tensor.is_floating_point() else tensor
 
 
@@ -225,7 +222,7 @@ def _scale_tensor(tensor: torch.Tensor, factor: float) -> torch.Tensor:
 
 
 def _change_one(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in which one ordinary element is another: the largest of the first few may be what all are scaled by."""
+    """Returns a copy with one element changed: one of median size, because the largest may be the scale of all."""
     other = tensor.clone()
     row = other
     while row.dim() > 1:
@@ -238,7 +235,7 @@ def _change_one(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where the first holds other bits than the second: everywhere, if that has another shape."""
+    """Marks where the bits of two tensors differ: everywhere, if their shapes differ."""
     import torch
 
     if one.shape != other.shape:
@@ -249,7 +246,7 @@ def _mark_differences(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _mark_outstanding(
     one: torch.Tensor, other: torch.Tensor, other_again: torch.Tensor, again: torch.Tensor
 ) -> torch.Tensor:
-    """Where the first two differ; in a tensor that is not the same twice, by much more than by chance."""
+    """Marks where the first two differ, and by much more than equal inputs differ, if these do."""
     import torch
 
     if len({tensor.shape for tensor in (one, other, other_again, again)}) > 1:
@@ -266,24 +263,24 @@ def _mark_outstanding(
 
 
 def _relative_difference(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """How far elements differ, relative to the sum of their sizes: 1 for those of opposite sign."""
+    """Returns the difference of elements, relative to the sum of their sizes: 1 for opposite signs."""
     first, second = one.double(), other.double()
     return (first - second).abs() / (first.abs() + second.abs()).clamp_min(1e-300)
 
 
 def _find_statistics(masks: Tensors, count: int) -> set[int]:
-    """Tensors of few elements that follow from an input of `count`: offsets and scales of its groups, for which no
-    proportion is known. Where they are many together, none is."""
+    """Returns the positions of small tensors that depend on an input of `count` elements: offsets and scales of groups,
+    for which no proportion is known. Returns none if they have too many elements together."""
     few = {place for place, mask in enumerate(masks) if mask.numel() <= count // GROUP and bool(mask.any())}
     return few if sum(masks[place].numel() for place in few) <= 2 * count // GROUP else set()
 
 
 def count_strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: torch.dtype) -> int:
-    """How many of the elements that changed do not follow the input in proportion; 0 where some may not.
+    """Counts changed elements that are not proportional to the input; 0 if no proportion is required, or few deviate.
 
-    seen      what came of the input multiplied by each of FACTORS
-    changed   where that follows from the input at all
-    dtype     the input's
+    seen      the tensors converted from the input times each of FACTORS
+    changed   marks the elements that depend on the input
+    dtype     the input's dtype
     """
     import torch
 
@@ -309,12 +306,12 @@ def count_strays(seen: tuple[torch.Tensor, ...], changed: torch.Tensor, dtype: t
 
 
 def is_wide(dtype: torch.dtype) -> bool:
-    """Floating point of two bytes or more."""
+    """Returns whether a dtype is floating point of two bytes or more."""
     return dtype.is_floating_point and dtype.itemsize >= 2
 
 
 def _sample_places(changed: torch.Tensor) -> torch.Tensor:
-    """Places of elements that changed, in the flattened tensor, from all or from as many as SAMPLE."""
+    """Returns positions of changed elements in the flattened tensor, out of all or out of SAMPLE drawn ones."""
     import torch
 
     count, flat = changed.numel(), changed.reshape(-1)

@@ -1,8 +1,8 @@
-"""Whether one call of a backend is right: fresh inputs, poisoned outputs, measured budgets, inputs unchanged.
+"""Checks whether one call of a backend is right: fresh inputs, poisoned outputs, measured budgets, inputs unchanged.
 
-The judge never knows how the call is made. An eager call and the replay of a captured graph are checked by the same
-function, so that what is timed is what was proven. Where a call is meant to write to its inputs, what it has left
-there is judged, and a second call on it must leave the same.
+The judge does not know how the call is made. One function checks an eager call and the replay of a captured graph, so
+that what is timed is what was proven. Where a call is meant to write to its inputs, their content after the call is
+judged, and a second call on it must leave the same content.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 Checking = Generator[None, Any, CheckReport]
-"""A check that stops wherever a call is to be made, and goes on with what was sent: what the call returned."""
+"""A check that stops wherever a call is due, and continues with the value sent to it: what the call returned."""
 
 
 class Judge:
     """Judges the calls of one prepared backend on one workload.
 
     references   shared by all judges of a process
-    tolerance    the backend's
-    device       what torch takes: 'cuda' or 'cpu'
+    tolerance    the backend's tolerance
+    device       torch's name: 'cuda' or 'cpu'
     """
 
     def __init__(
@@ -62,26 +62,27 @@ class Judge:
         self._checked: tuple[Tensors, Expected] | None = None
 
     def watch(self, raw: Any) -> None:
-        """Remember what some call returned, e.g. a graph's static outputs: it is filled with NaN before a check.
+        """Remembers what a call returned, e.g. a graph's static outputs, to fill it with NaN before a check.
 
-        Inputs and the judge's own references are left alone, should a call return them.
+        Inputs and the judge's own references are skipped, should a call return them.
         """
         self._returned += self._results_in(raw)
 
     def check_call(
         self, check: str, run: Callable[[], Any], *, seed: int, planted: bool, poisoned: bool = True
     ) -> CheckReport:
-        """Load the inputs of `seed` in place, poison, call `run`, and compare what it returned. Where calls write to
-        inputs, the first check without a problem calls it twice more, on what the call before has left.
+        """Loads the inputs of `seed` in place, poisons outputs, calls `run`, and compares what it returned.
 
-        check      what is being checked, in words that start every problem: 'timed inputs', 'last replay'
+        Where calls write to inputs, the first check without a problem makes two more calls in a row.
+
+        check      name of the check, which starts every problem: 'timed inputs', 'last replay'
         run        returns what `prepared.call` returns, computed from `prepared.tensors`
-        poisoned   False leaves the results of earlier inputs where they are instead of filling them with NaN: a kernel
-                   that works only when it sees that it is being judged then returns old results
+        poisoned   False keeps the results of earlier inputs instead of filling them with NaN: a kernel that works only
+                   when it detects the check then returns old results
 
         Inputs are destroyed before the result is read, so that nothing can be computed late; those of `seed` are loaded
-        again at the end. Whatever `run` or the backend's own conversions raise is passed on, and so is
-        BadReferenceError; everything found wrong with the result is a problem of the report.
+        again at the end. Errors of `run` or of the backend's conversions, and BadReferenceError, are passed on. All
+        that is wrong with the result is a problem of the report.
         """
         with contextlib.closing(self.begin_check(check, seed=seed, planted=planted, poisoned=poisoned)) as checking:
             report = advance(checking)
@@ -90,7 +91,7 @@ class Judge:
         return report
 
     def begin_check(self, check: str, *, seed: int, planted: bool, poisoned: bool = True) -> Checking:
-        """`check_call` for whoever makes the calls himself: at each stop inputs are loaded, and a call is due."""
+        """Starts `check_call` for a caller that makes the calls itself: at each stop a call on loaded inputs is due."""
         started, self._parts = time.perf_counter(), {}
         with self._time_part("inputs"):
             inputs = self._workload.make_inputs(seed, self._device, planted=planted)
@@ -124,22 +125,22 @@ class Judge:
         )
 
     def _compute_digests(self, inputs: Tensors, expected: Expected) -> dict[str, Digest]:
-        """Of a gated function's inputs and of what its reference gives; families have both from this package."""
+        """Returns digests of a gated function's inputs and reference outputs; those of op families are our own code."""
         if self._workload.family != ADHOC:
             return {}
         names: tuple[str, ...] = getattr(self._workload, "input_names", ())
         return {**expected.compute_digests(), **compute_input_digests(names, inputs)}
 
     def _list_notes(self) -> tuple[str, ...]:
-        """What a reader must know of a check, though nothing is wrong."""
+        """Returns notes about a check for the reader; they are no problems."""
         unnamed = ", ".join(map(repr, self._reader.unnamed))
         # A family's backend has a layout of its own, and brings it into the canonical one.
         strided = self._reader.strided if self._workload.family == "adhoc" else {}
         found = (
             f"not judged, because the reference does not name it: {unnamed}" if unnamed else "",
             *(
-                f"output {name!r} is returned with strides {strides}: whoever needs it in order makes a copy, which is "
-                "not timed"
+                f"output {name!r} is returned with strides {strides}: a caller that needs it contiguous makes a copy, "
+                "which is not timed"
                 for name, strides in strided.items()
             ),
             self._decoys.describe_slow_conversion(self._parts.get("call", 0.0)),
@@ -149,12 +150,12 @@ class Judge:
     def check_again(
         self, check: str, run: Callable[[], Any], first: CheckReport, *, single: Callable[[], Any] | None = None
     ) -> CheckReport:
-        """`first`, of the last check, joined with what repeated calls on its inputs say: a race is wrong now and then.
+        """Repeats calls on the inputs of the last check, to detect races, and merges their problems into `first`.
 
-        single   one call, where `run` replays a whole block of them, of which only the last result is seen
+        single   one call, where `run` replays a whole block of calls, of which only the last result can be read
 
-        The first result, and every one that has not the bits of a right one before it, is compared with the reference.
-        After a wrong result they tell only whether every call is wrong; after any other problem none is made.
+        The first result is compared with the reference, and so is every later one whose bits differ from a right one.
+        After a wrong result, the calls only show whether every call is wrong; after any other problem, none is made.
         """
         assert self._checked is not None, "check_call() comes first"
         started, (loaded, expected) = time.perf_counter(), self._checked
@@ -195,9 +196,9 @@ class Judge:
         return first.merge_with(CheckReport(problems=tuple(found), seconds=spent, parts={"again": spent}))
 
     def check_apart(self, run: Callable[[], Any], *, seed: int) -> CheckReport:
-        """Judge another way to the results that the planted inputs of `seed` have, which were checked before.
+        """Judges another way to compute the results, on the planted inputs of `seed`, which were checked before.
 
-        Calls in that way follow one on other inputs, so that no kept result is right. What is watched stays so.
+        The call before it ran on other inputs, so that a kept result is wrong. The watched tensors do not change.
         """
         watched = self._returned
         report = self.check_call(APART, run, seed=seed, planted=True)
@@ -205,7 +206,7 @@ class Judge:
         return report
 
     def is_reproducible(self, run: Callable[[], Any], repeats: int) -> bool:
-        """Whether `repeats` calls on the loaded inputs give the same bits in every tensor they return or write to."""
+        """Returns whether `repeats` calls on the loaded inputs give the same bits in all that they return or write."""
         first = self._copy_results(run)
         for _ in range(repeats - 1):
             again = self._copy_results(run)
@@ -214,17 +215,17 @@ class Judge:
         return True
 
     def _copy_results(self, run: Callable[[], Any]) -> list[torch.Tensor]:
-        """Copies of everything that a call returns or writes to."""
+        """Makes a call, and copies everything that it returns or writes to."""
         returned = [tensor.clone() for tensor in poison.tensors_in(run())]
         return returned + list(self._own.copy_written().values())
 
     def _judge_call(
         self, check: str, loaded: Tensors, expected: Expected, poisoned: bool, *, twice: bool = False
     ) -> Generator[None, Any, tuple[list[str], list[ErrorFigures]]]:
-        """Poison, have a call made, and compare what it returned and wrote; afterwards inputs are as they were loaded.
+        """Poisons outputs, has a call made, and compares what it returned and wrote; then restores the inputs.
 
-        twice   judge a second call, on what the first has left in place: timed calls find what the one before has
-                left, so that a backend must work there, too, and not give an old result
+        twice   judge a second call on the inputs as the first call left them: timed calls run on what the previous one
+                wrote, so a backend must work there too, and must not return an old result
         """
         with self._time_part("poison"):
             if poisoned:
@@ -259,7 +260,7 @@ class Judge:
 
     @contextlib.contextmanager
     def _time_part(self, part: str) -> Iterator[None]:
-        """Add the seconds spent inside to `part`; on a GPU with all work that was queued there."""
+        """Adds the seconds spent inside to `part`; on a GPU including all work that was queued there."""
         started = time.perf_counter()
         try:
             yield
@@ -268,16 +269,16 @@ class Judge:
             self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - started
 
     def _copy_returned(self, raw: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """What a call returned on the device, and copies made at once."""
+        """Returns the tensors on the device that a call returned, each with a copy made now."""
         return [(own, own.clone()) for own in self._results_in(raw) if own.device.type == self._device]
 
     def _results_in(self, raw: Any) -> list[torch.Tensor]:
-        """The tensors that a call returned, but for inputs and the judge's own memory."""
+        """Returns the tensors that a call returned, except inputs and the judge's own memory."""
         kept = (tensor for tensor in poison.tensors_in(raw) if not self._own.has_memory_of(tensor))
         return [tensor for tensor in kept if not self._references.has_memory_of(tensor)]
 
     def _wait(self) -> None:
-        """Wait until a GPU has done all work that was queued."""
+        """Waits until a GPU has done all work that was queued."""
         if self._device != "cpu":
             import torch
 
@@ -295,7 +296,7 @@ class Judge:
 
 
 def advance(checking: Checking, raw: Any = None) -> CheckReport | None:
-    """Go on with a check until a call is due (None) or it is done; `raw` is what the call that was due returned."""
+    """Continues a check until a call is due (returns None) or it is done; `raw` is the result of that call."""
     try:
         checking.send(raw)
     except StopIteration as done:

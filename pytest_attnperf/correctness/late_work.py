@@ -1,15 +1,13 @@
-"""Whether reading a result only rearranges it: work that is done while it is read is done outside the timed region.
+"""Checks that reading a result only rearranges it: work done while a result is read is not timed.
 
-Five looks. Layouts and casts move elements one by one, so that one NaN put into what a call returned comes out as one
-NaN at most, or in as many places as the call itself shows that element in. A product, a softmax or a reduction spreads
-it over a row, whoever computes it. Operators are listed while the result is read, so that work on something else than
-what the call returned shows, too. Reading takes hardly longer than copying, whether Python computes in it or a thread
-is waited for. What was returned stays as it was. And once all of it is NaN, so is what is read.
-
-Whether what is read of a result follows from the tensors that the call returned, and from nothing else.
-
-Once all of them are NaN, so must be what is read. Otherwise it comes from something that no look at tensors reaches, an
-object of the backend's own with numbers in it, and may be computed while it is read.
+There are five checks:
+- Layouts and casts move elements one by one. So one NaN written into a returned tensor appears as at most one NaN, or
+at as many places as the tensor shows that element. A product, a softmax or a reduction spreads it over a row.
+- torch's operators are listed during reading, which shows work on other tensors, too.
+- Reading takes little longer than copying. It takes longer if Python computes, or if a thread is waited for.
+- What was returned does not change after the call.
+- Once all returned tensors are NaN, what is read is NaN. Otherwise it comes from an object of the backend's own that
+holds numbers, which no check of tensors sees, and may be computed during reading.
 """
 
 from __future__ import annotations
@@ -40,20 +38,20 @@ _MOVES = re.compile(
 """Operators that allocate, move, cast or scale."""
 
 _OPERATOR = re.compile(r"(?!profiler::)\w+::")
-"""Begins the name of an operator, torch's own or another's."""
+"""Start of the name of an operator, torch's own or another library's."""
 
 READS = 5
 """Calls whose results are read before reading counts as slow: one may load a kernel, and another be interrupted."""
 
 READ_SECONDS, READ_NS_PER_BYTE = 0.0005, 4
-"""Reading may take so long, and so long for each byte that is read: several copies by one thread. What else was
-returned does not count, or a large tensor that nobody reads would buy time."""
+"""Time allowed for reading: a constant, plus a time for each byte that is read (several copies by one thread). Tensors
+that were returned but are not read do not count, or a large unused one would buy time."""
 
 
 def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors = ()) -> list[str]:
-    """What is wrong with the way `outputs` reads `raw`; `raw` is changed meanwhile and the same afterwards.
+    """Returns the problems of the way `outputs` reads `raw`; `raw` is changed meanwhile and restored afterwards.
 
-    written   inputs that a call writes to, which may be read, too
+    written   inputs that a call writes to, which `outputs` may read, too
     """
     if worked := _list_work(lambda: outputs(raw)):
         return [
@@ -80,7 +78,7 @@ def list_problems(raw: Any, outputs: Callable[[Any], Outputs], written: Tensors 
 
 
 def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-    """What is wrong with results that are not what they were when the call returned; each comes with a copy of then."""
+    """Returns a problem if a result changed after the call returned; each comes with a copy made at that time."""
     changed = [number for number, (now, before) in enumerate(returned) if not poison.is_bit_equal(now, before)]
     if not changed:
         return []
@@ -91,7 +89,7 @@ def list_late_writes(returned: list[tuple[torch.Tensor, torch.Tensor]]) -> list[
 
 
 class ReadingTime:
-    """How long it takes to read the results of calls, right after each.
+    """Measures how long reading the results of calls takes, right after each call.
 
     outputs   `Prepared.outputs`
     wait      waits for the device
@@ -104,7 +102,7 @@ class ReadingTime:
         self._least_seconds = float("inf")
 
     def time_reading(self, raw: Any) -> None:
-        """Read the result of a call that was just made, unless one has been read quickly."""
+        """Times reading the result of a call that was just made, unless one has been read quickly already."""
         if self._prompt:
             return
         with _one_thread():  # several wait for each other for milliseconds where others compute on the machine
@@ -118,7 +116,7 @@ class ReadingTime:
         self._prompt = seconds <= READ_SECONDS + READ_NS_PER_BYTE * 1e-9 * size
 
     def list_problems(self, run: Callable[[], Any]) -> list[str]:
-        """What is wrong with the time that reading takes, after a few more calls where all were read slowly."""
+        """Returns a problem if every reading was slow, after a few more calls."""
         for _ in range(READS):
             if not self._prompt:
                 self.time_reading(run())
@@ -133,7 +131,7 @@ class ReadingTime:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """torch's operators compute in this thread alone meanwhile."""
+    """Makes torch's operators compute in this thread alone inside the block."""
     import torch
 
     threads = torch.get_num_threads()
@@ -145,7 +143,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _list_work(read: Callable[[], Any]) -> list[str]:
-    """Names of operators that did more than move, cast or scale elements."""
+    """Returns the names of operators that did more than move, cast or scale elements."""
     from torch.autograd.profiler_legacy import profile
 
     with profile() as profiler:  # type: ignore[no-untyped-call]
@@ -156,7 +154,7 @@ def _list_work(read: Callable[[], Any]) -> list[str]:
 
 @contextlib.contextmanager
 def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
-    """Element 0 is NaN meanwhile; through a narrow view, because a tensor may be expanded or of inference mode."""
+    """Sets element 0 to NaN inside the block; via a narrow view, for expanded and inference-mode tensors."""
     import torch
 
     for dim in range(tensor.dim()):
@@ -172,7 +170,7 @@ def _destroy_one(tensor: torch.Tensor) -> Iterator[None]:
 
 
 def _count_nans(outputs: Outputs) -> dict[str, int]:
-    """NaN elements of each plain floating-point output."""
+    """Counts the NaN elements of each plain floating-point output."""
     import torch
 
     return {
@@ -183,10 +181,10 @@ def _count_nans(outputs: Outputs) -> dict[str, int]:
 
 
 def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensors) -> list[str]:
-    """What is wrong where floating-point outputs do not follow from `returned`, which is as it was afterwards.
+    """Returns a problem if floating-point outputs do not depend on `returned`, which is changed and restored.
 
-    Elements of 0 and infinity, and those of one other value, may be padding; a Python number may have been returned as
-    it is. Integers change places where NaN alone does not explain an output: they may be indices.
+    Elements of 0 and infinity, and outputs with one other value only, may be padding. A Python number may have been
+    returned as it is. Where NaN alone does not explain an output, integers are reversed too: they may be indices.
     """
     before = {name: tensor.clone() for name, tensor in _select_floats(outputs(raw)).items()}
     floats = tuple(tensor for tensor in returned if tensor.is_floating_point() or tensor.is_complex())
@@ -203,14 +201,14 @@ def list_unfounded(raw: Any, outputs: Callable[[Any], Outputs], returned: Tensor
         if len(same) > len(numbers) or not all(_is_among(float(element), numbers) for element in same):
             return [
                 f"work is done while the result is read: {len(same)} elements of output {name!r} come from something "
-                "else than the tensors that the call returned. Return the tensors that hold the result, which "
-                "`Prepared.outputs` may bring into another layout and dtype only"
+                "else than the tensors that the call returned. Return the tensors that hold the result; "
+                "`Prepared.outputs` may change their layout and dtype only"
             ]
     return []
 
 
 def _find_unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
-    """Elements of each output that are what they were, and no padding."""
+    """Returns the elements of each output that did not change, except padding."""
     found = {}
     now = _select_floats(outputs)
     for name, first in before.items():
@@ -223,12 +221,12 @@ def _find_unmoved(before: Outputs, outputs: Outputs) -> dict[str, torch.Tensor]:
 
 
 def _is_among(value: float, numbers: tuple[float, ...]) -> bool:
-    """Whether it is one of the numbers, rounded as a tensor rounds it."""
+    """Returns whether a value is one of the numbers, rounded as a tensor rounds it."""
     return any(abs(value - number) <= 2**-8 * abs(number) for number in numbers)
 
 
 def _select_floats(outputs: Outputs) -> Outputs:
-    """Plain floating-point outputs, in a type that can be compared."""
+    """Returns plain floating-point outputs, in a dtype that can be compared."""
     import torch
 
     plain = ((name, detach_tensor(output)) for name, output in outputs.items())
@@ -241,7 +239,7 @@ def _select_floats(outputs: Outputs) -> Outputs:
 
 @contextlib.contextmanager
 def _replace_values(tensors: Tensors) -> Iterator[None]:
-    """NaN in all of them meanwhile, and integers in reverse order; they may share memory."""
+    """Sets all of them to NaN inside the block, and reverses the order of integers; they may share memory."""
     import torch
 
     held = tuple(each_once(tensor) for tensor in tensors if tensor.numel())
@@ -263,7 +261,7 @@ def _replace_values(tensors: Tensors) -> Iterator[None]:
 
 
 def _numbers_in(raw: Any) -> Iterator[float]:
-    """Python's numbers in what a call returned."""
+    """Iterates over the Python numbers in what a call returned."""
     parts = fields_of(raw)
     if isinstance(raw, (bool, int, float)):
         yield float(raw)

@@ -1,10 +1,10 @@
-"""State of the whole process that a backend changes and leaves: the next backend would run with it, and be blamed.
+"""Process-wide settings that a backend changes and does not restore: the next backend would run with them.
 
-What is found changed is put back, and is a problem of the case that changed it. Random number generators are put back
-without a word: drawing numbers is honest, and cannot be told from seeding.
+Such a change is undone, and is a problem of the case that made it. Random number generators are restored without a
+message: drawing numbers is allowed, and cannot be distinguished from seeding.
 
-Environment variables are not looked at, because compilers set some of their own for good; neither is what Python code
-keeps in its modules.
+Environment variables are not checked, because compilers set some of their own permanently; nor are variables of Python
+modules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_attnperf.errors import CaseFailedError, UnsupportedError
 
 @dataclass(frozen=True)
 class ProcessSetting:
-    """One thing that holds for a whole process or thread, by a name that a kernel's author knows."""
+    """One setting of a whole process or thread, by a name that kernel authors know."""
 
     name: str
     read: Callable[[], Any]
@@ -33,7 +33,7 @@ class ProcessSetting:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """A setting that had another value after a backend's work than before."""
+    """A setting whose value after a backend's work differs from the value before it."""
 
     name: str
     before: str
@@ -42,16 +42,16 @@ class LeftBehind:
     def __str__(self) -> str:
         return (
             f"{self.name} was {self.before} before this backend ran and is {self.after} afterwards: other backends of "
-            "the process would run with it, so it was put back; change it within the call only, and put it back there"
+            "the process would run with it, so it was put back; change it within the call only, and restore it there"
         )
 
 
 @contextlib.contextmanager
 def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[None]:
-    """Add what is left changed to `changes`, and put it back.
+    """Restores settings that the block changed, and adds them to `changes`.
 
-    Raises CaseFailedError in place of an error of the backend's, or of the judge's, that came after a change; one that
-    says already how the case failed is passed on as it is.
+    After a change, another error of the backend or of the judge is raised as CaseFailedError. Errors that already say
+    how the case failed (CaseFailedError, UnsupportedError) are passed on unchanged.
     """
     settings = list_settings()
     before = [_read_setting(setting) for setting in settings]
@@ -73,7 +73,7 @@ def watch_settings(changes: list[LeftBehind], torch_device: str) -> Iterator[Non
 
 
 def list_settings() -> tuple[ProcessSetting, ...]:
-    """Everything that is looked at, in this order."""
+    """Returns all settings that are checked, in this order."""
     return (
         *_torch_settings(),
         *_flag_settings(),
@@ -107,7 +107,7 @@ def _torch_settings() -> tuple[ProcessSetting, ...]:
 
 
 def _leave_modes(count: int) -> None:
-    """Leave dispatch modes, the last first, until so many are on."""
+    """Leaves dispatch modes, the last first, until `count` are left."""
     import torch
 
     while torch._C._len_torch_dispatch_stack() > count:
@@ -122,7 +122,7 @@ _PRODUCTS = (
 
 
 def _flag_settings() -> tuple[ProcessSetting, ...]:
-    """Flags of torch.backends, those that this torch has."""
+    """Returns the flags of torch.backends that this torch has."""
     import torch
 
     backends: Any = torch.backends
@@ -186,7 +186,7 @@ def _python_settings() -> tuple[ProcessSetting, ...]:
 
 
 def _set_default_device(device: Any) -> None:
-    """None is what torch starts with; a device that was named is another mode of torch, though it is the same."""
+    """Sets None for the CPU, as torch starts: a device that is named explicitly is another mode of torch."""
     import torch
 
     torch.set_default_device(None if device == torch.device("cpu") else device)
@@ -196,7 +196,7 @@ _DENORMAL, _ONE = 2.0**-1040, 1.0
 
 
 def _denormals_are_zero() -> bool:
-    """Python's own product obeys the flag of the thread, which torch sets; torch's takes 100 times as long."""
+    """Returns whether denormals are 0. Python's product obeys the flag that torch sets, and is 100 times faster."""
     return not _DENORMAL * _ONE
 
 
@@ -204,7 +204,7 @@ _UNKNOWN = object()
 
 
 def _read_setting(setting: ProcessSetting) -> Any:
-    """Its value; unknown where this torch does not say it, e.g. where old and new names of a precision were mixed."""
+    """Returns the value, or _UNKNOWN if this torch raises, e.g. where old and new names of a precision were mixed."""
     try:
         return setting.read()
     except (AttributeError, RuntimeError, TypeError, OSError):
@@ -212,7 +212,7 @@ def _read_setting(setting: ProcessSetting) -> Any:
 
 
 def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[LeftBehind]:
-    """What had changed; all of it is as before then, as far as it can be set."""
+    """Restores all settings, as far as they can be set, and returns those that had changed."""
     found = [
         (setting, old, new)
         for setting, old, new in zip(settings, before, map(_read_setting, settings), strict=True)
@@ -228,7 +228,7 @@ def _put_back(settings: tuple[ProcessSetting, ...], before: list[Any]) -> list[L
 
 @contextlib.contextmanager
 def _keep_random_numbers(torch_device: str) -> Iterator[None]:
-    """Leave the global generators as they were."""
+    """Restores the state of the global random number generators after the block."""
     import torch
 
     numpy: Any = sys.modules.get("numpy")

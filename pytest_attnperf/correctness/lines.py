@@ -1,19 +1,19 @@
-"""Budgets of single rows, columns and other lines of an output, beside those of the whole.
+"""Error budgets of single rows, columns and other lines of an output, in addition to that of the whole output.
 
-One lost column of a thousand, or one lost row of a hundred thousand, is little beside the rounding of all others; and
-where single rows are large, as planted ones are, their rounding would excuse the loss of an ordinary one. So the root
-mean square of the errors is judged along every line on its own: each row of the last axis, and for every axis all that
-lies at one index of it.
+One lost column of a thousand, or one lost row of a hundred thousand, is small compared with the rounding of all others.
+Where single rows are large, as planted ones are, their rounding would excuse the loss of an ordinary one. So the root
+mean square of the errors is judged along every line: each row of the last axis, and for every axis all elements at one
+index of it.
 
-A line may be off by
+The allowed error of a line is
 
     8 * multiplier * max(plain, typical * size) + step * (4 * size + whole)
 
-where `plain` is what the plain computation is off by on that line, `size` the root mean square of the reference on it,
-but no less than that of the median line, `whole` that of the whole reference but for its largest eighth of lines,
+where `plain` is the error of the plain computation on that line, `size` the root mean square of the reference on it,
+but no less than that of the median line, `whole` that of the whole reference without its largest eighth of lines,
 `typical` the mean of plain / size over the lines of that kind, and `step` the rounding step of the output type at 1,
 but no less than 2^-16. That is much, because the plain computation is lucky on one of many lines, and a line may hold
-one large element only; a lost line is off by its own size all the same.
+one large element only. A lost line still exceeds it, because its error is as large as the line.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 ELEMENTS_MIN = 8
 SHORT_SHARE = 0.5
-"""A shorter line, or one element of an output of one dimension, may be off by this part of its size at least: the root
-mean square of a few rounding errors is a matter of luck. What is lost is off by all of it."""
+"""Least allowed error of a line shorter than ELEMENTS_MIN, or of one element of a vector, as a share of its size: the
+root mean square of a few rounding errors is a matter of luck. The error of a lost line is 1."""
 
 VECTOR_SAMPLE = 4096
-"""Elements of a vector that are judged on their own: more would cost more than all else of a check."""
+"""Elements of a vector that are judged one by one: more would cost more than the rest of a check."""
 
 LINES_MIN = 4
-"""Of fewer short lines none is typical."""
+"""Fewer short lines than this are not judged: none of them is typical."""
 
 LARGEST_SHARE = 8
-"""The largest of so many lines does not count for the size of the whole: beside it, all others would be nothing."""
+"""The largest 1 / LARGEST_SHARE of the lines does not count for `whole`: next to it all others would vanish."""
 
 LEAST_STEP = 2.0**-16
-"""Lines of fp32 are judged no more closely: nothing that loses a part of a line hides below."""
+"""Lines of fp32 are judged no more closely than this: losing a part of a line exceeds it."""
 
 LINE_FACTOR = 8.0
 LINE_STEPS = 4.0
-"""How many times the multiplier of the whole, and how many rounding steps, a line may be off by. With half of both,
-honest fp32 gradients were accused of columns on which the plain computation was lucky."""
+"""The allowed error of a line in multiples of the whole's multiplier, and in rounding steps. With half of both, honest
+fp32 gradients failed on columns on which the plain computation was lucky."""
 
 
 @dataclass(frozen=True)
 class LineBudget:
-    """What lines of one kind may be off by.
+    """The allowed errors of lines of one kind.
 
-    plain   the larger of the plain computation's error on each line and what is typical, fp64
+    plain   the plain computation's error on each line, but at least the typical one, fp64
     size    the size of each line, fp64
-    whole   that of the whole reference but for its largest lines, fp64, shape ()
+    whole   the size of the whole reference without its largest lines, fp64, shape ()
     short   whether the lines hold fewer than ELEMENTS_MIN elements
     """
 
@@ -67,20 +67,20 @@ class LineBudget:
     short: bool = False
 
     def merge(self, other: LineBudget) -> LineBudget:
-        """The larger plain errors of two plain computations of the same inputs."""
+        """Takes the larger errors of two plain computations of the same inputs."""
         import torch
 
         return LineBudget(torch.maximum(self.plain, other.plain), self.size, self.whole, self.short)
 
     def compute_allowed(self, multiplier: float, eps: float) -> torch.Tensor:
-        """The root mean square of the errors that each line is allowed."""
+        """Returns the allowed root mean square of the errors of each line."""
         step = max(eps, LEAST_STEP)
         allowed = LINE_FACTOR * multiplier * self.plain + step * (LINE_STEPS * self.size + self.whole)
         return allowed.clamp_min(SHORT_SHARE * self.size) if self.short else allowed
 
 
 Lines = dict[str, LineBudget]
-"""By kind of line: 'row', or 'axis 0' ..."""
+"""Budgets by kind of line: 'row', or 'axis 0' ..."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class WorstLine:
 
 
 def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
-    """Budgets of the lines of one output; none where anything is not finite."""
+    """Measures the budgets of the lines of one output; skips a kind whose errors or sizes are not finite."""
     import torch
 
     budgets: Lines = {}
@@ -116,7 +116,7 @@ def measure_lines(plain: torch.Tensor, reference: torch.Tensor) -> Lines:
 def find_worst_line(
     got: torch.Tensor, reference: torch.Tensor, lines: Lines, multiplier: float, eps: float
 ) -> WorstLine | None:
-    """The line nearest to its budget, or furthest beyond it; None where none is judged. All elements are finite."""
+    """Returns the line with the largest error relative to its budget, None if none is judged. All is finite."""
     found: list[WorstLine] = []
     for kind, error in _iterate_kinds(got, reference, "error") if lines else ():
         if kind not in lines:
@@ -130,7 +130,7 @@ def find_worst_line(
 
 
 def _iterate_kinds(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """(kind, root mean square on each line) of one - other, or of other itself for the 'size'."""
+    """Yields (kind, root mean square on each line) of one - other, or of `other` itself if `of` is 'size'."""
     if not one.numel() or not one.dim():
         return
     if one.dim() == 1:
@@ -155,17 +155,17 @@ def _iterate_kinds(one: torch.Tensor, other: torch.Tensor, of: str) -> Iterator[
 
 
 def _vector_step(elements: int) -> int:
-    """Which elements of a vector are looked at: each of so many."""
+    """Returns n where every n-th element of a vector is judged."""
     return max(1, elements // VECTOR_SAMPLE)
 
 
 def _is_judged(elements: int, lines: int) -> bool:
-    """Whether lines of so many elements are, of which there are so many."""
+    """Returns whether `lines` lines of `elements` elements each are judged."""
     return lines >= (2 if elements >= ELEMENTS_MIN else LINES_MIN)
 
 
 def _sums_of_squares(one: torch.Tensor, other: torch.Tensor, of: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of every row of the last axis, and of every index of it, in fp64; some rows at a time."""
+    """Sums squares over every row of the last axis, and over every index of it, in fp64; some rows at a time."""
     import torch
 
     last = one.shape[-1]

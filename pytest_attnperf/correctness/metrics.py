@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 AROUND = 2
-"""Elements shown either side of the worst one: enough to tell one bad element from a bad row."""
+"""Elements shown on either side of the worst one: enough to distinguish one bad element from a bad row."""
 
 COMPARABLE = (
     *("float64", "float32", "float16", "bfloat16"),
@@ -31,14 +31,14 @@ COMPARABLE = (
 
 
 class MismatchError(AttnperfError):
-    """An output cannot be compared with its reference at all: it is wrong whatever its values are."""
+    """An output that cannot be compared with its reference: it is wrong whatever its values are."""
 
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What the plain computation of one output is off by: the measure of every budget.
+    """The error of the plain computation of one output: the measure of every budget.
 
-    dtype       what the output must be stored in: the plain computation's
+    dtype       the dtype that the output must have: the plain computation's
     max_error   largest |plain - reference|
     rms_error   root mean square of plain - reference
     lines       the same of single rows and columns (see `lines`)
@@ -50,21 +50,21 @@ class Yardstick:
     lines: Lines = field(default_factory=dict)
 
     def merge(self, other: Yardstick) -> Yardstick:
-        """The larger errors of two draws of the same problem; the lines are those of this draw."""
+        """Takes the larger errors of two draws of the same problem, and the lines of this draw."""
         return replace(
             self, max_error=max(self.max_error, other.max_error), rms_error=max(self.rms_error, other.rms_error)
         )
 
     def scale_largest(self, factor: float) -> Yardstick:
-        """The largest error times a factor, for one that was taken over few elements."""
+        """Multiplies the largest error by a factor, for one that was measured over few elements."""
         return replace(self, max_error=self.max_error * factor)
 
     def limit_rms(self, rms_error: float) -> Yardstick:
-        """The same with a root mean square of so much at most."""
+        """Limits the root mean square error to `rms_error`."""
         return replace(self, rms_error=min(self.rms_error, rms_error))
 
     def loosen(self, other: Yardstick) -> Yardstick:
-        """The larger errors of two plain computations on the same inputs, line by line."""
+        """Takes the larger errors of two plain computations on the same inputs, line by line."""
         lines = {kind: one.merge(other.lines[kind]) for kind, one in self.lines.items() if kind in other.lines}
         return replace(self.merge(other), lines=self.lines | lines)
 
@@ -72,16 +72,16 @@ class Yardstick:
 def measure_yardstick(
     name: str, reference: torch.Tensor, plain: torch.Tensor, *, non_finite: bool = False, by_line: bool = True
 ) -> Yardstick:
-    """The yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
+    """Measures the yardstick of output `name`: `reference` in fp32 or fp64, `plain` in the working dtype, of one shape.
 
-    An integer or boolean reference is exact, and so must `plain` be; a real-valued one of an integer output (the values
-    before a quantising kernel rounds them) makes the plain computation's rounding the yardstick.
+    If the reference is integer or boolean, `plain` must equal it exactly. If it is real-valued and the output integer
+    (the values before a quantising kernel rounds them), the plain computation's rounding is the yardstick.
 
     non_finite   the reference may hold NaN and Inf; the plain computation must hold the same at the same places, and
                  errors are over the elements that are finite
     by_line      whether lines are measured, too
 
-    Raises MismatchError when they cannot be compared, when nothing or, without `non_finite`, not everything in them is
+    Raises MismatchError when they cannot be compared, when no element or, without `non_finite`, not every element is
     finite, and when the reference is narrower than the output.
     """
     import torch
@@ -109,29 +109,29 @@ def measure_yardstick(
 def compare_output(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, yardstick: Yardstick, tolerance: Tolerance
 ) -> ErrorFigures:
-    """Figures of one output; whether they are good enough is said by `budget.problems`.
+    """Measures the error figures of one output; `budget.list_problems` decides whether they are good enough.
 
-    got         the output under judgement, in the yardstick's dtype, of the reference's shape and device
-    reference   the truth in fp32 or fp64 (as `measure` has checked), or integers; it may hold NaN and Inf
+    got         the output to check, in the yardstick's dtype, of the reference's shape and device
+    reference   the exact result in fp32 or fp64 (as `measure_yardstick` has checked), or integers; may hold NaN and Inf
 
-    Where the reference is NaN the output must be NaN, where it is Inf the same Inf, and finite elsewhere. Of the other
-    elements, element i may be off by multiplier * yardstick.max_error + eps * max(|reference_i|, rms(reference)), with
+    Where the reference is NaN or Inf, the output must be the same NaN or Inf; elsewhere it must be finite. The allowed
+    error of any other element i is multiplier * yardstick.max_error + eps * max(|reference_i|, rms(reference)), with
     eps the rounding step of the output type at 1. The step is taken at the element's own magnitude, so that one huge
-    element does not excuse an error on a small one; and at no less than the typical magnitude, because an element that
-    is small by cancellation carries the rounding of the sum it came from. The figures are those of the element that
-    exceeds its budget most.
+    element does not excuse an error on a small one. It is taken at no less than the typical magnitude, because an
+    element that is small by cancellation carries the rounding of the sum it came from. The figures are those of the
+    element that exceeds its budget most.
 
-    The root mean square may be multiplier * yardstick.rms_error + eps / 2 * rms(reference): rounding to nearest
-    moves a value by at most half a step. It sees what the maximum does not, such as half the elements off by a
-    little. Both are over the elements that are finite on both sides. Where all are, single rows and columns have
-    budgets of their own (`lines`), which see what is lost beside many or large others.
+    The allowed root mean square is multiplier * yardstick.rms_error + eps / 2 * rms(reference): rounding to nearest
+    moves a value by at most half a step. It detects what the maximum does not, such as small errors of half the
+    elements. Both use the elements that are finite on both sides. Where all are finite, single rows and columns have
+    their own budgets (`lines`), which detect losses that are small compared with the other elements.
 
     Figures are always finite, so that they can be stored: an overflowing error becomes the largest float. Where the
-    pattern is violated, the figures are those of the first such element; `around_got` and `around_expected` say what
-    it is.
+    pattern of NaN and Inf is wrong, the figures are those of the first such element, and `around_got` and
+    `around_expected` show it.
 
-    Raises MismatchError for another layout, shape, dtype or device, for no elements, for a budget that is not finite,
-    and for a reference whose squares overflow.
+    Raises MismatchError if layout, shape, dtype or device differ, if there are no elements, if the budget is not
+    finite, and if the squares of the reference overflow.
     """
     import torch
 
@@ -169,7 +169,7 @@ def compare_output(
 
 
 def find_constant_value(reference: torch.Tensor) -> float | None:
-    """The one value that all finite elements of a reference have; None where they differ or are fewer than two."""
+    """Returns the value that all finite elements of a reference have; None if they differ or are fewer than two."""
     import torch
 
     with torch.no_grad():
@@ -182,7 +182,7 @@ def find_constant_value(reference: torch.Tensor) -> float | None:
 
 
 def describe_constant(name: str, value: float) -> str:
-    """What is said of a reference that `find_constant_value` gives a value for."""
+    """Returns the problem of a reference whose elements all have the value that `find_constant_value` returned."""
     return (
         f"the reference of {name!r} is constant ({value:.6g} everywhere): many wrong results would agree "
         "with it; use inputs that give different elements"
@@ -191,10 +191,10 @@ def describe_constant(name: str, value: float) -> str:
 
 @functools.cache
 def rounding_step(dtype: torch.dtype) -> float:
-    """The spacing of a type at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers and booleans.
+    """Returns the spacing of a dtype at 1: 2^-10 for f16, 2^-7 for bf16, 2^-2 for both e5m2; 0 for integers, bool.
 
-    Read off the type's own bits, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what
-    two bits of mantissa give.
+    Reads it from the bits of 1, because `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3 (torch 2.13), half of what two
+    bits of mantissa give.
     """
     import torch
 
@@ -215,7 +215,7 @@ def _with_line(figures: ErrorFigures, line: WorstLine | None) -> ErrorFigures:
 def _measure_worst(
     check: str, name: str, got: torch.Tensor, reference: torch.Tensor, found: Scan, allowed: Allowed
 ) -> ErrorFigures:
-    """The figures of the worst element and its neighbours; without those of the root mean square."""
+    """Returns the figures of the worst element and its neighbours, without those of the root mean square."""
     place = scan.unravel(found.worst, got.shape)
     first, ours, truth = scan.read_neighbours(got, reference, place, AROUND)
     middle = (place[-1] if place else 0) - first
@@ -242,7 +242,7 @@ def _measure_worst(
 
 
 def _require_pair(name: str, reference: torch.Tensor, plain: torch.Tensor) -> None:
-    """Raise MismatchError unless one can be measured against the other, whatever their values are."""
+    """Raises MismatchError unless the dtypes, shapes and devices allow to compare the two."""
     import torch
 
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
@@ -274,7 +274,7 @@ def _own_step(dtype: torch.dtype) -> float:
 
 
 def _require_known(what: str, tensor: torch.Tensor) -> None:
-    """Raise MismatchError for anything but a dense tensor of a comparable dtype."""
+    """Raises MismatchError for anything but a dense tensor of a comparable dtype."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
@@ -289,7 +289,7 @@ def _require_known(what: str, tensor: torch.Tensor) -> None:
 def _require_measurable(
     name: str, reference: torch.Tensor, plain: torch.Tensor, found: Scan, *, non_finite: bool
 ) -> None:
-    """Raise MismatchError unless what is not finite was announced and agrees, and something finite is left."""
+    """Raises MismatchError unless NaN and Inf were announced and agree, and some element is finite."""
     for tensor, what in ((reference, "reference"), (plain, "plain computation")):
         if not non_finite and not all(
             bool(part.isfinite().all()) for _, part, _ in scan.iterate_chunks(tensor, tensor)
@@ -348,13 +348,13 @@ def _is_exact(tensor: torch.Tensor) -> bool:
 
 
 def _read_values(ours: torch.Tensor, truth: torch.Tensor, index: int) -> tuple[float, float]:
-    """Both values at a flat index."""
+    """Reads both values at a flat index."""
     _, mine, theirs = scan.read_neighbours(ours, truth, scan.unravel(index, ours.shape), 0)
     return mine[0], theirs[0]
 
 
 def _as_json_value(value: float) -> float | str:
-    """A number as it is, NaN and Inf as 'nan', 'inf' and '-inf', because JSON has none."""
+    """Returns a finite number unchanged, NaN and Inf as 'nan', 'inf' and '-inf', because JSON has none."""
     return float(value) if math.isfinite(value) else str(value)
 
 

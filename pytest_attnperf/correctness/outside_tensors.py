@@ -1,13 +1,12 @@
-"""Tensors that a reference reads and that are no input: a call may not change them.
+"""Checks that a call does not change tensors that the reference reads but that are no inputs.
 
-A call that rounds a weight of its closure in place makes the reference compute from the rounded weight, and is right by
-every comparison. So the bits of what the reference reaches are summed before the first call of a process and after
-checks. What a call keeps for itself is not looked at: caches, counters and workspaces, unless the reference reads them.
+If a call rounds a weight of its closure in place, the reference computes from the rounded weight, and every comparison
+passes. So the bits of these tensors are summed before the first call of a process and after checks. What a call keeps
+for itself (caches, counters, workspaces) is not checked, unless the reference reads it.
 
-Tensors that a function reads and nobody gives it: of its closure, its defaults, globals, and the modules among them.
-
-Nothing is called and no attribute is computed: only what lies in dictionaries is looked at, by the names that the code
-uses. What is found by other ways (`getattr`, a function that makes it) is not seen.
+These tensors come from the reference's closure, its defaults, globals, and the modules among them. The search calls
+nothing and computes no attribute: it reads only dictionaries, by the names that the code uses. Tensors reached in other
+ways (`getattr`, a function that makes them) are not found.
 """
 
 from __future__ import annotations
@@ -28,29 +27,29 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.adhoc_reference import Reference
 
 BYTES_MOST = 2**30
-"""Bytes that are summed at most; tensors that would be beyond are not looked at."""
+"""Largest number of bytes that are summed; tensors that would exceed it are not checked."""
 
 ROW = 1024
-"""Words whose sum counts with a factor of its own, so that rows in another order are no longer the same."""
+"""Words whose sum is multiplied by a factor of its own, so that rows in another order give another sum."""
 
 NOTICED = 1e-3
-"""A reference depends on a tensor where its result is off by this part of itself without it."""
+"""A reference depends on a tensor if its result changes by this part of itself without it."""
 
 Sum = tuple[str, tuple[int, ...], int]
 """Dtype, shape and sum of the bits."""
 
 
 class OutsideTensors:
-    """Watches what a reference reads beside its inputs.
+    """Watches tensors that a reference reads besides its inputs.
 
-    inputs   on which the reference is run once, where it reaches any: what it changes itself is its own
+    inputs   the reference runs on them once, if it reaches such tensors: those that it changes itself are not watched
     """
 
     def __init__(self, reference: Reference, inputs: Tensors) -> None:
         self._reference = reference
         self._before = self._compute_sums()
         if self._before:
-            # Whatever it raises is said where its results are needed.
+            # An error of the reference is reported where its results are needed.
             with contextlib.suppress(Exception):
                 reference.compute_plain(inputs)
             again = self._compute_sums()
@@ -58,11 +57,11 @@ class OutsideTensors:
 
     @property
     def watched_names(self) -> tuple[str, ...]:
-        """Names of what is watched."""
+        """Names of the watched tensors."""
         return tuple(self._before)
 
     def list_problems(self, inputs: Tensors) -> tuple[str, ...]:
-        """In words, which of them calls have changed, as far as the reference's result for `inputs` shows it."""
+        """Returns a problem, in words, for each tensor that calls changed and that affects the result for `inputs`."""
         if not self._before:
             return ()
         now = self._compute_sums()
@@ -71,7 +70,7 @@ class OutsideTensors:
         return tuple(
             f"the call changed a tensor that is no input: {name!r}, {tuple(tensors[name].shape)} "
             f"{str(tensors[name].dtype).removeprefix('torch.')}, which the reference reads, too, so that it computes "
-            "from what the call has left there: work on a copy, or make it one of inputs()"
+            "from the changed values: work on a copy, or make it one of inputs()"
             for name in changed
             if name in tensors and self._is_read(tensors[name], inputs)
         )
@@ -90,7 +89,7 @@ class OutsideTensors:
         }
 
     def _is_read(self, tensor: torch.Tensor, inputs: Tensors) -> bool:
-        """Whether the reference reads it, and does not write to it itself."""
+        """Returns whether the reference reads the tensor and does not write to it itself."""
         import torch
 
         before = _sum_of_bits(tensor)
@@ -101,18 +100,18 @@ class OutsideTensors:
         kept = own.clone()
         try:
             with torch.inference_mode():
-                # Of integers 0, because an index that is none would end more than this case.
+                # Integers become 0, because an index out of range would end more than this case.
                 own.fill_(math.nan if own.is_floating_point() or own.is_complex() else 0)
             return _are_apart(results, self._reference.compute_plain(inputs))
         except Exception:
-            return True  # what it makes of other values is its own affair
+            return True  # an error means that the values are read
         finally:
             with torch.inference_mode():
                 own.copy_(kept)
 
 
 def _are_apart(results: Outputs, others: Outputs) -> bool:
-    """Whether results differ by more than what one and the same function differs from call to call."""
+    """Returns whether results differ by more than two calls of the same function may differ."""
     import torch
 
     for name, result in results.items():
@@ -125,7 +124,7 @@ def _are_apart(results: Outputs, others: Outputs) -> bool:
 
 
 def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Of all elements in row-major order, where they may lie as they like. Shape (), int64, on the tensor's device."""
+    """Sums all elements in row-major order, whatever their strides. Returns shape (), int64, on the tensor's device."""
     import torch
 
     with torch.no_grad():
@@ -142,34 +141,34 @@ def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 NOT_OURS = frozenset({"torch", "triton", "numpy", "scipy", "pytest", "pytest_attnperf", "builtins", "einops"})
-"""Packages whose functions hold nobody's weights."""
+"""Packages whose functions hold no weights of a user."""
 
 OBJECTS_MOST = 5000
-"""Objects looked at for one function."""
+"""Largest number of objects that are visited for one function."""
 
 DEPTH_MOST = 8
-"""Containers and functions within one another."""
+"""Largest nesting depth of containers and functions."""
 
 
 def find_reached_tensors(fn: Callable[..., Any]) -> dict[str, torch.Tensor]:
-    """Plain tensors that calls of `fn` can read beside its arguments, by the names under which its code has them."""
+    """Returns plain tensors that calls of `fn` can read besides its arguments, by the names that its code uses."""
     walk = _Walk()
-    # It says nothing against anybody if an object cannot be looked into.
+    # An object that cannot be inspected is no problem of the case.
     with contextlib.suppress(Exception):
         walk.visit_value("", fn, (), 0)
     return walk.found
 
 
 class _Walk:
-    """Goes through what functions refer to, everything once."""
+    """Visits everything that functions refer to, each object once."""
 
     def __init__(self) -> None:
         self.found: dict[str, torch.Tensor] = {}
         self._seen: set[tuple[int, int]] = set()
-        self._kept: list[Any] = []  # an id is another object's once its own is gone
+        self._kept: list[Any] = []  # keeps objects alive: Python may give a freed object's id to another one
 
     def visit_value(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
-        """Look at one object; `names` are those that the code which has it uses."""
+        """Visits one object; `names` are the names used by the code that refers to it."""
         import torch
 
         if isinstance(value, (str, bytes, int, float, type, type(None))) or depth > DEPTH_MOST:
@@ -213,14 +212,14 @@ class _Walk:
             self.found[name] = tensor
 
     def _visit_module(self, name: str, module: torch.nn.Module, depth: int) -> None:
-        """Parameters and buffers, and what its forward pass reads beside them."""
+        """Visits parameters and buffers, and what its forward pass reads besides them."""
         for key, tensor in (*module.named_parameters(), *module.named_buffers()):
             if self._is_new(tensor):
                 self._visit_tensor(f"{name}.{key}" if name else key, tensor)
         self._visit_method(name, type(module).forward, module, depth)
 
     def _visit_object(self, name: str, value: Any, names: Iterable[str], depth: int) -> None:
-        """A module's, a namespace's or an instance's attributes that the code names, and what calling it reads."""
+        """Visits attributes of a module, a namespace or an instance that the code names, and what calling it reads."""
         own = getattr(value, "__dict__", {})
         if isinstance(value, types.ModuleType) and _is_shared_module(value.__name__):
             return
@@ -238,7 +237,7 @@ class _Walk:
         self.visit_value(name, fn, (), depth + 1)
 
     def _visit_function(self, name: str, fn: types.FunctionType, owner: Any, depth: int) -> None:
-        """Its closure, defaults and globals; of its owner the attributes and methods that it names."""
+        """Visits its closure, defaults and globals, and the attributes and methods of its owner that it names."""
         if depth > DEPTH_MOST or _is_shared_module(fn.__module__ or "") or not self._is_new(fn, owner):
             return
         names = _names_in(fn.__code__)
@@ -257,7 +256,7 @@ class _Walk:
 
 
 def _list_own(fn: types.FunctionType) -> dict[str, Any]:
-    """What a function holds itself, by the names that its code has for it."""
+    """Returns the values in a function's closure and defaults, by the names that its code uses."""
     code = fn.__code__
     arguments = code.co_varnames[: code.co_argcount]
     defaults = fn.__defaults__ or ()
@@ -269,7 +268,7 @@ def _list_own(fn: types.FunctionType) -> dict[str, Any]:
 
 
 def _names_in(code: types.CodeType) -> tuple[str, ...]:
-    """Globals and attributes that code names, that of functions within it too."""
+    """Returns the globals and attributes that the code names, including those of nested functions."""
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,8 +1,8 @@
-"""The inputs that a backend holds: loaded, compared, destroyed and put back, but for what a call is meant to write.
+"""The inputs that a backend holds: loaded, compared, destroyed, restored, except parts that a call must write.
 
-What may be written is what the workload's `in_place` says, whatever the backend says. The outputs that it holds are the
-last ones that the reference names, in the order of the inputs, and they are read there, wherever the backend has copies
-of them: a result that lies elsewhere was not written in place.
+The workload's `in_place` alone decides what may be written, not the backend. The outputs held by inputs are the last
+ones that the reference names, in the order of the inputs. They are read from the inputs, even if the backend has copies
+elsewhere: a result outside the inputs was not written in place.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class OwnInputs:
         return written_in_place(self._prepared, self._workload)
 
     def load(self, inputs: Tensors) -> tuple[Tensors, list[str]]:
-        """Put canonical inputs into the backend's memory: (copies that it has never seen, what is wrong with it).
+        """Loads canonical inputs into the backend's memory; returns (copies that the backend never sees, problems).
 
-        Nothing was loaded where something is wrong with the tensors that a call is to write to. Raises WorkloadError
-        when the workload names inputs that it does not have.
+        If a tensor that a call must write to has a wrong layout, nothing is loaded. Raises WorkloadError when
+        `in_place` names inputs that do not exist.
         """
         import torch
 
@@ -66,15 +66,16 @@ class OwnInputs:
             return tuple(tensor.clone() for tensor in self._prepared.tensors), problems
 
     def copy_for_reference(self, inputs: Tensors) -> Tensors:
-        """Canonical inputs for a reference, which may write in place, too: copies of those that a call writes to."""
+        """Returns canonical inputs for a reference, with copies of those that a call, and so the reference, writes
+        to."""
         return tuple(tensor.clone() if number in self._views else tensor for number, tensor in enumerate(inputs))
 
     def copy_written(self) -> dict[int, torch.Tensor]:
-        """Copies of what lies where a call writes, by number of the input."""
+        """Copies the parts that a call writes to, by number of the input."""
         return {number: self._writable_part(self._prepared.tensors, number).clone() for number in self.writable}
 
     def put_back(self, taken: dict[int, torch.Tensor]) -> None:
-        """Put back what was taken."""
+        """Writes copies made by `copy_written` back into the inputs."""
         import torch
 
         with torch.inference_mode():
@@ -82,7 +83,7 @@ class OwnInputs:
                 self._writable_part(self._prepared.tensors, number).copy_(copy)
 
     def restore_and_list_changes(self, loaded: Tensors) -> list[str]:
-        """What a call has changed that it may not change. What it may, is afterwards as it was loaded."""
+        """Restores the inputs that a call may write to, and returns problems for changes to any other memory."""
         self.put_back({number: self._writable_part(loaded, number) for number in self.writable})
         return [
             f"the call changed its inputs: tensor {number} of {len(loaded)}, shape {tuple(before.shape)}, is "
@@ -92,7 +93,7 @@ class OwnInputs:
         ] or self._list_writes_beside()
 
     def restore(self, loaded: Tensors) -> None:
-        """Everything as it was loaded."""
+        """Restores all inputs, and the memory next to them, as they were loaded."""
         import torch
 
         with torch.no_grad():
@@ -102,11 +103,11 @@ class OwnInputs:
                 copy_into(own, copy)
 
     def destroy(self) -> None:
-        """Overwrite everything, so that whatever still reads it shows."""
+        """Overwrites all inputs, so that a later read of them is detected."""
         poison.destroy(self._prepared.tensors)
 
     def has_memory_of(self, tensor: torch.Tensor, *, writable: bool = True) -> bool:
-        """Whether a tensor lies in the memory of an input; without `writable`, of one that no call may write to."""
+        """Returns whether a tensor shares memory with an input; without `writable`, with a read-only one."""
         return any(
             poison.has_overlap(tensor, own)
             for number, own in enumerate(self._prepared.tensors)
@@ -114,7 +115,7 @@ class OwnInputs:
         )
 
     def name_outputs(self, names: Iterable[str], taken: dict[int, torch.Tensor]) -> Outputs:
-        """What was taken, under the names of the outputs that it holds; `names` are all outputs of the reference.
+        """Returns the parts in `taken` by output name; `names` are all outputs of the reference.
 
         Raises WorkloadError when there are fewer outputs than inputs to write to.
         """
@@ -127,7 +128,7 @@ class OwnInputs:
         return dict(zip(known[len(known) - len(taken) :], taken.values(), strict=True))
 
     def _writable_part(self, tensors: Tensors, number: int) -> torch.Tensor:
-        """The part of one input that may change. Raises WorkloadError when the workload gives other memory."""
+        """Returns the part of one input that may change. Raises WorkloadError when the workload gives other memory."""
         whole = tensors[number]
         view = self._views[number](whole)
         if view.numel() and not poison.has_overlap(view, whole):
@@ -138,7 +139,7 @@ class OwnInputs:
         return view
 
     def _list_layout_problems(self, number: int, inputs: Tensors) -> list[str]:
-        """In words, what is not canonical about a tensor that a call is to write to."""
+        """Returns a problem, in words, if a tensor that a call must write to is not in the canonical layout."""
         if not 0 <= number < len(inputs):
             raise WorkloadError(
                 f"in_place of {self._workload.id} names input {number}; there are {len(inputs)}, from 0"
@@ -153,8 +154,8 @@ class OwnInputs:
         ]
 
     def _require_consistent(self, inputs: Tensors) -> None:
-        """Raise WorkloadError where inputs that share memory cannot all hold what they are to hold."""
-        if not self._prepared.beside:  # only there inputs lie as they were given
+        """Raises WorkloadError if inputs that share memory cannot all hold their values."""
+        if not self._prepared.beside:  # only then inputs keep the strides they were given with
             return
         for number, (own, new) in enumerate(zip(self._prepared.tensors, inputs, strict=True)):
             if not poison.is_bit_equal(own, new):
@@ -165,7 +166,7 @@ class OwnInputs:
                 )
 
     def _list_writes_beside(self) -> list[str]:
-        """In words, which memory beside the inputs a call has written to."""
+        """Returns a problem, in words, for each memory next to the inputs that a call wrote to."""
         found = []
         for beside, before in zip(self._prepared.beside, self._beside, strict=True):
             if not poison.is_bit_equal(beside.memory, before):
@@ -189,7 +190,7 @@ class OwnInputs:
 
 
 def written_in_place(prepared: Prepared, workload: Workload) -> Tensors:
-    """The whole inputs that a call writes to, where they lie in this backend's memory."""
+    """Returns the whole inputs that a call writes to, in this backend's memory."""
     return tuple(prepared.tensors[number] for number in sorted(in_place(workload)) if number < len(prepared.tensors))
 
 

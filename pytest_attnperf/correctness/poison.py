@@ -1,4 +1,4 @@
-"""Memory that a checked call may return is filled with NaN first, so that what was not written shows."""
+"""Fills memory that a checked call may return with NaN first, so that elements that were not written are detected."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCKS_PER_SIZE = 4
-"""How many freed blocks of each output's size are filled: the allocator hands out the most recently freed first, and
-a backend may allocate some scratch of the same size before its output."""
+"""How many freed blocks of each output's size are filled: the allocator reuses the most recently freed first, and a
+backend may allocate some scratch of the same size before its output."""
 
 _spared: list[torch.Tensor] = []
-"""What `fill` leaves alone at the moment."""
+"""Tensors that `fill` skips at the moment."""
 
 
 def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
-    """Every plain tensor in what a backend returned, without its autograd graph, so that it may be written to.
+    """Yields every plain tensor in what a backend returned, without its autograd graph, so that it may be written to.
 
-    A tensor, or tuples, lists, dicts and dataclasses of them, nested. Subclasses but parameters and sparse tensors are
-    left out: nobody knows which memory is theirs. So are those that torch has yet to negate or conjugate: their bits
-    are not the result's. The judge refuses them all.
+    `raw` is a tensor, or nested tuples, lists, dicts and dataclasses of tensors. Subclasses except parameters, and
+    sparse tensors, are skipped: their memory is not known. So are tensors that torch has yet to negate or conjugate:
+    their bits are not the result's. The judge rejects all of these.
     """
     import torch
 
@@ -43,10 +43,10 @@ def tensors_in(raw: Any) -> Iterator[torch.Tensor]:
 
 
 def fill(tensor: torch.Tensor) -> None:
-    """Overwrite in place: with NaN; integers with their most extreme value, booleans with their opposite.
+    """Overwrites in place: with NaN; integers with their most extreme value, booleans with their opposite.
 
-    That is the smallest of a signed type, and the largest of an unsigned one: its smallest is what fresh memory holds.
-    What is spared at the moment is left as it is.
+    That is the smallest of a signed type, and the largest of an unsigned one, because fresh memory often holds 0.
+    Spared tensors are not changed.
     """
     import torch
 
@@ -59,7 +59,7 @@ def fill(tensor: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def spare_memory(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """`fill` leaves the memory of these alone meanwhile: inputs that a call writes in place, and may return."""
+    """Makes `fill` skip the memory of these tensors inside the block: inputs that a call writes in place."""
     held = list(tensors)
     _spared.extend(held)
     try:
@@ -69,10 +69,10 @@ def spare_memory(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def destroy(tensors: Iterable[torch.Tensor]) -> None:
-    """Overwrite inputs in place, as `fill` does, so that whatever still reads them shows.
+    """Overwrites inputs in place, as `fill` does, so that a later read of them is detected.
 
     Every tensor is overwritten: expanded and overlapping ones, those made in inference mode, leaves that require
-    gradients. Booleans that share memory are the opposite of what they were, not twice so.
+    gradients. Booleans that share memory are inverted once, not twice.
     """
     import torch
 
@@ -87,7 +87,7 @@ def destroy(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def fill_free_blocks(like: Iterable[tuple[torch.Tensor, torch.dtype]]) -> None:
-    """Fill freshly freed memory, of the size of outputs like these in these dtypes, with NaN of that dtype.
+    """Fills freed memory with NaN of each dtype, in blocks of the size of outputs like these.
 
     A backend that allocates its output with `torch.empty` gets one of these blocks, not the freed copy of an earlier,
     right result.
@@ -115,10 +115,10 @@ def _fill_extreme(tensor: torch.Tensor) -> None:
 
 
 def _poison_byte(dtype: torch.dtype) -> int:
-    """The byte that, repeated, is NaN in a floating-point type; -1 or the largest of an integer type, and True.
+    """Returns the byte that, repeated, is NaN in a floating-point type; -1 or the largest of an integer type, and True.
 
-    All bits set are NaN in IEEE types and in the OCP's fp8. In the fnuz types they are a number, and the only NaN is
-    what would be minus zero (arXiv:2206.02915).
+    In IEEE types and in the OCP's fp8, all bits set are NaN. In the fnuz types they are a number, and the only NaN has
+    the bits of minus zero (arXiv:2206.02915).
     """
     import torch
 
@@ -128,7 +128,7 @@ def _poison_byte(dtype: torch.dtype) -> int:
 
 
 def has_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True when the address ranges of two strided tensors on one device meet."""
+    """Returns True when the address ranges of two strided tensors on one device overlap."""
     if one.layout != other.layout or one.device != other.device or not one.numel() or not other.numel():
         return False
     (one_start, one_end), (other_start, other_end) = _address_range(one), _address_range(other)
@@ -136,7 +136,7 @@ def has_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True when shapes, dtypes and every bit agree; NaN equals itself, and 0.0 is not -0.0."""
+    """Returns True when shapes, dtypes and every bit agree; NaN equals itself, and 0.0 is not -0.0."""
     import torch
 
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
@@ -147,8 +147,8 @@ def is_bit_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def any_bit_differs(ones: list[torch.Tensor], others: list[torch.Tensor]) -> bool | torch.Tensor:
-    """Whether `is_bit_equal` is False of any pair; a tensor on the device, which nobody has waited for, where it must
-    look at elements."""
+    """Returns whether `is_bit_equal` is False for any pair. Where elements must be compared, the result is a tensor on
+    the device, without waiting for it."""
     import torch
 
     differs = []

@@ -1,4 +1,4 @@
-"""The truth for a workload and seed, and how far plain arithmetic is from it; shared by all backends of a process."""
+"""The exact result for a workload and seed, and the error of plain arithmetic; shared by all backends of a process."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ if TYPE_CHECKING:
 
 
 class BadReferenceError(AttnperfError):
-    """A reference that every output, or none, would agree with: a check that cannot fail is no check."""
+    """A reference that every output, or none, would agree with: such a check proves nothing."""
 
 
 _SECRET = random.SystemRandom().getrandbits(62) | 1 << 62
-"""Bits flipped in references; at least the highest but one, so that an exponent changes."""
+"""Bits flipped in references; at least the second highest, so that an exponent changes."""
 
 ELEMENTS_MIN = 65536
 DRAWS_MAX = 64
-"""A yardstick is the largest error over at least so many elements, or so many draws of a smaller problem. The largest
-of a few rounding errors is a matter of luck: over one draw of 500 elements, honest kernels exceed it in 1 of 100, and
-over 16,384, honest gradients in f32 in 1 of 2,000."""
+"""A yardstick is the largest error over at least ELEMENTS_MIN elements, or DRAWS_MAX draws of a smaller problem. The
+largest of a few rounding errors is a matter of luck: over one draw of 500 elements, honest kernels exceed it in 1 of
+100, and over 16,384, honest gradients in f32 in 1 of 2,000."""
 HELD_MAX = 4
-"""Expected outputs held at once: of the timed inputs, and of a few check seeds."""
+"""Largest number of expected outputs held: of the timed inputs, and of a few check seeds."""
 EXTRA_FLOPS_MAX = 2e8
-"""Useful operations the draws beyond the first may cost together, where the workload can say."""
+"""Largest total FLOPs of the draws beyond the first, where the workload knows its FLOPs."""
 EXTRA_ELEMENTS_MAX = 2**19
-"""Elements of all inputs that the draws beyond the first may have together, where it cannot."""
+"""Largest total number of input elements of the draws beyond the first, where it does not."""
 WEAK_SHARE = 0.25
-"""A user's reference may be off by this part of its own root mean square, and its budget is no more than twice that: at
-half of it, zeros would pass."""
+"""Largest error of a user's reference, as a share of its own root mean square. Its budget is at most twice that: at
+half of the result, zeros would pass."""
 NOTHING_SHARE = 2.0**-18
-"""An output that is so much smaller than the largest input or output is rounding only."""
+"""An output that is this much smaller than the largest input or output consists of rounding errors only."""
 SPREAD_MOST = 2.0
-"""Where a single number is compared, its budget is the error of a few draws, at most so many times."""
+"""Largest factor on the error of a few draws, where few numbers are compared."""
 
 
 @dataclass(frozen=True)
 class Expected:
     """The reference of each output in fp32 or fp64, and its yardstick, by output name.
 
-    While a backend runs, the references lie in memory with a secret pattern of bits flipped: one that searches Python's
-    objects or freed memory for a result finds noise.
+    While a backend runs, the references are stored with a secret pattern of bits flipped: a backend that searches
+    Python's objects or freed memory for a result finds noise.
 
-    sealed   the references as they lie in memory
+    sealed   the references with flipped bits
     """
 
     sealed: Outputs
@@ -71,7 +71,7 @@ class Expected:
 
     @contextlib.contextmanager
     def reveal(self) -> Iterator[Outputs]:
-        """The references, readable until the block ends."""
+        """Yields the references, readable until the block ends."""
         _flip_bits(self.sealed)
         try:
             yield self.sealed
@@ -79,9 +79,11 @@ class Expected:
             _flip_bits(self.sealed)
 
     def measure_coarseness(self) -> dict[str, float]:
-        """What the yardstick of each floating-point output is off by, in the root mean square and in units of the
-        result: at least half a rounding step of the output, below which it makes no budget. None of what is rounding
-        only, whose size says nothing."""
+        """Returns the root mean square error of each floating-point output's yardstick, divided by the result's size.
+
+        It is at least half a rounding step of the output, the least budget. Outputs that are only rounding are left
+        out.
+        """
         import torch
 
         with self.reveal() as readable:
@@ -91,13 +93,13 @@ class Expected:
             }
 
     def compute_digests(self) -> dict[str, Digest]:
-        """Of the references of the same outputs."""
+        """Returns the digests of the references of the same outputs as `measure_coarseness`."""
         with self.reveal() as readable:
             found = {name: compute_digest(readable[name]) for name, _, _ in self._iterate_telling(readable)}
         return {name: figures for name, figures in found.items() if figures is not None}
 
     def _iterate_telling(self, readable: Outputs) -> Iterator[tuple[str, torch.dtype, float]]:
-        """Name, dtype and size of floating-point outputs that are more than rounding."""
+        """Yields name, dtype and size of floating-point outputs that are more than rounding."""
         for name, yardstick in self.yardsticks.items():
             size = _measure_size(readable[name]) if yardstick.dtype.is_floating_point else 0.0
             if size > 0 and yardstick.rms_error <= WEAK_SHARE * size:
@@ -105,7 +107,7 @@ class Expected:
 
     @property
     def reference(self) -> Outputs:
-        """Readable copies."""
+        """Readable copies of the references, by output name."""
         with self.reveal() as readable:
             return {name: tensor.clone() for name, tensor in readable.items()}
 
@@ -113,7 +115,7 @@ class Expected:
 class References:
     """Expected outputs by (workload, seed, planted, device); holds the last few of the most recent workload only.
 
-    Cases run in canonical order, all backends of a workload in a row, so that little is enough, and memory is bounded.
+    Cases run in canonical order, all backends of a workload in a row, so that a few are enough, and memory is bounded.
     """
 
     def __init__(self) -> None:
@@ -121,11 +123,11 @@ class References:
         self._expected: dict[tuple[int, bool, str], Expected] = {}
 
     def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
-        """What `inputs`, made by `workload.make_inputs(seed, ..., planted=planted)`, must give.
+        """Returns the expected outputs for `inputs`, made by `workload.make_inputs(seed, ..., planted=planted)`.
 
         Raises BadReferenceError when the reference is empty, constant, narrower than the output, or names other outputs
-        than the plain computation; and when it or the plain computation holds NaN or Inf in an output that
-        `workload.non_finite_outputs` does not name, or not the same ones in one that it does.
+        than the plain computation. Also raises it when NaN or Inf is in an output that `workload.non_finite_outputs`
+        does not name, or differs between reference and plain computation in one that it names.
         """
         if workload != self._workload:
             self._workload, self._expected = workload, {}
@@ -137,17 +139,17 @@ class References:
         return found
 
     def has_memory_of(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in the memory of a reference that is held."""
+        """Returns whether a tensor shares memory with a reference that is held."""
         kept = (sealed for expected in self._expected.values() for sealed in expected.sealed.values())
         return any(poison.has_overlap(tensor, sealed) for sealed in kept)
 
     def clear(self) -> None:
-        """Free everything held."""
+        """Frees everything held."""
         self._workload, self._expected = None, {}
 
 
 def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool) -> Expected:
-    """Computed, and its references sealed."""
+    """Computes the expected outputs, and seals the references."""
     import torch
 
     reference, yardsticks = _draw_yardsticks(workload, inputs)
@@ -168,7 +170,7 @@ def _make_expected(workload: Workload, inputs: Tensors, seed: int, planted: bool
 
 
 def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) -> int:
-    """How many draws of a problem its yardstick is measured over; 1 for all but small ones.
+    """Returns the number of draws over which a problem's yardstick is measured; 1 except for small problems.
 
     elements          of the smallest output
     inputs_elements   of all inputs, which bound the cost where `flops` is not known
@@ -180,7 +182,7 @@ def count_draws(elements: int, flops: float | None, inputs_elements: int = 0) ->
 
 
 def estimate_spread(elements: int) -> float:
-    """How much larger the largest of ELEMENTS_MIN rounding errors is than the largest of fewer; 1 for as many.
+    """Returns the ratio of the largest of ELEMENTS_MIN rounding errors to the largest of `elements`; at least 1.
 
     The largest of n normal errors is about sqrt(2 ln n) standard deviations.
     """
@@ -192,7 +194,7 @@ def estimate_spread(elements: int) -> float:
 def _draw_yardsticks(
     workload: Workload, inputs: Tensors, *, by_line: bool = True
 ) -> tuple[Outputs, dict[str, Yardstick]]:
-    """The truth and its yardsticks; of further draws lines are not asked for: those of the first are judged by."""
+    """Computes the references and yardsticks, with lines for the first draw only (`by_line`)."""
     lowering = getattr(workload, "in_low_precision", None)
     otherwise = getattr(workload, "plain_otherwise", None)
     with without_autocast():
@@ -227,10 +229,10 @@ def _draw_yardsticks(
 def _require_conditioned(
     workload: Workload, inputs: Tensors, reference: Outputs, name: str, yardstick: Yardstick
 ) -> None:
-    """Raise BadReferenceError where a reference is so imprecise that zeros could pass for the result.
+    """Raises BadReferenceError if a reference is so imprecise that zeros could pass for the result.
 
-    An output that is zero but for the rounding of the truth, such as the gradient of what a softmax takes no notice of,
-    has no precision that could be asked for.
+    An output that is zero except for rounding has no precision to require, e.g. the gradient of an input that a softmax
+    ignores.
     """
     size = _measure_size(reference[name])
     if not reference[name].is_floating_point() or not yardstick.rms_error > WEAK_SHARE * size:
@@ -240,24 +242,24 @@ def _require_conditioned(
     raise BadReferenceError(
         f"{workload.id}: the reference of {name!r} is too imprecise: computed as it is written, it "
         f"is off by {yardstick.rms_error:.3g} in the root mean square, where the result itself is {size:.3g}, so that "
-        f"zeros could pass (at most {WEAK_SHARE:g} of the result is taken); compute it in fp32 and round at the end "
+        f"zeros could pass (at most {WEAK_SHARE:g} of the result is allowed); compute it in fp32 and round at the end "
         "(x.float() ... .to(x.dtype)), or use inputs on which less cancels"
     )
 
 
 def _is_nothing(inputs: Tensors, reference: Outputs, name: str) -> bool:
-    """Whether an output is zero but for rounding."""
+    """Returns whether an output is zero except for rounding."""
     floats = [tensor for tensor in (*inputs, *reference.values()) if tensor.is_floating_point() and tensor.numel()]
     return _measure_size(reference[name]) <= NOTHING_SHARE * max(map(_measure_size, floats))
 
 
 def _measure_size(tensor: torch.Tensor) -> float:
-    """The root mean square of the finite elements."""
+    """Returns the root mean square of the finite elements."""
     return float(scan.typical_finite_magnitude((tensor if tensor.dtype.itemsize > 1 else tensor.float()).detach()))
 
 
 def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tensor | None, by_line: bool) -> Yardstick:
-    """The yardstick with the errors of arithmetic in low precision, where that gives a result that can be compared."""
+    """Loosens the yardstick by the errors of low-precision arithmetic, if its result can be compared."""
     if low is None or low.shape != truth.shape or not low.is_floating_point() or not yardstick.dtype.is_floating_point:
         return yardstick
     if not bool(low.isfinite().all()):
@@ -266,7 +268,7 @@ def _loosen_yardstick(yardstick: Yardstick, truth: torch.Tensor, low: torch.Tens
 
 
 def _flip_bits(outputs: Outputs) -> None:
-    """Flip the secret bits of every element in place; twice is nothing."""
+    """Flips the secret bits of every element in place; flipping twice restores them."""
     import torch
 
     with torch.inference_mode():

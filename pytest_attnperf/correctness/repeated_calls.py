@@ -1,11 +1,9 @@
-"""Whether every one of many calls on the same inputs is right: a race is wrong now and then.
+"""Checks many calls on the same inputs, because a race is wrong only sometimes, and calls without a pause.
 
-On a GPU several calls are queued before anybody waits, and the device compares each with a right result before it: so
-the calls take hardly longer than their kernels. Results whose bits differ are read and judged.
+On a GPU several calls are queued before the host waits, and the device compares each result with an earlier right one.
+So the calls take little longer than their kernels. Results whose bits differ are read and judged.
 
-Whether calls without a pause compute what calls after one do.
-
-A kernel may notice that it is called in a tight loop, as a timer does it, and give an old result there. So one row of
+A kernel may detect that it is called in a tight loop, as a timer does, and return an old result there. So one row of
 every input changes before each of several calls in a row, and the last result is compared with that of a call on the
 same inputs after a pause.
 """
@@ -26,23 +24,23 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
 LEAST, SECONDS_LEAST = 40, 0.004
-"""Repeated calls, and more where they take less: a fault of 1 call in 20 is found in 7 of 8 processes."""
+"""Least number of calls, and least seconds of calls: a fault of 1 call in 20 is detected in 7 of 8 processes."""
 
 SECONDS_MOST = 0.06
-"""After which no further call is made, however few they were."""
+"""No further call is made after this time, even if fewer than LEAST were made."""
 
 AHEAD, AHEAD_BYTES = 8, 2**28
-"""Results that wait for being compared at once: so many, of so many bytes together."""
+"""Results that may wait for comparison at once: their number, and their bytes together."""
 
 REPLAYS = 2
-"""How often a whole block is repeated, of which only the last result is seen; the other calls are made alone."""
+"""How often a whole block is replayed, of which only the last result can be read; the other calls are made alone."""
 
 Call = Callable[[], Any]
 
 
 @dataclass
 class RepeatedCall:
-    """A call that was made: what it returned, copies of what it wrote, and whether that is unlike a right result."""
+    """One call: what it returned, copies of what it wrote, and whether it differs from a right result."""
 
     number: int
     raw: Any
@@ -51,18 +49,18 @@ class RepeatedCall:
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All that it returned or wrote."""
+        """All tensors that it returned or wrote."""
         return [*poison.tensors_in(self.raw), *self.written.values()]
 
 
 @dataclass
 class RepeatedCalls:
-    """Makes calls, and judges those whose results are unlike a right one before them.
+    """Makes calls, and judges those whose results differ from an earlier right one.
 
-    make       makes one call; returns what it returned, and copies of what it wrote
-    judge      what is wrong with a call of that number; nothing where it is right
+    make       makes one call; returns its result, and copies of what it wrote
+    judge      returns the problems of a call, given its number; empty if it is right
     on_gpu     whether calls can be queued
-    problems   of each wrong call
+    problems   the problems of each wrong call
     """
 
     make: Callable[[Call, int], tuple[Any, dict[int, torch.Tensor]]]
@@ -74,7 +72,7 @@ class RepeatedCalls:
     _shared: bool = False
 
     def repeat(self, run: Call, single: Call | None = None) -> None:
-        """Call `run` again and again, or, where `single` is one call of it, a few times and then that."""
+        """Calls `run` repeatedly. If `single` is given, calls `run`, a whole block, a few times, and then `single`."""
         started = time.perf_counter()
         while (spent := time.perf_counter() - started) < SECONDS_LEAST or (self.calls < LEAST and spent < SECONDS_MOST):
             replay = single is not None and self.calls < REPLAYS
@@ -83,7 +81,7 @@ class RepeatedCalls:
                 self._look_at(made)
 
     def _make_some(self, run: Call, ahead: int) -> list[RepeatedCall]:
-        """Make one call, or several before any is waited for; one whose memory a later one uses is left out."""
+        """Makes one call, or several before waiting; drops a call whose memory a later one reuses."""
         held: list[RepeatedCall] = []
         for _ in range(ahead):
             made = self._make_one(run)
@@ -110,7 +108,7 @@ class RepeatedCalls:
         return poison.any_bit_differs(right, again)
 
     def _count_ahead(self) -> int:
-        """How many calls to make before their results are looked at."""
+        """Returns how many calls to make before their results are compared."""
         if self._right is None or not self.on_gpu or self._shared or self.problems:
             return 1
         size = sum(tensor.numel() * tensor.element_size() for tensor in self._right)
@@ -126,12 +124,12 @@ class RepeatedCalls:
 
 
 def _has_common_memory(one: RepeatedCall, other: RepeatedCall) -> bool:
-    """Whether two calls have given results in the same memory."""
+    """Returns whether the results of two calls share memory."""
     return any(poison.has_overlap(a, b) for a in poison.tensors_in(one.raw) for b in poison.tensors_in(other.raw))
 
 
 def _wait_for(held: list[RepeatedCall]) -> Iterator[RepeatedCall]:
-    """Those calls, once the device has said of each whether it is unlike; it is asked once."""
+    """Yields the calls after reading from the device, in one transfer, whether each differs."""
     import torch
 
     waiting = [made for made in held if isinstance(made.unlike, torch.Tensor)]
@@ -143,22 +141,22 @@ def _wait_for(held: list[RepeatedCall]) -> Iterator[RepeatedCall]:
 
 
 CALL_SECONDS_MOST = 0.005
-"""Slower calls are not looked at: between two of them lies as much time as between two calls of a judge."""
+"""Slower calls are not checked: the time between two of them is as long as that between two calls of a judge."""
 
 CALLS = 16
 PAUSE_SECONDS = 0.005
 ELEMENTS_MOST = 4096
-"""Elements that change of each input: so few that changing them is no pause."""
+"""Elements of each input that change: so few that changing them is no pause."""
 
 APART = 0.25
-"""Results apart by so much of their root mean square are not the same result: beyond any order of summation."""
+"""Results that differ by more than this share of their rms are different, whatever the order of summation."""
 
 
 def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[], list[torch.Tensor]]) -> list[str]:
-    """What is wrong with the last of several calls in a row. The inputs are afterwards as they were.
+    """Returns the problems of the last of several calls in a row. Restores the inputs.
 
     tensors   the inputs that a call reads, at their place in memory
-    skip      numbers of those that must not be changed
+    skip      numbers of the inputs that must not be changed
     call      makes a call, and copies everything that it returned or wrote
     """
     rows = [_view_row(tensor) for number, tensor in enumerate(tensors) if number not in skip and _is_free(tensor)]
@@ -185,12 +183,13 @@ def compare_hot_calls(tensors: Tensors, skip: Collection[int], call: Callable[[]
 
 
 def _is_free(tensor: torch.Tensor) -> bool:
-    """Whether any values will do: integers are indices and lengths, and 8-bit types have hardly an operator."""
+    """Returns whether an input may hold any values: not integers (indices, lengths), nor 8-bit types (few
+    operators)."""
     return tensor.is_floating_point() and tensor.element_size() > 1 and bool(tensor.numel())
 
 
 def _view_row(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of the first row, at most ELEMENTS_MOST of it."""
+    """Returns a view of at most ELEMENTS_MOST elements of the first row."""
     for dim in range(tensor.dim()):
         tensor = tensor.narrow(dim, 0, min(tensor.shape[dim], ELEMENTS_MOST) if dim == tensor.dim() - 1 else 1)
     return each_once(tensor) if tensor.dim() else tensor.reshape(1)
@@ -205,7 +204,7 @@ def _write_rows(rows: list[torch.Tensor], values: list[torch.Tensor]) -> None:
 
 
 def _measure_difference(hot: torch.Tensor, cool: torch.Tensor, again: torch.Tensor) -> tuple[float, float, float]:
-    """(largest difference, root mean square of the result, largest difference of two calls after a pause)."""
+    """Returns (largest difference, root mean square of the result, largest difference of two calls after a pause)."""
     import torch
 
     if poison.is_bit_equal(hot, cool) or not cool.is_floating_point() or hot.shape != cool.shape:

@@ -1,4 +1,4 @@
-"""What a call returned and wrote, read and compared with what it should be."""
+"""Reads what a call returned and wrote, and compares it with the reference."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Results:
     """Reads and compares the results of one prepared backend.
 
     references   shared by all judges of a process
-    tolerance    the backend's
-    unnamed      outputs that were returned and that the reference does not name, so that nobody judges them
-    strided      outputs that do not lie in the order of their elements, with their strides
+    tolerance    the backend's tolerance
+    unnamed      outputs that were returned but that the reference does not name, so that they are not judged
+    strided      outputs that are not contiguous, with their strides
     """
 
     def __init__(self, prepared: Prepared, own: OwnInputs, references: References, tolerance: Tolerance) -> None:
@@ -37,7 +37,7 @@ class Results:
     def judge(
         self, check: str, raw: Any, expected: Expected, written: dict[int, torch.Tensor]
     ) -> tuple[list[str], list[ErrorFigures]]:
-        """(what is wrong with the result as such, how far each output is off).
+        """Returns (problems of the result itself, error figures of each output).
 
         written   copies of what the call wrote in place, by number of the input
         """
@@ -46,12 +46,12 @@ class Results:
         return found + mismatches, figures
 
     def select_outputs(self, raw: Any, expected: Expected) -> Outputs:
-        """The outputs that are judged, as they are read."""
+        """Reads the outputs, and returns those that are judged."""
         found = self._prepared.outputs(raw)
         return {name: found[name] for name in expected.sealed if name in found}
 
     def _read_outputs(self, check: str, raw: Any, expected: Expected, written: Outputs) -> tuple[list[str], Outputs]:
-        """(problems, the outputs that can be compared).
+        """Returns (problems, the outputs that can be compared).
 
         written   copies of what the call wrote in place, by name of the output
         """
@@ -65,7 +65,7 @@ class Results:
                 else "its work may be done when it is read, which is not timed; return the tensors that the kernel has "
                 "written"
             )
-            found.append(f"{check}: the call returned {_format_kind(raw)}, in which no plain torch.Tensor is: {advice}")
+            found.append(f"{check}: the call returned {_format_kind(raw)}, which holds no plain torch.Tensor: {advice}")
         converted = self._prepared.outputs(raw)
         self.unnamed = tuple(sorted(converted.keys() - expected.sealed.keys()))
         usable: Outputs = {}
@@ -93,7 +93,7 @@ class Results:
         return found, {name: usable[name] for name in expected.sealed if name in usable}
 
     def _list_memory_problems(self, name: str, output: torch.Tensor, written: Outputs) -> list[str]:
-        """What is wrong with the memory that an output lies in."""
+        """Returns the problems of the memory that holds an output."""
         if self._references.has_memory_of(output):
             return [f"output {name!r} is the judge's own memory, not a result"]
         if name in written:
@@ -103,7 +103,7 @@ class Results:
                 if same
                 else [
                     f"output {name!r} is not what the call wrote in place, shape {tuple(written[name].shape)}: it is a "
-                    "copy, or shows other memory; give a view of the part of the input that is written"
+                    "copy, or other memory; return a view of the part of the input that is written"
                 ]
             )
         if written and self._own.has_memory_of(output):
@@ -126,10 +126,10 @@ class Results:
 
 
 def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
-    """What is wrong with a result that whoever reads it has to finish: torch notes a negation or conjugation only."""
+    """Returns problems of a result that its reader must finish: torch only notes a negation or conjugation."""
     bits = {"conj": output.is_conj(), "neg": output.is_neg()}
     return [
-        f"output {name!r} has torch's {bit} bit: its elements are computed when it is read, which nobody times; end "
+        f"output {name!r} has torch's {bit} bit: its elements are computed when it is read, which is not timed; end "
         f"the call with .resolve_{bit}()"
         for bit, is_set in bits.items()
         if is_set
@@ -137,7 +137,7 @@ def _list_unfinished(name: str, output: torch.Tensor) -> list[str]:
 
 
 def _has_results(raw: Any) -> bool:
-    """Whether a call returned anything that is there already: a plain tensor, or a number."""
+    """Returns whether a call returned anything that is already computed: a plain tensor, or a number."""
     return isinstance(raw, (int, float)) or any(True for _ in poison.tensors_in(raw))
 
 

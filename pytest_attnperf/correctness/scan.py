@@ -1,7 +1,7 @@
-"""Passes over an output and its reference: the largest errors, what is not finite, and where.
+"""Passes over an output and its reference: the largest errors, the elements that are not finite, and their positions.
 
-Everything is computed in fp64, a stretch of CHUNK elements at a time, and numbers leave the device together: one
-transfer says whether an output is right, and two or three more where it is wrong.
+Everything is computed in fp64, CHUNK elements at a time. Numbers are copied from the device together: one transfer says
+whether an output is right, and two or three more describe a wrong one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import torch
 
 CHUNK = 2**22
-"""Elements looked at together. Four fp64 copies of so many are 128 MiB, which bounds what a comparison needs beside the
-tensors themselves; and a pass over so many takes a GPU longer than its launch."""
+"""Elements compared at once. Four fp64 copies of them are 128 MiB, which bounds the memory a comparison needs besides
+the tensors; and a pass over them takes a GPU longer than its launch."""
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an element may be off by: base + eps * max(|expected|, typical).
+    """The allowed error of an element: base + eps * max(|expected|, typical).
 
     typical   root mean square of the reference's elements: shape (), fp64, on the reference's device
     """
@@ -31,18 +31,18 @@ class Allowed:
     typical: torch.Tensor
 
     def compute_errors(self, truth: torch.Tensor) -> torch.Tensor:
-        """The error allowed to each element of a stretch of the reference."""
+        """Returns the allowed error of each element of a chunk of the reference."""
         return truth.abs().clamp_(min=self.typical).mul_(self.eps).add_(self.base)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What a pass over all elements found.
+    """The result of a pass over all elements.
 
     worst          flat index of the first element that violates the pattern of NaN and Inf, else of the one that
                    exceeds its budget most
-    norm           root of the sum of squared errors over the `finite` elements, that are finite on both sides
-    largest        the largest error of these
+    norm           root of the sum of squared errors over the `finite` elements, those that are finite on both sides
+    largest        the largest error of the finite elements
     typical        `Allowed.typical`
     nan_count, inf_count, finite_count     violations of the pattern, as in `records.ErrorFigures`
     """
@@ -58,7 +58,7 @@ class Scan:
 
     @property
     def violations(self) -> int:
-        """Elements that are NaN, Inf or finite where the reference is not the same."""
+        """Number of elements that are NaN, Inf or finite where the reference differs."""
         return self.nan_count + self.inf_count + self.finite_count
 
     @property
@@ -68,7 +68,7 @@ class Scan:
 
 
 def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
-    """Root mean square of all elements, not finite where one of them is not. Shape (), fp64, no synchronisation."""
+    """Returns the root mean square of all elements, not finite if one is not. Shape (), fp64, no synchronisation."""
     import torch
 
     norms = [torch.linalg.vector_norm(truth) for _, _, truth in iterate_chunks(reference, reference)]
@@ -77,7 +77,7 @@ def typical_magnitude(reference: torch.Tensor) -> torch.Tensor:
 
 
 def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
-    """Root mean square of the finite elements; 0 where there are none. Shape (), fp64."""
+    """Returns the root mean square of the finite elements; 0 if there are none. Shape (), fp64."""
     import torch
 
     norms, counts = [], []
@@ -92,7 +92,7 @@ def typical_finite_magnitude(reference: torch.Tensor) -> torch.Tensor:
 
 
 def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan | None:
-    """The pass for outputs without NaN or Inf, in few operations. None where it cannot tell: use `scan_any` then."""
+    """Scans outputs without NaN or Inf, in few operations. Returns None if it cannot decide: use `scan_any` then."""
     import torch
 
     rows = [allowed.typical.expand(4)]
@@ -112,7 +112,7 @@ def scan_finite(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) ->
 
 
 def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Scan:
-    """The pass for every output. Equal elements, equal Inf and NaN for NaN are exactly right, whatever is allowed."""
+    """Scans any output. Equal elements, equal Inf, and NaN for NaN are exactly right, whatever is allowed."""
     import torch
 
     rows = []
@@ -135,7 +135,7 @@ def scan_any(got: torch.Tensor, reference: torch.Tensor, allowed: Allowed) -> Sc
 
 
 def _merge_chunks(rows: list[list[float]]) -> Scan:
-    """One Scan of the chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, finite."""
+    """Merges chunks: ratio, place, norm, largest, first violation, typical; finite, violated, NaN, wrongly finite."""
     finite, violated, nan, not_inf = (int(sum(row[column] for row in rows)) for column in (6, 7, 8, 9))
     worst = next((row[4] for row in rows if row[7]), max(rows, key=lambda row: row[0])[1])
     norm, largest = math.hypot(*(row[2] for row in rows)), max(row[3] for row in rows)
@@ -145,9 +145,9 @@ def _merge_chunks(rows: list[list[float]]) -> Scan:
 def find_violations(
     got: torch.Tensor, reference: torch.Tensor, allowed: Allowed
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """(count, smallest, largest index in every dimension) of the elements that violate the pattern or their budget.
+    """Returns (count, smallest, largest index per dimension) of the elements that violate the pattern or their budget.
 
-    Without any: (0, (), ()).
+    Returns (0, (), ()) if there are none.
     """
     import torch
 
@@ -169,7 +169,7 @@ def find_violations(
 def read_neighbours(
     got: torch.Tensor, reference: torch.Tensor, place: tuple[int, ...], reach: int
 ) -> tuple[int, list[float], list[float]]:
-    """(index of the first, ours, theirs) of up to `reach` elements either side of `place` along the last dimension.
+    """Returns (index of the first, ours, theirs) for up to `reach` elements around `place` along the last dimension.
 
     Integers stay integers, so that 2^53 and 2^53 + 1 differ.
     """
@@ -187,7 +187,7 @@ def read_neighbours(
 
 
 def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
-    """The place of a flat index in row-major order."""
+    """Returns the position of a flat index in row-major order."""
     place: tuple[int, ...] = ()
     for size in reversed(shape):
         index, part = divmod(index, size)
@@ -196,11 +196,11 @@ def unravel(index: int, shape: torch.Size) -> tuple[int, ...]:
 
 
 def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """(flat index of the first, ours, theirs in fp64) of every stretch of elements in row-major order.
+    """Yields (flat index of the first, ours, theirs in fp64) for every chunk of elements in row-major order.
 
-    fp64 tensors are passed on without a copy: do not write into what comes. fp8 has hardly any operations of its own,
-    and all its values are numbers of fp64. 8-byte integers beyond 2^53 are not: where two differ and their fp64
-    values do not, ours becomes the next one.
+    fp64 tensors are passed on without a copy: do not write to them. fp8 has few operators of its own, and fp64 holds
+    all its values. fp64 does not hold all 8-byte integers beyond 2^53: where two differ and their fp64 values do not,
+    ours becomes the next larger value.
     """
     import torch
 
@@ -215,7 +215,7 @@ def iterate_chunks(got: torch.Tensor, reference: torch.Tensor) -> Iterator[tuple
 
 
 def _is_finite(values: torch.Tensor) -> torch.Tensor:
-    """`isfinite`, in half its time on a CPU."""
+    """Returns the same as `isfinite`, in half its time on a CPU."""
     return values.abs() < math.inf
 
 

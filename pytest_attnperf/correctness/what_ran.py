@@ -1,7 +1,7 @@
-"""Whether what ran is what a backend says it is: kernels, operators, copies and streams of one call. Pure Python.
+"""Checks that what ran is what a backend declares: kernels, operators, copies and streams of one call. Pure Python.
 
-Libraries fall back silently: to another backend, to the host, to a second stream that nobody waits for. The result is
-then right and the time belongs to something else, so that only a list of what ran can tell.
+Libraries fall back silently: to another backend, to the host, to a second stream that nothing waits for. The result is
+then right, but the time belongs to something else. Only a list of what ran shows that.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pytest_attnperf.backends import Declares
 from pytest_attnperf.records import Launch
 
 NAME_LIMIT = 100
-"""Characters of a kernel's name in a message; template arguments run to thousands."""
+"""Largest number of characters of a kernel's name in a message; template arguments may have thousands."""
 
 LISTED_MOST = 8
 
 CALLS_APART = 0.02
-"""Counts per call that are closer are equal: what runs in every n-th call only fits unevenly into blocks."""
+"""Counts per call that differ by less are equal: what runs in every n-th call does not fit evenly into blocks."""
 
 _CROSSING = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
-"""Copies between host and device, as CUPTI ('Memcpy DtoH (Device -> Pageable)') and ROCm ('CopyDeviceToHost') say."""
+"""Copies between host and device, named by CUPTI ('Memcpy DtoH (Device -> Pageable)') or ROCm ('CopyDeviceToHost')."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one call did, as far as it was looked at.
+    """What one call ran, as far as it was observed.
 
     launches        kernels, copies and memory sets on a GPU where `on_gpu`; else torch's operators, without views
-    operators       names of all torch operators that were dispatched, composite ones included; None where not seen
+    operators       names of all torch operators that were dispatched, including composite ones; None if not observed
     other_streams   launches on another stream than the one the call was made on
-    branches        a graph captured from the call holds work that may run side by side
+    branches        a graph captured from the call contains work that may run in parallel
     """
 
     launches: tuple[Launch, ...]
@@ -44,16 +44,16 @@ class Trace:
 
 
 def list_problems(trace: Trace, declares: Declares, backend: str) -> list[str]:
-    """Why the time of such a call would not be the backend's; empty when nothing speaks against it."""
+    """Returns the reasons why the call's time would not be the backend's; empty if there are none."""
     crossings = [] if declares.host_sync else _list_crossings(trace)
     return [*crossings, *_list_stream_problems(trace), *_list_undeclared(trace, declares, backend)]
 
 
 def list_differences(now: Sequence[Launch], stored: Sequence[Launch]) -> list[str]:
-    """What ran now and did not when the baseline was recorded, and the other way round; empty when nothing differs.
+    """Lists what ran now but not when the baseline was recorded, and the reverse; empty when nothing differs.
 
-    A kernel under another name is the same one, and called renamed, where its machine code is known to be. A machine
-    code that is unknown on one side (`isa_hash` '') says nothing.
+    A kernel under another name counts as renamed where its machine code is known to be the same. Machine code that is
+    unknown on one side (`isa_hash` '') is not compared.
     """
     ours, theirs = _group_by_name(now), _group_by_name(stored)
     names = _find_renamed(ours, theirs)
@@ -79,11 +79,11 @@ Work = tuple[str, str, tuple[int, ...], tuple[int, ...], int]
 
 
 def compute_launch_identity(launches: Iterable[Launch]) -> tuple[tuple[Work, float], ...] | None:
-    """The launch identity: each kind of work with its calls, in a fixed order, whatever kernels are called.
+    """Returns the launch identity: each kind of work with its calls, in a fixed order, without kernel names.
 
-    A kernel is told by ISA hash, grid, block and shared memory (LDS); the static part of it belongs to the code, so
-    that what may differ is the dynamic part. None where nothing ran, where the code of any kernel is not known, and
-    where anything but kernels, copies and memory sets ran.
+    A kernel is identified by ISA hash, grid, block and shared memory (LDS). The static part of the shared memory
+    belongs to the code, so only the dynamic part may differ. None where nothing ran, where the code of any kernel is
+    not known, and where anything but kernels, copies and memory sets ran.
     """
     calls: dict[Work, float] = {}
     for launch in launches:
@@ -96,7 +96,7 @@ def compute_launch_identity(launches: Iterable[Launch]) -> tuple[tuple[Work, flo
 
 
 def is_launch_unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool:
-    """Whether both are known to have run the same machine code, launched in the same way, equally often."""
+    """Returns whether both are known to have run the same machine code, launched in the same way, equally often."""
     ours, theirs = compute_launch_identity(now), compute_launch_identity(before)
     if ours is None or theirs is None or len(ours) != len(theirs):
         return False
@@ -105,7 +105,7 @@ def is_launch_unchanged(now: Iterable[Launch], before: Iterable[Launch]) -> bool
 
 
 def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
-    """Equal launches counted together and divided by the calls they belong to, in a fixed order."""
+    """Counts equal launches and divides by the number of calls; returns them in a fixed order."""
     counts: Counter[Launch] = Counter()
     for launch in launches:
         counts[replace(launch, calls=1.0)] += 1
@@ -113,7 +113,7 @@ def per_call(launches: Iterable[Launch], calls: int = 1) -> tuple[Launch, ...]:
 
 
 def shorten_name(name: str) -> str:
-    """A name that fits a line: the middle of a long one left out."""
+    """Shortens a name to fit a line, by leaving out its middle."""
     half = NAME_LIMIT // 2
     return name if len(name) <= NAME_LIMIT else f"{name[:half]}...{name[-half:]}"
 
@@ -133,8 +133,8 @@ def _list_crossings(trace: Trace) -> list[str]:
 def _list_stream_problems(trace: Trace) -> list[str]:
     if trace.branches:
         return [
-            "the call uses another stream beside the one it was made on: its captured graph holds work that may run "
-            "side by side; launch on torch.cuda.current_stream()"
+            "the call uses another stream besides the one it was made on: its captured graph holds work that may run "
+            "in parallel; launch on torch.cuda.current_stream()"
         ]
     if not trace.other_streams:
         return []
@@ -195,9 +195,9 @@ def _group_by_name(launches: Iterable[Launch]) -> _ByName:
 
 
 def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
-    """Our name -> theirs, of kernels whose name the other side lacks and whose machine code is known to be the same.
+    """Maps our name -> theirs, of kernels whose name the other side lacks and whose known machine code is equal.
 
-    Where several names share one machine code, nobody can say which became which.
+    Names that share one machine code with another name are left out, because the match is ambiguous.
     """
     found: dict[_Name, _Name] = {}
     added = [name for name in ours if name not in theirs]
@@ -211,7 +211,7 @@ def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
 
 
 def _describe_changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
-    """How the launches of one name differ: calls, then shapes, then machine code."""
+    """Describes how the launches of one name differ: calls, then shapes, then machine code."""
     codes, old_codes = _collect_codes(ours), _collect_codes(theirs)
     same_code, other_code = bool(codes) and codes == old_codes, bool(codes and old_codes) and codes != old_codes
     compiled = [f"{shown} was compiled to other machine code"] if other_code else []
@@ -228,13 +228,13 @@ def _describe_changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> l
 
 
 def _collect_codes(launches: Iterable[Launch]) -> frozenset[str]:
-    """The machine code of kernels; empty where that of any is not known."""
+    """Returns the machine code of kernels; empty if that of any is unknown."""
     codes = frozenset(launch.isa_hash for launch in launches)
     return frozenset() if "" in codes else codes
 
 
 def _what_differs(ours: Iterable[Launch], theirs: Iterable[Launch]) -> str:
-    """Which parts of the launches are not the same: 'grid', 'block and size of shared memory'."""
+    """Names the parts of the launches that differ: 'grid', 'block and size of shared memory'."""
     one, other = list(ours), list(theirs)
     parts = {
         "grid": {launch.grid for launch in one} != {launch.grid for launch in other},

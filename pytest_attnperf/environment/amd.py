@@ -1,7 +1,7 @@
-"""What the amdgpu driver says of one AMD GPU in sysfs: partitions, power cap, and the state that it is in.
+"""Reads one AMD GPU from sysfs: its partitions, its power cap and its current state.
 
-File names from the Linux kernel's amdgpu documentation (driver-misc, and thermal: hwmon, with power in microwatts,
-temperatures in millidegrees Celsius and clocks in hertz). Tried on files made for tests only: no AMD GPU was at hand.
+File names come from the Linux kernel's amdgpu documentation (driver-misc and thermal). hwmon gives power in microwatts,
+temperatures in millidegrees Celsius and clocks in hertz. Tested only on made-up files: no AMD GPU was available.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ SENSORS: dict[str, tuple[tuple[str, ...], float]] = {
     "shader_clock_mhz": (("freq1_input",), 1e6),
     "memory_clock_mhz": (("freq2_input",), 1e6),
 }
-"""hwmon files of a reading, the first that exists, and how many of their units make one of ours.
+"""For each value of a reading: its hwmon files, of which the first that exists is used, and the divisor to our unit.
 
-temp1 is the edge and temp2 the junction; MI300 has no edge.
+temp1 is the edge sensor and temp2 the junction; MI300 has no edge sensor.
 """
 
 _LEVELS = {"shader_clock_mhz": "pp_dpm_sclk", "memory_clock_mhz": "pp_dpm_mclk"}
-"""Where a clock is read when hwmon does not have it: the level marked with a star."""
+"""Files for a clock that hwmon lacks; the line with a star is the current level."""
 
 _CURRENT_LEVEL = re.compile(r"^\s*\S+:\s*(\d+)\s*Mhz\s*\*", re.IGNORECASE | re.MULTILINE)
 
 
 def must_match(device_id: str, system: System) -> dict[str, str]:
-    """power_cap_w, compute_partition and memory_partition of the GPU at this PCI address ('0000:c1:00.0').
+    """Returns power_cap_w, compute_partition and memory_partition of the GPU at this PCI address ('0000:c1:00.0').
 
-    Partitions are what the driver calls them (SPX, CPX; NPS1, NPS4), 'none' on a card that has no such file.
+    Partitions have the driver's names (SPX, CPX; NPS1, NPS4); a card without such a file gets 'none'.
     """
     return {
         "power_cap_w": probe_or_unknown(lambda: _power_cap_w(device_id, system)),
@@ -70,7 +70,7 @@ def _power_cap_w(device_id: str, system: System) -> str:
 
 
 def read_state(pci_address: str, system: System) -> DeviceReading:
-    """Clocks, temperature and power of the GPU at this PCI address. Raises ProbeError when sysfs does not show it."""
+    """Reads clocks, temperature and power of the GPU at this PCI address. Raises ProbeError if it has no folder."""
     folder = _find_folder(pci_address, system)
     values = {"device_id": pci_address}
     unknown = []
@@ -85,7 +85,7 @@ def read_state(pci_address: str, system: System) -> DeviceReading:
 
 
 def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: System) -> str:
-    """The first of the hwmon files that holds a number, in our unit; '' where none does."""
+    """Reads the first of the hwmon files that holds a number, in our unit; '' if none does."""
     for name in files:
         for path in sorted((system.root / folder).glob(f"hwmon/hwmon*/{name}")):
             try:
@@ -98,7 +98,7 @@ def _read_sensor(folder: str, files: tuple[str, ...], per_unit: float, system: S
 
 
 def _read_current_level(folder: str, name: str, system: System) -> str:
-    """'1: 2100Mhz *' -> '2100'."""
+    """Reads the current clock from the driver's list of levels: '1: 2100Mhz *' gives '2100'; '' if it is not known."""
     if name not in _LEVELS:
         return ""
     try:

@@ -1,9 +1,9 @@
-"""Which cards the GPUs of an environment are: their UUIDs and PCI addresses, without torch and without touching one.
+"""Finds the UUID and PCI address of each visible GPU without torch or initialising a device, and locks GPUs.
 
-An index means what CUDA or HIP counts within an environment, so that '0' of two runs may be two cards, and one card '0'
-here and 'GPU-...' there. A lock must be of the card. AMD's part was tried on files made for tests only.
+A GPU's index depends on the environment: '0' in two runs may be two cards, and one card may be '0' here and 'GPU-...'
+there. So a lock must belong to the card. AMD support was tested only on made-up files.
 
-One GPU, one timing run: a file lock per GPU (a lease), held for as long as a run measures. Controller only.
+One GPU, one timing run: a run holds a file lock per GPU (a lease) while it measures. Only the controller imports this.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ORDER = "CUDA_DEVICE_ORDER"
 PCI_ORDER = "PCI_BUS_ID"
 NVIDIA_FOLDER = "proc/driver/nvidia/gpus"
 QUERY = ("nvidia-smi", "--query-gpu=uuid,pci.bus_id,name", "--format=csv,noheader")
-"""It lists cards by PCI address, as the driver's folder does when sorted."""
+"""Command that lists the cards by PCI address: the same order as the sorted folder of the driver."""
 
 NAMED = ("GPU-", "MIG-")
-"""Begin what NVIDIA calls a card, and a slice of one."""
+"""Prefixes of NVIDIA's UUIDs: of a card, and of a MIG slice of one."""
 
 _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 
@@ -39,10 +39,10 @@ _PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re
 class Card:
     """A GPU that processes of this environment may use.
 
-    token      what CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES take for it: NVIDIA's UUID where it is known
-    index      what the environment calls it: an index, or the UUID that it was named by
-    uuid, pci_bus, product   of the card; '' where nobody says
-    name       the same in every run of this machine, however the card is called there: locks are named after it
+    token      what CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES accept for it: NVIDIA's UUID if it is known
+    index      the environment's name for it: an index, or the UUID by which it was selected
+    uuid, pci_bus, product   of the card; '' if unknown
+    name       the same in every run on this machine, whatever the environment calls the card: names the lock file
     """
 
     token: str
@@ -61,13 +61,13 @@ class _Nvidia:
 
 
 def visible_cards(environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
-    """The cards behind `gpus.visible_gpus`, in its order."""
+    """Returns the cards that `gpus.visible_gpus` selects, in the same order."""
     system = system or System()
     return cards_of(gpus.visible_gpus(environ, system.root), environ, system)
 
 
 def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System | None = None) -> tuple[Card, ...]:
-    """The cards that this environment calls so. One that cannot be told is named as it is called."""
+    """Returns the cards with these tokens in this environment; an unidentified card gets its token as name."""
     system = system or System()
     if not gpus.nvidia_minors(system.root):
         return tuple(_amd_card(token, environ, system) for token in tokens)
@@ -76,9 +76,9 @@ def cards_of(tokens: Sequence[str], environ: Mapping[str, str], system: System |
 
 
 def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], system: System | None = None) -> None:
-    """Raises UsageError where several cards are to share a run, and are not all of one product, or nobody can tell.
+    """Raises UsageError if a run over several GPUs has cards of different products, or if their products are unknown.
 
-    CUDA counts cards of several products by speed unless it is told otherwise, and says to nobody which is which.
+    CUDA numbers cards of several products by speed unless CUDA_DEVICE_ORDER is set, and no tool reports that order.
     """
     if len(cards) < 2:
         return
@@ -92,13 +92,13 @@ def require_one_product(cards: Sequence[Card], environ: Mapping[str, str], syste
     listed = ", ".join(f"{uuid} ({product})" for uuid, product in named)
     way = f"Set {ORDER}={PCI_ORDER}, because CUDA counts them by speed, and choose" if by_speed else "Choose"
     raise UsageError(
-        f"a run over several GPUs needs cards of one product, and these are of several: {listed}. {way} those of one "
+        f"a run over several GPUs needs cards of one product, but these differ: {listed}. {way} those of one "
         "product with CUDA_VISIBLE_DEVICES=UUID,UUID or --attnperf-pin-gpu"
     )
 
 
 def make_gpu_record(device_id: str, cards: Sequence[Card], cases: int, system: System | None = None) -> GpuRecord:
-    """What is known now of the card that processes called `device_id` (see `DeviceInfo`), which measured `cases`."""
+    """Makes the record of the card whose processes report `device_id` (see `DeviceInfo`) and measured `cases` cases."""
     system = system or System()
     fits = [card for card in cards if device_id in (card.uuid, card.pci_bus)]
     card = fits[0] if len(fits) == 1 else Card("", "", fits[0].uuid if fits else "", fits[0].pci_bus if fits else "")
@@ -122,13 +122,13 @@ def make_gpu_record(device_id: str, cards: Sequence[Card], cases: int, system: S
 
 
 def parse_pci_address(text: str) -> str:
-    """'00000000:17:00.0', as nvidia-smi writes it, or '0000:17:00.0' -> '0000:17:00.0'; '' for other text."""
+    """Shortens nvidia-smi's '00000000:17:00.0' to '0000:17:00.0', in lower case; '' for text that is no PCI address."""
     found = _PCI.fullmatch(text.strip())
     return f"{found[1][-4:]}:{found[2]}:{found[3]}.{found[4]}".lower() if found else ""
 
 
 def _nvidia_cards(system: System) -> list[_Nvidia]:
-    """By PCI address; empty where neither the driver nor nvidia-smi tells all of those that have a device node."""
+    """Lists cards by PCI address; empty if neither the driver nor nvidia-smi lists every card with a device node."""
     minors = gpus.nvidia_minors(system.root)
     found = _read_driver_cards(system, minors)
     if len(found) != len(minors):
@@ -137,7 +137,7 @@ def _nvidia_cards(system: System) -> list[_Nvidia]:
 
 
 def _read_driver_cards(system: System, minors: Sequence[int]) -> list[_Nvidia]:
-    """Only cards whose device node is here: a container may show the driver's whole folder."""
+    """Reads the cards with a device node here from the driver's folder; a container may show the host's folder."""
     folders = {parse_pci_address(path.name): path.name for path in (system.root / NVIDIA_FOLDER).glob("*")}
     found = []
     for address in sorted(filter(None, folders)):
@@ -152,7 +152,7 @@ def _read_driver_cards(system: System, minors: Sequence[int]) -> list[_Nvidia]:
 
 
 def _parse_information(text: str) -> dict[str, str]:
-    """'GPU UUID: <tab> GPU-...' lines as a dictionary."""
+    """Parses lines such as 'GPU UUID: <tab> GPU-...' into a dictionary."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -182,12 +182,12 @@ def _nvidia_card(token: str, found: Sequence[_Nvidia], environ: Mapping[str, str
 
 
 def _is_sorted_by_speed(found: Sequence[_Nvidia], environ: Mapping[str, str]) -> bool:
-    """Whether CUDA counts these in another order than ours: the fastest first."""
+    """Tells whether CUDA numbers these cards by speed, the fastest first, and not by PCI address as this file does."""
     return len({card.product for card in found}) > 1 and environ.get(ORDER) != PCI_ORDER
 
 
 def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
-    """Partitions of one card share its UUID and its address; the driver's own id tells them apart."""
+    """Identifies an AMD card. Its partitions share UUID and address, so the name includes the driver's own id."""
     try:
         card = kfd.find_card(token, system, environ)
     except ProbeError:
@@ -197,7 +197,7 @@ def _amd_card(token: str, environ: Mapping[str, str], system: System) -> Card:
 
 
 def _within_rocr(token: str, environ: Mapping[str, str]) -> str:
-    """HIP's index counts within ROCR_VISIBLE_DEVICES, so two runs may both say '0'."""
+    """Returns the ROCR_VISIBLE_DEVICES entry that HIP's index means, because '0' may mean two cards in two runs."""
     outer = [part.strip() for part in environ.get("ROCR_VISIBLE_DEVICES", "").split(",") if part.strip()]
     return outer[int(token)] if token.isdigit() and int(token) < len(outer) else token
 
@@ -205,30 +205,30 @@ def _within_rocr(token: str, environ: Mapping[str, str]) -> str:
 XDIST_WORKERS = "PYTEST_XDIST_WORKER_COUNT"
 POLL_S = 0.2
 NO_FREE_GPU = "no free GPU: "
-"""Begins the text of the error that says so."""
+"""Start of the message of a GpuBusyError when other runs hold every GPU."""
 
 
 class GpuBusyError(UsageError):
-    """Every visible GPU is leased; two timing runs on one GPU would disturb each other."""
+    """Every visible GPU is leased: two timing runs on one GPU would disturb each other."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A GPU held by this process: `token` is what VISIBLE_DEVICES takes. The lock dies with the process."""
+    """A GPU that this process holds: `token` is what VISIBLE_DEVICES accepts. The lock ends with the process."""
 
     token: str
     lock: FileLock
 
     def release(self) -> None:
-        """Give the GPU back."""
+        """Gives the GPU back."""
         self.lock.release()
 
 
 def lease_gpu(tokens: Sequence[str], directory: Path | None = None, environ: Mapping[str, str] = os.environ) -> Lease:
-    """Lease the first free GPU of `visible_gpus`, without waiting. Raises GpuBusyError when none is free.
+    """Leases the first free GPU of `tokens` (see `visible_gpus`) without waiting. Raises GpuBusyError if none is free.
 
-    Locks lie in `directory`, by default a folder of this user's under the temporary directory: other users' runs and
-    other containers are not seen. They are of cards, so that it does not matter what a run calls them.
+    Locks lie in `directory`, by default this user's folder under the temporary directory, so runs of other users and in
+    other containers are not seen. A lock is named after the card, not after its index or token.
     """
     cards = cards_of(tokens, environ)
     return lease_card([replace(card, token=card.index) for card in cards], directory, environ)
@@ -237,7 +237,7 @@ def lease_gpu(tokens: Sequence[str], directory: Path | None = None, environ: Map
 def lease_card(
     cards: Sequence[Card], directory: Path | None = None, environ: Mapping[str, str] = os.environ, wait_s: float = 0.0
 ) -> Lease:
-    """Lease the first free one of these cards, and wait so long for it. Raises GpuBusyError when none is free."""
+    """Leases the first free card, waiting at most `wait_s` seconds. Raises GpuBusyError if none is free."""
     folder = lease_directory() if directory is None else directory
     until = time.monotonic() + wait_s
     while not (leases := lease_free(cards, folder, most=1)):
@@ -248,7 +248,7 @@ def lease_card(
 
 
 def lease_free(cards: Sequence[Card], directory: Path | None = None, most: int | None = None) -> list[Lease]:
-    """Lease the free ones of these cards, without waiting, in their order and at most so many; empty where none is."""
+    """Leases the free cards in their order, at most `most` of them, without waiting; empty if none is free."""
     folder = lease_directory() if directory is None else directory
     leases: list[Lease] = []
     for card in cards:
@@ -264,20 +264,20 @@ def lease_free(cards: Sequence[Card], directory: Path | None = None, most: int |
 
 
 def lease_directory() -> Path:
-    """This user's folder of locks, made if need be. Raises UsageError when another user owns it."""
+    """Returns this user's folder of lock files and makes it if needed. Raises UsageError if another user owns it."""
     folder = Path(tempfile.gettempdir()) / f"attnperf-leases-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     owner = folder.stat().st_uid
     if owner != os.getuid():
         raise UsageError(
             f"GPU leases: {folder} belongs to user id {owner}, not to {os.getuid()}; "
-            "have it removed, or set TMPDIR to a folder of your own"
+            "ask that user to remove it, or set TMPDIR to a folder of your own"
         )
     return folder
 
 
 def file_name(card: str) -> str:
-    """A card's name as a part of a lock's."""
+    """Makes a card's name usable in a file name: other characters than ASCII letters and digits become hyphens."""
     return re.sub(r"[^A-Za-z0-9]+", "-", card)
 
 

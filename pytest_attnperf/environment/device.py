@@ -1,6 +1,6 @@
-"""Which device torch runs on, and the slugs of products' names, which name folders of baselines.
+"""Identifies the device that torch uses, and makes the product slugs that name the folders of baselines.
 
-Describing one runs in a worker: the first call initialises the device.
+Runs in a worker, because the first call initialises the device.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ RDNA_PREFIXES = ("gfx10", "gfx11", "gfx12")
 """Architectures where torch's multi_processor_count counts work-group processors of two compute units each."""
 
 UNNAMED_PRODUCTS = frozenset({"radeon-graphics", "unnamed"})
-"""What amdgpu calls a card it has no marketing name for."""
+"""Slugs of the names that amdgpu gives to a card without a marketing name."""
 
 
 def identify_device(device: str, *, interpreted: bool = False, system: System | None = None) -> DeviceInfo:
-    """Identify 'cuda' (both vendors, the current device) or 'cpu'.
+    """Identifies 'cuda' (the current GPU of either vendor) or 'cpu'.
 
-    `interpreted` says that Triton kernels run interpreted in this process. `device_id` is 'GPU-<uuid>' on NVIDIA (what
-    nvidia-smi takes), the PCI address on AMD (what sysfs takes), '' on CPUs. Raises UsageError for another device and
-    where torch sees no GPU.
+    `interpreted` says that this process runs Triton kernels interpreted. `device_id` is 'GPU-<uuid>' on NVIDIA (for
+    nvidia-smi), the PCI address on AMD (for sysfs) and '' on CPUs. Raises UsageError for another device name, and if
+    torch sees no GPU.
     """
     if device == "cpu":
         return _identify_cpu(interpreted, system or System())
@@ -37,7 +37,7 @@ def identify_device(device: str, *, interpreted: bool = False, system: System | 
 
     if not torch.cuda.is_available():
         raise UsageError(
-            f"device 'cuda' was asked for, but torch {torch.__version__} sees no GPU; "
+            f"device 'cuda' was requested, but torch {torch.__version__} sees no GPU; "
             "use --attnperf-device=cpu, or install a torch build for this GPU"
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -45,7 +45,7 @@ def identify_device(device: str, *, interpreted: bool = False, system: System | 
 
 
 def identify_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
-    """A DeviceInfo from torch's device properties."""
+    """Makes a DeviceInfo from torch's device properties."""
     name, memory_bytes = str(properties.name), int(properties.total_memory)
     compute_units = int(properties.multi_processor_count)
     if not is_rocm:
@@ -64,7 +64,7 @@ def identify_gpu(properties: Any, *, is_rocm: bool) -> DeviceInfo:
 
 
 def _pci_address(properties: Any) -> str:
-    """'0000:c1:00.0' as sysfs names it; '' from a torch that does not tell."""
+    """Formats the PCI address as sysfs does, '0000:c1:00.0'; '' if this torch version does not report it."""
     bus = getattr(properties, "pci_bus_id", None)
     if bus is None:
         return ""
@@ -94,7 +94,7 @@ _NOISE = re.compile(r"\((R|TM)\)|@.*$|\bCPU\b|\b\d+-Core\b|\bProcessor\b", re.IG
 
 
 def read_cpu_model(system: System) -> str:
-    """Model name from /proc/cpuinfo, e.g. 'AMD EPYC 9B14'. Raises ProbeError where it has none (many ARM kernels)."""
+    """Reads the model from /proc/cpuinfo, e.g. 'AMD EPYC 9B14'. Raises ProbeError if it has none (many ARM kernels)."""
     found = _MODEL.search(system.read("proc/cpuinfo"))
     if not found:
         raise ProbeError("/proc/cpuinfo names no model")
@@ -102,13 +102,12 @@ def read_cpu_model(system: System) -> str:
 
 
 def cpu_product(model: str) -> str:
-    """'AMD EPYC 9B14 96-Core Processor' -> 'amd-epyc-9b14'; the core count is compared as compute_units instead."""
+    """Shortens 'AMD EPYC 9B14 96-Core Processor' to 'amd-epyc-9b14'; cores are compared as compute_units instead."""
     return make_slug(_NOISE.sub(" ", model))
 
 
 def cpu_must_match(threads: int) -> dict[str, str]:
-    """What a CPU time depends on beside the product, the way it is taken included; power caps and partitions are not
-    visible to a process."""
+    """Returns what must match for CPU times, including how they are taken; power caps cannot be read by a process."""
     return {
         "cpu_threads": str(threads),
         "host_clock": "fastest run, without waits",
@@ -123,15 +122,15 @@ _INSTINCT = re.compile(r"\bMI\d{3}[AX]?\b", re.IGNORECASE)
 
 
 def make_slug(text: str) -> str:
-    """Lower case, runs of anything but letters and digits as one hyphen: 'H100 80GB HBM3' -> 'h100-80gb-hbm3'."""
+    """Converts to lower case with hyphens between letters and digits: 'H100 80GB HBM3' gives 'h100-80gb-hbm3'."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
 
 
 def gpu_product(name: str) -> str:
-    """'NVIDIA H200' -> 'h200', 'AMD Instinct MI300X VF' -> 'mi300x', 'NVIDIA H100 PCIe' -> 'h100-pcie'.
+    """Makes the slug: 'NVIDIA H200' gives 'h200', 'AMD Instinct MI300X VF' 'mi300x', 'NVIDIA H100 PCIe' 'h100-pcie'.
 
-    NVIDIA's suffix stays: PCIe, NVL and SXM boards of one name differ in clock and memory. AMD's is dropped after an
-    Instinct model, because it only says how the card is passed through.
+    NVIDIA's suffix stays, because PCIe, NVL and SXM boards of one name differ in clock and memory. AMD's suffix after
+    an Instinct model is dropped, because it only says how the card is passed through.
     """
     instinct = _INSTINCT.search(name)
     return instinct[0].lower() if instinct else make_slug(_VENDOR.sub("", name.strip()))

@@ -1,7 +1,7 @@
 """Peak rates and cache sizes per product, each with a source and a confidence: `device_specs.json` beside this file.
 
-Rates are dense, at the MAXIMUM clock a board reaches, because they serve as lower bounds of time: a figure at boost
-clock would call an honest result impossible.
+Rates are dense, at the MAXIMUM clock that a board reaches, because they give lower bounds of time: with a rate at boost
+clock an honest result would look impossible.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ HZ_PER_MHZ = 1e6
 FLOPS_PER_TFLOP = 1e12
 BYTES_PER_GB = 1e9
 MEMORY_TOLERANCE = 0.12
-"""How far torch's total memory (after reservations, in GiB) may be from the vendor's figure (partly in GB)."""
+"""Allowed relative difference of torch's total memory (after reservations, in GiB) from the vendor's (partly in GB)."""
 
 
 @dataclass(frozen=True)
 class DeviceSpec:
     """One row of the table. Clocks in MHz, rates in FLOP per compute unit and clock (multiply-add = 2), None = unknown.
 
-    `products` are the names `DeviceInfo.product` may have; `f32_path` is what reaches the f32 rate (tf32, xf32, ...).
-    `f8_flop_per_cu_clk` is of any 8-bit floating-point format, `i8_flop_per_cu_clk` of int8 (operations).
-    `f32_vector_tflops` is what the vendor states of the vector units in f32, at boost clock; `note` says where packed
-    or dual-issued instructions reach twice of it.
-    Confidence A: vendor documentation that the formula confirms; B: secondary pages; C: not to be relied on.
+    `products` are the names that `DeviceInfo.product` may have; `f32_path` names the path of the f32 rate (tf32, xf32,
+    ...). `f8_flop_per_cu_clk` is for any 8-bit floating-point format, `i8_flop_per_cu_clk` for int8 (operations).
+    `f32_vector_tflops` is the vendor's f32 rate of the vector units at boost clock; `note` says where packed or
+    dual-issued instructions reach twice this rate. Confidence A: vendor documentation that agrees with the formula; B:
+    secondary pages; C: unreliable.
     """
 
     name: str
@@ -56,11 +56,11 @@ class DeviceSpec:
     f32_vector_tflops: float | None = None
 
     def peak_flops(self, dtype: str) -> float | None:
-        """Highest FLOP/s of the fastest path for a workload's dtype at the maximum clock; None where unknown.
+        """Returns the highest FLOP/s for a workload's dtype by the fastest path at the maximum clock; None if unknown.
 
-        FLOP per compute unit and clock x compute units x clock; f16 and bf16 run at one rate on every listed device,
-        and so do all fp8 formats; f32 counts what tf32 reaches. Where the vendor's own figure is higher than the
-        formula's, the vendor's counts.
+        It is FLOP per compute unit and clock x compute units x clock. f16 and bf16 have one rate on every listed
+        device, and so have all fp8 formats; f32 uses the rate of tf32. A vendor's own f16 rate replaces a lower result
+        of the formula.
         """
         per_clock = self._flop_per_cu_clk(dtype)
         if per_clock is None or self.max_mhz is None:
@@ -85,13 +85,13 @@ class DeviceSpec:
 
     @property
     def last_level_cache_bytes(self) -> float:
-        """The larger of L2 and memory-side cache; torch reports neither reliably (4 MB per XCD on MI300)."""
+        """The larger of L2 and memory-side cache, in bytes; torch reports neither reliably (4 MB per XCD on MI300)."""
         return max(self.l2_mb, self.llc_mb) * BYTES_PER_MIB
 
 
 @functools.cache
 def all_specs() -> tuple[DeviceSpec, ...]:
-    """Every row of the table."""
+    """Returns every row of the table."""
     text = resources.files("pytest_attnperf.environment").joinpath("device_specs.json").read_text(encoding="utf-8")
     return tuple(_parse_spec(row) for row in json.loads(text)["devices"])
 
@@ -101,9 +101,9 @@ def _parse_spec(row: dict[str, Any]) -> DeviceSpec:
 
 
 def spec_for(device: DeviceInfo) -> DeviceSpec | None:
-    """The row of this arch and product with the same number of compute units; None otherwise, never the nearest.
+    """Returns the row with this arch, product and number of compute units, never the nearest; None if there is none.
 
-    A partitioned card shows a part of its compute units and has no row, because its share of the bandwidth is unknown.
+    A partitioned card shows only part of its compute units. It has no row, because its bandwidth share is unknown.
     """
     for spec in all_specs():
         if spec.arch == device.arch and device.product in spec.products and spec.compute_units == device.compute_units:
@@ -112,7 +112,7 @@ def spec_for(device: DeviceInfo) -> DeviceSpec | None:
 
 
 def product_by_shape(arch: str, compute_units: int, memory_bytes: int) -> str | None:
-    """The one product with this arch, size and memory, for drivers that name no model; None if several or none fit."""
+    """Finds the product by arch, size and memory, for drivers that give no model name; None if several or none fit."""
     fitting = [
         spec.products[0]
         for spec in all_specs()

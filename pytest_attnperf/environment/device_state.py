@@ -1,7 +1,7 @@
-"""What the machine's own tools say of the device before a run's first worker and after its last. Controller only.
+"""Reads the device's state with the machine's own tools, before a run's first worker and after its last one.
 
-Nothing here imports torch or initialises a device. Whatever cannot be asked is a note, never an error: a run does not
-fail because a vendor's tool is missing.
+Only the controller uses this file. Nothing here imports torch or initialises a device. A value that cannot be read
+becomes a note, never an error: a missing vendor tool does not fail a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_attnperf.records import DeviceState
 KINDS = ("cpu", "cuda", "rocm", "gpu")
 
 BUSY_LOAD_PER_CORE = 0.5
-"""Beyond this a run on the CPU shares caches, clocks and memory with somebody else's work."""
+"""Load above which other work is assumed to share caches, clocks and memory with a run on the CPU."""
 
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
 _CORE = re.compile(r"^cpu\d+ ", re.MULTILINE)
@@ -26,7 +26,7 @@ _CORE = re.compile(r"^cpu\d+ ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Watch:
-    """A run under way: the first reading, and what the second one needs. Make it with `begin`."""
+    """A run in progress: the first reading, and what the second one needs. `start_watch` makes it."""
 
     token: str
     kind: str
@@ -36,9 +36,9 @@ class Watch:
     environ: Mapping[str, str]
 
     def end(self, device_id: str = "") -> DeviceState:
-        """Read again, after the last worker, and say what happened in between; one command at most.
+        """Reads the state again, after the last worker, and returns both readings with changes; one command at most.
 
-        device_id   `DeviceInfo.device_id` of the workers: a note says when the readings are of another card
+        device_id   `DeviceInfo.device_id` of the workers: a note says if the readings are of another card
         """
         after = self._read_after()
         notes = [*self.before.notes, *(note for note in after.notes if note not in self.before.notes)]
@@ -54,7 +54,7 @@ class Watch:
 
     def _read_after(self) -> DeviceReading:
         if not self.before.values:
-            return DeviceReading()  # what could not be asked before has its note already
+            return DeviceReading()  # the first reading's notes already say what cannot be read
         try:
             return _read_state(self.token, self.kind, self.system, self.environ, self.before.fields)
         except ProbeError as error:
@@ -64,14 +64,13 @@ class Watch:
 def start_watch(
     token: str, kind: str = "", system: System | None = None, environ: Mapping[str, str] | None = None
 ) -> Watch:
-    """Read the device's state and list whoever computes on it, before the first worker exists.
+    """Reads the device's state and lists the processes that compute on it, before the first worker exists.
 
-    token     what CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES takes (see `gpus.visible_gpus`); '' on a CPU
-    kind      'cpu', 'cuda' or 'rocm'; 'gpu' lets the device nodes say which of the two; by default 'gpu' where there is
-              a token and 'cpu' where there is none
-    environ   for ROCR_VISIBLE_DEVICES, by default this process's
+    token     what CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES accepts (see `gpus.visible_gpus`); '' on a CPU
+    kind      'cpu', 'cuda' or 'rocm'; 'gpu' chooses by the device nodes; default: 'gpu' with a token, else 'cpu'
+    environ   for ROCR_VISIBLE_DEVICES; default: this process's
 
-    Two commands on NVIDIA, none elsewhere. Raises ValueError for another kind.
+    Runs at most five commands on NVIDIA, none elsewhere. Raises ValueError for another kind.
     """
     kind = kind or ("gpu" if token else "cpu")
     if kind not in KINDS:
@@ -90,7 +89,7 @@ def start_watch(
 
 
 def _guess_vendor(system: System) -> str:
-    """AMD only where its driver is and no card of NVIDIA's; nvidia-smi says whether the other guess is right."""
+    """Returns 'rocm' if AMD's driver is there and no NVIDIA card, else 'cuda'. nvidia-smi shows a wrong guess."""
     nodes = (system.root / "dev").glob("nvidia*")
     amd_only = (system.root / "dev/kfd").exists() and not any(_NVIDIA_NODE.fullmatch(node.name) for node in nodes)
     return "rocm" if amd_only else "cuda"
@@ -99,7 +98,7 @@ def _guess_vendor(system: System) -> str:
 def _read_state(
     token: str, kind: str, system: System, environ: Mapping[str, str], fields: tuple[str, ...] = ()
 ) -> DeviceReading:
-    """One reading. `fields` are those that the driver is known to take. Raises ProbeError."""
+    """Takes one reading. `fields` are those that the driver is known to accept. Raises ProbeError."""
     if kind == "cuda":
         return nvidia.read_state(token, system, [fields] if fields else None)
     if kind == "rocm":
@@ -108,7 +107,7 @@ def _read_state(
 
 
 def _list_processes(token: str, kind: str, system: System, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """(compute processes, notes). Our workers do not exist yet, so that every one is somebody else's."""
+    """Returns (compute processes, notes). Our workers do not exist yet, so all are other programs'."""
     try:
         if kind == "cuda":
             return nvidia.list_compute_processes(token, system)
@@ -120,7 +119,7 @@ def _list_processes(token: str, kind: str, system: System, environ: Mapping[str,
 
 
 def _list_warnings(token: str, before: DeviceReading) -> list[str]:
-    """What must be known of the device before it is measured on."""
+    """Returns warnings about the device's settings and load that may disturb or prevent measuring."""
     mode = before.values.get("compute_mode", "")
     if mode.startswith("Exclusive"):
         return [
@@ -137,7 +136,7 @@ def _list_warnings(token: str, before: DeviceReading) -> list[str]:
 
 
 def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float]:
-    """Seconds by reason; a counter that is gone or went back (the driver was loaded anew) says nothing."""
+    """Returns throttled seconds by reason, without counters that vanished or decreased (the driver was reloaded)."""
     grown = {
         reason: (end_us - before.throttled_us[reason]) / 1e6
         for reason, end_us in after.throttled_us.items()
@@ -147,7 +146,7 @@ def _throttled_s(before: DeviceReading, after: DeviceReading) -> dict[str, float
 
 
 def _other_card(read_of: str, measured_on: str) -> str:
-    """A note when both cards are known and are two."""
+    """Returns a note if both cards are known and differ, else ''."""
     if not read_of or not measured_on or read_of == measured_on:
         return ""
     return (
@@ -165,5 +164,5 @@ def _read_load(system: System) -> float:
 
 
 def _count_cores(system: System) -> int:
-    """Cores of the machine that the load belongs to, which a container's limit does not change."""
+    """Counts the cores of the whole machine, as the load does; a container's CPU limit does not change it."""
     return max(1, len(_CORE.findall(system.read("proc/stat"))))

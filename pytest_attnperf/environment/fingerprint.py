@@ -1,4 +1,4 @@
-"""Where a number was made: what must match for a comparison, and what is only named when it differs."""
+"""Makes the fingerprint of a measurement: fields that must match for a comparison, and fields that may differ."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_attnperf.records import DeviceInfo, Fingerprint
 
 
 def take_fingerprint(device: DeviceInfo, system: System | None = None) -> Fingerprint:
-    """The fingerprint of this machine and process; once per worker, one command at most.
+    """Returns the fingerprint of this machine and process. Called once per worker; runs one command at most.
 
-    A fact that cannot be had is stated as 'unknown (why)', and then matches only the same statement. Timer, its
-    method and cache state belong to a case and are added to `must_match` with its samples.
+    A value that cannot be read is 'unknown (why)' and matches only the same text. Timer, its method and cache state
+    belong to a case; they are added to `must_match` with its samples.
     """
     system = system or System()
     return Fingerprint(
@@ -29,7 +29,7 @@ def _make_identity(device: DeviceInfo) -> dict[str, str]:
 
 
 def _read_state(device: DeviceInfo, system: System) -> dict[str, str]:
-    """Power cap and partitions; threads on a CPU (`compute_units` is what torch uses)."""
+    """Reads the power cap and partitions, or on a CPU the number of threads (`compute_units` is what torch uses)."""
     if device.kind == "cuda":
         return nvidia.must_match(device.device_id, system)
     if device.kind == "rocm":

@@ -1,7 +1,7 @@
-"""Which GPUs this machine shows, known without importing torch and without touching a device.
+"""Lists the GPUs that this machine shows, without importing torch and without initialising a device.
 
-The controller asks here: initialising CUDA or HIP in the process that starts workers would cost seconds and hold the
-device. Device nodes and torch's version file answer in about a millisecond.
+The controller uses this file: to initialise CUDA or HIP in the process that starts workers would cost seconds and hold
+the device. Reading device nodes and torch's version file takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path("/")
-"""Where /dev, /sys and /proc are found; tests pass a folder of their own."""
+"""Folder that holds /dev, /sys and /proc; tests pass their own."""
 
 NVIDIA_VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 AMD_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""HIP reads its own variable first and CUDA's where that is not set."""
+"""HIP reads its own variable, and CUDA's only if that is not set."""
 
 _NODE = re.compile(r"nvidia(\d+)")
 _LOCAL_BUILD = re.compile(r"\+(cpu|cu\d|rocm)")
@@ -26,10 +26,10 @@ _BUILD_KINDS = {"cpu": "CPU", "cu": "CUDA", "rocm": "ROCm"}
 
 
 def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ...]:
-    """Tokens of the GPUs a process with this environment may use, each good for CUDA_ / HIP_VISIBLE_DEVICES.
+    """Returns a token for each GPU that a process with this environment may use, for CUDA_ / HIP_VISIBLE_DEVICES.
 
-    A token is an index or, where the environment names GPUs so, a UUID ('GPU-...', 'MIG-...'). For AMD the index counts
-    within what ROCR_VISIBLE_DEVICES leaves, as HIP does. An empty tuple means none.
+    A token is an index, or a UUID ('GPU-...', 'MIG-...') if the environment names GPUs by UUID. For AMD the index
+    counts within what ROCR_VISIBLE_DEVICES leaves, as in HIP. An empty tuple means no GPU.
     """
     nvidia = nvidia_minors(root)
     if nvidia:
@@ -39,12 +39,12 @@ def visible_gpus(environ: Mapping[str, str], root: Path = ROOT) -> tuple[str, ..
 
 
 def visible_gpus_here() -> tuple[str, ...]:
-    """`visible_gpus` of this process's environment."""
+    """Returns `visible_gpus` for this process's environment."""
     return visible_gpus(os.environ)
 
 
 def torch_build() -> str | None:
-    """Version of the installed torch, e.g. '2.13.0+cpu', from its metadata; None when there is no torch."""
+    """Returns the version of the installed torch from its metadata, e.g. '2.13.0+cpu'; None without torch."""
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -52,10 +52,9 @@ def torch_build() -> str | None:
 
 
 def torch_build_kind() -> str:
-    """'CPU', 'CUDA' or 'ROCm', from the version's local part or torch/version.py read as text; '' when neither says.
+    """Returns 'CPU', 'CUDA' or 'ROCm' by the version's local part or the text of torch/version.py; '' if unknown.
 
-    A plain '2.13.0' is a CUDA build from PyPI on x86-64 but a CPU build in many distributions, so the number alone
-    cannot tell.
+    A plain '2.13.0' is a CUDA build from PyPI on x86-64, but a CPU build in many distributions: so it decides nothing.
     """
     local = _LOCAL_BUILD.search(torch_build() or "")
     if local:
@@ -68,9 +67,9 @@ def torch_build_kind() -> str:
 
 
 def has_gpu(environ: Mapping[str, str], root: Path = ROOT) -> tuple[bool, str]:
-    """Whether torch should find a GPU here, and a text saying why (or what was found).
+    """Tells whether torch should find a GPU here, and why not or what was found, in words.
 
-    Where torch's build cannot be told, the device nodes decide.
+    If torch's build kind is unknown, the device nodes decide.
     """
     vendor = _find_vendor(root)
     if not vendor:
@@ -96,13 +95,13 @@ def _find_vendor(root: Path) -> str:
 
 
 def nvidia_minors(root: Path) -> tuple[int, ...]:
-    """Numbers of the device nodes of cards; a container may show /dev/nvidia3 alone, which CUDA then calls 0."""
+    """Returns the numbers of the cards' device nodes; a container may show only /dev/nvidia3, CUDA's 0 there."""
     found = (_NODE.fullmatch(node.name) for node in (root / "dev").glob("nvidia*"))
     return tuple(sorted(int(node[1]) for node in found if node))
 
 
 def _count_amd_nodes(root: Path) -> int:
-    """How many KFD nodes are GPUs this process may open."""
+    """Counts the KFD nodes that are GPUs which this process may open."""
     if not (root / "dev/kfd").exists():
         return 0
     nodes = (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
@@ -110,7 +109,7 @@ def _count_amd_nodes(root: Path) -> int:
 
 
 def _read_gpu_id(node: Path) -> str:
-    """'0' for a CPU, and for a GPU that the container's device cgroup withholds: the kernel then answers EPERM."""
+    """Reads a node's GPU id: '0' for a CPU, and for a GPU that the container's device cgroup denies (EPERM)."""
     try:
         return node.read_text().strip()
     except OSError:
@@ -126,10 +125,10 @@ def _first_set(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None
 
 
 def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[str, ...]:
-    """What a VISIBLE_DEVICES setting leaves.
+    """Returns the entries that a VISIBLE_DEVICES setting leaves visible; all indices if it is not set.
 
-    Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing when one
-    is named twice (torch/cuda/__init__.py, _parse_visible_devices).
+    Both runtimes stop at the first entry that names no device ('-1', '', an index too high) and see nothing if one is
+    named twice (torch/cuda/__init__.py, _parse_visible_devices).
     """
     if setting is None:
         return all_indices
@@ -144,7 +143,7 @@ def _select_indices(setting: str | None, all_indices: tuple[str, ...]) -> tuple[
 
 
 def _kind_from_source(text: str) -> str:
-    """The build kind from the assignments of torch/version.py, never executed. Raises SyntaxError on other text."""
+    """Finds the build kind in torch/version.py's source, which is not run. Raises SyntaxError for other text."""
     values: dict[str, object] = {}
     for node in ast.parse(text).body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -1,6 +1,6 @@
-"""AMD's compute driver (KFD) in sysfs: which card a token means, and which processes compute on it.
+"""Reads AMD's compute driver (KFD) from sysfs: the card behind a token, and the processes that compute on a card.
 
-Files from the Linux kernel's amdkfd (kfd_topology.c, kfd_process.c). Tried on files made for tests only.
+File formats come from the Linux kernel's amdkfd (kfd_topology.c, kfd_process.c). Tested only on made-up files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROCESSES = "sys/class/kfd/kfd/proc"
 
 @dataclass(frozen=True)
 class KfdCard:
-    """A GPU node: KFD's own id, the UUID that ROCR takes, and the PCI address that sysfs and torch's name give."""
+    """A GPU node: KFD's own id, the UUID for ROCR, and the PCI address as in sysfs and in torch's properties."""
 
     gpu_id: str
     uuid: str
@@ -24,9 +24,9 @@ class KfdCard:
 
 
 def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard:
-    """The card that HIP_VISIBLE_DEVICES means by `token`: an index within ROCR_VISIBLE_DEVICES, or a UUID.
+    """Finds the card with this HIP_VISIBLE_DEVICES token: an index within ROCR_VISIBLE_DEVICES, or a UUID.
 
-    Raises ProbeError when there is none.
+    Raises ProbeError if there is none.
     """
     cards = _filter_visible(_list_cards(system), environ.get("ROCR_VISIBLE_DEVICES"))
     for index, found in enumerate(cards):
@@ -37,17 +37,17 @@ def find_card(token: str, system: System, environ: Mapping[str, str]) -> KfdCard
 
 
 def list_compute_processes(gpu_id: str, system: System) -> list[str]:
-    """Processes that hold memory of this card, each 'pid name'; those whose memory is not told are listed, too."""
+    """Lists processes that hold memory of this card, each 'pid name'; also those whose memory use cannot be read."""
     folder = system.root / PROCESSES
     pids = sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
     return [f"{pid} {read_process_name(pid, system)}" for pid in pids if _has_memory(pid, gpu_id, system)]
 
 
 def list_architectures(system: System) -> list[str]:
-    """Architectures of the GPUs that the driver shows, e.g. ['gfx942']; empty without an AMD GPU.
+    """Lists the architectures of the GPUs that the driver shows, e.g. ['gfx942']; empty without an AMD GPU.
 
-    The driver writes them as one number, 90402 for gfx942: major, minor and stepping, two digits each, and the last two
-    become hexadecimal digits of the name (90010 is gfx90a).
+    The driver gives one number, 90402 for gfx942: major, minor and stepping with two decimal digits each. In the name,
+    minor and stepping are hexadecimal (90010 is gfx90a).
     """
     found = []
     for node in _list_nodes(system):
@@ -66,18 +66,18 @@ def _list_cards(system: System) -> list[KfdCard]:
 
 
 def _list_nodes(system: System) -> list[str]:
-    """Names of the topology's nodes in numeric order, CPUs included."""
+    """Lists the names of the topology's nodes in numeric order, CPUs included."""
     return sorted((path.name for path in (system.root / NODES).glob("*") if path.name.isdigit()), key=int)
 
 
 def _read_properties(folder: str, system: System) -> dict[str, int]:
-    """The numbers among a node's properties. Raises ProbeError where they cannot be read."""
+    """Reads those properties of a node that are numbers. Raises ProbeError if the file cannot be read."""
     words = (line.split() for line in system.read(f"{folder}/properties").splitlines())
     return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _read_card(folder: str, system: System) -> KfdCard | None:
-    """None for a CPU, and for a GPU that the container's device cgroup withholds: the kernel then answers EPERM."""
+    """Reads a GPU node; None for a CPU, and for a GPU that the container's device cgroup denies (EPERM)."""
     try:
         gpu_id = system.read(f"{folder}/gpu_id")
         if gpu_id == "0":
@@ -93,7 +93,7 @@ def _read_card(folder: str, system: System) -> KfdCard | None:
 
 
 def _filter_visible(cards: list[KfdCard], setting: str | None) -> list[KfdCard]:
-    """What ROCR_VISIBLE_DEVICES leaves, in its order; it stops at the first entry that names no card."""
+    """Returns the cards that ROCR_VISIBLE_DEVICES names, in its order, up to the first entry that names no card."""
     if setting is None:
         return cards
     by_name = {str(index): found for index, found in enumerate(cards)} | {found.uuid: found for found in cards}
@@ -113,7 +113,7 @@ def _has_memory(pid: int, gpu_id: str, system: System) -> bool:
 
 
 def read_process_name(pid: int, system: System) -> str:
-    """Read the name of a process, as far as this process may see it."""
+    """Reads the name of a process; '(name not shown)' if this process may not see it."""
     try:
         return system.read(f"proc/{pid}/comm")
     except ProbeError:

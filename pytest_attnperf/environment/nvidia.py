@@ -1,7 +1,6 @@
-"""What nvidia-smi says of one NVIDIA GPU: what a comparison depends on, and the state that it is in.
+"""Reads one NVIDIA GPU with nvidia-smi: the settings that a comparison depends on, and its current state.
 
-Field names are those of `nvidia-smi --help-query-gpu`. A driver that does not know one of the fields asked for refuses
-the whole query.
+Field names are those of `nvidia-smi --help-query-gpu`. A driver refuses a whole query if it does not know one field.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ STATE_FIELDS = {
     "compute_mode": "compute_mode",
     "persistence_mode": "persistence_mode",
 }
-"""Fields that every driver since 2015 knows, and what a reading calls them."""
+"""Fields that every driver since 2015 knows, and their names in a reading."""
 
 _WORDS = frozenset({"uuid", "compute_mode", "persistence_mode"})
-"""The fields among these that are no numbers."""
+"""Those of these fields whose values are not numbers."""
 
 REASONS_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-"""The bits that say why the clock is low, under the name of drivers since 535, and the older one."""
+"""Field with the bits that say why the clock is low: its name in drivers since 535, and the older name."""
 
 COUNTER_FIELDS = {
     "clocks_event_reasons_counters.sw_power_cap": "software power cap",
@@ -38,7 +37,7 @@ COUNTER_FIELDS = {
     "clocks_event_reasons_counters.hw_thermal_slowdown": "hardware thermal slowdown",
     "clocks_event_reasons_counters.hw_power_brake_slowdown": "hardware power brake",
 }
-"""Accumulated microseconds that the clock was held down for a reason."""
+"""Counters of the microseconds for which a reason kept the clock low."""
 
 REASONS = {
     0x1: "idle",
@@ -51,17 +50,17 @@ REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
-"""NVML API reference, NvmlClocksEventReasons."""
+"""Bits by the NVML API reference, NvmlClocksEventReasons."""
 
 _REFUSED = "exited with"
-"""In the text of a ProbeError: nvidia-smi is there and answered, but not with what was asked for."""
+"""Part of a ProbeError's text that shows that nvidia-smi ran, but refused the query."""
 
 
 def must_match(device_id: str, system: System) -> dict[str, str]:
-    """power_cap_w, compute_partition and memory_partition of the GPU with this UUID ('GPU-...').
+    """Returns power_cap_w, compute_partition and memory_partition of the GPU with this UUID ('GPU-...').
 
-    One call of nvidia-smi, because each costs tens of milliseconds. A whole GPU has compute_partition 'none'; a sliced
-    one 'mig', and its product name holds the slice's size. NVIDIA has no memory partitions.
+    It calls nvidia-smi once, because each call costs tens of milliseconds. compute_partition is 'none' for a whole GPU
+    and 'mig' for a sliced one, whose product name holds the slice's size. NVIDIA has no memory partitions.
     """
     try:
         power_limit, mig_mode = _query_fields(device_id, system)
@@ -87,7 +86,7 @@ def _query_fields(device_id: str, system: System) -> list[str]:
 
 
 def _format_watts(text: str) -> str:
-    """'700.00' -> '700'."""
+    """Rounds '700.00' to '700'; 'unknown (why)' for other text."""
     if text in _NOT_AVAILABLE:
         return "unknown (nvidia-smi gives no power limit)"
     try:
@@ -97,18 +96,18 @@ def _format_watts(text: str) -> str:
 
 
 def state_queries() -> list[tuple[str, ...]]:
-    """Lists of fields from the fullest to what every driver knows."""
+    """Returns lists of fields to try, from the most fields to those that every driver knows."""
     known, counters = tuple(STATE_FIELDS), tuple(COUNTER_FIELDS)
     newer, older = REASONS_FIELDS
     return [(*known, newer, *counters), (*known, newer), (*known, older), known]
 
 
 def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | None = None) -> DeviceReading:
-    """The state of the GPU that nvidia-smi calls `token` (an index or a UUID), in one call where the driver is new.
+    """Reads the state of the GPU that nvidia-smi calls `token` (index or UUID); a new driver needs only one call.
 
-    queries   lists of fields, tried until one is not refused; `Reading.fields` says which was taken
+    queries   lists of fields, tried until one is accepted; `DeviceReading.fields` says which
 
-    Raises ProbeError when nvidia-smi is missing, stuck or answers none of them.
+    Raises ProbeError if nvidia-smi is missing, does not answer or refuses every list.
     """
     refusal = ProbeError("no query was given")
     for fields in state_queries() if queries is None else queries:
@@ -125,9 +124,9 @@ def read_state(token: str, system: System, queries: Sequence[tuple[str, ...]] | 
 
 
 def list_compute_processes(token: str, system: System) -> tuple[list[str], list[str]]:
-    """(processes, notes): compute processes on a GPU, each 'pid name (memory)'.
+    """Returns (processes, notes): compute processes on a GPU, each 'pid name (memory)'.
 
-    A container often sees none, or the host's process ids. Raises ProbeError when nvidia-smi cannot be asked.
+    A container often sees none, or sees the host's process ids. Raises ProbeError if nvidia-smi fails.
     """
     answer = system.run(
         ["nvidia-smi", "--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader", f"--id={token}"]
@@ -146,7 +145,7 @@ def list_compute_processes(token: str, system: System) -> tuple[list[str], list[
 
 
 def reasons_in_words(mask: int) -> str:
-    """0x24 -> 'software power cap, software thermal slowdown'; 0 -> 'none'; bits unknown here as a number."""
+    """Translates a mask: 0x24 -> 'software power cap, software thermal slowdown'; 0 -> 'none'; unknown bits as hex."""
     words = [word for bit, word in REASONS.items() if mask & bit]
     rest = mask & ~sum(REASONS)
     return ", ".join([*words, *([f"{rest:#x}"] if rest else [])]) or "none"
@@ -170,12 +169,12 @@ def _parse_reading(fields: tuple[str, ...], answer: str) -> DeviceReading:
     if not reasons:
         notes.append("this driver does not say why the clock is low")
     if not throttled_us:
-        notes.append("this driver does not count for how long the clock was held down")
+        notes.append("this driver does not count for how long the clock was throttled")
     return DeviceReading({name: value for name, value in state.items() if value}, throttled_us, tuple(notes), fields)
 
 
 def _parse_state(field: str, value: str) -> str:
-    """'' for what the driver does not give, and for a number that is none; '700.00' -> '700'."""
+    """Parses one value: '700.00' gives '700'; '' for what the driver does not report or what is no number."""
     if value in _NOT_AVAILABLE:
         return ""
     if field in _WORDS:
@@ -188,6 +187,6 @@ def _parse_reasons(value: str) -> str:
 
 
 def _parse_microseconds(value: str) -> float | None:
-    """'6869275397' or, for all that was asked without units, '6869275397 us'."""
+    """Parses '6869275397', or '6869275397 us' as some drivers write it although no units were requested."""
     found = re.fullmatch(r"(\d+)( us)?", value)
     return float(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""Where a run comes from: branch, CI system, pull request. Only what the environment says; no user, host or path."""
+"""Finds a run's branch, CI system and pull request, only from the environment and git; no user, host or path."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 TEXT_LIMIT = 300
 _SECRET = re.compile(r"//[^/\s'\"]*@")
-"""User and password in an address; an '@' may stand in a password."""
+"""User and password in an address; a password may contain '@'."""
 
 _SECRET_FIELD = re.compile(r"([?&](?:ssl)?password=)[^&\s'\"]*", re.IGNORECASE)
-"""A password behind an address's '?', as PostgreSQL's may hold it."""
+"""A password in an address's query part, as PostgreSQL addresses may hold it."""
 
 _SYSTEMS: tuple[tuple[str, str, Mapping[str, tuple[str, ...]]], ...] = (
     (
@@ -50,13 +50,13 @@ _SYSTEMS: tuple[tuple[str, str, Mapping[str, tuple[str, ...]]], ...] = (
     ),
     ("slurm", "SLURM_JOB_ID", {"branch": (), "pull_request": (), "ci_url": ()}),
 )
-"""Name, the variable that shows it, and for each fact the variables that may hold it, best first."""
+"""Name, the variable that identifies it, and for each fact the variables that may hold it, best first."""
 
 
 def read_provenance(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """'branch', 'ci', 'ci_url', 'pull_request', as far as they are known.
+    """Returns 'branch', 'ci', 'ci_url' and 'pull_request', as far as they are known.
 
-    The branch is git's where no CI system names it: CI systems check out a commit without a branch.
+    The branch comes from git only if no CI system names it: CI systems check out a commit without a branch.
     """
     found = _from_ci(environ)
     if "branch" not in found:
@@ -71,22 +71,22 @@ _BASES = (
     ("CHANGE_TARGET", "origin/{}..."),
     ("BUILDKITE_PULL_REQUEST_BASE_BRANCH", "origin/{}..."),
 )
-"""Variables that name what a change is to go into, and the revision that it was made from."""
+"""Variables that name the target of a change, and the form of the revision that the change was made from."""
 
 
 def base_revision(environ: Mapping[str, str]) -> str:
-    """The revision that a CI system says a change was made from, e.g. 'origin/main...'; '' where none says it."""
+    """Returns the revision that the CI system says a change was made from, e.g. 'origin/main...'; '' if unknown."""
     found = (form.format(environ[name]) for name, form in _BASES if environ.get(name))
     return next(found, "")
 
 
 def is_ci() -> bool:
-    """Tell whether a CI system runs us: strict is then the default."""
+    """Tells whether a CI system runs this process; strict is then the default."""
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
 def without_credentials(text: str) -> str:
-    """A text, such as a command as it was typed, without the user and the password of addresses in it."""
+    """Removes user and password from every address in a text such as a command line."""
     return _SECRET_FIELD.sub(r"\1***", _SECRET.sub("//", text))
 
 
@@ -104,7 +104,7 @@ def _from_ci(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_github(environ: Mapping[str, str]) -> dict[str, str]:
-    """GitHub names a pull request in its ref only, and a run by its parts."""
+    """Returns the pull request and the run's URL: GitHub gives the first only in its ref, and the URL only in parts."""
     found = {}
     pull = re.fullmatch(r"refs/pull/(\d+)/\w+", environ.get("GITHUB_REF", ""))
     if pull:

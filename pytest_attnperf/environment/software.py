@@ -1,4 +1,4 @@
-"""Versions of what runs beneath a kernel: named when they differ, never a reason to refuse a comparison."""
+"""Versions of the software below a kernel: a report names differences, but they never prevent a comparison."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pytest_attnperf.environment.system import ProbeError, System, probe_or_unkn
 
 TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm")
 AITER_DISTRIBUTIONS = ("amd-aiter", "aiter")
-"""ROCm's aiter has been packaged under both names; an unrelated asyncio package owns the second on PyPI."""
+"""ROCm's aiter has had both names; on PyPI the second belongs to an unrelated asyncio package."""
 
 ABSENT = "none"
 
 FP_FUSION, NO_FP_FUSION = "TRITON_DEFAULT_FP_FUSION", "TRITON_FORCE_DISABLE_FP_FUSION"
-"""Triton's default of FP fusion, which workers set to on, and what overrules it (from Triton 3.9 on)."""
+"""Triton's default of FP fusion, which workers turn on, and the variable that overrides it (from Triton 3.9 on)."""
 
 _ON = frozenset({"1", "true", "yes", "on", "y"})
-"""What Triton reads as true, in any case of letters (`knobs.env_bool`)."""
+"""Values that Triton reads as true, in upper or lower case (`knobs.env_bool`)."""
 
 _DRIVER = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)\b")
 
 
 def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """python, torch, triton, aiter, kernel; triton_fp_fusion where it is off; and driver with cuda or rocm on a GPU.
+    """Returns python, torch, triton, aiter, kernel; triton_fp_fusion if it is off; driver and cuda or rocm on a GPU.
 
-    `device_kind` is 'cpu', 'cuda' or 'rocm'. Imports torch (for the CUDA or ROCm it was built with) on GPUs only;
-    everything else comes from package metadata and `environ`.
+    `device_kind` is 'cpu', 'cuda' or 'rocm'. torch is imported on GPUs only, for the CUDA or ROCm version of its build.
+    All else comes from package metadata, the system and `environ`.
     """
     fields = {
         "python": platform.python_version(),
@@ -48,14 +48,14 @@ def named_fields(device_kind: str, system: System, environ: Mapping[str, str] = 
 
 
 def fp_fusion(environ: Mapping[str, str]) -> dict[str, str]:
-    """{'triton_fp_fusion': 'off'} where Triton's default was turned off; nothing where it is on, as it always was."""
+    """Returns {'triton_fp_fusion': 'off'} if it was turned off, else {}, because older fingerprints lack this field."""
     default, disabled = environ.get(FP_FUSION, "1"), environ.get(NO_FP_FUSION, "0")
     is_off = default.lower() not in _ON or disabled.lower() in _ON
     return {"triton_fp_fusion": "off"} if is_off else {}
 
 
 def nvidia_driver(system: System) -> str:
-    """'580.95.05' from /proc/driver/nvidia/version. Raises ProbeError."""
+    """Reads the version from /proc/driver/nvidia/version, e.g. '580.95.05'. Raises ProbeError."""
     text = system.read("proc/driver/nvidia/version").partition("\n")[0]
     found = _DRIVER.search(text)
     if not found:
@@ -64,7 +64,7 @@ def nvidia_driver(system: System) -> str:
 
 
 def amd_driver(system: System) -> str:
-    """Version of the amdgpu module; the one inside the kernel has none of its own. Raises ProbeError."""
+    """Reads the version of the amdgpu module; 'in-kernel' for the kernel's own, which has none. Raises ProbeError."""
     if not (system.root / "sys/module/amdgpu").is_dir():
         raise ProbeError("/sys/module/amdgpu does not exist")
     if not (system.root / "sys/module/amdgpu/version").exists():
@@ -73,9 +73,9 @@ def amd_driver(system: System) -> str:
 
 
 def aiter_version() -> str:
-    """Version of ROCm's aiter, 'none' when absent; another package of that name is called what it is.
+    """Returns the version of ROCm's aiter; 'none' if it is absent, and says so if another package has this name.
 
-    Identity from its files, because importing it compiles, and because PyPI's `aiter` (asyncio tools) shares the name.
+    Its files identify it: importing it compiles code, and PyPI's `aiter` (asyncio tools) has the same name.
     """
     spec = importlib.util.find_spec("aiter")
     if spec is None or not spec.submodule_search_locations:
@@ -105,7 +105,7 @@ def _first_version(distributions: tuple[str, ...], *, absent: str = ABSENT) -> s
 
 
 def version_of(distribution: str) -> str:
-    """Read the version of an installed distribution; '' where there is none."""
+    """Reads the version of an installed distribution; '' if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""How probes see the machine: files under a root and commands with a time limit, both replaceable in tests."""
+"""Access of probes to the machine: files under a root and commands with a time limit, both replaceable in tests."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 COMMAND_LIMIT_S = 5.0
-"""A vendor tool that has not answered by then is stuck on its driver."""
+"""Seconds after which a vendor tool counts as stuck on its driver."""
 
 
 class ProbeError(Exception):
-    """One fact could not be found out; the text says why and ends up in the fingerprint."""
+    """A value could not be read; the message says why and becomes part of the fingerprint."""
 
 
 def run_command(command: Sequence[str]) -> str:
-    """Standard output of a command. Raises ProbeError when it is missing, fails or takes too long."""
+    """Returns the standard output of a command. Raises ProbeError if it is missing, fails or takes too long."""
     name = command[0]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False)
@@ -39,7 +39,7 @@ class System:
     run: Callable[[Sequence[str]], str] = run_command
 
     def read(self, path: str) -> str:
-        """Stripped text of a file, given without the leading slash. Raises ProbeError naming the file."""
+        """Returns the stripped text of a file; the path has no leading slash. Raises ProbeError that names the file."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError as error:
@@ -47,7 +47,7 @@ class System:
 
 
 def probe_or_unknown(probe: Callable[[], str]) -> str:
-    """The probe's answer, or 'unknown (why)': a fact that could not be had is said, never left out."""
+    """Returns the probe's answer, or 'unknown (why)', so that a missing value is visible."""
     try:
         return probe()
     except ProbeError as error:
@@ -56,12 +56,12 @@ def probe_or_unknown(probe: Callable[[], str]) -> str:
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """What was read of a device at one moment.
+    """Values that were read from a device at one moment.
 
     values         by name and unit, as `records.DeviceState.before`
-    throttled_us   microseconds that the clock was held down since the driver was loaded, by reason
+    throttled_us   microseconds of throttling since the driver was loaded, by reason
     notes          what could not be read and why, a line each
-    fields         what was asked for, so that the same can be asked again
+    fields         the fields of the query, so that the same query can be repeated
     """
 
     values: dict[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""How often one call asks torch's allocator for memory, and how much it gets.
+"""Counts the allocations of one call from torch's allocator, and measures the call's peak memory.
 
-Peak memory of one call: what it allocates beyond what was there, its result included.
+Peak memory is what the call allocates beyond what existed before, including its result.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from pytest_attnperf.measure.timers.base import Call
 
 @dataclass(frozen=True)
 class Allocations:
-    """Of one call: requests, and the bytes that they asked for together, however soon they were given back."""
+    """Of one call: the number of requests and the total of requested bytes, even if they were freed again."""
 
     count: int
     allocated_bytes: int
 
 
 def count_allocations(call: Call, torch_device: str) -> Allocations | None:
-    """What one eager call on 'cuda' or 'cpu' allocates; None where this torch cannot tell.
+    """Counts what one eager call on 'cuda' or 'cpu' allocates; None if this torch cannot report it.
 
-    Memory that a library takes past torch's allocator is not seen. On a CPU a Python number beside a tensor counts:
-    torch makes a tensor of it.
+    Memory that a library allocates without torch's allocator is not counted. On a CPU a Python number beside a tensor
+    counts, because torch makes a tensor of it.
     """
     return _count_on_gpu(call) if torch_device == "cuda" else _count_on_cpu(call)
 
 
 COUNTED = ("allocation.all.allocated", "requested_bytes.all.allocated")
-"""Of torch.cuda.memory_stats. What was asked for, because the blocks that are handed out may be larger by what an
-earlier case has left in the cache."""
+"""Keys of torch.cuda.memory_stats. They count requested bytes, because what earlier cases left may enlarge blocks."""
 
 
 def _count_on_gpu(call: Call) -> Allocations | None:
@@ -44,7 +43,7 @@ def _count_on_gpu(call: Call) -> Allocations | None:
 
 
 def _count_on_cpu(call: Call) -> Allocations | None:
-    """torch keeps no count for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
+    """Counts with the profiler, which reports allocations (+) and releases (-) in bytes; torch has no CPU counter."""
     import torch
 
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.
@@ -61,16 +60,16 @@ def _count_on_cpu(call: Call) -> Allocations | None:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """`allocated_bytes` is None where it cannot be known, and `unknown` then says why."""
+    """`allocated_bytes` is None if it is unknown; `unknown` then says why."""
 
     allocated_bytes: int | None
     unknown: str = ""
 
 
 def measure_peak_memory(call: Call, torch_device: str) -> PeakMemory:
-    """Bytes that one call holds at most through torch's allocator of 'cuda' or 'cpu'.
+    """Returns the most bytes that one call holds at a time from torch's allocator of 'cuda' or 'cpu'.
 
-    Memory that a library takes past torch's allocator is not seen.
+    Memory that a library allocates without torch's allocator is not counted.
     """
     return _measure_peak_on_gpu(call) if torch_device == "cuda" else _measure_peak_on_cpu(call)
 
@@ -89,14 +88,14 @@ def _measure_peak_on_gpu(call: Call) -> PeakMemory:
 
 
 def _measure_peak_on_cpu(call: Call) -> PeakMemory:
-    """torch keeps no peak for CPUs; its profiler reports every allocation (+) and release (-) in bytes."""
+    """Sums the profiler's allocations (+) and releases (-) in bytes; torch keeps no peak for CPUs."""
     import torch
 
     # Not torch.profiler: importing that loads Inductor, which takes 2 s.
     from torch.autograd.profiler import profile
 
     if not torch._C._autograd.kineto_available():
-        return PeakMemory(None, "this torch is built without its profiler, which is what counts memory on a CPU")
+        return PeakMemory(None, "this torch is built without its profiler, which counts memory on a CPU")
     with profile(use_cpu=True, profile_memory=True, use_kineto=True) as profiler:
         result = call()
     del result

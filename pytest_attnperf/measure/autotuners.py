@@ -1,13 +1,12 @@
-"""What Triton's and Inductor's autotuners look like from outside: their names, what they tune, and what they chose.
+"""Reads what Triton's and Inductor's autotuners tuned and chose, as entries of a case's configuration.
 
-Read from Triton 3.2 to 3.9 (runtime/autotuner.py) and torch 2.11 to 2.13 (_inductor/runtime/triton_heuristics.py,
-_inductor/fx_passes/pad_mm.py). All of it is internal to them: callers must expect attributes to be missing.
+The names and attributes were read from Triton 3.2 to 3.9 (runtime/autotuner.py) and torch 2.11 to 2.13
+(_inductor/runtime/triton_heuristics.py, _inductor/fx_passes/pad_mm.py). All of them are internal, so callers must
+expect missing attributes. The entries are stored with a baseline, compared, and replayed by `pinned_backend.py`.
 
-What autotuners chose for a case, as entries of its configuration: stored with a baseline, compared, and replayed.
-
-An autotuner picks what was fastest in a few milliseconds of timing, so two machines, or two runs, may pick otherwise:
-the time then changes without any change of code. `triton.autotune` keeps its choice in the process, Inductor in a cache
-folder of the machine. `pinned_backend.py` replays what this file records.
+An autotuner picks what was fastest in a few milliseconds of timing. Two machines, or two runs, may pick differently:
+the time then changes without a change of code. `triton.autotune` keeps its choice in the process, Inductor in a cache
+folder of the machine.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from typing import Any
 from pytest_attnperf.measure.patching import Patch, Patches
 
 PREFIX = "autotuned."
-"""Begins the configuration entry of one autotuned kernel, e.g. 'autotuned.flash_forward'."""
+"""Start of the name of an autotuned kernel's configuration entry, e.g. 'autotuned.flash_forward'."""
 
 TRITON = ("triton.runtime.autotuner", "Autotuner")
 INDUCTOR = ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner")
 PADDING = ("torch._inductor.fx_passes.pad_mm", "")
-"""Module and class of each; padding is decided by a function of its module."""
+"""Module and class of each; a function of its module decides about padding."""
 
 PAD_KERNEL = "pad_mm"
 PADDED, NOT_PADDED = "padded", "not padded"
@@ -44,30 +43,30 @@ OPTIONS = {
     "reg_dec_producer": 0,
     "reg_inc_consumer": 0,
 }
-"""Options of a triton.Config beside its keyword arguments -> the value that goes unsaid; versions differ in them."""
+"""Options of a triton.Config beside its keyword arguments -> the value that is left out; they differ by version."""
 
 CHOSEN_CONSTANTS = ("BLOCK_", "SPLIT_", "GROUP_", "SPARSE_", "USE_TMA", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
-"""How the constants of an Inductor template begin that say how it computes; the others say what."""
+"""Prefixes of those constants of an Inductor template that say how it computes; the others say what it computes."""
 
 _CONSTANT = re.compile(r"^\s*(\w+)\s*:\s*tl\.constexpr\s*=\s*(\w+)\s*$", re.MULTILINE)
-"""A constant in a kernel's source; older releases of torch do not list a template's constants beside it."""
+"""A constant in a kernel's source; older torch releases do not list a template's constants separately."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """What was tuned: a kernel by name, and where it was used, which tells apart several choices for one name."""
+    """What was tuned: the kernel's name, and where it was used, which distinguishes several choices for one name."""
 
     kernel: str
     where: str
 
     @property
     def entries(self) -> tuple[str, str]:
-        """Names of the configuration entries that may hold its choice, the more exact one first."""
+        """Names of the configuration entries that may hold its choice, the more specific one first."""
         return f"{PREFIX}{self.kernel}({self.where})", f"{PREFIX}{self.kernel}"
 
 
 def format_config(config: Any) -> str:
-    """A triton.Config as 'BLOCK_M: 64, num_warps: 4, num_stages: 3', in one wording for all versions of Triton."""
+    """Formats a triton.Config as 'BLOCK_M: 64, num_warps: 4, num_stages: 3', equally for all versions of Triton."""
     values = {name: value for name, value in config.kwargs.items() if name not in OPTIONS}
     for name, unsaid in OPTIONS.items():
         value = getattr(config, name, None)
@@ -77,13 +76,13 @@ def format_config(config: Any) -> str:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The parts of such a text, e.g. {'BLOCK_M': '64', 'num_warps': '4'}."""
+    """Splits a text of `format_config` into names and values, e.g. {'BLOCK_M': '64', 'num_warps': '4'}."""
     pairs = (part.partition(": ") for part in text.split(", "))
     return {name: value for name, colon, value in pairs if colon}
 
 
 def parse_value(text: str) -> Any:
-    """'64' -> 64, 'True' -> True, and any other word as it is."""
+    """Converts '64' to 64 and 'True' to True; returns any other word unchanged."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
@@ -91,9 +90,9 @@ def parse_value(text: str) -> Any:
 
 
 def triton_use(autotuner: Any, arguments: Mapping[str, Any]) -> Use:
-    """A use of a triton.autotune'd kernel: the values of its tuning keys and its tensors' dtypes, as Triton's own key.
+    """Describes a use of a triton.autotune'd kernel by its tuning keys and its tensors' dtypes, as Triton's own key.
 
-    `arguments` are those of the call, by name.
+    `arguments` are the call's arguments by name.
     """
     own = {name: arguments[name] for name in autotuner.arg_names if name in arguments}
     keys = [f"{name}={own[name]}" for name in autotuner.keys if name in own]
@@ -103,13 +102,13 @@ def triton_use(autotuner: Any, arguments: Mapping[str, Any]) -> Use:
 
 
 def inductor_use(autotuner: Any) -> Use:
-    """A use of a kernel that Inductor wrote: the hash of its source tells apart two of one name."""
+    """Describes a use of a kernel that Inductor wrote; the hash of its source distinguishes kernels of one name."""
     name = autotuner.inductor_meta.get("kernel_name") or autotuner.fn.__name__
     return Use(str(name), str(autotuner.kernel_hash)[:12])
 
 
 def format_inductor_config(autotuner: Any, config: Any) -> str:
-    """The configuration of one launcher; for a template, whose block sizes are constants in its source, these too."""
+    """Formats the configuration of a launcher, for a template with the block sizes that its source has as constants."""
     constants = autotuner.inductor_meta.get("config_args") or dict(_CONSTANT.findall(getattr(autotuner.fn, "src", "")))
     names = [name for name in sorted(constants) if name.startswith(CHOSEN_CONSTANTS) and name not in config.kwargs]
     chosen = {name: constants[name] for name in names}
@@ -118,7 +117,7 @@ def format_inductor_config(autotuner: Any, config: Any) -> str:
 
 
 def padding_use(left: Any, right: Any, operator: Any) -> Use:
-    """A matrix product that Inductor may pad to aligned sizes, where it measures whether that is faster."""
+    """Describes a matrix product that Inductor may pad to aligned sizes if it measures that this is faster."""
     dtype = str(left.dtype).removeprefix("torch.")
     return Use(PAD_KERNEL, f"{operator} {dtype} {_format_shape(left.shape)} by {_format_shape(right.shape)}")
 
@@ -142,10 +141,10 @@ class TunedChoices:
         self._unknown = ""
 
     def build_config_entries(self) -> dict[str, str]:
-        """{'autotuned.<kernel>': 'BLOCK_M: 64, num_warps: 4'}, in alphabetical order.
+        """Returns {'autotuned.<kernel>': 'BLOCK_M: 64, num_warps: 4'}, in alphabetical order.
 
-        Where one kernel was tuned several times in a call with different results, each use has an entry of its own,
-        'autotuned.<kernel>(<where>)'. 'autotuned' says why a choice could not be read, if one could not.
+        A kernel tuned several times in a call with different results has one entry per use,
+        'autotuned.<kernel>(<where>)'. The entry 'autotuned' says why a choice could not be read.
         """
         entries = {UNKNOWN_KEY: f"unknown: {self._unknown}"} if self._unknown else {}
         for uses in self._choices.values():
@@ -156,7 +155,7 @@ class TunedChoices:
         return dict(sorted(entries.items()))
 
     def record_choice(self, read: Callable[[], tuple[Use, str] | None]) -> None:
-        """Keep what `read` gives. What it raises is kept as the reason for an unknown choice: a case must not fail."""
+        """Stores what `read` returns, or its exception as the reason for an unknown choice: no case must fail."""
         try:
             found = read()
         except Exception as error:  # internals of another version of Triton or torch
@@ -169,11 +168,11 @@ class TunedChoices:
 
 @contextlib.contextmanager
 def record_choices() -> Iterator[TunedChoices]:
-    """Record what autotuned kernels run with until the context ends; nothing is imported, and nothing is changed.
+    """Records the configurations of autotuned kernels until the context ends; imports nothing and changes no choice.
 
-    Seen are kernels of `triton.autotune` with more than one configuration, kernels that Inductor wrote (torch.compile,
-    FlexAttention), and whether Inductor pads a matrix product where it measures that. The last is seen only in a
-    process that traces the graph: where AOTAutograd's cache has the whole graph, nobody decides.
+    It sees kernels of `triton.autotune` with more than one configuration, kernels that Inductor wrote (torch.compile,
+    FlexAttention), and whether Inductor pads a matrix product if it measures that. Padding is seen only in a process
+    that traces the graph: a whole graph from AOTAutograd's cache needs no decision.
     """
     chosen = TunedChoices()
     patches = [

@@ -1,9 +1,8 @@
-"""The canary: fixed work of torch's own, timed beside the cases, that tells a machine shift from a code change.
+"""Times the canary: fixed work of torch's own beside the cases, which separates a machine shift from a code change.
 
-No code under test runs in it, so that a canary that moved says that the machine did. The GEMM depends on the compute
-clock and on the power that the card may draw; the copy on the memory clock. Sizes, values and blocks are fixed for
-ever, because a canary is held against one stored months before: another size or other values (their switching draws
-another power) would be another canary.
+It runs no code under test, so if the canary moved, the machine did. The GEMM depends on the compute clock and the power
+that the card may draw, the copy on the memory clock. Sizes, values and blocks never change, because a canary is
+compared with one stored months before. Other sizes or values (which draw other switching power) give another canary.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ COPY = "copy"
 
 BLOCK_US = 600.0
 REST_SECONDS = 0.1
-"""As before a case: a power-capped GPU holds its full clock for some 20 ms after a rest."""
+"""As before a case: a power-capped GPU holds its full clock for about 20 ms after a rest."""
 
 SEED = 20_240_229
 _BYTES_PER_F32 = 4
@@ -49,16 +48,16 @@ SIZES = {
     "cuda": CanarySize(4096, "float16", 256 << 20, blocks=20),
     "cpu": CanarySize(256, "float32", 4 << 20, blocks=15),
 }
-"""By torch's device. A copy of 256 MiB does not fit twice into any last-level cache."""
+"""By torch's device. Source and target of a 256 MiB copy do not fit together into any last-level cache."""
 
 
 def take_canary(torch_device: str) -> dict[str, Samples]:
-    """Time the GEMM ('gemm') and the copy ('copy') on 'cuda' (both vendors) or 'cpu', as a case is timed.
+    """Times the GEMM ('gemm') and the copy ('copy') on 'cuda' (both vendors) or 'cpu', as a case is timed.
 
-    Replays of a graph on a GPU, the host's clock on a CPU; the device is warmed once per process, and rests before
-    each. Takes about half a second on a warm GPU. The tensors are freed and their memory goes back to the GPU.
+    It replays graphs on a GPU and uses the host's clock on a CPU. The device is warmed once per process, and rests
+    before each. This takes about half a second on a warm GPU. Afterwards the memory returns to the GPU.
 
-    Raises CaseFailedError when the GPU lacks memory for it (about 0.6 GiB).
+    Raises CaseFailedError if the GPU has too little memory (it needs about 0.6 GiB).
     """
 
     def time_both() -> dict[str, Samples]:
@@ -86,7 +85,7 @@ def _time_call(call: Callable[[], torch.Tensor], size: CanarySize, torch_device:
 
 
 def _make_gemm(size: CanarySize, torch_device: str) -> Callable[[], torch.Tensor]:
-    """A product of two matrices of normal random numbers, whose bits switch as those of real data do."""
+    """Returns a product of two matrices of normal random numbers, whose bits switch like those of real data."""
     import torch
 
     shape = (size.gemm_size, size.gemm_size)

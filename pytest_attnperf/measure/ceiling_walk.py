@@ -1,4 +1,4 @@
-"""One ceiling: a piece of work timed at growing sizes until its rate grows no more, each size proven right before."""
+"""Measures one ceiling: times work at growing sizes until its rate stops growing, and proves each size right first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FLOPS, BYTES, US = "FLOP/s", "B/s", "us"
 US_PER_S = 1e6
 
 GROWTH = 0.02
-"""A rate whose best of two more sizes is less than this above the best before them grows no more."""
+"""A rate has stopped growing if the best of the last two sizes is less than this above the best before them."""
 
 CALLS_PER_SIZE = 40
-"""About how many calls preparing, proving and timing one size take when a call is longer than a block."""
+"""Approximate calls to prepare, prove and time one size if a call is longer than a block."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class CeilingPlan:
     """How much is measured on a kind of device.
 
     dtypes           in this order; f8 stands for the fp8 format of the device
-    cache_times      how many times the last-level cache the source of a copy holds at least; a cache that evicts at
-                     random still serves 1 / (2 * cache_times) of the bytes
-    figure_seconds   beyond which no larger size of one figure is begun, and `seconds` no further figure
-    readers          that compete at the smallest size; the fastest reads the others
+    cache_times      a copy's source is at least this many times the last-level cache; a cache that evicts at random
+                     still serves 1 / (2 * cache_times) of the bytes
+    figure_seconds   no larger size of a figure is begun later than this, and no further figure later than `seconds`
+    readers          these compete at the smallest size; the fastest reads the others
     """
 
     dtypes: tuple[str, ...]
@@ -74,12 +74,12 @@ PLANS = {
         rest_seconds=0.0,
     ),
 }
-"""By torch's device. The CPU's figures are for trying the command: small sizes, one after the other, a few seconds."""
+"""By torch's device. The CPU's figures only serve to try the command: small sizes, a few seconds."""
 
 
 @dataclass(frozen=True)
 class CeilingPoint:
-    """One size: what it reached, and the median time of a call behind it."""
+    """One size: the rate that it reached, and the median microseconds of a call."""
 
     size: str
     rate: float
@@ -91,7 +91,7 @@ class CeilingPoint:
 
 @dataclass(frozen=True)
 class CeilingFigure:
-    """One ceiling: a rate, or microseconds (`unit`), at which size, and every size that was tried."""
+    """One ceiling: a rate or microseconds (see `unit`), the size that reached it, and every size that was tried."""
 
     value: float
     unit: str
@@ -103,7 +103,7 @@ class CeilingFigure:
 
 @dataclass
 class CeilingBench:
-    """Where and how much a process measures."""
+    """The device that a process measures, and its plan."""
 
     device: DeviceInfo
     plan: CeilingPlan
@@ -115,14 +115,14 @@ class CeilingBench:
 
 
 def has_stopped_growing(rates: Sequence[float]) -> bool:
-    """Whether the last two rates are less than GROWTH above the best before them."""
+    """Tells whether the last two rates are less than GROWTH above the best before them."""
     return len(rates) >= 3 and max(rates[-2:]) < (1 + GROWTH) * max(rates[:-2])
 
 
 def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Callable[[], Work]]]) -> CeilingFigure:
-    """Growing sizes (amount of work, what makes it) until the rate grows no more, or memory or time end it.
+    """Times growing sizes (amount of work, its maker) until the rate stops growing, or memory or time runs out.
 
-    Raises CaseFailedError when not even the smallest could be measured, and for a wrong result of any.
+    Raises CaseFailedError if even the smallest cannot be measured, and for a wrong result of any size.
     """
     began, note = time.monotonic(), "no plateau up to the largest size"
     points: list[CeilingPoint] = []
@@ -145,29 +145,29 @@ def walk_sizes(bench: CeilingBench, unit: str, sizes: Sequence[tuple[float, Call
 
 
 def choose_fastest(points: Sequence[CeilingPoint], unit: str, note: str = "") -> CeilingFigure:
-    """The figure of the fastest of some sizes."""
+    """Returns the figure of the fastest of some sizes."""
     best = max(points, key=lambda point: point.rate)
     notes = "; ".join(part for part in (best.note, note) if part)
     return CeilingFigure(best.rate, unit, best.size, best.clock_mhz, notes, tuple(points))
 
 
 def add_note(figure: CeilingFigure, note: str) -> CeilingFigure:
-    """The figure with a note more; the same where that is ''."""
+    """Returns the figure with one more note; '' adds nothing."""
     notes = "; ".join(part for part in (figure.note, note) if part)
     return CeilingFigure(figure.value, figure.unit, figure.size, figure.clock_mhz, notes, figure.tried)
 
 
 def time_size(bench: CeilingBench, make: Callable[[], Work]) -> CeilingPoint:
-    """One size. Raises CaseFailedError as `timed` does."""
+    """Times one size. Raises CaseFailedError as `time_work` does."""
     samples, size, amount = time_work(bench, make)
     us = statistics.median(samples.block_us)
     return CeilingPoint(size, amount / us * US_PER_S, us, samples.timer, find_median_clock(samples), samples.note)
 
 
 def time_work(bench: CeilingBench, make: Callable[[], Work]) -> tuple[Samples, str, float]:
-    """Blocks, size and amount of a piece of work, whose memory is free again when this returns.
+    """Times a piece of work and returns its blocks, size and amount; its memory is free again afterwards.
 
-    Raises CaseFailedError when memory does not suffice (out_of_memory) or the result is wrong.
+    Raises CaseFailedError if memory does not suffice (out_of_memory) or the result is wrong.
     """
 
     def make_and_time() -> tuple[Samples, str, float]:
@@ -191,13 +191,13 @@ def _time_blocks(bench: CeilingBench, work: Work) -> Samples:
 
 
 def prove_work(timer: Timer, work: Work) -> None:
-    """Run what is timed on a result filled with NaN. Raises CaseFailedError when what it then holds is wrong."""
+    """Fills the result with NaN and runs what is timed. Raises CaseFailedError if the result is wrong afterwards."""
     poison.fill(work.result)
     timer.run_once()
     if fault := work.fault():
-        raise CaseFailedError(f"its result is wrong, so no time of it counts: {work.size}: {fault}")
+        raise CaseFailedError(f"its result is wrong, so its time does not count: {work.size}: {fault}")
 
 
 def find_median_clock(samples: Samples) -> float | None:
-    """The median compute clock while these blocks ran, None where it is not known."""
+    """Returns the median compute clock in MHz while these blocks ran; None if unknown."""
     return statistics.median(samples.clock_mhz) if samples.clock_mhz else None

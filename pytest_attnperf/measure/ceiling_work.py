@@ -1,8 +1,8 @@
-"""The work whose rates are a device's ceilings: products of matrices, copies, reads, and a kernel that does nothing.
+"""The work that measures a device's ceilings: matrix products, copies, reads, and a kernel that does nothing.
 
-Each piece writes its result into memory of its own, which is filled with NaN before it is checked, and says what is
-wrong with what it finds there. Values are normal random numbers: zeros and repeated values switch fewer bits, draw
-less power, and run at clocks that no real data sees.
+Each piece writes its result into its own memory, which is filled with NaN before the check. Its `fault` reports what is
+wrong there. Values are normal random numbers: zeros and repeated values switch fewer bits, draw less power, and run at
+clocks that real data never reaches.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ TORCH_DTYPES = {
 
 UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "tf32": 2.0**-11, "f32": 2.0**-24}
 ROUNDOFFS_ALLOWED = 16
-"""An element of a product of normal numbers over K is normal with deviation sqrt(K), and the largest of many is about
-5 deviations: one rounding of it is 5 unit roundoffs. 16 leave room for partial sums in the output's type, which torch
-allows by default, and are still a small part of a deviation, which is how wrong a wrong element is."""
+"""An element of a product of normal numbers over K is normal with deviation sqrt(K). The largest of many is about 5
+deviations, so one rounding of it is 5 unit roundoffs. 16 leave room for partial sums in the output's type, which torch
+allows by default. They are still far below a deviation, the size of the error of a wrong element.
+"""
 
 CHECKED_LINES = 4
-"""Rows and columns of a product that are computed again in double precision; all else must be finite."""
+"""Rows and columns of a product that are recomputed in double precision; all other elements must be finite."""
 
 CHUNK = 1 << 25
-"""Elements compared or converted at a time, so that a check needs little memory beside what it checks."""
+"""Elements compared or converted at a time, so that a check needs little extra memory."""
 
 _WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Reader:
-    """How memory is read: an operator of torch, 'sum', 'amax' or 'mv', makes one number of each row.
+    """How memory is read: a torch operator ('sum', 'amax' or 'mv') reduces each row to one number.
 
     words   in a row; 0 for one row of everything
     """
@@ -56,17 +57,17 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """As stored."""
+        """The name that is stored."""
         return f"torch.{self.operator} over " + (f"rows of {self.words}" if self.words else "everything")
 
 
 READERS = (Reader("sum", 256), Reader("sum", 8192), Reader("sum", 0), Reader("amax", 8192), Reader("mv", 8192))
-"""What is written is 1/256 of what is read at most."""
+"""They write at most 1/256 of what they read."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """`call` fills `result`. amount: FLOPs or bytes of a call; `fault` says what is wrong with `result`, or ''."""
+    """`call` fills `result`. amount: FLOPs or bytes of a call; `fault` returns what is wrong with `result`, or ''."""
 
     call: Callable[[], Any]
     result: torch.Tensor
@@ -77,7 +78,7 @@ class Work:
 
 @contextlib.contextmanager
 def tf32_matmul() -> Iterator[None]:
-    """Let torch multiply fp32 matrices in TF32 (xf32 on AMD), whatever the process has set; the setting is restored."""
+    """Lets torch multiply fp32 matrices in TF32 (xf32 on AMD), then restores the process's setting."""
     import torch
 
     matmul: Any = torch.backends.cuda.matmul
@@ -91,9 +92,9 @@ def tf32_matmul() -> Iterator[None]:
 
 
 def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
-    """('f32' or 'tf32', in which this process multiplies fp32 matrices unasked; whether allowing TF32 changes a bit).
+    """Returns ('f32' or 'tf32': the process's default for fp32 products; whether allowing TF32 changes any bit).
 
-    Found by multiplying, because settings of torch, of the libraries below it and of the environment decide together.
+    It multiplies, because settings of torch, of the libraries below it and of the environment decide together.
     """
     import torch
 
@@ -108,10 +109,12 @@ def probe_fp32_products(torch_device: str, size: int = 512) -> tuple[str, bool]:
 
 
 def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, computed_in: str = "") -> Work:
-    """A product of M x K and K x N matrices, both in row order; of fp8 with the second in column order, as torch
-    takes it, with unit scales, a bf16 result and without fast accumulation, torch's default.
+    """Makes a product of M x K and K x N matrices in row order.
 
-    computed_in   'tf32' where a product of f32 is, by a setting of the process
+    For fp8 the second is in column order, as torch requires, with unit scales, a bf16 result and without fast
+    accumulation, torch's default.
+
+    computed_in   'tf32' if the process's settings make an f32 product use it
     """
     import torch
 
@@ -139,7 +142,7 @@ def make_gemm(dtype: str, shape: tuple[int, int, int], torch_device: str, comput
 
 
 def product_tolerance(computed_in: str, inner: int) -> float:
-    """How far an element of a product over `inner` normal numbers may be from the exact one."""
+    """Returns the largest allowed error of an element of a product over `inner` normal numbers."""
     deviation = math.sqrt(inner)
     of_result = UNIT_ROUNDOFF["bf16" if computed_in in F8 else computed_in]
     # Every step of a sum in fp32 is rounded, so that its error grows as a random walk with the number of steps.
@@ -148,7 +151,7 @@ def product_tolerance(computed_in: str, inner: int) -> float:
 
 
 def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, allowed: float) -> str:
-    """What is wrong with a product: some rows and columns against double precision, and any element not finite."""
+    """Returns what is wrong with a product, or ''; checks some lines in double precision, and that all is finite."""
     import torch
 
     step = max(1, CHUNK // max(1, result.shape[1]))
@@ -160,11 +163,11 @@ def product_fault(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor,
         _line_error(right.t(), left.t(), result.t(), _choose_lines(result.shape[1])),
     )
     worst = max(errors)
-    return "" if worst <= allowed else f"an element of the product is off by {worst:.3g}, allowed are {allowed:.3g}"
+    return "" if worst <= allowed else f"an element of the product has error {worst:.3g}, allowed is {allowed:.3g}"
 
 
 def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, rows: list[int]) -> float:
-    """The largest error of some rows, whose columns are computed a part at a time."""
+    """Returns the largest error in some rows; columns are computed in parts to save memory."""
     import torch
 
     chosen, got = _take_rows(left, rows), _take_rows(result, rows)
@@ -177,19 +180,19 @@ def _line_error(left: torch.Tensor, right: torch.Tensor, result: torch.Tensor, r
 
 
 def _take_rows(matrix: torch.Tensor, rows: list[int]) -> torch.Tensor:
-    """Some rows in double precision, by slices: torch indexes no fp8."""
+    """Copies some rows in double precision; slices, because torch cannot index fp8."""
     import torch
 
     return torch.cat([matrix[row : row + 1].to(torch.float64) for row in rows])
 
 
 def _choose_lines(count: int) -> list[int]:
-    """The first, the last, and some between that no tile size divides."""
+    """Returns the first, the last, and some lines between, which are multiples of no tile size."""
     return sorted({round(index * (count - 1) / (CHECKED_LINES - 1)) for index in range(CHECKED_LINES)})
 
 
 def make_copy(count_bytes: int, torch_device: str) -> Work:
-    """Tensor.copy_: reads and writes `count_bytes` each."""
+    """Makes a Tensor.copy_ that reads and writes `count_bytes` each."""
     import torch
 
     source = _make_words(count_bytes, torch_device)
@@ -201,7 +204,7 @@ def make_copy(count_bytes: int, torch_device: str) -> Work:
 
 
 def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
-    """The same by an elementwise kernel: a copy may be left to another unit of the device, which may be slower."""
+    """Makes the same copy with an elementwise kernel: a plain copy may run on another, slower unit of the device."""
     import torch
 
     source = _make_words(count_bytes, torch_device)
@@ -216,7 +219,7 @@ def make_kernel_copy(count_bytes: int, torch_device: str) -> Work:
 
 
 def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) -> Work:
-    """A number for each row of words: what is read and what is written are counted, a vector of `mv` is not."""
+    """Makes a read that reduces each row to one number; its amount is all bytes read and written but mv's vector."""
     import torch
 
     words = _make_words(count_bytes, torch_device, reader.words or READERS[0].words)
@@ -244,7 +247,7 @@ def make_read(count_bytes: int, torch_device: str, reader: Reader = READERS[0]) 
 
 
 def make_smallest_kernel(torch_device: str) -> Work:
-    """The smallest kernel that torch can launch and that can be seen to have run: a sum of one element."""
+    """Makes a sum of one element: the smallest torch kernel whose result shows that it ran."""
     import torch
 
     one = torch.ones(1, device=torch_device)
@@ -267,7 +270,7 @@ def _copy_fault(source: torch.Tensor, target: torch.Tensor) -> str:
 
 
 def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
-    """int32 sums wrap around, and so does the narrowing of the same sums in int64."""
+    """Checks int32 sums, which wrap around: so do the same sums in int64 if converted to int32."""
     import torch
 
     exact = torch.zeros(source.shape[0], dtype=torch.int64, device=source.device)
@@ -277,7 +280,7 @@ def _sum_fault(source: torch.Tensor, result: torch.Tensor) -> str:
 
 
 def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
-    """No word of a row is larger than its result, and one is the same."""
+    """Checks that no word of a row is larger than the row's result, and that one is equal to it."""
     import torch
 
     met = torch.zeros_like(result, dtype=torch.bool)
@@ -290,7 +293,7 @@ def _amax_fault(source: torch.Tensor, result: torch.Tensor) -> str:
 
 
 def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) -> str:
-    """Within what products of TF32 are off by at worst, which a row read in part is beyond."""
+    """Checks products within TF32's worst error; a row that was read only in part exceeds it."""
     import torch
 
     exact = torch.zeros(matrix.shape[0], dtype=torch.float64, device=matrix.device)
@@ -301,7 +304,7 @@ def _mv_fault(matrix: torch.Tensor, vector: torch.Tensor, result: torch.Tensor) 
 
 
 def _split_parts(source: torch.Tensor) -> Iterator[tuple[slice, slice]]:
-    """Rows and columns of parts of CHUNK elements."""
+    """Yields the rows and columns of parts of CHUNK elements."""
     count, words = source.shape
     rows = max(1, CHUNK // words)
     for row in range(0, count, rows):
@@ -317,7 +320,7 @@ def _make_normal(shape: tuple[int, ...], torch_device: str, seed: int = SEED) ->
 
 
 def _make_words(count_bytes: int, torch_device: str, row: int = READERS[0].words) -> torch.Tensor:
-    """Whole rows of the bits of normal random numbers, as integers: these compare bit by bit and add exactly."""
+    """Makes whole rows of normal random numbers viewed as integers, which compare bit by bit and add exactly."""
     import torch
 
     count = max(1, count_bytes // (_WORD_BYTES * row)) * row

@@ -1,8 +1,8 @@
-"""What one process finds a device to reach: FLOP/s by type, bytes per second, microseconds per launch.
+"""Measures what a device reaches in one process: FLOP/s by type, bytes per second, microseconds per launch.
 
-Work of torch's own, over growing sizes until the rate grows no more, each size proven right immediately before it is
-timed, and timed as cases are: replays of a graph on a GPU, after a rest. These are rates that were reached, so they
-are lower bounds of what the device can do, and say nothing of whether a rate is a good one.
+It times torch's own work at growing sizes until the rate stops growing. Each size is proven right immediately before it
+is timed, and timed as cases are: replays of a graph on a GPU, after a rest. The rates were reached, so they are lower
+bounds of what the device can do; they do not say whether a rate is good.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ COPY, READ, CACHE, LAUNCH, EAGER = "copy", "read", "cache", "launch", "eager lau
 OBLONG = "f16 oblong"
 
 CACHE_SHARES = (1 / 16, 1 / 8, 1 / 4, 3 / 8)
-"""Of the last-level cache, for the source of a copy within it: source and target together fill it by 3/4 at most."""
+"""Size of a copy's source, relative to the last-level cache: source and target together fill at most 3/4 of it."""
 
 EAGER_CALLS = 1000
 EAGER_BLOCKS = 7
 EAGER_GROUPS = 5
-"""Of blocks, each after a rest: what else the host does, and where it runs us, lasts longer than one group."""
+"""Groups of blocks, each after a rest: other work of the host, or a slow core, lasts longer than one group."""
 
 GRAPH_LAUNCHES_LEAST = 100
 MEMORY_SHARE = 8
-"""A copy's source takes 1/8 of the memory at most: there are a target and a check beside it, and other processes."""
+"""A copy's source takes at most 1/8 of the memory: the target, the check and other processes need some, too."""
 
 PROGRESS = "ceilings: "
-"""Begins the lines of standard error that a person is shown."""
+"""Start of the standard error lines that are shown to the user."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ProcessCeilings:
-    """What one process found. `left_out` gives the reason for every figure that it could not measure."""
+    """What one process measured. `left_out` gives the reason for each figure that it could not measure."""
 
     device: DeviceInfo
     fingerprint: Fingerprint
@@ -85,7 +85,7 @@ class ProcessCeilings:
 
 @dataclass
 class _CeilingProcess(CeilingBench):
-    """The process's device and plan, and what it has found so far."""
+    """The process's device and plan, and its figures so far."""
 
     say: Say
     began: float = field(default_factory=time.monotonic)
@@ -93,7 +93,7 @@ class _CeilingProcess(CeilingBench):
     left_out: dict[str, str] = field(default_factory=dict)
 
     def measure_figure(self, name: str, measure: Callable[[], CeilingFigure]) -> None:
-        """Measure a figure, or leave it out with the reason."""
+        """Measures a figure, or stores the reason why it is left out."""
         spent = time.monotonic() - self.began
         try:
             if spent > self.plan.seconds:
@@ -101,7 +101,7 @@ class _CeilingProcess(CeilingBench):
             self.figures[name] = measure()
         except CaseFailedError as error:
             self.left_out[name] = error.summary
-        except Exception as error:  # what this torch lacks, or refuses on this device, must not cost the other figures
+        except Exception as error:  # what this torch lacks, or refuses on this device; the other figures go on
             self.left_out[name] = f"torch refuses it here: {type(error).__name__}: {first_line(error)}"
         free_cached_memory()
         self.say(
@@ -113,9 +113,9 @@ class _CeilingProcess(CeilingBench):
 def measure_ceilings(
     torch_device: str, plan: CeilingPlan | None = None, say: Say = lambda line: None
 ) -> ProcessCeilings:
-    """Every ceiling of 'cuda' (both vendors) or 'cpu', as this process finds it; see `PLANS` for how long it takes.
+    """Measures every ceiling of 'cuda' (both vendors) or 'cpu' in this process; `PLANS` limits the time.
 
-    Raises UsageError where torch sees no GPU.
+    Raises UsageError if torch sees no GPU.
     """
     device = identify_device(torch_device)
     process = _CeilingProcess(device, plan or PLANS[torch_device], say)
@@ -147,11 +147,11 @@ def _square_product(process: _CeilingProcess, dtype: str, computed_in: str) -> C
     sizes = [(2.0 * size**3, partial(make, (size, size, size))) for size in process.plan.gemm_sizes]
     with work_of.tf32_matmul() if dtype == "tf32" else contextlib.nullcontext():
         figure = walk_sizes(process, FLOPS, sizes)
-    return add_note(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 without being asked")
+    return add_note(figure, "" if computed_in == dtype else "this process multiplies f32 in TF32 by default")
 
 
 def _oblong_product(process: _CeilingProcess) -> CeilingFigure:
-    """One product that is not square, K a quarter of M and N as where heads are joined, of the size of the best."""
+    """Times one oblong product of the best square's size; K is a quarter of M and N, as where heads are joined."""
     square = process.figures["f16"]
     side = int(square.size.partition(" ")[0])
     point = time_size(process, partial(work_of.make_gemm, "f16", (side, max(1, side // 4), side), process.torch_device))
@@ -160,12 +160,12 @@ def _oblong_product(process: _CeilingProcess) -> CeilingFigure:
 
 
 def fp8_format(device: DeviceInfo) -> str:
-    """The e4m3 format of a GPU: AMD's CDNA3 has one of its own, everything else that has one has OCP's."""
+    """Returns the GPU's e4m3 format: AMD's CDNA3 has its own, all others with fp8 have OCP's."""
     return "f8e4m3fnuz" if device.arch.startswith("gfx94") else "f8e4m3"
 
 
 def can_multiply_fp8(device: DeviceInfo) -> bool:
-    """Whether a GPU multiplies that format in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
+    """Tells whether a GPU multiplies that format in hardware: from sm_89 on, gfx94x, gfx950 and gfx12.
 
     Sources: CUDA programming guide, and AMD's instruction set guides.
     """
@@ -184,9 +184,9 @@ def _measure_bandwidths(process: _CeilingProcess) -> None:
 
 
 def copy_sizes(cache_bytes: int, most_bytes: int, cache_times: int) -> list[int]:
-    """Bytes of sources to copy: powers of two far beyond the cache, at most five.
+    """Returns at most five source sizes in bytes: powers of two far beyond the cache.
 
-    Raises CaseFailedError where the least of them is too many.
+    Raises CaseFailedError if even the smallest exceeds `most_bytes`.
     """
     first = 1 << max(0, cache_times * cache_bytes - 1).bit_length()
     sizes = [size for size in (first << step for step in range(5)) if size <= most_bytes]
@@ -204,7 +204,7 @@ def _choose_copy_sizes(process: _CeilingProcess, cache_bytes: int) -> list[int]:
 
 
 def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Copies far beyond every cache, at the best size by a kernel, too."""
+    """Times copies far beyond every cache; at the best size also a copy by a kernel."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     walked = walk_sizes(process, BYTES, [(2.0 * n, partial(work_of.make_copy, n, process.torch_device)) for n in sizes])
     at = max(range(len(walked.tried)), key=lambda index: walked.tried[index].rate)
@@ -213,7 +213,7 @@ def _far_copy(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> CeilingFigure:
-    """Reads far beyond every cache, by the reader that is fastest at the smallest size."""
+    """Times reads far beyond every cache with the reader that is fastest at the smallest size."""
     sizes = _choose_copy_sizes(process, cache_bytes)
     reader, raced, note = find_fastest_reader(process, sizes[0])
     walked = walk_sizes(
@@ -224,9 +224,9 @@ def _far_read(process: _CeilingProcess, cache_bytes: int, cache_note: str) -> Ce
 
 
 def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.Reader, list[CeilingPoint], str]:
-    """The fastest of the plan's readers that are right, what all of these reached, and why others do not count.
+    """Returns the fastest reader of the plan with right results, the points of all such readers, and why others failed.
 
-    Raises CaseFailedError where none is right.
+    Raises CaseFailedError if no reader is right.
     """
     if len(bench.plan.readers) == 1:
         return bench.plan.readers[0], [], ""
@@ -239,7 +239,7 @@ def find_fastest_reader(bench: CeilingBench, count_bytes: int) -> tuple[work_of.
 
 
 def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -> CeilingPoint | str:
-    """What a reader reached, or why it does not count."""
+    """Returns what a reader reached, or why it does not count."""
     try:
         return time_size(bench, partial(work_of.make_read, count_bytes, bench.torch_device, reader))
     except CaseFailedError as error:
@@ -249,7 +249,7 @@ def _try_reader(bench: CeilingBench, count_bytes: int, reader: work_of.Reader) -
 
 
 def _cached_copy(process: _CeilingProcess, cache_bytes: int) -> CeilingFigure:
-    """The fastest copy within the cache. Raises CaseFailedError where it is not faster than one far beyond it."""
+    """Times the fastest copy within the cache. Raises CaseFailedError if it is not faster than one far beyond it."""
     points = [
         time_size(process, partial(make, int(cache_bytes * share), process.torch_device))
         for share in CACHE_SHARES
@@ -276,7 +276,7 @@ def _graph_launch(process: _CeilingProcess) -> CeilingFigure:
     samples, size, _ = time_work(process, partial(work_of.make_smallest_kernel, process.torch_device))
     if samples.calls_per_block < GRAPH_LAUNCHES_LEAST or samples.timer != "graph":
         raise CaseFailedError(
-            f"{samples.calls_per_block} launches in a block of the {samples.timer} timer, wanted are "
+            f"{samples.calls_per_block} launches in a block of the {samples.timer} timer, but it needs "
             f"{GRAPH_LAUNCHES_LEAST} in a graph{f' ({samples.note})' if samples.note else ''}"
         )
     size = f"{size}, graph of {samples.calls_per_block}"
@@ -284,9 +284,9 @@ def _graph_launch(process: _CeilingProcess) -> CeilingFigure:
 
 
 def _eager_launch(process: _CeilingProcess) -> CeilingFigure:
-    """Host and device together: calls from Python one after the other, waited for once behind the last.
+    """Times consecutive calls from Python with one wait at the end: host and device time together.
 
-    The fastest group of blocks: a host that is busy with something else makes it longer, and nothing shorter.
+    It returns the fastest group of blocks, because other work on the host can only make a group slower.
     """
     import torch
 
@@ -320,7 +320,7 @@ def _format_figure(figure: CeilingFigure) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """A process of `attnperf calibrate-device`: TORCH_DEVICE FILE. Writes what it found to the file."""
+    """Runs one process of `attnperf calibrate-device`: TORCH_DEVICE FILE. Writes its figures to the file."""
     torch_device, path = arguments
 
     def say(line: str) -> None:

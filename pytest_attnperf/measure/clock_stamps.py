@@ -1,22 +1,19 @@
-"""The mean compute clock between two moments of a stream, from stamps that a small kernel takes on the GPU itself.
+"""Measures the mean compute clock between two moments of a stream with stamps that a small kernel takes on the GPU.
 
-A tool that asks the driver sees a clock some 100 ms old. A stamp is a kernel of one thread per block in which every
-streaming multiprocessor (compute unit) that a block lands on writes its cycle counter and the constant clock into its
-own slot. Cycles of two of them do not compare, so the difference is taken for each one, and the median over those that
-both stamps saw is the clock.
+A tool that queries the driver sees a clock that is about 100 ms old. A stamp is a kernel of one thread per block. Every
+streaming multiprocessor (compute unit) that gets a block writes its cycle counter and the constant clock into its own
+slot. Cycle counters of two of them are not comparable, so the difference is taken for each one. The clock is the median
+over those that both stamps saw.
 
-The constant clock is coarse: NVIDIA's %globaltimer moves on every 32 ns or every 1 us, by card, and AMD's counts
-10 ns. Between stamps 1 ms apart the clock is therefore good to about 0.1 %.
+The constant clock is coarse: NVIDIA's %globaltimer advances every 32 ns or every 1 us, depending on the card, and AMD's
+counts 10 ns. So with stamps 1 ms apart the clock is accurate to about 0.1 %.
 
-The AMD source was never run: it is compiled for gfx90a, gfx942, gfx950, gfx1100 and gfx1201 by a test. gfx11 and gfx12
-have other instructions for both clocks; gfx11's cycle counter holds 20 bits, which wrap within a millisecond, so it
-gets no stamps.
+The AMD source never ran; a test compiles it for gfx90a, gfx942, gfx950, gfx1100 and gfx1201. gfx11 and gfx12 have other
+instructions for both clocks. gfx11's cycle counter has 20 bits, which wrap within a millisecond, so it gets no stamps.
 
-The kernel that takes a stamp is written for both vendors.
-
-Arguments: the ring, 64-bit integers of (stamps, slots, 2), and the number of the stamp as a 32-bit integer. The one
-thread of each block writes (cycles, constant clock) to slot `where it runs` of that stamp, both in one 16-byte store:
-two blocks on one multiprocessor then cannot mix theirs. A place beyond the slots writes nothing.
+Kernel arguments for both vendors: the ring, 64-bit integers of (stamps, slots, 2), and the stamp's number as a 32-bit
+integer. The one thread of each block writes (cycles, constant clock) to the slot of its multiprocessor, in one 16-byte
+store, so that two blocks on one multiprocessor cannot mix their values. A place beyond the slots writes nothing.
 """
 
 from __future__ import annotations
@@ -32,32 +29,33 @@ if TYPE_CHECKING:
     import torch
 
 Stamp = Sequence[tuple[int, int]]
-"""(cycles, ticks of the constant clock) of every slot; (0, 0) where no block came."""
+"""(cycles, ticks of the constant clock) of every slot; (0, 0) if no block ran there."""
 
 RING_STAMPS = 256
-"""Stamps between two readings, more than any batch of blocks takes. The ring is 1 MiB on NVIDIA, 8 MiB on AMD."""
+"""Most stamps between two readings, more than any batch of blocks takes. The ring is 1 MiB on NVIDIA, 8 MiB on AMD."""
 
 BLOCKS_PER_UNIT = 2
-"""Blocks for each multiprocessor or compute unit: enough to reach nearly all of them."""
+"""Blocks per multiprocessor or compute unit, enough to reach nearly all of them."""
 
 NVIDIA_TICKS_PER_US = 1000.0
 AMD_TICKS_PER_US = 100.0
 """%globaltimer counts nanoseconds (PTX ISA). AMD's rate depends on the card, 100 MHz on most (LLVM libc's
-gpu/time_utils.h); the self-test refuses another."""
+gpu/time_utils.h); the self-test rejects other rates.
+"""
 
 PLAUSIBLE_MHZ = (110.0, 5000.0)
-"""Above AMD's constant 100 MHz, which a cycle counter that is no cycle counter would show."""
+"""The lower limit is above AMD's constant 100 MHz, which shows if the cycle counter really is a constant clock."""
 
 TICK_TOLERANCE = 0.1
-"""The constant clock and the events around it must agree to this share; another rate is off by a factor."""
+"""Largest relative difference between the constant clock and the events around it; a wrong rate differs by a factor."""
 
 SPIN_CYCLES = 4_000_000
-"""Of the self-test: some 2 ms at a GPU's clock, 40 ms where torch's spin counts at 100 MHz."""
+"""Length of the self-test's spin: about 2 ms at a GPU's clock, 40 ms if torch's spin counts at 100 MHz."""
 
 KERNEL = "attnperf_clock_stamp"
 
 NVIDIA_SLOTS = 256
-"""One per streaming multiprocessor; the largest GPU known has fewer than 200."""
+"""One per streaming multiprocessor; the largest known GPU has fewer than 200."""
 
 AMD_SLOTS = 2048
 """8 accelerator complex dies (XCC) of 256 places each (CDNA), or 1024 places (RDNA)."""
@@ -135,16 +133,16 @@ extern "C" __attribute__((global)) void {KERNEL}(unsigned long long* ring, int n
 
 
 def mean_clocks_mhz(stamps: Sequence[Stamp], ticks_per_us: float) -> list[float | None]:
-    """Mean clock in MHz between consecutive stamps; None where no slot gives one.
+    """Returns the mean clock in MHz between consecutive stamps; None if no slot gives one.
 
-    A slot gives one when both stamps reached it and both its counters have moved forward: a counter that has wrapped or
-    a constant clock that stood still says nothing.
+    A slot gives one if both stamps reached it and both its counters increased. A counter that wrapped, or a constant
+    clock that stood still, gives none.
     """
     return [_clock_mhz(first, second, ticks_per_us) for first, second in itertools.pairwise(stamps)]
 
 
 def self_test_fault(stamps: Sequence[Stamp], ticks_per_us: float, elapsed_us: float) -> str:
-    """Why two stamps around a spin that events saw take `elapsed_us` are not to be believed; '' when they are."""
+    """Returns why two stamps around a spin are invalid, or ''; `elapsed_us` is the spin's time by events."""
     ticks = [end[1] - start[1] for start, end in _seen_twice(*stamps)]
     if not ticks:
         return "no multiprocessor was reached by both stamps around a spin"
@@ -155,7 +153,7 @@ def self_test_fault(stamps: Sequence[Stamp], ticks_per_us: float, elapsed_us: fl
     low, high = PLAUSIBLE_MHZ
     if clock is None or not low <= clock <= high:
         seen = "none" if clock is None else f"{clock:.1f} MHz"
-        return f"the clock seen during a spin was {seen}, plausible are {low:g} to {high:g} MHz"
+        return f"the clock during a spin was {seen}, plausible is {low:g} to {high:g} MHz"
     return ""
 
 
@@ -173,7 +171,7 @@ def _seen_twice(first: Stamp, second: Stamp) -> list[tuple[tuple[int, int], tupl
 
 
 class ClockStamps:
-    """Takes stamps and reads them. Both belong on one stream: the slots are cleared there after every reading.
+    """Takes stamps and reads them. Both must use one stream: each reading clears the slots there.
 
     launch         queues the kernel that writes the stamp of this number
     ring           int64 of (stamps, slots, 2) on the device, zero where nothing was written
@@ -187,16 +185,16 @@ class ClockStamps:
         self._taken = 0
 
     def take(self) -> None:
-        """Queue a stamp on the current stream, without allocating or waiting; nothing when the ring is full."""
+        """Queues a stamp on the current stream without allocating or waiting; does nothing if the ring is full."""
         if self._taken < len(self._ring):
             self._launch(self._taken)
         self._taken += 1
 
     def read_clocks_mhz(self) -> list[float]:
-        """Mean clock in MHz between consecutive stamps, one fewer than were taken; forgets the stamps.
+        """Returns the mean clocks in MHz between consecutive stamps, one fewer than stamps, and forgets the stamps.
 
-        Only after a synchronisation. Empty when more were taken than the ring holds, or when any of the clocks cannot
-        be told: a list of another length would be taken for other blocks.
+        Call it only after a synchronisation. The list is empty if more stamps were taken than the ring holds, or if any
+        clock is unknown, because a shorter list would be assigned to the wrong blocks.
         """
         complete = self._taken <= len(self._ring)
         clocks = mean_clocks_mhz(self.read_stamps(), self.ticks_per_us)
@@ -204,7 +202,7 @@ class ClockStamps:
         return known if complete and len(known) == len(clocks) else []
 
     def read_stamps(self) -> list[Stamp]:
-        """The stamps in the order taken, with the slots that any of them reached; forgets them."""
+        """Returns the stamps in the order taken, with the slots that any of them reached, and forgets them."""
         taken = min(self._taken, len(self._ring))
         written = self._ring[:taken].cpu()
         reached = (written[..., 1] != 0).any(dim=0)
@@ -213,7 +211,7 @@ class ClockStamps:
         return stamps
 
     def discard(self) -> None:
-        """Forget the stamps taken so far, unread."""
+        """Forgets the stamps taken so far without reading them."""
         if self._taken:
             self._ring[: self._taken].zero_()
         self._taken = 0
@@ -221,9 +219,9 @@ class ClockStamps:
 
 @functools.cache
 def open_clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
-    """The stamps of this process's 'cuda' device, made and tried once; None with the reason where there are none.
+    """Returns the stamps of this process's 'cuda' device, or None and the reason; makes and tests them once.
 
-    Making them takes a few milliseconds on NVIDIA, and the compilation of a small kernel on AMD.
+    This takes a few milliseconds on NVIDIA, and the compilation of a small kernel on AMD.
     """
     if torch_device == "cpu":
         return None, "a CPU runs no kernel that could read its clock"
@@ -237,7 +235,7 @@ def open_clock_stamps(torch_device: str) -> tuple[ClockStamps | None, str]:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A loaded stamp kernel, called with grid, block and arguments; and how its ring is laid out."""
+    """A loaded stamp kernel, called with grid, block and arguments, and the layout of its ring."""
 
     function: Callable[..., None]
     slots: int
@@ -259,10 +257,10 @@ def _make_stamps() -> ClockStamps:
 
 
 def _nvidia_kernel() -> _Kernel:
-    """The driver itself compiles PTX.
+    """Loads the kernel from PTX, which the driver compiles.
 
-    `torch.cuda._compile_kernel` would compile CUDA source, but needs an installed CUDA toolkit (OSError without
-    CUDA_HOME in torch 2.13), which a torch from PyPI does not bring, and about a second per process.
+    `torch.cuda._compile_kernel` compiles CUDA source, but needs an installed CUDA toolkit (OSError without CUDA_HOME in
+    torch 2.13), which a torch from PyPI does not include, and about a second per process.
     """
     import torch.cuda._utils
 
@@ -285,7 +283,7 @@ def _amd_kernel() -> _Kernel:
 
 
 def _try_stamps(stamps: ClockStamps) -> str:
-    """Two stamps around a known spin, between two events, all queued behind another spin so that no gap is timed."""
+    """Tests two stamps around a known spin between two events, queued behind another spin so that no gap counts."""
     import torch
 
     cuda: Any = torch.cuda  # events and `_sleep` carry types in some torch versions only

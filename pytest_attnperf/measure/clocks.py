@@ -1,7 +1,7 @@
-"""The clocks that times are taken with, held from before any user's code is imported, and compared with each other.
+"""Clocks that measure times, captured before any user code is imported, and compared with each other.
 
-The plugin imports this module when pytest starts. What a conftest or a suite puts in place of `time.perf_counter_ns`
-later changes nothing here; and a second clock, kept by the kernel for itself, says where the first is not what it was.
+The plugin imports this module when pytest starts. A conftest or suite that later replaces `time.perf_counter_ns`
+changes nothing here. A second clock, which the kernel keeps itself, shows whether the first was changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pytest_attnperf.errors import CaseFailedError
 
 Clock = Callable[[], int]
-"""Nanoseconds since some moment."""
+"""Returns nanoseconds since some moment."""
 
 first: Clock = time.perf_counter_ns
 second: Clock = (
@@ -23,24 +23,24 @@ second: Clock = (
     if hasattr(time, "CLOCK_MONOTONIC_RAW")
     else time.monotonic_ns
 )
-"""Not corrected while it runs, so that it differs from the first by at most 500 in a million (adjtimex)."""
+"""Not corrected while it runs, so it differs from the first by at most 500 in a million (adjtimex)."""
 
 BLOCKS_LEAST, BLOCKS_KEPT = 5, 31
-"""A single block may be interrupted between two readings; half of several are not."""
+"""A single block may be interrupted between two readings; half of several blocks are not."""
 
 APART = 1.05
-"""So many times as long by the second clock as by the first is no interruption in half of the blocks."""
+"""A larger median ratio of the second clock to the first cannot come from interruptions."""
 
 BETWEEN_NS = 2000
-"""Two readings, one right after the other, take less."""
+"""Upper limit of the time between two consecutive readings."""
 
 
 class TwoClocks:
-    """Times spans by one clock, and looks at another.
+    """Times spans with one clock, and compares it with another.
 
-    clock_ns    what times are taken with
-    other_ns    what they are compared with; by default the second clock, or `clock_ns` where that is not the first
-    waited_ns   how long this thread has waited for a core so far: no part of a span; None where that is part of it
+    clock_ns    the clock that gives the times
+    other_ns    the clock to compare with; default: the second clock, or `clock_ns` if that is not the first
+    waited_ns   how long this thread has waited for a core, to be subtracted from a span; None to keep it
     """
 
     def __init__(self, clock_ns: Clock = first, other_ns: Clock | None = None, waited_ns: Clock | None = None) -> None:
@@ -52,14 +52,14 @@ class TwoClocks:
         self._before = (0, 0)
 
     def begin(self) -> None:
-        """Begin a span; nothing but what is timed may stand before `end`."""
+        """Begins a span; only the timed code may run before `end`."""
         if self._waited_ns is not None:
             self._before = self._clock_ns(), self._waited_ns()
         other_ns = self._other_ns()
         self._began = self._clock_ns(), other_ns
 
     def end(self) -> float:
-        """Microseconds since `begin`. Raises CaseFailedError where the other clock has passed through more time."""
+        """Returns the microseconds since `begin`. Raises CaseFailedError if the other clock measured more time."""
         now_ns = self._clock_ns()
         other_ns = self._other_ns() - self._began[1] - BETWEEN_NS
         span_ns = now_ns - self._began[0]
@@ -67,12 +67,12 @@ class TwoClocks:
         if len(self._ratios) >= BLOCKS_LEAST and (apart := statistics.median(self._ratios)) > APART:
             raise CaseFailedError(
                 f"two clocks of this machine disagree: blocks are {apart:.3g} times as long by CLOCK_MONOTONIC_RAW as "
-                "by perf_counter; something stands in place of the clock, or changes its rate, and no time is stored"
+                "by perf_counter; something replaces perf_counter or changes its rate, so no time is stored"
             )
         return max(1, span_ns - self._waited_inside_ns(span_ns)) / 1000
 
     def _waited_inside_ns(self, span_ns: int) -> int:
-        """What the thread waited within the span. What it may have waited while this was asked for is taken off."""
+        """Returns the thread's waiting time within the span, without waits that may have occurred while reading it."""
         if self._waited_ns is None:
             return 0
         waited_ns = self._waited_ns() - self._before[1]

@@ -1,4 +1,4 @@
-"""How many bytes of other inputs a device must read until nothing of the first is left in its last-level cache."""
+"""Computes how many bytes of other inputs a device must read to evict the first inputs from its last-level cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pytest_attnperf.environment.system import System
 from pytest_attnperf.records import DeviceInfo
 
 TIMES_THE_CACHE = 2
-"""Twice the cache in a round over at least two copies: at least one cache full is read between two calls on one copy,
-also where a cache does not evict what was unused for longest."""
+"""A round over at least two copies reads twice the cache. So one cache full or more is read between two calls on one
+copy, even if the cache does not evict the least recently used lines.
+"""
 
 UNKNOWN_CACHE_BYTES = 256 * BYTES_PER_MIB
-"""Of a device that does not say: as much as the largest listed one (MI300's memory-side cache) has."""
+"""Assumed if the size is unknown: the largest size listed (MI300's memory-side cache)."""
 
 _SIZE = re.compile(r"([0-9]+)([KM]?)")
 _UNIT_BYTES = {"": 1, "K": 2**10, "M": 2**20}
@@ -24,16 +25,16 @@ _UNIT_BYTES = {"": 1, "K": 2**10, "M": 2**20}
 
 @dataclass(frozen=True)
 class ColdSize:
-    """Bytes that all copies together must hold at least. `note` says where the cache's size is an assumption."""
+    """Bytes that all copies together must hold at least. `note` says if the cache's size is an assumption."""
 
     round_bytes: int
     note: str = ""
 
 
 def cold_size(device: DeviceInfo, system: System | None = None) -> ColdSize:
-    """Twice the larger of L2 and last-level cache: from our table, else from torch on NVIDIA, from Linux on a CPU.
+    """Returns twice the larger of L2 and last-level cache, from our table, else from torch on NVIDIA or Linux on a CPU.
 
-    torch's figure is not asked on AMD: it is the L2 of one of eight dies there.
+    On AMD torch's value is not used, because it is the L2 of one of eight dies.
     """
     cache_bytes = _cache_bytes(device, system or System())
     if cache_bytes:
@@ -46,7 +47,7 @@ def cold_size(device: DeviceInfo, system: System | None = None) -> ColdSize:
 
 
 def _cache_bytes(device: DeviceInfo, system: System) -> int:
-    """0 where unknown."""
+    """Returns the size of the last-level cache, 0 if unknown."""
     if device.kind == "cpu":
         return _cpu_cache_bytes(system.root)
     spec = spec_for(device)
@@ -63,7 +64,7 @@ def _l2_cache_bytes() -> int:
 
 
 def _cpu_cache_bytes(root: Path) -> int:
-    """All caches of the highest level together, as Linux lists them: a process may run on every core.
+    """Sums all caches of the highest level that Linux lists, because a process may run on every core.
 
     The documentation is Linux's Documentation/ABI/testing/sysfs-devices-system-cpu.
     """

@@ -1,4 +1,4 @@
-"""Copies of a case's inputs at other addresses: one, or as many as a cold cache needs."""
+"""Copies a case's inputs to other addresses: once, or as often as a cold cache needs."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.cold_cache import ColdSize
 
 LEAST = 2
-"""Inputs that outgrow the cache alone would still be found there in part, at their end."""
+"""One set of inputs larger than the cache would still be partly cached, at its end."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """The other copies of a case, without its own inputs; `note` is `ColdSize.note`."""
+    """The further copies of a case, without its own inputs; `note` is `ColdSize.note`."""
 
     others: tuple[Prepared, ...]
     note: str = ""
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The call on each of them."""
+        """The call on each of the copies."""
         return tuple(other.run for other in self.others)
 
     def load_from(self, prepared: Prepared) -> None:
-        """Put what stands in another copy's inputs into all of these."""
+        """Copies the input values of `prepared` into all other copies."""
         for other in self.others:
             if other is not prepared:
                 copy_inputs(prepared, other)
 
 
 def copy_inputs(source: Prepared, target: Prepared) -> None:
-    """Put what stands in the inputs of `source` into the memory of `target`'s."""
+    """Copies the input values of `source` into the memory of `target`'s inputs."""
     import torch
 
     with torch.no_grad():
@@ -48,33 +48,33 @@ def copy_inputs(source: Prepared, target: Prepared) -> None:
 
 
 def make_copies(prepared: Prepared, size: ColdSize, case: str) -> Copies:
-    """Copies that together with the case's own inputs hold `size.round_bytes`, at least one.
+    """Makes at least one copy, so many that they hold `size.round_bytes` together with the case's own inputs.
 
-    case   whose inputs they are, for messages
+    case   the case's name, for messages
 
-    Raises CaseFailedError for inputs so small that a block could not hold a call on every copy, and whatever the
-    allocator raises where memory does not suffice.
+    Raises CaseFailedError if the inputs are so small that a block could not hold a call on every copy, and whatever the
+    allocator raises if memory does not suffice.
     """
     held = count_occupied_bytes(prepared.tensors)
     wanted = count_copies(held, size.round_bytes)
     if wanted is None or wanted > MAX_CALLS_PER_BLOCK:
         raise CaseFailedError(
-            f"{case} is too small to be timed cold: its inputs hold {held} bytes, of which "
+            f"{case} is too small to be timed cold: its inputs hold {held} bytes, so "
             f"{'no number of' if wanted is None else wanted} copies make the {size.round_bytes / BYTES_PER_MIB:.0f} "
-            f"MiB that outgrow the last-level cache, and a block holds at most {MAX_CALLS_PER_BLOCK} calls; use a "
+            f"MiB that exceed the last-level cache, and a block holds at most {MAX_CALLS_PER_BLOCK} calls; use a "
             "larger workload, or a hot one"
         )
     return Copies(tuple(copy_prepared(prepared) for _ in range(wanted - 1)), size.note)
 
 
 def count_copies(held_bytes: int, round_bytes: int) -> int | None:
-    """How many copies of `held_bytes`, the original among them, hold `round_bytes`; None where none are held."""
+    """Returns how many copies of `held_bytes`, the original included, hold `round_bytes`; None for 0 bytes."""
     return max(LEAST, math.ceil(round_bytes / held_bytes)) if held_bytes else None
 
 
 def copy_prepared(prepared: Prepared) -> Prepared:
-    """The same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
+    """Returns the same preparation with its inputs copied to other addresses, in the same layout (see `input_memory`).
 
-    `Prepared.call` takes every input as an argument, so that nothing is built or compiled again.
+    `Prepared.call` takes every input as an argument, so nothing is built or compiled again.
     """
     return replace(prepared, tensors=copy_tensors(prepared.tensors), beside=())

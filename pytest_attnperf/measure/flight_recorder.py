@@ -1,9 +1,9 @@
-"""What was launched last, on disk, when a process does not live to say it.
+"""Writes each launch to disk, so that the last one is known after the process died.
 
-A worker that is asked for a second run of a case that broke its process or its device writes a line before and behind
-every launch: of Triton, of Inductor, of torch's operators, and of launchers that use `launch`. Each launch of that run
-is waited for (`WAITING`), so that the one that began and did not end well is the one that broke. Nothing is recorded,
-and nothing costs anything, in any other run.
+If a case broke its process or its device, a worker runs it a second time with this recorder. It writes a line before
+and after every launch of Triton, of Inductor, of torch's operators, and of launchers that use `launch`. That run waits
+for each launch (`WAITING`), so the launch that began and did not end well is the one that broke. Other runs record
+nothing and have no cost.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pytest_attnperf.measure.patching import Patch, Patches
 from pytest_attnperf.measure.ran_code import COMPILED, TRITON
 
 VARIABLE = "ATTNPERF_FLIGHT_RECORDER"
-"""Names the file that a worker writes to; a worker without it records nothing."""
+"""Environment variable with the file that a worker writes to; without it, a worker records nothing."""
 
 WAITING = {"CUDA_LAUNCH_BLOCKING": "1", "HIP_LAUNCH_BLOCKING": "1", "AMD_SERIALIZE_KERNEL": "3"}
-"""Environment under which a launch returns when its kernel has ended, on NVIDIA and AMD."""
+"""Environment variables that make a launch return only after its kernel ended, on NVIDIA and AMD."""
 
 INTERPRETED = ("triton.runtime.interpreter", "InterpretedFunction")
 
 BEGUN, ENDED, RAISED = "> ", "< ", "! "
-"""How lines begin: `> kernel`, `< kernel`, and `! kernel<TAB>first line of the error`."""
+"""Start of each line: `> kernel`, `< kernel`, and `! kernel<TAB>first line of the error`."""
 
 TEXT_LIMIT = 500
 
@@ -43,7 +43,7 @@ class _Recorder:
 
 
 class _RecordedLaunch:
-    """One launch, from the line before it to the line behind it."""
+    """Writes a line before and a line after one launch."""
 
     def __init__(self, name: str) -> None:
         self._name = _one_line(name)
@@ -61,12 +61,12 @@ _UNRECORDED: AbstractContextManager[None] = nullcontext()
 
 
 def launch(name: str) -> AbstractContextManager[None]:
-    """Around one launch of the kernel `name`; for launchers that are not Triton's. Nothing while nobody records."""
+    """Returns a context that records one launch of the kernel `name`, for launchers that are not Triton's."""
     return _UNRECORDED if _Recorder.fd is None else _RecordedLaunch(name)
 
 
 def stop_recording() -> None:
-    """Record no further launch: what is run behind a failure says nothing about it."""
+    """Stops recording: launches after a failure say nothing about it."""
     if _Recorder.fd is not None:
         os.close(_Recorder.fd)
         _Recorder.fd = None
@@ -74,7 +74,7 @@ def stop_recording() -> None:
 
 @contextlib.contextmanager
 def record_launches(path: Path) -> Iterator[None]:
-    """Append every launch to the file until the context ends, or `stop`. torch is looked at where it is loaded."""
+    """Appends every launch to the file until the context ends or `stop_recording`; torch's only if torch is loaded."""
     stop_recording()
     _Recorder.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     patches = [
@@ -93,10 +93,11 @@ def record_launches(path: Path) -> Iterator[None]:
 
 
 def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
-    """The kernel that a recording accuses: the first launch that raised a fault, or else the innermost that began and
-    did not end. '' where there is neither: what broke was launched by something that is not recorded, or never.
+    """Returns the kernel that a recording blames: the first launch that raised a fault, else the last unfinished one.
 
-    is_fault   says whether the text of an error is that of a broken device: an autotuner tries what cannot run
+    Of nested unfinished launches it is the innermost. '' if there is none: the broken launch was not recorded.
+
+    is_fault   tells whether an error text means a broken device: an autotuner also tries what cannot run
     """
     open_ones: list[str] = []
     for line in text.splitlines():
@@ -112,12 +113,12 @@ def find_blamed_kernel(text: str, is_fault: Callable[[str], bool]) -> str:
 
 
 def find_last_launch(text: str) -> str:
-    """The kernel that was launched last; '' where none was."""
+    """Returns the kernel that was launched last; '' if none was."""
     return next((line[len(BEGUN) :] for line in reversed(text.splitlines()) if line.startswith(BEGUN)), "")
 
 
 def _write_line(line: str) -> None:
-    """One system call per line: it is on its way to the file when the process dies in the next instruction."""
+    """Writes a line in one system call, so that it reaches the file even if the process dies immediately afterwards."""
     if _Recorder.fd is not None:
         with contextlib.suppress(OSError):
             os.write(_Recorder.fd, f"{line}\n".encode(errors="replace"))
@@ -167,7 +168,7 @@ def _name_of(function: Any) -> str:
 
 
 def _torch_operators() -> AbstractContextManager[Any]:
-    """A mode that stands in front of torch's operators; nothing where torch is not loaded."""
+    """Returns a mode that records torch's operators; an empty context if torch is not loaded."""
     if "torch" not in sys.modules:
         return nullcontext()
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -177,7 +178,7 @@ def _torch_operators() -> AbstractContextManager[Any]:
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
-            """A compiled case must run compiled here, too."""
+            """Returns True, so that a compiled case runs compiled here, too."""
             return True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

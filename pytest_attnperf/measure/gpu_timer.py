@@ -1,4 +1,4 @@
-"""Time one function, without a suite, a check or a gate."""
+"""Times one function, without a suite, a check or a gate."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ def gpu_timer(
     block_us: float = 1000.0,
     device: str | None = None,
 ) -> Samples:
-    """Microseconds per call of `fn(*args)` in `blocks` blocks of about `block_us` microseconds of calls.
+    """Times `blocks` blocks of about `block_us` microseconds of calls; returns microseconds per call of `fn(*args)`.
 
-    The same timers as a gated case uses: a replayed graph on a GPU, events where `fn` cannot be captured (`note` says
-    why), the host's clock on a CPU. Nothing checks that the result is right, and one process says nothing of
-    the next: use it to look, never to gate. `attnperf.gate(...)` does both.
+    It uses the timers of a gated case: a replayed graph on a GPU, events if `fn` cannot be captured (`note` says why),
+    the host's clock on a CPU. It does not check the result, and one process does not predict the next. So use it to
+    explore, never to gate; `attnperf.gate(...)` does both.
 
-    device   'cuda' or 'cpu'; by default 'cuda' if any tensor among `args` is there, else 'cpu'
+    device   'cuda' or 'cpu'; default: 'cuda' if any tensor in `args` is there, else 'cpu'
 
-    Raises UsageError when neither `device` nor a tensor says where `fn` runs, and CaseFailedError when it compiles
-    in every block.
+    Raises UsageError if neither `device` nor a tensor says where `fn` runs, CaseFailedError if every block compiles.
     """
     torch_device = device if device is not None else _device_of(args)
     if torch_device not in ("cuda", "cpu"):

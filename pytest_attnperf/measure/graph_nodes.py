@@ -1,9 +1,9 @@
-"""What a captured CUDA graph holds: kernels with grid, block and shared memory, copies, memory sets, parallel branches.
+"""Reads what a captured CUDA graph holds: kernels with grid, block and shared memory, copies, memory sets, branches.
 
-A profiler tells the same, but leaves its library in the process: on an H200 short kernels timed afterwards were 0.2 to
-0.6 % slower (`benchmarks/profiler_residue.py`). Reading the graph that is timed costs nothing and names exactly what is
-timed. The calls are those of the CUDA driver API, chapter "Graph Management"; HIP's are not used, for want of a device
-to try them on.
+A profiler reports the same, but leaves its library in the process: on an H200 short kernels timed afterwards were 0.2
+to 0.6 % slower (`benchmarks/profiler_residue.py`). Reading the timed graph costs nothing and names exactly what is
+timed. The calls are from the CUDA driver API, chapter "Graph Management"; HIP's are not used, because no device was
+available to test them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import torch
 
 _KERNEL, _MEMCPY, _MEMSET, _HOST, _CHILD, _EMPTY = 0, 1, 2, 3, 4, 5
-"""CUgraphNodeType."""
+"""Values of CUgraphNodeType."""
 
 _WAITS = {6: "event wait", 7: "event record", 8: "semaphore signal", 9: "semaphore wait"}
 _HOST_MEMORY, _DEVICE_MEMORY = 1, 2
-"""CUmemorytype."""
+"""Values of CUmemorytype."""
 
 _MEMORY_TYPE_OF_POINTER = 2
 _STATIC_SHARED_BYTES = 1
@@ -32,12 +32,12 @@ _STATIC_SHARED_BYTES = 1
 
 
 class UnreadableGraphError(AttnperfError):
-    """What a graph holds cannot be read here; the text says why."""
+    """A graph's content cannot be read here; the message says why."""
 
 
 @dataclass(frozen=True)
 class GraphContent:
-    """Every node that does work, in the order of capture, and whether any two of them may run side by side.
+    """Every node that does work, in the order of capture, and whether any two of them may run in parallel.
 
     functions   the driver's handle (CUfunction) of each launch; 0 for what is no kernel, or has none
     """
@@ -48,7 +48,7 @@ class GraphContent:
 
 
 class _KernelParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2."""
+    """Struct CUDA_KERNEL_NODE_PARAMS_v2 of the CUDA driver."""
 
     _fields_ = (
         ("func", ctypes.c_void_p),
@@ -76,13 +76,13 @@ class _CopySide(ctypes.Structure):
 
 
 class _CopyParams(ctypes.Structure):
-    """CUDA_MEMCPY3D."""
+    """Struct CUDA_MEMCPY3D of the CUDA driver."""
 
     _fields_ = (("source", _CopySide), ("target", _CopySide), ("extent", ctypes.c_size_t * 3))
 
 
 class _SetParams(ctypes.Structure):
-    """CUDA_MEMSET_NODE_PARAMS."""
+    """Struct CUDA_MEMSET_NODE_PARAMS of the CUDA driver."""
 
     _fields_ = (
         ("target", ctypes.c_void_p),
@@ -95,13 +95,13 @@ class _SetParams(ctypes.Structure):
 
 
 class _EdgeData(ctypes.Structure):
-    """CUgraphEdgeData."""
+    """Struct CUgraphEdgeData of the CUDA driver."""
 
     _fields_ = (("ports_and_type", ctypes.c_ubyte * 8),)
 
 
 def read_graph_content(graph: torch.cuda.CUDAGraph) -> GraphContent:
-    """Read a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
+    """Reads a graph captured with `keep_graph=True`. Raises UnreadableGraphError."""
     handle = _graph_handle(graph)
     nodes = _list_nodes(handle)
     work = [launch for node in nodes if (launch := _read_launch(node)) is not None]
@@ -116,14 +116,14 @@ def _graph_handle(graph: torch.cuda.CUDAGraph) -> ctypes.c_void_p:
         raise UnreadableGraphError("the nodes of a graph are read through CUDA's driver, and this torch is ROCm's")
     raw = getattr(graph, "raw_cuda_graph", None)
     if raw is None:
-        raise UnreadableGraphError(f"torch {torch.__version__} does not give its graphs away; 2.8 and later do")
+        raise UnreadableGraphError(f"torch {torch.__version__} does not expose its graphs; 2.8 and later do")
     return ctypes.c_void_p(raw())
 
 
 def _list_nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
     count = ctypes.c_size_t()
     _call_driver("cuGraphGetNodes", handle, None, ctypes.byref(count))
-    if not count.value:  # asked for the nodes of an empty graph, the driver fails
+    if not count.value:  # the driver fails if the graph is empty
         return []
     nodes = (ctypes.c_void_p * count.value)()
     _call_driver("cuGraphGetNodes", handle, nodes, ctypes.byref(count))
@@ -131,7 +131,7 @@ def _list_nodes(handle: ctypes.c_void_p) -> list[ctypes.c_void_p]:
 
 
 def _read_launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
-    """The work of one node and the handle of its function; None for nodes that only order others."""
+    """Reads the work of one node and its function's handle; None for nodes that only order others."""
     kind = ctypes.c_int()
     _call_driver("cuGraphNodeGetType", node, ctypes.byref(kind))
     if kind.value == _KERNEL:
@@ -142,7 +142,7 @@ def _read_launch(node: ctypes.c_void_p) -> tuple[Launch, int] | None:
 
 
 def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
-    """What a node does that launches no kernel."""
+    """Reads the work of a node that launches no kernel."""
     if kind == _MEMCPY:
         return _read_copy(node)
     if kind == _MEMSET:
@@ -153,7 +153,7 @@ def _other_work(node: ctypes.c_void_p, kind: int) -> Launch:
     if kind == _HOST:
         return Launch("host function", "host")
     if kind == _CHILD:
-        raise UnreadableGraphError("the graph holds another graph, which is not followed")
+        raise UnreadableGraphError("the graph contains another graph, which is not read")
     return Launch(f"node of type {kind}", "other")
 
 
@@ -167,7 +167,7 @@ def _read_kernel(node: ctypes.c_void_p) -> tuple[Launch, int]:
 
 @functools.lru_cache(maxsize=4096)
 def _read_function(func: int | None, kern: int | None) -> tuple[str, int]:
-    """(name, bytes of static shared memory) of a kernel."""
+    """Returns (name, bytes of static shared memory) of a kernel."""
     import torch
 
     name, static = ctypes.c_char_p(), ctypes.c_int()
@@ -191,20 +191,20 @@ def _read_copy(node: ctypes.c_void_p) -> Launch:
 
 
 def _side_letter(side: Any) -> str:
-    """'H' for memory of the host, 'D' for the device's."""
+    """Returns 'H' for host memory, 'D' for device memory."""
     if side.memory_type == _HOST_MEMORY:
         return "H"
     if side.memory_type == _DEVICE_MEMORY and not side.device:
         return "D"
     kind = ctypes.c_uint(_DEVICE_MEMORY)
     pointer = ctypes.c_uint64(side.device or side.host or 0)
-    # Pageable memory has no attributes: what the driver does not know is the host's.
+    # Pageable memory has no attributes: memory that the driver does not know is the host's.
     known = _try_driver("cuPointerGetAttribute", ctypes.byref(kind), ctypes.c_int(_MEMORY_TYPE_OF_POINTER), pointer)
     return "D" if known and kind.value != _HOST_MEMORY else "H"
 
 
 def _has_branches(handle: ctypes.c_void_p, nodes: list[ctypes.c_void_p]) -> bool:
-    """Whether some node has two successors or two predecessors: one stream makes a chain."""
+    """Tells whether the nodes are not a single chain, which calls on one stream would make."""
     count = ctypes.c_size_t()
     # The second version, because the first fails on edges of programmatic dependent launches.
     _call_driver("cuGraphGetEdges_v2", handle, None, None, None, ctypes.byref(count))

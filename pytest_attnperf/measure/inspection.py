@@ -1,4 +1,4 @@
-"""What ran, looked at in the way that each moment allows, and judged."""
+"""Finds out what ran, by operators, a profiler or the graph, and compares it with what the backend declares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OtherWorkError(CaseFailedError):
-    """What was captured for timing is not what the backend says it is; `report` shows what."""
+    """What was captured for timing differs from what the backend declares; `report` says how."""
 
     def __init__(self, report: CheckReport) -> None:
         super().__init__("\n".join(report.problems))
@@ -29,7 +29,7 @@ class OtherWorkError(CaseFailedError):
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found out. `unknown` says why nothing could be; '' where something was."""
+    """The result. `unknown` says why nothing could be read; '' if something was."""
 
     report: CheckReport
     launches: tuple[Launch, ...] = ()
@@ -37,15 +37,15 @@ class Inspection:
 
 
 def inspect_operators(prepared: Prepared, backend: str) -> Inspection:
-    """Judge torch's operators of one call; may be followed by timing."""
+    """Judges torch's operators of one call; timing may follow."""
     started = time.perf_counter()
     return _judge_trace(trace.record_operators(prepared.run), prepared, backend, "what ran", started)
 
 
 def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
-    """Judge kernels, copies, streams and operators of one call; nothing may be timed in the process afterwards.
+    """Judges kernels, copies, streams and operators of one call; nothing may be timed in this process afterwards.
 
-    ran   tells the code of the kernels
+    ran   identifies the kernels' code
     """
     started = time.perf_counter()
     seen = trace.record_gpu_work(prepared.run)
@@ -55,9 +55,9 @@ def inspect_gpu_work(prepared: Prepared, backend: str, ran: RanCode) -> Inspecti
 
 
 def inspect_graph(timer: ReplayTimer, prepared: Prepared, backend: str, ran: RanCode) -> Inspection:
-    """Judge what a captured graph holds; `unknown` where graphs cannot be read.
+    """Judges what a captured graph holds; `unknown` says why if it cannot be read.
 
-    ran   tells the code of the kernels
+    ran   identifies the kernels' code
     """
     started = time.perf_counter()
     try:

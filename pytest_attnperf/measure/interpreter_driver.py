@@ -1,8 +1,8 @@
-"""What stands where Triton's driver of a GPU would, in a process that interprets: it says so, and claims no GPU.
+"""Replaces Triton's GPU driver in a process that interprets kernels; it does not pretend to be a GPU.
 
 Libraries ask Triton's active driver for its target when they are imported, and for the device when they launch. Without
-a GPU Triton has none and raises `0 active drivers`. What an interpreter has is answered here; whatever only a GPU has
-raises NeedsGpuError, by which such a case is known.
+a GPU Triton has no driver and raises `0 active drivers`. This driver answers what an interpreter can. For all else it
+raises NeedsGpuError, which marks a case that needs a GPU.
 """
 
 from __future__ import annotations
@@ -18,88 +18,88 @@ if TYPE_CHECKING:
 ARCH = "interpreter"
 
 PROPERTIES = {"multiprocessor_count": 1, "warpSize": 1}
-"""The interpreter runs one program of a grid at a time, and knows no warps."""
+"""The interpreter runs one program of a grid at a time and has no warps."""
 
 
 class NeedsGpuError(UnsupportedError, RuntimeError):
-    """A GPU's driver or compiler was asked for where kernels are interpreted.
+    """Interpreted code used something that only a GPU's driver or compiler has.
 
-    A RuntimeError, too: that is what Triton raises without a driver, and what libraries look out for.
+    It is a RuntimeError, too, because Triton raises that without a driver, and libraries catch it.
     """
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was asked for, which only a GPU has")
+        super().__init__(f"{what} was requested, but only a GPU has it")
 
 
 class Properties(dict[str, int]):
-    """Properties of the device, as Triton's drivers give them."""
+    """Properties of the device, in the form of Triton's drivers."""
 
     def __missing__(self, name: str) -> NoReturn:
-        """Raise NeedsGpuError."""
+        """Raises NeedsGpuError that names the property."""
         raise NeedsGpuError(f"{name!r} of the device's properties (an interpreter has {', '.join(self)})")
 
 
 class _Absent:
-    """Has no attribute: each that is asked for raises NeedsGpuError."""
+    """An object without attributes: every access raises NeedsGpuError."""
 
     def __init__(self, what: str) -> None:
         self._what = what
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise NeedsGpuError, and AttributeError for what Python itself looks for."""
+        """Raises NeedsGpuError, but AttributeError for names that Python itself looks up."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise NeedsGpuError(f"{self._what}.{name}")
 
 
 class NotCompiled(_Absent):
-    """What a warm-up of an interpreted kernel gives in place of the compiled kernel."""
+    """What a warm-up of an interpreted kernel returns instead of the compiled kernel."""
 
     def __init__(self, kernel: str) -> None:
         super().__init__(f"the compiled kernel {kernel}")
 
 
 class InterpreterUtils(_Absent):
-    """`driver.active.utils`."""
+    """Replaces `driver.active.utils`."""
 
     def __init__(self) -> None:
         super().__init__("triton.runtime.driver.active.utils")
 
     def get_device_properties(self, device: int = 0) -> Properties:
-        """Say what an interpreter has."""
+        """Returns an interpreter's properties."""
         return Properties(PROPERTIES)
 
 
 class InterpreterDriver(_Absent):
-    """`triton.runtime.driver.active`; of the target `cpu`, whose architecture is `interpreter`."""
+    """Replaces `triton.runtime.driver.active`; its target is `cpu` with the architecture `interpreter`."""
 
     def __init__(self) -> None:
         super().__init__("triton.runtime.driver.active")
         self.utils = InterpreterUtils()
 
     def get_current_target(self) -> Any:
-        """Name the interpreter as Triton names a GPU."""
+        """Returns a target that names the interpreter as Triton names a GPU."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cpu", ARCH, 1)
 
     def get_active_torch_device(self) -> torch.device:
-        """Name the CPU: tensors lie there."""
+        """Returns the CPU, where the tensors are."""
         import torch
 
         return torch.device("cpu")
 
     def get_current_device(self) -> int:
-        """Number the only device."""
+        """Returns 0, the number of the only device."""
         return 0
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """Give what refuses to time; autotuners up to Triton 3.2 ask for it when they are made."""
+        """Returns a function that refuses to time; autotuners up to Triton 3.2 request it when they are made."""
         return _no_benchmark
 
 
 def activate_interpreter(config: Any) -> Any:
-    """Make an interpreter the active driver of Triton's `DriverConfig`."""
+    """Makes an interpreter the active driver of Triton's `DriverConfig`."""
     config.set_active(InterpreterDriver())
     return config
 

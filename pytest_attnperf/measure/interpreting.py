@@ -1,12 +1,10 @@
-"""What a process that interprets Triton's kernels does otherwise, and the kernels that ran interpreted in a case.
+"""Prepares a process to interpret Triton's kernels, and notes whether a case ran interpreted kernels.
 
-Autotuners run their first configuration: timing an interpreter chooses nothing. Triton's driver says that it is an
-interpreter, torch's CUDA device of a tensor on the CPU is none, and libdevice is computed on the CPU.
+Autotuners run their first configuration, because timing an interpreter says nothing about speed. Triton's driver is an
+interpreter, torch's CUDA device of a CPU tensor does nothing, and libdevice is computed on the CPU.
 
-CUDA's and ROCm's libraries of functions for kernels, computed on the CPU where Triton interprets.
-
-In `triton.language.extra.libdevice` a function is an empty one, which the compiler replaces; interpreted it would give
-None without a word.
+The functions in `triton.language.extra.libdevice` are empty, because the compiler replaces them. Interpreted, they
+would return None without an error. So CUDA's and ROCm's device functions are computed with numpy here.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ INTERPRETER = "triton.runtime.interpreter"
 LIBDEVICE = "triton.language.extra.libdevice"
 
 NOT_TIMED = "interpreted: Triton runs without compiling here; its time says nothing"
-"""Why a case of interpreted kernels has no time."""
+"""Reason why a case of interpreted kernels has no time."""
 
 NO_DEVICE = -1
-"""An index that makes torch's `torch.cuda.device(...)` do nothing."""
+"""Index with which torch's `torch.cuda.device(...)` does nothing."""
 
 NUMPY_NAMES = {
     **{
@@ -60,39 +58,39 @@ NUMPY_NAMES = {
     "fast_powf": "power",
     "sqrt_rn": "sqrt",
 }
-"""libdevice's name -> numpy's, of the functions that both have for float32 and float64."""
+"""libdevice's name -> numpy's, for functions that both have for float32 and float64."""
 
 FLOATS = ("fp32", "fp64")
-"""Types that libdevice has these functions for."""
+"""Types for which libdevice has these functions."""
 
 
 class Interpreted:
-    """Whether a case's calls have run an interpreted kernel."""
+    """Records whether a case's calls ran an interpreted kernel."""
 
     def __init__(self) -> None:
         self.seen = False
 
 
 class _ProcessState:
-    """What stands in this process; None while Triton is left as it is."""
+    """This process's patches; None while Triton is unchanged."""
 
     patches: Patches | None = None
 
 
 def is_interpreting(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether Triton interprets in this process."""
+    """Tells whether Triton interprets in this process."""
     return environ.get("TRITON_INTERPRET") == "1"
 
 
 def start_interpreting() -> None:
-    """Make this process ready to interpret, until `end`; once is enough. Nothing is imported for it."""
+    """Prepares this process to interpret, until `stop_interpreting`; calling it twice is safe. It imports nothing."""
     if _ProcessState.patches is None and is_interpreting():
         _ProcessState.patches = Patches(_make_patches())
         _ProcessState.patches.__enter__()
 
 
 def stop_interpreting() -> None:
-    """Leave Triton as it was, but for the active driver and what took functions from libdevice meanwhile."""
+    """Restores Triton, except the active driver and code that took functions from libdevice in between."""
     if _ProcessState.patches is not None:
         _ProcessState.patches.__exit__(None, None, None)
         _ProcessState.patches = None
@@ -100,7 +98,7 @@ def stop_interpreting() -> None:
 
 @contextlib.contextmanager
 def watch_kernels(interpreted: Interpreted) -> Iterator[None]:
-    """Note kernels that run interpreted until the context ends, autograd's backward included."""
+    """Notes kernels that run interpreted until the context ends, including autograd's backward."""
     with Patches([Patch(INTERPRETER, "GridExecutor", "__call__", functools.partial(_wrap_executor, interpreted))]):
         yield
 
@@ -129,7 +127,7 @@ def _wrap_executor(interpreted: Interpreted, previous: Callable[..., Any]) -> Ca
 def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(previous)
     def prune_configs(autotuner: Any, *args: Any, **kwargs: Any) -> Any:
-        model, autotuner.perf_model = autotuner.perf_model, None  # it is about a GPU, and asks for one
+        model, autotuner.perf_model = autotuner.perf_model, None  # it models a GPU, and requires one
         try:
             return list(previous(autotuner, *args, **kwargs))[:1]
         finally:
@@ -139,12 +137,12 @@ def _first_only(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _not_benchmarked(autotuner: Any, *args: Any, **kwargs: Any) -> list[float]:
-    """Answer as a benchmark does; Triton up to 3.8 times a configuration that is the only one, too."""
+    """Returns zeros like a benchmark: Triton up to 3.8 times even a single configuration."""
     return [0.0, 0.0, 0.0]
 
 
 def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled, an argument that is a float is a float32 that has `.to()`; Triton's interpreter leaves it a float."""
+    """Converts float arguments to float32 tensors with `.to()`, as compiling does; the interpreter keeps floats."""
 
     @functools.wraps(previous)
     def implicit_cvt(arg: Any) -> Any:
@@ -154,7 +152,7 @@ def _floats_as_tensors(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _make_scalar(value: float) -> Any:
-    """A number as a float32 of Triton's interpreter."""
+    """Converts a number to a float32 of Triton's interpreter."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -183,7 +181,7 @@ def _without_device(previous: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def interpret_stub(stub: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a stub of libdevice stands for, on the tensors of Triton's interpreter."""
+    """Returns a function that computes what a libdevice stub stands for, on the tensors of Triton's interpreter."""
     name = stub.__name__
 
     @functools.wraps(stub)
@@ -196,7 +194,7 @@ def interpret_stub(stub: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compute_function(name: str, args: tuple[Any, ...]) -> Any:
-    """The value of the function; its first tensor decides the type. Raises TypeError for other types than `FLOATS`."""
+    """Computes the function; its first tensor gives the type. Raises TypeError for types other than `FLOATS`."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -207,7 +205,7 @@ def _compute_function(name: str, args: tuple[Any, ...]) -> Any:
     if not tensors:
         raise TypeError(f"libdevice.{name} takes a tensor of {' or '.join(FLOATS)}, got {args}")
     values = [_unwrap_value(arg, tl, tensors[0].handle.data.dtype) for arg in args]
-    numpy: Any = interpreter.np  # whichever it computes with itself
+    numpy: Any = interpreter.np  # the module that the interpreter itself computes with
     with numpy.errstate(all="ignore"):
         data = 1 / numpy.sqrt(values[0]) if name == "rsqrt" else getattr(numpy, NUMPY_NAMES[name])(*values)
     dtype = tensors[0].dtype

@@ -1,7 +1,7 @@
-"""Where the time of a proven call goes, as torch's profiler sees it: every kernel, copy and memory set of some calls.
+"""Shows where the time of a proven call goes: profiles every kernel, copy and memory set of some calls with torch.
 
-The profiler slows what it watches, and what comes after it in the process: its durations are no measurement of the
-case, and nothing may be timed in the process afterwards (see `trace`).
+The profiler slows the profiled calls and what follows in the process. So its durations are no measurement of the case,
+and nothing may be timed in the process afterwards (see `trace`).
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 Event = dict[str, Any]
 
 SECONDS = 0.3
-"""Profiled calls take about this long, as far as their number allows."""
+"""Approximate duration of the profiled calls, as far as CALLS_LEAST and CALLS_MOST allow."""
 
 CALLS_LEAST = 5
 CALLS_MOST = 50
 AGREES = 0.01
-"""Durations of events and the profiler's own total of them differ by rounding only; more is said."""
+"""Rounding explains a smaller relative difference between the events' durations and the profiler's own total."""
 
 OPERATOR = "cpu_op"
 HOST = frozenset({OPERATOR, "cuda_runtime", "cuda_driver", "user_annotation"})
-"""Categories of what the host does, on CUDA and ROCm alike; HIP's functions have the category of CUDA's."""
+"""Categories of host events, on CUDA and ROCm alike; HIP's functions have the category of CUDA's."""
 
 NOT_COUNTED = frozenset({"user_annotation"})
-"""Stretches of the host's time that someone named: what they hold has events of its own."""
+"""Named stretches of host time: what they contain has its own events."""
 
 
 def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
-    """Profile some calls of a proven case behind its warm-up; without what came before the first call.
+    """Profiles some calls of a proven case after its warm-up; `build_ms` and `first_call_ms` are left to the caller.
 
-    Cold workloads go round over copies of their inputs, as they are timed. Raises CaseFailedError where the profiler
+    Cold workloads rotate over copies of their inputs, as when they are timed. Raises CaseFailedError if the profiler
     sees nothing, or this torch has none.
     """
     torch_device = prover.device.torch_device
@@ -57,7 +57,7 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
     turns = itertools.cycle((*copies.calls, prepared.run))
     warm_device(torch_device)
     warm_up(prepared.run, torch_device)
-    # Behind a whole round nothing is left in the cache of what the next call reads.
+    # After a whole round the cache holds nothing of what the next call reads.
     call_us = _mean_us(turns, max(WARM_UP_CALLS, len(copies.others)), torch_device)
     count = calls_to_profile(call_us)
 
@@ -87,26 +87,26 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
 
 
 def calls_to_profile(call_us: float) -> int:
-    """As many as take SECONDS, within bounds."""
+    """Returns how many calls take SECONDS, between CALLS_LEAST and CALLS_MOST."""
     return max(CALLS_LEAST, min(CALLS_MOST, int(SECONDS * 1e6 / max(call_us, 1e-3))))
 
 
 def list_gpu_kernels(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
-    """Kernels, copies and memory sets by name and size of launch, those that took most time first."""
+    """Groups kernels, copies and memory sets by name and launch size, those with the most time first."""
     work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=_start_ns)
     return _by_shape((_read_shape(event), _duration_ns(event)) for event in work)
 
 
 def list_cpu_operators(events: Iterable[Event]) -> tuple[LiveKernel, ...]:
-    """torch's operators by their self time, those that took most of it first."""
+    """Groups torch's operators by name with their self times, those with the most time first."""
     own = [timed for timed in self_times(events) if timed.category == OPERATOR]
     return _by_shape((KernelShape(timed.name, "operator"), timed.self_ns) for timed in own)
 
 
 def host_times(events: Iterable[Event]) -> dict[str, int]:
-    """Self time of operators and of the runtime's functions by name, largest first.
+    """Returns the self time in nanoseconds of operators and runtime functions by name, largest first.
 
-    Waiting for the whole device outside of any operator is the profiler's and ours, not the call's.
+    It omits waits for the whole device outside any operator: the profiler and this plugin cause them, not the call.
     """
     found: dict[str, int] = defaultdict(int)
     for timed in self_times(events):
@@ -118,7 +118,7 @@ def host_times(events: Iterable[Event]) -> dict[str, int]:
 
 @dataclass
 class HostEvent:
-    """Something that the host did; `self_ns` is without what it called in turn."""
+    """One event of the host; `self_ns` excludes the events within it."""
 
     name: str
     category: str
@@ -128,7 +128,7 @@ class HostEvent:
 
 
 def self_times(events: Iterable[Event]) -> list[HostEvent]:
-    """Events of the host in the order they began, each without those of its thread that lie within it."""
+    """Lists the host's events as they began; self times exclude the events of the same thread within them."""
     threads: dict[tuple[object, object], list[HostEvent]] = defaultdict(list)
     found = []
     for event in sorted(_of_host(events), key=lambda event: (_start_ns(event), -_duration_ns(event))):
@@ -145,7 +145,7 @@ def self_times(events: Iterable[Event]) -> list[HostEvent]:
 
 
 def find_disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple[str, ...]:
-    """What is said where the durations of events and the profiler's own total of them are apart."""
+    """Returns a note if the events' durations differ from the profiler's own total, else nothing."""
     total_ns = sum(sum(kernel.durations_ns) for kernel in kernels)
     if own_total_ns > 0 and abs(total_ns / own_total_ns - 1) <= AGREES:
         return ()
@@ -153,7 +153,7 @@ def find_disagreement(kernels: Iterable[LiveKernel], own_total_ns: int) -> tuple
 
 
 def _make_cold_copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple[str, ...]]:
-    """Copies that keep the cache cold, and what must be known of them."""
+    """Returns the copies that keep the cache cold, and notes about them."""
     if prover.workload.cache_state != "cold":
         return Copies(()), ()
     try:
@@ -164,7 +164,7 @@ def _make_cold_copies(prover: Prover, prepared: Prepared) -> tuple[Copies, tuple
 
 
 def _mean_us(turns: Iterator[Call], count: int, torch_device: str) -> float:
-    """Microseconds per call of `count` calls, waited for."""
+    """Returns the mean microseconds per call of `count` calls, including the device's work."""
     wait = _choose_wait(torch_device)
     wait()
     begin = time.perf_counter()
@@ -225,5 +225,5 @@ def _duration_ns(event: Event) -> int:
 
 
 def _parse_ns(us: object) -> int:
-    """Whole nanoseconds of microseconds as the trace writes them."""
+    """Converts microseconds, as the trace writes them, to whole nanoseconds."""
     return round(Decimal(str(us)) * 1000)

@@ -1,9 +1,7 @@
-"""Errors of cases that run interpreted: what needs a GPU is UNSUPPORTED, and what a kernel does wrong names its line.
+"""Translates errors of interpreted cases: what needs a GPU is UNSUPPORTED, and an error in a kernel names its line.
 
-The line between both is drawn by where and as what an error was raised, never by its text. Whatever is not known to
-need a GPU stays an error.
-
-Reads the statement that raised, and says whether it asks for a tensor or a device that only a GPU has.
+The decision uses the type and the place of an error, never its text. An error stays an error unless it is known to need
+a GPU, e.g. because the statement that raised requires a tensor or device of a GPU.
 """
 
 from __future__ import annotations
@@ -24,21 +22,21 @@ from pytest_attnperf.measure.interpreter_driver import NeedsGpuError
 
 INTERPRETER = "triton.runtime.interpreter"
 NOT_THE_USERS = ("triton", "torch", "numpy", "pytest_attnperf")
-"""Packages whose frames say nothing about where a kernel stands."""
+"""Packages whose frames do not show where a kernel is."""
 
 GPU_TYPES = ("cuda", "hip", "xpu")
-"""Device types of torch and Triton that are no CPU."""
+"""Device types of torch and Triton other than the CPU."""
 
 
 class InterpretedKernelError(CaseFailedError):
-    """A kernel that ran interpreted raised; the text names its file, line and function."""
+    """An interpreted kernel raised; the message names its file, line and function."""
 
 
 @contextlib.contextmanager
 def translate_errors(interpreted: bool) -> Iterator[None]:
-    """Turn what a case raises, where kernels are interpreted, into what it means; elsewhere nothing is done.
+    """Translates errors of a case if kernels are interpreted; does nothing otherwise.
 
-    Raises UnsupportedError for what needs a GPU and InterpretedKernelError for what a kernel raised; all else as it is.
+    Raises UnsupportedError for what needs a GPU and InterpretedKernelError for an error in a kernel, else the original.
     """
     try:
         yield
@@ -55,10 +53,10 @@ def translate_errors(interpreted: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Raised:
-    """The error behind all others, and the frames that it came through.
+    """The original error, and the frames that it passed through.
 
-    root        what was raised first, inside the kernel where there is one
-    in_kernel   whether an interpreted kernel raised it, or its launch
+    root        the error that was raised first, inside the kernel if there is one
+    in_kernel   whether an interpreted kernel, or its launch, raised it
     frames      (frame, line), outermost first
     """
 
@@ -68,7 +66,7 @@ class Raised:
 
     @classmethod
     def from_error(cls, error: BaseException) -> Raised:
-        """Follow Triton's InterpreterErrors, one for each kernel or function of one, to their cause."""
+        """Follows Triton's InterpreterErrors, one per kernel or kernel function, to their cause."""
         frames = list(traceback.walk_tb(error.__traceback__))
         root, in_kernel = error, False
         while _is_interpreter_error(root) and root.__cause__ is not None:
@@ -78,7 +76,7 @@ class Raised:
         return cls(root, in_kernel, tuple(frames))
 
     def reason_needs_gpu(self) -> str:
-        """Why this can run on a GPU only; '' where it is not known to."""
+        """Returns why this can only run on a GPU; '' if it is not known to need one."""
         if isinstance(self.root, NeedsGpuError) or self._gpu_was_asked():
             return f"needs a GPU, and is interpreted here: {self._what_and_where()}; run it where there is a GPU"
         if self._interpreter_lacks():
@@ -86,14 +84,14 @@ class Raised:
         return ""
 
     def describe_error(self) -> str:
-        """What was raised, and the kernel's own lines on the way there."""
+        """Returns the error and the kernel's own lines that led to it."""
         places = [place for frame, line in self.frames if (place := _format_place(frame, line, source=True))]
         return "\n".join(
             [f"interpreted kernel raised {_format_error(self.root)}", *(f"  at {place}" for place in places)]
         )
 
     def _gpu_was_asked(self) -> bool:
-        """By torch.cuda, by Triton's search for a driver, or by a condition of the caller that no CPU meets."""
+        """Tells whether torch.cuda, Triton's driver search, or a caller's check that no CPU passes raised it."""
         frame, line = self.frames[-1]
         module = _module_name(frame)
         if module == "triton.runtime.driver" or module == "torch.cuda" or module.startswith("torch.cuda."):
@@ -101,7 +99,7 @@ class Raised:
         return not self.in_kernel and needs_gpu_at(frame, line)
 
     def _interpreter_lacks(self) -> bool:
-        """Whether the interpreter refused, lacks the operation, or never replaced it by its own."""
+        """Tells whether the interpreter refused the operation, lacks it, or never replaced it by its own."""
         frame, _ = self.frames[-1]
         if isinstance(self.root, NotImplementedError):
             return _module_name(frame) == INTERPRETER
@@ -109,7 +107,7 @@ class Raised:
             return type(self.root.obj).__module__ == INTERPRETER or (
                 self.in_kernel and _is_number_for_tensor(self.root)
             )
-        if isinstance(self.root, ValueError):  # a builtin of the language outside any compiler
+        if isinstance(self.root, ValueError):  # a builtin of Triton's language, called without a compiler
             return (
                 self.in_kernel and _module_name(frame) == "triton.language.core" and frame.f_code.co_name == "wrapper"
             )
@@ -127,7 +125,7 @@ def _is_interpreter_error(error: BaseException) -> bool:
 
 
 def _is_number_for_tensor(error: AttributeError) -> bool:
-    """Whether a number was asked for what a tensor has; the index of a loop is one, and interpreted an int."""
+    """Tells whether code used a tensor's attribute on a number, e.g. a loop index, an int if interpreted."""
     tensor = getattr(sys.modules.get("triton.language"), "tensor", None)
     return type(error.obj) in (int, float, bool) and hasattr(tensor, error.name or "")
 
@@ -142,7 +140,7 @@ def _module_name(frame: FrameType) -> str:
 
 
 def _format_place(frame: FrameType, line: int, *, source: bool = False) -> str:
-    """`kernels.py:12 in softmax`, with the line itself where wanted; '' for a frame of a library."""
+    """Returns `kernels.py:12 in softmax`, with the source line if `source`; '' for a library's frame."""
     if _module_name(frame).partition(".")[0] in NOT_THE_USERS:
         return ""
     name = frame.f_code.co_filename
@@ -153,10 +151,10 @@ def _format_place(frame: FrameType, line: int, *, source: bool = False) -> str:
 
 
 def needs_gpu_at(frame: FrameType, line: int) -> bool:
-    """Whether the line is an assertion, or a `raise` below an `if`, that cannot be met by tensors on a CPU.
+    """Tells whether the line is an assertion, or a `raise` below an `if`, that CPU tensors can never pass.
 
-    `assert x.is_cuda`, `assert x.device.type == "cuda" and ok`, `if not x.is_cuda: raise`, `if x.device.type != "cuda":
-    raise`. What is joined by `or`, or where the source is not there, does not count.
+    Examples: `assert x.is_cuda`, `assert x.device.type == "cuda" and ok`, `if not x.is_cuda: raise`, `if x.device.type
+    != "cuda": raise`. A condition joined by `or`, or without readable source, does not count.
     """
     return any(_is_gpu_demand(statement, line) for statement in ast.walk(_parse_source(frame)))
 
@@ -175,7 +173,7 @@ def _has_raise(body: Sequence[ast.stmt], line: int) -> bool:
 
 
 def _is_false_on_cpu(test: ast.expr) -> bool:
-    """A condition that is false wherever there is no GPU."""
+    """Tells whether a condition is false wherever there is no GPU."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return any(_is_false_on_cpu(part) for part in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -186,7 +184,7 @@ def _is_false_on_cpu(test: ast.expr) -> bool:
 
 
 def _is_true_on_cpu(test: ast.expr) -> bool:
-    """A condition that is true wherever there is no GPU."""
+    """Tells whether a condition is true wherever there is no GPU."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         return any(_is_true_on_cpu(part) for part in test.values)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -203,7 +201,7 @@ def _ends_in_cuda(value: ast.expr) -> bool:
 
 
 def _is_device_comparison(test: ast.expr, by: tuple[type[ast.cmpop], ...]) -> bool:
-    """Whether a device is held against a GPU's type: `x.device.type == "cuda"`, `"cuda" in str(x.device)`."""
+    """Tells whether a device is compared with a GPU type: `x.device.type == "cuda"`, `"cuda" in str(x.device)`."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], by):
         return False
     parts = [inner for side in (test.left, *test.comparators) for inner in ast.walk(side)]
@@ -218,7 +216,7 @@ def _has_line(statement: ast.stmt, line: int) -> bool:
 
 
 def _parse_source(frame: FrameType) -> ast.Module:
-    """The file that the frame's code stands in; empty where it cannot be read."""
+    """Parses the file that contains the frame's code; empty if it cannot be read."""
     name = inspect.getsourcefile(frame.f_code) or frame.f_code.co_filename
     try:
         return ast.parse("".join(linecache.getlines(name, frame.f_globals)))

@@ -1,4 +1,4 @@
-"""Running out of memory as a result of one case, after which the next one runs."""
+"""Turns running out of memory into the result of one case, so that the next case runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def run_guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -> T:
-    """What `work` gives. When it runs out of memory, call `release` and raise CaseFailedError(out_of_memory=True).
+    """Returns what `work` returns. Out of memory, calls `release` and raises CaseFailedError(out_of_memory=True).
 
-    The error is raised after the original one is gone: its traceback holds the tensors that must be freed.
+    The original error is dropped before that, because its traceback holds the tensors that must be freed.
     """
     try:
         return work()
@@ -34,7 +34,7 @@ def run_guarded(work: Callable[[], T], what: str, release: Callable[[], None]) -
 
 
 def free_cached_memory() -> None:
-    """Give the allocator's unused memory back to the GPU; nothing to do where none was used."""
+    """Returns the allocator's unused memory to the GPU; does nothing if no GPU was used."""
     import torch
 
     if _is_gpu_used():
@@ -42,7 +42,7 @@ def free_cached_memory() -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch has a type for GPUs only; a CPU's allocator raises RuntimeError with a text of its own."""
+    """Tells whether an error means this; torch has a type for GPUs only, a CPU's allocator raises RuntimeError."""
     import torch
 
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
@@ -62,7 +62,7 @@ def _describe_memory() -> str:
 
 
 def _is_gpu_used() -> bool:
-    """Whether this process has used a GPU; asking never initialises one."""
+    """Tells whether this process has used a GPU, without initialising one."""
     import torch
 
     cuda: Any = torch.cuda

@@ -1,8 +1,8 @@
-"""Stands in front of functions of libraries for a while, whether they are loaded already or only later.
+"""Replaces functions of libraries for a while, whether the libraries are loaded already or only later.
 
-Triton and Inductor say neither when they compile or tune, nor let anyone else choose; their methods must be wrapped to
-see or to steer it. Nothing is imported for that: a library that no backend needs must not cost a worker its import, and
-Triton decides at its import whether it interprets.
+Triton and Inductor have no hooks that report compiling and tuning, or that let others choose; so their methods are
+wrapped. This imports nothing: a library that no backend needs must not cost a worker its import time, and Triton
+decides at its import whether it interprets.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 _ABSENT = object()
 
 EVERY_FUNCTION = "*"
-"""In place of a name: each function that the module itself defines."""
+"""Instead of an attribute's name: each function that the module itself defines."""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """Where something stands, and what shall stand there instead.
+    """The place of an attribute, and how to replace it.
 
     module      full name of its module
     owner       name in that module of the class or object that has it; '' for the module itself
-    attribute   its name; where an installed version lacks it, nothing is done. Or EVERY_FUNCTION of a module
-    wrap        what stands there -> what shall stand there
+    attribute   its name, or EVERY_FUNCTION of a module; nothing is done if an installed version lacks it
+    wrap        takes the old value and returns the new one
     """
 
     module: str
@@ -39,9 +39,9 @@ class Patch:
 
 
 class Patches:
-    """Holds patches in place from entering to leaving; those of modules not loaded yet take effect as these load.
+    """Applies patches while its context is open; those of modules not loaded yet apply when the module loads.
 
-    Leaving puts back what stood there, but only where nobody has put anything else there meanwhile.
+    Leaving restores the old values, but not if somebody else replaced ours in the meantime.
     """
 
     def __init__(self, patches: Iterable[Patch]) -> None:
@@ -66,7 +66,7 @@ class Patches:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """For the import system: the module as all others find it, with the patches placed once it has been run."""
+        """Finds a module for the import system as usual, and applies its patches after it has run."""
         if name in self._finding or all(patch.module != name for patch in self._waiting):
             return None
         self._finding.add(name)
@@ -107,7 +107,7 @@ class Patches:
 
 
 def _functions_of(module: Any) -> list[str]:
-    """Names of the functions that a module defines, and does not import."""
+    """Lists the functions that a module defines itself and does not import."""
     return [
         name
         for name, value in vars(module).items()

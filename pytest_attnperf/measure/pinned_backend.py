@@ -1,9 +1,7 @@
-"""A backend with a stored configuration in place of what it and its autotuners would choose (--attnperf-pin-config).
+"""Replays the configuration stored with a baseline instead of letting autotuners choose (--attnperf-pin-config).
 
-Replays what autotuners chose when a baseline was stored (`autotuners.py`): `--attnperf-pin-config`.
-
-A backend needs to know nothing of it: the choice is put where its autotuner keeps its own, so that nothing stands
-between the timed call and its kernel. Nothing is written to a cache on disk.
+The backend needs no change: the choice (see `autotuners.py`) is put where its autotuner stores its own. So nothing is
+added between the timed call and its kernel. Nothing is written to a cache on disk.
 """
 
 from __future__ import annotations
@@ -45,38 +43,38 @@ PINNED_KEY = "pinned"
 """Entry of a pinned case's configuration: what was replayed, and what could not be."""
 
 AS_STORED = "as stored"
-"""Its value where all was replayed."""
+"""Its value if everything was replayed."""
 
 NOTHING_TIMED_MS = (0.0, 0.0, 0.0)
-"""Median and two quantiles that Triton's autotuner is given for the only configuration it has left."""
+"""Median and two quantiles for Triton's autotuner when it has only one configuration left."""
 
 
 def pin_backend(backend: Backend, config: Mapping[str, str]) -> Backend:
-    """The backend with a stored configuration: its own choice replayed where it is Pinnable, its autotuners' anyway.
+    """Returns the backend with a stored configuration: replays its own choice if it is Pinnable, and its autotuners'.
 
-    Raises UsageError as `Pinnable.replay_config` does. What an autotuner could not be given does not raise: the entry
-    'pinned' of the prepared configuration says it.
+    Raises UsageError as `Pinnable.replay_config` does. If an autotuner cannot be pinned, the entry 'pinned' of the
+    prepared configuration says so instead of an error.
     """
     return PinnedBackend(replay_choice(backend, config), dict(config), isinstance(backend, Pinnable))
 
 
 @dataclass(frozen=True)
 class PinnedBackend(Around):
-    """A backend whose `prepare` runs under `pin_choices(config)`; everything else is the backend's own.
+    """A backend whose `prepare` runs under `pin_choices(config)`; all else is the backend's own.
 
-    replayed    whether the backend itself has taken over the configuration
+    replayed    whether the backend itself applied the configuration
     """
 
     config: Mapping[str, str]
     replayed: bool = False
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """As the backend's, and one call where it is needed to pin a kernel that has not run yet."""
+        """Prepares the backend, and calls it once if a kernel to be pinned has not run yet."""
         with pin_choices(self.config) as pins:
             prepared = self.backend.prepare(workload, inputs)
             if pins.unmet_entries:
                 prepared.run()
-        # The choices lie in autotuners of the whole process: the next case must not find them.
+        # The autotuners belong to the whole process: the next case must not use these choices.
         weakref.finalize(prepared, pins.release).atexit = False
         prepared.config |= {**pins.decided_entries, PINNED_KEY: self._describe_pins(pins)}
         return prepared
@@ -89,11 +87,11 @@ class PinnedBackend(Around):
 
 
 class CannotPinError(Exception):
-    """A kernel cannot be given the stored configuration; the text says why."""
+    """A kernel cannot use the stored configuration; the message says why."""
 
 
 class Pins:
-    """What is to be replayed, and what became of it."""
+    """The stored choices to be replayed, and which of them were."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._stored = {name: text for name, text in config.items() if name.startswith(PREFIX)}
@@ -109,27 +107,27 @@ class Pins:
 
     @property
     def decided_entries(self) -> dict[str, str]:
-        """Stored entries that were answered in place of whoever decides, so that no recording saw them."""
+        """Stored padding choices that replaced the decision, so that no recording saw them."""
         return {name: self._stored[name] for name in sorted(self._met) if name.startswith(f"{PREFIX}{PAD_KERNEL}")}
 
     def has_choice_for(self, kernel: str) -> bool:
-        """Whether any choice is stored for a kernel of this name."""
+        """Tells whether any choice is stored for a kernel of this name."""
         return any(name == f"{PREFIX}{kernel}" or name.startswith(f"{PREFIX}{kernel}(") for name in self._stored)
 
     def list_missed_choices(self) -> list[str]:
-        """What could not be pinned, each with its reason; empty when every stored choice runs."""
+        """Lists what could not be pinned, each with its reason; empty if every stored choice runs."""
         unmet = [f"{name.removeprefix(PREFIX)}: nothing of this name ran or was decided" for name in self.unmet_entries]
         return [*(f"{kernel}: {why}" for kernel, why in sorted(self._failed.items())), *unmet]
 
     def release(self) -> None:
-        """Let the autotuners that were pinned choose for themselves again."""
+        """Lets the pinned autotuners choose for themselves again."""
         for undo in self._undo.values():
             undo()
         self._undo.clear()
         self._only.clear()
 
     def find_stored_choice(self, use: Use) -> str | None:
-        """The stored choice of a use; None where none is stored."""
+        """Returns the stored choice of a use; None if there is none."""
         for name in use.entries:
             if name in self._stored:
                 self._met.add(name)
@@ -137,13 +135,13 @@ class Pins:
         return None
 
     def forget_choices(self, autotuner: Any) -> None:
-        """Make one of Triton's autotuners choose anew, once: a case before this one may have tuned it."""
+        """Makes a Triton autotuner choose again, once, because an earlier case may have tuned it."""
         if id(autotuner) not in self._undo and self.has_choice_for(autotuner.base_fn.__name__):
             autotuner.cache.clear()
             self._undo[id(autotuner)] = autotuner.cache.clear
 
     def only_choice(self, autotuner: Any, kwargs: Mapping[str, Any], offered: list[Any]) -> list[Any]:
-        """What Triton's autotuner has left to choose from: the stored configuration, or all that it offers."""
+        """Returns the configurations left for Triton's autotuner: the stored one, or all that it offers."""
         use = triton_use(autotuner, {**autotuner.nargs, **kwargs})
         wanted = self.find_stored_choice(use)
         if wanted is None:
@@ -156,11 +154,11 @@ class Pins:
         return offered
 
     def is_only_choice(self, config: Any) -> bool:
-        """Whether a configuration needs no timing, because it is the stored one."""
+        """Tells whether a configuration needs no timing because it is the stored one."""
         return any(config is known for known in self._only)
 
     def launch_stored(self, autotuner: Any) -> None:
-        """Give a kernel that Inductor wrote the launcher of its stored configuration, once."""
+        """Gives a kernel that Inductor wrote the launcher of its stored configuration, once."""
         if id(autotuner) in self._undo:
             return
         use = inductor_use(autotuner)
@@ -172,7 +170,7 @@ class Pins:
                 autotuner.precompile()
             before = list(autotuner.launchers)
             launcher = _find_launcher(autotuner, wanted)
-            # What coordinate descent or the tuning of combined kernels has found is not tuned again.
+            # Marks it as found by coordinate descent and by tuning combined kernels, so that neither tunes again.
             launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
             _set_launchers(autotuner, [launcher])
             self._undo[id(autotuner)] = functools.partial(_set_launchers, autotuner, before)
@@ -189,7 +187,7 @@ def _set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 
 
 def _find_launcher(autotuner: Any, wanted: str) -> Any:
-    """A launcher with the stored configuration: one that Inductor has compiled, or a new one."""
+    """Returns a launcher with the stored configuration: one that Inductor compiled, or a new one."""
     for launcher in autotuner.launchers:
         if format_inductor_config(autotuner, launcher.config) == wanted:
             return launcher
@@ -200,7 +198,7 @@ def _find_launcher(autotuner: Any, wanted: str) -> Any:
 
 
 def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
-    """A configuration of this kernel with the stored values. Raises CannotPinError."""
+    """Makes a configuration of this kernel with the stored values. Raises CannotPinError."""
     config = copy.deepcopy(autotuner.launchers[0].config)
     own = parse_config(format_inductor_config(autotuner, config))
     if own.keys() != wanted.keys():
@@ -217,10 +215,10 @@ def _find_config(autotuner: Any, wanted: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
-    """Kernels that run inside, and have an 'autotuned.' entry in `config`, get that choice and keep it afterwards.
+    """Gives kernels that run inside the choice of their 'autotuned.' entry in `config`; they keep it afterwards.
 
-    A kernel tuned again for other sizes after the context ended chooses for itself. `Pins.list_missed_choices` says
-    what could not be replayed, `Pins.release` ends it. Nothing happens where `config` has no such entry.
+    A kernel that is tuned for other sizes after the context ended chooses for itself. `Pins.list_missed_choices` lists
+    what could not be replayed; `Pins.release` ends the pinning. Without such an entry nothing happens.
     """
     pins = Pins(config)
     patches = [
@@ -239,7 +237,7 @@ def pin_choices(config: Mapping[str, str]) -> Iterator[Pins]:
 
 
 def _traced_anew() -> contextlib.AbstractContextManager[None]:
-    """AOTAutograd's cache holds graphs that are padded already: neither use it, nor store what was pinned in it."""
+    """Disables AOTAutograd's cache: its graphs are padded already, and must not store pinned padding either."""
     settings: Any = importlib.import_module("torch._functorch.config")
     patched: contextlib.AbstractContextManager[None] = settings.patch(enable_autograd_cache=False)
     return patched

@@ -1,24 +1,22 @@
-"""One case at several places in memory, and from many states of the cache: kernels differ by up to 6 % with either.
+"""Times one case at several places in memory and from many cache states: each changes kernels by up to 6 %.
 
-Within a process the time at a place repeats to 0.2 %, between processes it is drawn anew (`benchmarks/noise_sources.py`
-shows both), so that more blocks at one place only make the same bias look certain. A process therefore measures copies
-of the inputs at other addresses, each with a graph of its own that is proven right like the first, and reports the
-mean over them. Kernels of a millisecond touch enough memory to average by themselves.
+Within a process the time at a place repeats to 0.2 %, but each process gets other places (`benchmarks/noise_sources.py`
+shows both). So more blocks at one place only make the same bias look certain. A process therefore measures copies of
+the inputs at other addresses, each with its own proven graph, and reports the mean over them. Kernels of a millisecond
+touch enough memory to average by themselves.
 
-What a hot call finds in the last-level cache is drawn, too: which lines of a working set that fits it lie in which
-half. A call repeated for ever keeps its first draw, up to 5 % from another process's, and any kernel that writes enough
-memory draws anew (`benchmarks/l2_draws.py`). So FILL_BYTES are written before each pair of blocks, the unmeasured
-block brings the inputs back, and the mean is over draws as well as places. In use, too, inputs come from other kernels.
+What a hot call finds in the last-level cache is random, too: which lines of a working set that fits it lie in which
+half. A repeated call keeps its first cache state, up to 5 % from another process's. A kernel that writes enough memory
+creates a new state (`benchmarks/l2_draws.py`). So FILL_BYTES are written before each pair of blocks, the unmeasured
+block brings the inputs back, and the mean covers states and places. In real use, too, other kernels write inputs.
 
-A power-capped GPU lowers its clock under load, in steps and after a time that differs from process to process. So the
-device idles before each pair: the clock stays near its highest, and what is left of its changes averages.
+A power-capped GPU lowers its clock under load, in steps and after a time that differs between processes. So the device
+idles before each pair: the clock stays near its highest, and the remaining changes average out.
 
-The same case at other places in memory: copies of its inputs, each with a graph of its own, each proven right.
-
-A full proof draws inputs and compares with the reference, which for forty places would take longer than the blocks.
-The case's own graph has passed it. A twin is right, too, when it gives the same bits on the same inputs, which are not
-those it was captured on: in what it returns, and in the inputs that it writes in place. Where the bits differ, as they
-may for sums in changing order, it gets the full proof.
+A full proof makes new inputs and compares with the reference; for forty places that would take longer than the blocks.
+Only the case's own graph gets it. A twin is right, too, if it gives the same bits on the same inputs, which differ from
+those it was captured on: in its results, and in inputs that it writes in place. If the bits differ, as for sums in
+changing order, the twin gets the full proof.
 """
 
 from __future__ import annotations
@@ -49,34 +47,35 @@ if TYPE_CHECKING:
 MOST = 15
 LEAST = 2
 AVERAGING_US = 1500.0
-"""A call of this length averages over enough memory; a shorter one is measured at AVERAGING_US / its time places."""
+"""A call this long averages over enough memory; a shorter one is measured at AVERAGING_US / its time places."""
 
 SPLIT = 3
-"""Blocks here are so many times shorter than those of other timers, and as many times as many: each is one draw."""
+"""Blocks here are this many times shorter than those of other timers, and this many times as many: one state each."""
 
 BLOCKS_LEAST = 3
 BLOCKS_MOST = 6
 LONG_US, BLOCKS_OF_LONG = 1500.0, 4
-"""Blocks at one place, and of calls that fill a long one by themselves."""
+"""Blocks at one place, and of calls that fill a long block by themselves."""
 
 FILL_BYTES = 256 << 20
-"""As much as the largest last-level cache of a GPU holds (MI300). 32 MiB sufficed on an H100, 2 MiB did not."""
+"""The size of the largest last-level cache of a GPU (MI300). 32 MiB sufficed on an H100, 2 MiB did not."""
 
 GAP_SHARE, GAP_MOST_US = 5.0, 20_000.0
-"""The device idles so many times as long as a pair of blocks takes. With 60 draws on an H100 processes agreed to 0.1 to
-0.4 % behind gaps of 3 ms (5 times the pair), to 0.2 to 0.5 % behind 1 ms."""
+"""The device idles this many times as long as a pair of blocks takes, up to a maximum. With 60 states on an H100
+processes agreed to 0.1 to 0.4 % after gaps of 3 ms (5 times the pair), to 0.2 to 0.5 % after 1 ms.
+"""
 
 TURN_PLACES_MOST = 40
-"""`triton.flash` at (4, 512, 8, 256), whose inputs nearly fill the last-level cache of an H200, differs by 2.3 %
-(standard deviation) from place to place, and by 0.2 % from block to block at one place."""
+"""The inputs of `triton.flash` at (4, 512, 8, 256) nearly fill an H200's last-level cache: it differs by 2.3 %
+(standard deviation) between places, and by 0.2 % between blocks at one place.
+"""
 
 TURN_PLACES_US = 48_000.0
-"""Calls, an unmeasured and a measured one of TURN_CALL_US or more at each place, take about this long together."""
+"""Approximate total of all places' blocks, an unmeasured and a measured one of TURN_CALL_US or more at each place."""
 
 TURN_CALL_US = 600.0
 MEMORY_SHARE = 32
-"""All places of a case that takes turns may hold this part of the device's memory: each has inputs, results and
-workspace of its own."""
+"""All places of a case that takes turns may hold this part of device memory, with inputs, results and workspaces."""
 
 REST_SECONDS = 0.1
 """The first blocks follow proofs and captures, which have heated the device."""
@@ -84,14 +83,14 @@ REST_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """At how many places to measure, and how many blocks at each."""
+    """The number of places to measure at, and of blocks at each."""
 
     places: int
     blocks: int
 
 
 def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
-    """The plan for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at two places one each at least."""
+    """Plans places for calls of `call_us`: at most SPLIT times `max_blocks` blocks, at least one each at two places."""
     blocks = SPLIT * max_blocks
     places = max(LEAST, min(MOST, blocks // BLOCKS_LEAST, round(AVERAGING_US / max(call_us, 1e-3))))
     each = BLOCKS_OF_LONG if call_us >= LONG_US else BLOCKS_MOST
@@ -99,10 +98,10 @@ def make_placement_plan(call_us: float, max_blocks: int) -> PlacementPlan:
 
 
 def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) -> int:
-    """At how many places a case takes turns.
+    """Returns the number of places for a case that takes turns.
 
-    call_bytes    memory that a call takes, with its inputs; 0 where that is not known
-    limit_bytes   what all places may take together; two places are always taken
+    call_bytes    memory of a call with its inputs; 0 if unknown
+    limit_bytes   limit for all places together; there are always at least two places
     """
     most = min(TURN_PLACES_MOST, int(TURN_PLACES_US / (2 * max(call_us, TURN_CALL_US))))
     if call_bytes and limit_bytes:
@@ -111,7 +110,7 @@ def count_places_for_turns(call_us: float, call_bytes: int, limit_bytes: int) ->
 
 
 def measure_places(timers: Sequence[GraphTimer], blocks: int, rest: Callable[[float], None] = time.sleep) -> Samples:
-    """`blocks` blocks at each place, after one rest; `Samples.block_us` holds the places one after the other."""
+    """Measures `blocks` blocks at each place, after one rest; `Samples.block_us` holds one place after the other."""
     fill = _allocate_fill()
 
     def draw() -> None:
@@ -146,7 +145,7 @@ def _allocate_fill() -> torch.Tensor:
 
 
 class Twins:
-    """Makes twins of a proven timer. While it lives, `prepared` holds the timed inputs.
+    """Makes twins of a proven timer. While it is in use, `prepared` holds the timed inputs.
 
     prepared   the case's own preparation, which `timer` replays
     """
@@ -160,7 +159,7 @@ class Twins:
         self._expected = self._replay_proven()
 
     def make_twin(self) -> tuple[Prepared, GraphTimer]:
-        """Another place, proven right and holding the timed inputs. Raises TimedWrongError."""
+        """Makes a further place, proves it and loads the timed inputs. Raises TimedWrongError."""
         prepared = copy_prepared(self._prepared)
         twin = self._timer.make_twin(prepared.run)
         copy_inputs(self._checked, prepared)
@@ -175,7 +174,7 @@ class Twins:
         return prepared, twin
 
     def _replay_proven(self) -> list[torch.Tensor]:
-        """What the proven graph gives on the inputs of the check; its own timed inputs are put back."""
+        """Returns what the proven graph gives on the check's inputs, and restores its timed inputs."""
         copy_inputs(self._checked, self._prepared)
         try:
             return [tensor.clone() for tensor in self._replay_results(self._prepared, self._timer)]
@@ -183,7 +182,7 @@ class Twins:
             self._prover.load_timed_inputs(self._prepared)
 
     def _replay_results(self, prepared: Prepared, timer: GraphTimer) -> list[torch.Tensor]:
-        """Everything that one replay returns or writes to."""
+        """Returns everything that one replay returns or writes to."""
         written = written_in_place(prepared, self._prover.workload)
         with poison.spare_memory(written):
             return [*poison.tensors_in(timer.run_once(poisoned=True)), *written]

@@ -1,11 +1,10 @@
-"""Proving calls and replays of one case right, on inputs put into the very memory that they read.
+"""Proves calls and replays of one case right, on inputs that are loaded into the memory that they read.
 
-Whether a reference reaches code that the function under judgement reaches: its faults would then be shared.
+Also finds code that the reference shares with the function under test, because a fault there would be in both.
 
-Inputs of a gated function that its result hardly shows: a kernel that leaves one out is right by every comparison.
-
-A branch that is scaled by 1e-5 is below the rounding step of what it is added to. Nothing is wrong with such a kernel
-as far as these inputs tell, so that it is said in a note.
+Also finds inputs of a gated function that hardly affect its result: a kernel that ignores one passes every comparison.
+A branch scaled by 1e-5, for example, is below the rounding step of the value it is added to. As these inputs show no
+error, this is only a note.
 """
 
 from __future__ import annotations
@@ -48,40 +47,40 @@ if TYPE_CHECKING:
 NAMED_MOST = 3
 
 NOT_OURS = ("torch", "triton", "numpy", "pytest_attnperf", "_pytest", "pluggy")
-"""Packages whose code everybody uses."""
+"""Packages whose code every function uses."""
 
 
 class RecordedReferences(References):
-    """References whose computation a second run of a case that hangs can name."""
+    """References that the flight recorder names, if a case that hangs runs a second time."""
 
     def compute_expected(self, workload: Workload, inputs: Tensors, *, seed: int, planted: bool) -> Expected:
-        """As `References.compute_expected`."""
+        """Does what `References.compute_expected` does."""
         with flight_recorder.launch(f"the reference of {workload.id}"):
             return super().compute_expected(workload, inputs, seed=seed, planted=planted)
 
 
 _references = RecordedReferences()
-"""Shared by the cases of a process: all backends of a workload are held against one reference."""
+"""Shared by the cases of a process: all backends of a workload are compared with one reference."""
 
 
 def forget_references() -> None:
-    """Free what the references of this process hold."""
+    """Frees the references of this process."""
     _references.clear()
 
 
 def with_autocast_named(report: CheckReport) -> CheckReport:
-    """A wrong result's report, with what is to be done where autocast is on: the reference is computed without it."""
+    """Adds advice to a wrong result's report if autocast is on, because the reference is computed without it."""
     if report.right or not (devices := autocast_devices()):
         return report
     text = (
-        f"autocast is on for {' and '.join(devices)} around the call, and the reference is computed without it: where "
-        "that is meant, enter it in the function that is gated and in its reference"
+        f"autocast is on for {' and '.join(devices)} around the call, but the reference is computed without it; if "
+        "this is intended, enable it inside the gated function and inside its reference"
     )
     return replace(report, problems=(*report.problems, text))
 
 
 class TimedWrongError(CaseFailedError):
-    """Checked calls were right, and what is timed computes something else: a replay, or a call inside a block.
+    """Checked calls were right, but what is timed computes something else: a replay, or a call inside a block.
 
     `report` shows what.
     """
@@ -92,9 +91,9 @@ class TimedWrongError(CaseFailedError):
 
 
 class Prover:
-    """Judges of one case, wherever in memory its inputs lie, and the inputs that it is timed on.
+    """Makes judges for one case, wherever its inputs are in memory, and loads its inputs.
 
-    cost   seconds of passing proofs between check and finish, which the final report says
+    cost   seconds of passing proofs between check and finish, which the final report adds
     """
 
     def __init__(self, backend: Backend, workload: Workload, device: DeviceInfo, seeds: Seeds) -> None:
@@ -108,11 +107,11 @@ class Prover:
 
     @property
     def case(self) -> str:
-        """The case, for messages."""
+        """The case's name, for messages."""
         return f"{self.backend.name} on {self.workload.id}"
 
     def make_judge(self, prepared: Prepared) -> Judge:
-        """A judge of calls that read the inputs of `prepared`; the case's own come first."""
+        """Makes a judge of calls that read the inputs of `prepared`; the first call must pass the case's own."""
         self._first = self._first or weakref.ref(prepared)
         return Judge(
             prepared,
@@ -123,7 +122,7 @@ class Prover:
         )
 
     def load_timed_inputs(self, prepared: Prepared) -> None:
-        """Put the workload's own inputs, on which every process times it, into the memory of `prepared`."""
+        """Loads the inputs on which every process times the workload into the memory of `prepared`."""
         import torch
 
         inputs = self.workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
@@ -131,7 +130,7 @@ class Prover:
             prepared.load(inputs)
 
     def load_check_inputs(self, prepared: Prepared) -> None:
-        """Put the planted inputs that replays are proven on into the memory of `prepared`."""
+        """Loads the planted inputs on which replays are proven into the memory of `prepared`."""
         import torch
 
         inputs = self.workload.make_inputs(self.seeds.check, self.device.torch_device, planted=True)
@@ -139,12 +138,12 @@ class Prover:
             prepared.load(inputs)
 
     def watch_outside(self, inputs: Tensors) -> None:
-        """Remember what a user's reference reads beside its inputs; the function has not been called yet."""
+        """Records the tensors that a user's reference reads beside its inputs, before the function is called."""
         reference = getattr(self.workload, "learned", None)
         self._outside = None if reference is None else OutsideTensors(reference, inputs)
 
     def with_outside(self, report: CheckReport, prepared: Prepared) -> CheckReport:
-        """The report, with what calls have changed of that as problems."""
+        """Adds a problem to the report for each of these tensors that calls have changed."""
         if self._outside is None or not self._outside.watched_names:
             return report
         started = time.perf_counter()
@@ -153,7 +152,7 @@ class Prover:
         return report.merge_with(CheckReport(problems=found, seconds=spent, parts={"outside tensors": spent}))
 
     def check_beside(self, workload: Workload) -> CheckReport:
-        """Judge calls of the same backend on another workload that the case stands for, too."""
+        """Judges the same backend on another workload that the case also stands for."""
         prover = Prover(self.backend, workload, self.device, self.seeds)
         inputs = workload.make_inputs(self.seeds.timed, self.device.torch_device, planted=False)
         prepared = self.backend.prepare(workload, inputs)
@@ -165,32 +164,34 @@ class Prover:
         return report.merge_with(prover.check_apart(prepared, judge)) if report.right else report
 
     def check_apart(self, prepared: Prepared, judge: Judge) -> CheckReport:
-        """Judge the results of a right function with gradients where nobody asks for them, and where for one only.
+        """Judges a right function with gradients again, with no gradients requested and with only one input's.
 
-        The timed inputs are loaded before and afterwards.
+        Loads the timed inputs before and afterwards.
         """
         apart = prepared.apart
         if apart is None:
             return CheckReport()
         self.load_timed_inputs(prepared)
-        prepared.run()  # what it may keep is of other inputs
+        prepared.run()  # a result that it keeps may be of other inputs
         report = judge.check_apart(lambda: apart(*prepared.tensors), seed=self.seeds.check)
         self.load_timed_inputs(prepared)
         return replace(report, notes=(*report.notes, *apart.notes))
 
     def with_warning(self, report: CheckReport, prepared: Prepared) -> CheckReport:
-        """The report, with a note where a user's reference runs the code of the kernel. The timed inputs are loaded."""
+        """Adds a note to the report if a user's reference runs the kernel's code. The timed inputs must be loaded."""
         reference = getattr(self.workload, "learned", None)
         if reference is None:
             return report
         if reference.fn is getattr(self.backend, "fn", None):
-            text = "the reference is the very function that is judged: no fault of it can be seen"
+            text = "the reference is the function under test itself: no fault in it is detectable"
         else:
-            text = describe_shared_code(list_shared_functions(prepared.run, lambda: reference.plain(prepared.tensors)))
+            text = describe_shared_code(
+                list_shared_functions(prepared.run, lambda: reference.compute_plain(prepared.tensors))
+            )
         return replace(report, notes=(*report.notes, text)) if text else report
 
     def with_input_notes(self, report: CheckReport) -> CheckReport:
-        """The report, with what no check of these inputs can see, where the workload says so."""
+        """Adds notes to the report about faults that checks with these inputs cannot find."""
         notes: tuple[str, ...] = getattr(self.workload, "input_notes", ())
         redraws = Redraws(
             self.workload,
@@ -202,14 +203,14 @@ class Prover:
         return replace(report, notes=(*report.notes, *notes, *notes_on_unseen(redraws.list_unseen_inputs())))
 
     def prove_replay(self, judge: Judge, run: Callable[[], Any], *, poisoned: bool) -> None:
-        """Replay on inputs other than those captured: a value baked in at capture then shows, as does work not done.
+        """Checks a replay on inputs other than the captured ones, which shows values fixed at capture and skipped work.
 
-        poisoned   see `Judge.check_call`; `run` must be told the same
+        poisoned   see `Judge.check_call`; `run` must use the same value
 
         Raises TimedWrongError.
         """
-        # A block over several copies also ends on the case's own inputs: poisoned where they are returned, a result of
-        # NaN would be the last in a buffer that all calls share.
+        # A block over several copies also ends on the case's own inputs. If a call returns these and they were filled
+        # with NaN, the last result in a buffer that all calls share would be NaN.
         own = self._first() if self._first is not None else None
         with poison.spare_memory(written_in_place(own, self.workload) if own is not None else ()):
             report = judge.check_call("replay", run, seed=self.seeds.check, planted=True, poisoned=poisoned)
@@ -219,15 +220,15 @@ class Prover:
         self.note_cost(report)
 
     def note_cost(self, report: CheckReport) -> None:
-        """Keep what a passing proof between check and finish took."""
+        """Adds the time of a passing proof between check and finish to `cost`."""
         self.cost = self.cost.merge_with(CheckReport(seconds=report.seconds, parts=report.parts))
 
 
 def list_shared_functions(fn: Callable[[], Any], reference: Callable[[], Any]) -> list[str]:
-    """Functions that calls of both enter, as 'name (file:line)', the first entered first.
+    """Lists functions that calls of both enter, as 'name (file:line)', in the order entered.
 
-    Of Python's functions only those defined outside torch, Triton and the standard library count; what a kernel
-    launches is shared where the function that launches it is.
+    Only Python functions outside torch, Triton and the standard library count. A kernel counts as shared if the
+    function that launches it is.
     """
     ours, theirs = _list_entered_code(fn), _list_entered_code(reference)
     return [
@@ -238,18 +239,18 @@ def list_shared_functions(fn: Callable[[], Any], reference: Callable[[], Any]) -
 
 
 def describe_shared_code(names: list[str]) -> str:
-    """What is said of shared code; '' where there is none."""
+    """Returns a warning about shared code; '' if there is none."""
     if not names:
         return ""
     more = f" and {len(names) - NAMED_MOST} more" if len(names) > NAMED_MOST else ""
     return (
         f"the reference runs code that the kernel runs, too: {', '.join(names[:NAMED_MOST])}{more}; a fault there "
-        "would not be seen"
+        "is not detectable"
     )
 
 
 def _list_entered_code(call: Callable[[], Any]) -> dict[CodeType, None]:
-    """Code of the functions that a call enters, in order."""
+    """Returns the code of the functions that a call enters, in order."""
     entered: dict[CodeType, None] = {}
 
     def note_call(frame: FrameType, event: str, argument: Any) -> None:
@@ -267,7 +268,7 @@ def _list_entered_code(call: Callable[[], Any]) -> dict[CodeType, None]:
 
 
 def _restore_profiler(profiler: Any) -> None:
-    """A function as it was; a profiler of C code (cProfile's) is no function, and starts itself again."""
+    """Restores a profiler function; one written in C, as cProfile's, is no function and must enable itself."""
     start = getattr(profiler, "enable", None)
     if start is None:
         sys.setprofile(profiler)
@@ -277,14 +278,14 @@ def _restore_profiler(profiler: Any) -> None:
 
 @functools.cache
 def _is_users_code(filename: str) -> bool:
-    """Whether code of a file is the user's, or a library's that holds kernels; '<string>' and the like are not."""
+    """Tells whether a file's code is the user's or a kernel library's; '<string>' and similar are not."""
     path = os.path.realpath(filename)
     return os.path.isabs(filename) and not path.startswith(_list_common_folders())
 
 
 @functools.cache
 def _list_common_folders() -> tuple[str, ...]:
-    """Folders of the standard library and of packages that everybody uses; `site-packages` lies within the former."""
+    """Lists the folders of the standard library and of NOT_OURS; `site-packages` within the former is left out."""
     folders = []
     for name in NOT_OURS:
         spec = find_spec(name)
@@ -297,18 +298,18 @@ def _list_common_folders() -> tuple[str, ...]:
 
 
 QUICK_SECONDS = 0.05
-"""Nothing is asked of a reference that takes longer than this for one result."""
+"""A reference that takes longer than this for one result is not examined."""
 
 REDRAWN = 0x2D5EED
-"""Makes the seed of redrawn inputs another than that of a check."""
+"""Gives redrawn inputs another seed than a check's."""
 
 
 class Redraws:
-    """Redraws one input after the other, and compares what the reference then gives with what it gave.
+    """Redraws one input after the other, and compares the reference's new result with the old one.
 
-    references   hold what checks were held against
+    references   hold the expected results of the checks
     tolerance    the backend's
-    device       what torch takes
+    device       torch's name of it
     """
 
     def __init__(
@@ -321,8 +322,7 @@ class Redraws:
         self._device = device
 
     def list_unseen_inputs(self) -> tuple[str, ...]:
-        """Names of the inputs that the reference reads, and that could be others without making a result wrong, neither
-        for planted nor for timed inputs; none where it is slow."""
+        """Lists inputs that the reference reads, but whose change makes no checked result wrong; none if it is slow."""
         workload = self._workload
         if not isinstance(workload, AdHoc) or not workload.learned.count:
             return ()
@@ -333,7 +333,7 @@ class Redraws:
         return tuple(workload.learned.names[number] for number in numbers)
 
     def _list_redrawable(self, workload: AdHoc) -> Iterator[int]:
-        """Numbers of floating-point inputs that differ from seed to seed, and that calls only read."""
+        """Yields the numbers of floating-point inputs that depend on the seed, and that calls only read."""
         known = workload.learned
         for number in range(known.count):
             varies = known.names[number] not in workload.planting.constant_names
@@ -343,7 +343,7 @@ class Redraws:
     def _list_without_effect(
         self, workload: AdHoc, numbers: tuple[int, ...], seed: int, *, planted: bool
     ) -> tuple[int, ...]:
-        """Those of the numbers that change the result by less than its budget, though they change it."""
+        """Returns those of the numbers that change the result, but by less than its budget."""
         inputs = workload.make_inputs(seed, self._device, planted=planted)
         others = workload.make_inputs(seed ^ REDRAWN, self._device, planted=False)
         started = time.perf_counter()
@@ -375,7 +375,7 @@ def _replace_input(inputs: Tensors, number: int, others: Tensors) -> Tensors:
 
 
 def _is_same(outputs: Outputs, reference: Outputs) -> bool:
-    """Whether nothing at all has changed: such an input is not read, which is said elsewhere."""
+    """Tells whether nothing changed at all: such an input is not read, which another note reports."""
     import torch
 
     return all(torch.equal(outputs[name].nan_to_num(), truth.nan_to_num()) for name, truth in reference.items())

@@ -1,9 +1,9 @@
-"""Which compiled kernels a case launches, with their machine code, and which launch ran which of them.
+"""Records which compiled kernels a case launches, with their machine code, and which launch ran which of them.
 
-A graph and a profiler name kernels, and one name may stand for many: an autotuner's candidates, or the versions of one
-source for other shapes. So launchers are watched while a case is prepared and checked, never while it is timed, and
-what they loaded is kept. A launch is identified by the driver's handle of its function, or else by name, threads and
-shared memory where only one loaded object fits them; what fits several is not known.
+A graph and a profiler name kernels, but one name may stand for many: an autotuner's candidates, or versions of one
+source for other shapes. So launchers are watched while a case is prepared and checked, never while it is timed, and the
+loaded objects are kept. A launch is identified by the driver's handle of its function. Without it, name, threads and
+shared memory identify a launch if they fit only one loaded object; otherwise its code is unknown.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from pytest_attnperf.records import Launch
 from pytest_attnperf.records.code import KernelObject
 
 OBJECT_BYTES_MOST = 8 << 20
-"""A larger object is left out: it would travel from every worker. Compiled attention kernels take 0.02 to 1 MiB."""
+"""Larger objects are left out, because every worker would send them. Compiled attention kernels have 0.02 to 1 MiB."""
 
 OBJECT_ID_DIGITS = 32
 LOADED_MOST = 8
 """Objects that are sent before a case is timed; an autotuner tries dozens, of which one runs."""
 
 UNKNOWN_KEY = "machine_code"
-"""Entry of a case's configuration that says why the code of some kernel is not known, where there is a reason."""
+"""Entry of a case's configuration that says why the code of some kernel is unknown, if there is a reason."""
 
 BINARIES = ("cubin", "hsaco")
-"""What Triton calls the object of a kernel, on NVIDIA and AMD, in `CompiledKernel.asm` and as a file's suffix."""
+"""Triton's names for a kernel's object on NVIDIA and AMD, in `CompiledKernel.asm` and as a file's suffix."""
 
 TRITON = ("triton.runtime.jit", "JITFunction")
 COMPILED = ("triton.compiler.compiler", "CompiledKernel")
-"""`kernel[grid](...)` launches through the first; what `kernel.warmup(...)` gave is launched through the second."""
+"""`kernel[grid](...)` launches through the first; the result of `kernel.warmup(...)` launches through the second."""
 
 _SYMBOL_SUFFIXES = (" [clone .kd]", ".kd")
-"""What ROCm's tools put behind a kernel's name: they name its descriptor."""
+"""Suffixes that ROCm's tools add to a kernel's name, because they name its descriptor."""
 
 
 @dataclass(frozen=True)
 class WatchedKernel:
     """A kernel that was launched while a case was watched.
 
-    data        its code object; empty where that is not known, which makes launches that fit it unknown, too
+    data        its code object; if it is unknown, this is empty, and launches that fit it are unknown, too
     threads     of a block
-    function    the driver's handle (CUfunction, hipFunction_t); 0 where it is not known
+    function    the driver's handle (CUfunction, hipFunction_t); 0 if unknown
     """
 
     name: str
@@ -63,22 +63,22 @@ class WatchedKernel:
 
     @functools.cached_property
     def object_id(self) -> str:
-        """The first 32 hex digits of the SHA-256 of the object; '' where it is not known."""
+        """The first 32 hex digits of the object's SHA-256; '' if the object is unknown."""
         return hashlib.sha256(self.data).hexdigest()[:OBJECT_ID_DIGITS] if self.data else ""
 
     def has_name_of(self, launch: Launch) -> bool:
-        """Whether a launch was one of a kernel of this name, with as many threads in a block."""
+        """Tells whether a launch has this kernel's name and as many threads in a block."""
         threads = math.prod(launch.block) if launch.block else 0
         return launch.kind == "kernel" and _plain_name(launch.name) == self.name and threads == self.threads
 
     def is_kernel_of(self, launch: Launch) -> bool:
-        """Whether its shared memory is this kernel's, too: graphs count the static part, ROCm's profiler does not."""
+        """Tells whether the shared memory fits, too: graphs count its static part, ROCm's profiler does not."""
         shared = (self.dynamic_lds_bytes, self.dynamic_lds_bytes + self.static_lds_bytes)
         return self.has_name_of(launch) and launch.shared_bytes in shared
 
 
 class RanCode:
-    """Compiled kernels that one case launched."""
+    """The compiled kernels that one case launched."""
 
     def __init__(self) -> None:
         self._kernels: dict[tuple[Any, ...], WatchedKernel] = {}
@@ -86,7 +86,7 @@ class RanCode:
         self._unknown = ""
 
     def add(self, kernel: WatchedKernel) -> None:
-        """Keep a kernel; of one whose object is too large its name and block only."""
+        """Stores a kernel; if its object is too large, only its name and block."""
         if len(kernel.data) > OBJECT_BYTES_MOST:
             self._unknown = (
                 f"the object of {kernel.name} has {len(kernel.data)} bytes and was left out, being larger than "
@@ -97,13 +97,13 @@ class RanCode:
         self._kernels.setdefault((kernel.name, kernel.object_id, kernel.function, *shape), kernel)
 
     def record_launched(self, launched: Any, read: Callable[[], WatchedKernel]) -> None:
-        """Keep what `read` gives of something that was launched, asked once for each.
+        """Stores the kernel that `read` returns for something launched, once for each.
 
-        What it raises is kept as the reason for what is not known: a case must not fail.
+        An exception becomes the reason for unknown code, because it must not fail the case.
         """
         if id(launched) in self._held:
             return
-        self._held[id(launched)] = launched  # its number must not become another's while it is told apart by it
+        self._held[id(launched)] = launched  # kept alive, so that no other object gets the same id
         try:
             self.add(read())
         except Exception as error:  # internals of another version of Triton or torch
@@ -111,13 +111,13 @@ class RanCode:
             self._unknown = f"{type(error).__name__}: {first}"
 
     def release_launchers(self) -> None:
-        """Hold no launcher's object any longer: only their code is needed."""
+        """Drops the launchers' objects; only their code is still needed."""
         self._held.clear()
 
     def identify_launches(self, launches: Iterable[Launch], functions: Sequence[int] = ()) -> tuple[Launch, ...]:
-        """The launches, those of kernels that were watched with their object's id.
+        """Returns the launches; those of watched kernels get their object's id.
 
-        functions   the driver's handle of each, 0 where it has none; empty where nobody knows
+        functions   the driver's handle of each, 0 if it has none; empty if the handles are unknown
         """
         every = tuple(launches)
         handles = functions or (0,) * len(every)
@@ -126,31 +126,31 @@ class RanCode:
         return tuple(replace(pair[0], object_id=known[pair]) for pair in pairs)
 
     def encode_objects(self, launches: Iterable[Launch]) -> dict[str, str]:
-        """The objects of these launches by id, each as base64 of its zlib-compressed bytes."""
+        """Returns the objects of these launches by id, each as base64 of its zlib-compressed bytes."""
         wanted = {launch.object_id for launch in launches} - {""}
         return {
             kernel.object_id: _encode_object(kernel) for kernel in self._kernels.values() if kernel.object_id in wanted
         }
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """The `LOADED_MOST` kernels that were loaded last, each with its object."""
+        """Returns the `LOADED_MOST` kernels that were loaded last, each with its object."""
         last = {(kernel.name, kernel.object_id): kernel for kernel in self._kernels.values() if kernel.data}
         kernels = list(last.values())[-LOADED_MOST:]
         return tuple(KernelObject(kernel.name, kernel.threads, _encode_object(kernel)) for kernel in kernels)
 
     def build_unknown_entry(self, launches: Iterable[Launch]) -> dict[str, str]:
-        """Why the code of one of these is not known, as an entry of the case's configuration; empty without a reason.
+        """Returns a configuration entry with the reason why the code of a launch is unknown; empty without a reason.
 
-        That a kernel was launched by nobody who was watched is no reason: most of a library's are.
+        A launch by an unwatched launcher is no reason: most launches of a library are.
         """
         missing = any(launch.kind == "kernel" and not launch.object_id for launch in launches)
         return {UNKNOWN_KEY: f"unknown: {self._unknown}"} if missing and self._unknown else {}
 
     def _find_object_id(self, launch: Launch, function: int) -> str:
-        """'' where no kernel fits, or several of different code do."""
+        """Returns the id of the fitting object; '' if no kernel fits, or several with different code do."""
         fitting = [kernel for kernel in self._kernels.values() if kernel.is_kernel_of(launch)]
         if function:
-            # Handles are used again after a module is unloaded, so that a handle alone proves nothing.
+            # Handles are reused after a module is unloaded, so a handle alone proves nothing.
             same = [
                 kernel
                 for kernel in self._kernels.values()
@@ -166,7 +166,7 @@ def _encode_object(kernel: WatchedKernel) -> str:
 
 
 _watching: list[RanCode] = []
-"""Cases that are being prepared or checked; at most one, but for tests."""
+"""The cases that are being prepared or checked; more than one only in tests."""
 
 
 def record_kernel(
@@ -178,11 +178,11 @@ def record_kernel(
     static_lds_bytes: int = 0,
     function: int = 0,
 ) -> None:
-    """Say that a kernel is launched; for launchers that are not Triton's. Does nothing while nobody watches.
+    """Records a kernel launch, for launchers that are not Triton's; does nothing while no case is watched.
 
     object_bytes   the code object that it was loaded from
     threads        of a block
-    function       the driver's handle, where the launcher has one
+    function       the driver's handle, if the launcher has one
     """
     kernel = WatchedKernel(name, object_bytes, threads, dynamic_lds_bytes, static_lds_bytes, function)
     for ran in _watching:
@@ -191,9 +191,9 @@ def record_kernel(
 
 @contextlib.contextmanager
 def record_code(ran: RanCode) -> Iterator[None]:
-    """Add to `ran` what is launched until the context ends; nothing is imported, and nothing is changed.
+    """Adds all launches to `ran` until the context ends; imports nothing and changes no launch.
 
-    Seen are Triton's own launches, kernels that Inductor wrote, and what `note` is told.
+    It sees Triton's own launches, kernels that Inductor wrote, and calls of `record_kernel`.
     """
     patches = [
         Patch(*TRITON, "run", functools.partial(_watching_triton, ran)),
@@ -240,7 +240,7 @@ def _watching_inductor(ran: RanCode, previous: Callable[..., Any]) -> Callable[.
 
 
 def _of_triton(compiled: Any) -> WatchedKernel:
-    """A `triton.compiler.CompiledKernel`, of Triton 3.3 to 3.9."""
+    """Reads a `triton.compiler.CompiledKernel` of Triton 3.3 to 3.9."""
     metadata = compiled.metadata
     width = getattr(metadata, "warp_size", None) or metadata.target.warp_size
     data = next((compiled.asm[kind] for kind in BINARIES if kind in compiled.asm), None)
@@ -256,9 +256,9 @@ def _of_triton(compiled: Any) -> WatchedKernel:
 
 
 def _of_inductor(autotuner: Any, launcher: Any) -> WatchedKernel:
-    """What a `CachingAutotuner` launches: Triton's object, or one that torch loads by itself (read from torch 2.13).
+    """Reads what a `CachingAutotuner` launches: Triton's object, or one that torch loads itself (as in torch 2.13).
 
-    A launcher is a function written at run time: what it launches is a global of it.
+    A launcher is a function written at run time; what it launches is one of its globals.
     """
     scope = launcher.__globals__
     if "bin" in scope:
@@ -271,9 +271,9 @@ def _of_inductor(autotuner: Any, launcher: Any) -> WatchedKernel:
 
 
 def _static_object(autotuner: Any, launcher: Any, name: str) -> bytes:
-    """The file that torch's own launcher loaded: it stays in Triton's cache, under the hash of what it was made from.
+    """Reads the file that torch's own launcher loaded from Triton's cache, where its source's hash names the folder.
 
-    Raises FileNotFoundError where it is gone.
+    Raises FileNotFoundError if it is gone.
     """
     from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 

@@ -1,4 +1,4 @@
-"""Notices that something compiled or tuned while a block ran: such a block timed a compiler and is measured again."""
+"""Notices that something compiled or tuned during a block; such a block timed a compiler and is measured again."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from pytest_attnperf.measure.autotuners import INDUCTOR, TRITON, inductor_use
 from pytest_attnperf.measure.patching import Patch, Patches
 
 MAX_REJECTED_IN_A_ROW = 3
-"""A case that compiles in more consecutive batches than this never settles."""
+"""Most consecutive batches that may compile; a case with more never settles."""
 
 NAMED_MOST = 6
 
 AITER_LOGGER = "aiter"
 _LOADING = re.compile(r"(?:\b|\x1b\[\d+m)(?:(start build|finish build)\s+\[?|(import)\s+\[)([^\s,\]]+)")
-"""aiter writes 'start build [mha_fwd_bf16] under ...', 'finish build [mha_fwd_bf16], cost 71.3s', at times in colour,
-and 'import [mha_fwd_bf16] under ...'; its ctypes interfaces build the same without brackets, with a folder."""
+"""aiter writes 'start build [mha_fwd_bf16] under ...', 'finish build [mha_fwd_bf16], cost 71.3s', sometimes coloured,
+and 'import [mha_fwd_bf16] under ...'; its ctypes interfaces write no brackets, but a folder.
+"""
 
 
 class BuildLog(logging.Filter):
-    """Notices what aiter's logger says of modules that it builds or loads, from entering to leaving.
+    """Reads from aiter's logger which modules it builds or loads, while the context is open.
 
-    The logger is heard whatever its level, and whoever listens to it hears no more than otherwise. It gets no handler:
-    aiter sets up its own only where there is none.
+    It works at any level of the logger, and other listeners get no additional records. It adds no handler, because
+    aiter sets up its own only if there is none.
 
-    built   module -> seconds from the start of its build to the end, or as far as it came
+    built   module -> seconds of its build, up to the end of the context if the build has not finished
     """
 
     def __init__(self, seen: Callable[[str], None] | None = None) -> None:
@@ -46,7 +47,7 @@ class BuildLog(logging.Filter):
     def __enter__(self) -> BuildLog:
         self._before = (self._logger.level, self._logger.disabled)
         self._audible = logging.CRITICAL + 1 if self._logger.disabled else self._logger.getEffectiveLevel()
-        self._logger.filters.insert(0, self)  # a filter that refuses a record hides it from those behind it
+        self._logger.filters.insert(0, self)  # first, because a filter that rejects a record hides it from later ones
         self._logger.disabled = False
         if self._audible > logging.INFO:
             self._logger.setLevel(logging.INFO)
@@ -64,7 +65,7 @@ class BuildLog(logging.Filter):
             self.built[name] = time.monotonic() - start
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Note the record; whether it would have been heard without us."""
+        """Notes the record, and tells whether it would have been logged without this filter."""
         found = _LOADING.search(record.getMessage())
         if found is not None:
             event = found.group(1) or found.group(2)
@@ -79,13 +80,13 @@ class BuildLog(logging.Filter):
 
 
 class CompileWatch:
-    """Counts what compiles or tunes between entering and leaving.
+    """Counts what compiles or tunes while its context is open.
 
-    That is: graphs of torch.compile, kernels of Triton's JIT, configurations that Triton's autotuner times or looks up
-    on disk, those that Inductor's autotuner compiles or times, and modules that aiter builds or loads, by its functions
-    and by its log (read from its source, never run): where another process builds, a call waits for it without a word
-    in the log. Nothing is imported, and nothing runs when nothing compiles: the hooks stand where these libraries do
-    not find what they need in the process, so a kernel served from a disk cache counts, too.
+    It counts graphs of torch.compile, kernels of Triton's JIT, configurations that Triton's autotuner times or looks up
+    on disk, those that Inductor's autotuner compiles or times, and modules that aiter builds or loads. aiter is watched
+    by its functions and by its log (from its source, never run): if another process builds, a call waits without a log
+    entry. Nothing is imported, and nothing runs while nothing compiles. The hooks are where a library misses its
+    in-process cache, so a kernel loaded from a disk cache counts, too.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class CompileWatch:
 
     @property
     def count(self) -> int:
-        """Compilations and tunings so far; only differences mean something."""
+        """Compilations and tunings so far; only differences are meaningful."""
         return sum(self._seen.values()) + _count_dynamo_graphs()
 
     @property
@@ -124,7 +125,7 @@ class CompileWatch:
         self._seen[what] += 1
 
     def _make_patches(self) -> list[Patch]:
-        """Triton 3.4 moved the JIT's hook from a class attribute of JITFunction to `triton.knobs.runtime`."""
+        """Makes the patches. Triton 3.4 moved the JIT's hook from JITFunction to `triton.knobs.runtime`."""
         tuned = self._make_counter(lambda args: f"configuration of the autotuned kernel {args[0].base_fn.__name__}")
         module = self._make_counter(lambda args: f"build of aiter's {args[0]}")
         library = self._make_counter(lambda args: f"build of aiter's {args[1]}")
@@ -141,7 +142,7 @@ class CompileWatch:
         ]
 
     def _make_counter(self, name: Callable[[tuple[Any, ...]], str]) -> Callable[[Any], Any]:
-        """What wraps a function so that its calls are counted under `name(positional arguments)`."""
+        """Returns a wrapper for a function that counts its calls under `name(positional arguments)`."""
 
         def wrap(previous: Callable[..., Any]) -> Callable[..., Any]:
             def count_and_call(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +158,7 @@ class CompileWatch:
         return wrap
 
     def _counting_hook(self, previous: Callable[..., Any] | None) -> Callable[..., Any]:
-        """Count, then do what the hook found before us does: a true answer tells Triton not to compile."""
+        """Returns a hook that counts, then calls the earlier hook, whose true answer tells Triton not to compile."""
 
         def hook(*args: Any, **kwargs: Any) -> Any:
             self._seen[f"Triton kernel {getattr(kwargs.get('fn'), 'name', 'that cannot be named')}"] += 1
@@ -167,6 +168,6 @@ class CompileWatch:
 
 
 def _count_dynamo_graphs() -> int:
-    """Graphs that torch.compile has made in this process; 0 while it is not loaded."""
+    """Returns the number of graphs that torch.compile made in this process; 0 while it is not loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
     return int(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0

@@ -1,19 +1,18 @@
-"""Whether a call is as fast when its inputs change before every call.
+"""Measures whether a call is as fast when its inputs change before every call.
 
-Timed inputs repeat, so that a kernel that remembers its results, or returns one when its inputs look familiar, is
-right in every check and fast in every block. Only time gives it away.
+Timed inputs repeat. So a kernel that caches its results, or returns one when its inputs look familiar, is right in
+every check and fast in every block. Only its time on changing inputs shows this. The inputs change little before every
+call, at a cost that does not grow with their size.
 
-Inputs that change a little before every call, at a cost that does not grow with their size.
+Some 64-bit words of each input, spread over it, change. The bits that change belong to a mantissa, so values stay
+finite, normal and of similar size. 0, infinity, NaN and denormals stay, because they may form a mask or an empty cache.
+Integers stay, too: a changed index may point anywhere.
 
-Some 64-bit words of each input, spread over it, count: the bits that change are those of a mantissa, so that values
-stay finite, normal and of their size. What is 0, infinite, NaN or denormal stays, because a mask or an empty cache is
-what it is. Integers stay as well: an index that changes may point anywhere.
-
-Whatever a kernel tells contents apart by must change. The first element of every word counts the turns, and the number
-of words is odd: the sum and the exclusive or of all bits are new in every turn until that mantissa starts again. For
-narrow types the second elements hold how often it did, spread so that their sum grows by one, and the others of the
-first word hold it as digits, so that 64-bit words are still told apart. In every word but the first of an input the
-first element changes places with one that is drawn: a kernel cannot rely on elements that never change.
+Whatever summary of the contents a kernel compares must change. The first element of every word counts the turns, and
+the number of words is odd. So the sum and the exclusive or of all bits are new in every turn until that mantissa wraps.
+For narrow types the second elements count these wraps, spread so that their sum grows by one. The others of the first
+word hold the wraps as digits, so that 64-bit words still differ. In every word except an input's first, the first
+element swaps places with a random one: a kernel cannot rely on elements that never change.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ CALLS_PER_BLOCK = 8
 
 WORD_BYTES = 8
 WORDS_LEAST = 513
-"""Sums of bf16 are new for 65,000 turns, and a turn takes some ten microseconds on a CPU."""
+"""Sums of bf16 are new for 65,000 turns, and a turn takes about ten microseconds on a CPU."""
 
 WORDS_PER_US = {"cpu": 4}
 WORDS_PER_US_ELSEWHERE = 1000
-"""For each microsecond of the call: turning so many words takes about a tenth of it."""
+"""Words per microsecond of the call: turning them takes about a tenth of the call's time."""
 
 WORDS_MOST = 1 << 17
-"""They take 16 MiB or more beside an input."""
+"""They take 16 MiB or more in addition to an input."""
 
 
 def measure_rotation(prepared: Prepared, torch_device: str, block_us: float, call_us: float) -> Rotation:
-    """Time calls whose inputs stay, and calls before each of which every floating-point input changes.
+    """Times calls on constant inputs, and calls before each of which every floating-point input changes.
 
-    What the change itself takes is measured alone and subtracted. The three take turns, so that a machine that is busy
-    for a while is so for all of them. The inputs change where they were timed, because a kernel may remember results
-    for that memory only; afterwards they are as they were.
+    The change itself is timed alone and subtracted. The three take turns, so that other load on the machine affects all
+    of them. The inputs change in the memory where they were timed, because a kernel may cache results for that memory
+    only. Afterwards they are restored.
 
-    call_us   about how long a call takes, so that a block holds several
+    call_us   approximate time of a call, so that a block holds several
     """
     inputs = [each_once(tensor.detach()) for tensor in prepared.tensors]
     kept = [tensor.clone() for tensor in inputs]
@@ -93,7 +92,7 @@ def _measure_rotation(prepared: Prepared, torch_device: str, block_us: float, ca
 
 @dataclass(frozen=True)
 class WordSample:
-    """The words of one input that count, one row each; bits are `fixed | ((turn + start) >> shift) & free`.
+    """The words of one input that change, one row each; bits are `fixed | ((turn + start) >> shift) & free`.
 
     target   a view of the input's memory, as integers of the elements' width
     free     the bits that change; 0 for an element that stays
@@ -107,9 +106,9 @@ class WordSample:
 
 
 class Turning:
-    """Changes every floating-point input in place, each time it is called; a captured call changes them, too.
+    """Changes every floating-point input in place at each call; a captured call changes them at each replay, too.
 
-    call_us   how long the call beside it takes
+    call_us   how long the call that is timed with it takes
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor], call_us: float) -> None:
@@ -135,7 +134,7 @@ class Turning:
         self._parts = [part.view(one.target.shape) for part, one in zip(parts, self._samples, strict=True)]
 
     def __call__(self) -> None:
-        """One turn."""
+        """Changes the inputs once."""
         import torch
 
         if not self._samples:
@@ -147,13 +146,13 @@ class Turning:
 
 
 def count_words(tensor: torch.Tensor, call_us: float) -> int:
-    """How many words of a tensor may count."""
+    """Returns how many words of a tensor may change."""
     affordable = int(WORDS_PER_US.get(tensor.device.type, WORDS_PER_US_ELSEWHERE) * call_us)
     return min(WORDS_MOST, max(WORDS_LEAST, affordable))
 
 
 def sample_words(tensor: torch.Tensor, most: int) -> WordSample:
-    """At most so many words of a floating-point tensor, the first one among them; however it lies in memory."""
+    """Selects at most `most` words of a floating-point tensor, including the first, for any memory layout."""
     import torch
 
     width, mantissa = tensor.element_size(), _mantissa_bits(tensor.dtype)
@@ -165,12 +164,12 @@ def sample_words(tensor: torch.Tensor, most: int) -> WordSample:
     free[1:, 2:] = 0
     free *= _is_normal(bits, width, mantissa)
     if count > 1 and int(free[:, 0].count_nonzero()) % 2 == 0:
-        free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or as it was
+        free[free[:, 0].nonzero()[-1:], 0] = 0  # an even number of equal bits would leave the exclusive or unchanged
     start, shift = torch.zeros_like(free), torch.zeros_like(free)
     for lane in range(2, lanes):
         shift[:, lane] = mantissa * (lane - 1)
     if lanes > 1:
-        # Of 2^n elements, each 2^n turns of the first elements behind the one before it: one of them grows each time.
+        # Each time that the first elements wrap (every 2^mantissa turns), one of these 2^n elements grows.
         place = (free[:, 1] > 0).cumsum(0) - 1
         halvings = max(1, int(place[-1]) + 1).bit_length() - 1
         free[:, 1].masked_fill_(place >= 1 << halvings, 0)
@@ -179,14 +178,14 @@ def sample_words(tensor: torch.Tensor, most: int) -> WordSample:
 
 
 def _swap_elements(words: torch.Tensor, other: int) -> torch.Tensor:
-    """The first element of every word but the first has changed places with another one."""
+    """Swaps the first element of every word except the first word with another element."""
     swapped = words.clone()
     swapped[1:, 0], swapped[1:, other] = words[1:, other], words[1:, 0]
     return swapped
 
 
 def _view_words(tensor: torch.Tensor, most: int) -> torch.Tensor:
-    """Integer views of at most so many words (..., elements of a word), that hold no element twice."""
+    """Returns integer views of at most `most` words (..., elements of a word); no element occurs twice."""
     bits = each_once(as_integers(tensor))
     reach = memory_span(bits)
     if reach > bits.numel():  # memory between the elements is not the input's
@@ -200,14 +199,14 @@ def _view_words(tensor: torch.Tensor, most: int) -> torch.Tensor:
 
 
 def _is_normal(bits: torch.Tensor, width: int, mantissa: int) -> torch.Tensor:
-    """Where the exponent is neither the least, of 0 and denormals, nor the greatest, of infinity and NaN."""
+    """Tells where the exponent is neither the smallest (0 and denormals) nor the largest (infinity and NaN)."""
     most = (1 << (8 * width - 1 - mantissa)) - 1
     exponent = (bits >> mantissa) & most
     return (exponent > 0) & (exponent < most)
 
 
 def _mantissa_bits(dtype: torch.dtype) -> int:
-    """Stored bits behind the exponent: eps is what the last of them is worth beside 1."""
+    """Returns the number of stored mantissa bits: eps is the value of the last one relative to 1."""
     import torch
 
     return round(-torch.log2(torch.tensor(torch.finfo(dtype).eps, dtype=torch.float64)).item())

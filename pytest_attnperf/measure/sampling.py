@@ -1,4 +1,4 @@
-"""Blocks of one process, from a prepared timer."""
+"""Samples blocks of one process from a prepared timer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def sample_blocks(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden: HiddenCheck | None = None) -> Samples:
-    """Measure until `rule` is content. Blocks during which `watch` counted something are rejected and run again.
+    """Measures until `rule` is finished. Blocks during which `watch` counted something are rejected and run again.
 
     hidden   judges the result of one more block, which runs like all others; the caller reads its report
 
-    Raises CaseFailedError when more than MAX_REJECTED_IN_A_ROW batches in a row were rejected.
+    Raises CaseFailedError if more than MAX_REJECTED_IN_A_ROW batches in a row were rejected.
     """
     blocks: list[float] = []
     clock_mhz: list[float] = []
@@ -63,7 +63,7 @@ def sample_blocks(timer: Timer, rule: StoppingRule, watch: CompileWatch, hidden:
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep Python's cycle collector, which may run for milliseconds, out of the blocks."""
+    """Disables Python's cycle collector, which may run for milliseconds, during the blocks."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

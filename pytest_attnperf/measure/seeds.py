@@ -1,4 +1,4 @@
-"""Which inputs a case is timed and checked on."""
+"""Seeds of the inputs that a case is timed and checked on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds of a case's inputs: `timed` belongs to the workload, `check` and `final` are drawn for every process."""
+    """Seeds of a case's inputs: `timed` belongs to the workload, `check` and `final` are new in every process."""
 
     timed: int
     check: int
@@ -20,5 +20,5 @@ class Seeds:
 
 
 def timed_seed(workload: Workload) -> int:
-    """32 bits of the SHA-256 of the workload's id: the timed inputs are the same everywhere and at any time."""
+    """Returns 32 bits of the SHA-256 of the workload's id: the timed inputs are the same everywhere and always."""
     return int.from_bytes(hashlib.sha256(workload.id.encode()).digest()[:4], "big")

@@ -1,8 +1,7 @@
-"""What one process can say of how this device is timed: which timer a call gets, and how long fixed work takes.
+"""Tests how one process times on this device: which timer a call gets, and how long fixed work takes.
 
-Everything goes through the timers of the cases, so that what is said here is what a case would get. No code under test
-runs. Three sizes stand for what suites hold: a row softmax of some 10 us, causal attention of some 50 us, a GEMM of
-some 200 us on a large card.
+All calls use the timers of the cases, so the results also hold for cases. No code under test runs. On a large card a
+row softmax of about 10 us, causal attention of about 50 us and a GEMM of about 200 us represent typical suites.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "cuda": {SOFTMAX: (4096, 1024), ATTENTION: (4, 16, 1024, 128), GEMM: (4096, 4096)},
     "cpu": {SOFTMAX: (64, 256), ATTENTION: (1, 2, 64, 32), GEMM: (128, 128)},
 }
-"""Shapes of the inputs, all of one shape: rows and columns; batch, heads, length and head size; a square matrix."""
+"""Shape that all inputs of a case have: rows and columns; batch, heads, length and head size; a square matrix."""
 
 _INPUTS = {SOFTMAX: 1, ATTENTION: 3, GEMM: 2}
 
@@ -52,13 +51,13 @@ CASES = tuple(_INPUTS)
 
 @dataclass(frozen=True)
 class TimerTest:
-    """What became of a tiny call, timed as a case is.
+    """The results of timing a tiny call as a case is timed.
 
-    timer        'graph', 'event', 'profiler' or 'host': what a call that can be captured gets here
-    why          why not a graph; '' where it is one, and on a CPU
-    right        whether what was timed gives right results on inputs that changed after it was captured
-    empty_us     microseconds of a call of one kernel that does next to nothing
-    graph_us, event_us   microseconds of one GEMM by both timers; None where there is no graph
+    timer        'graph', 'event', 'profiler' or 'host': the timer of a capturable call here
+    why          why it is no graph; '' if it is one, and on a CPU
+    right        whether the timed work gives right results on inputs that changed after it was captured
+    empty_us     microseconds of a call of one almost empty kernel
+    graph_us, event_us   microseconds of one GEMM by both timers; None without a graph
     stamps       whether kernels can read the clock; `stamps_why` says why not
     """
 
@@ -75,9 +74,9 @@ class TimerTest:
 
 
 def timer_test(torch_device: str) -> TimerTest:
-    """Choose a timer for a tiny call on 'cuda' (both vendors) or 'cpu', prove what it replays, and time with it.
+    """Chooses a timer for a tiny call on 'cuda' (both vendors) or 'cpu', proves what it replays, and times with it.
 
-    Raises what torch raises where the device cannot be used, CaseFailedError where no timer works.
+    Raises torch's errors if the device cannot be used, CaseFailedError if no timer works.
     """
     import torch
 
@@ -113,9 +112,9 @@ def timer_test(torch_device: str) -> TimerTest:
 
 
 def noise_samples(torch_device: str) -> dict[str, Samples]:
-    """Time the three calls once in this process, as cases are: a short one at several places in memory.
+    """Times the three calls once in this process, as cases are timed: short ones at several places in memory.
 
-    Raises CaseFailedError where one cannot be timed, and what torch raises.
+    Raises CaseFailedError if one cannot be timed, and torch's errors.
     """
     _stamps_why(torch_device)
     warm_device(torch_device)
@@ -127,7 +126,7 @@ def _measure_samples(case: str, torch_device: str) -> Samples:
     warm_up(call, torch_device)
     timer = choose_timer(torch_device, call, BLOCK_US, split=placements.SPLIT)
     timers: list[Timer] = [timer]
-    copies = []  # a graph reads its inputs where they were: they stay as long as it, or all copies lie at one address
+    copies = []  # kept as long as the graphs that read them; else all copies would get the same address
     try:
         if not isinstance(timer, GraphTimer):
             with CompileWatch() as watch:
@@ -144,12 +143,12 @@ def _measure_samples(case: str, torch_device: str) -> Samples:
 
 
 def copy_call(call: functools.partial[Any]) -> functools.partial[Any]:
-    """The same call on copies of its tensors, which lie at other addresses."""
+    """Returns the same call on copies of its tensors at other addresses."""
     return functools.partial(call.func, *(tensor.clone() for tensor in call.args))
 
 
 def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
-    """One of the fixed calls on random numbers, bfloat16 on a GPU and float32 on a CPU."""
+    """Makes one of the fixed calls on random numbers, bfloat16 on a GPU and float32 on a CPU."""
     import torch
 
     generator = torch.Generator(torch_device).manual_seed(SEED)
@@ -165,7 +164,7 @@ def _make_call(case: str, torch_device: str) -> functools.partial[Any]:
 
 
 def _choose_working_timer(torch_device: str, call: Callable[[], Any]) -> tuple[Timer, str]:
-    """The timer that a case of this call gets, and why it is no graph; the profiler's where neither of both works."""
+    """Returns a case's timer for this call and why it is no graph; the profiler's if neither graph nor events work."""
     warm_up(call, torch_device)
     try:
         timer = choose_timer(torch_device, call, BLOCK_US)

@@ -1,4 +1,4 @@
-"""One backend on one workload in this process, without timing: prepared, checked, and called in a named range."""
+"""Runs one backend on one workload in this process without timing: prepares, checks, and calls it in a named range."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SingleRun:
 
     @classmethod
     def make_here(cls, backend: Backend, workload: Workload, *, on_gpu: bool, interpreted: bool) -> SingleRun:
-        """On the GPU that torch uses, or on the CPU. Raises UsageError where torch sees no GPU."""
+        """Binds them to the GPU that torch uses, or to the CPU. Raises UsageError if torch sees no GPU."""
         return cls(backend, workload, identify_device("cuda" if on_gpu else "cpu", interpreted=interpreted))
 
     @property
@@ -46,12 +46,12 @@ class SingleRun:
         return self.device.torch_device == "cuda"
 
     def prepare(self) -> Prepared:
-        """The backend, built and compiled, with the inputs that the workload is timed on."""
+        """Builds and compiles the backend with the workload's timed inputs."""
         inputs = self.workload.make_inputs(timed_seed(self.workload), self.device.torch_device, planted=False)
         return self.backend.prepare(self.workload, inputs)
 
     def check(self, prepared: Prepared) -> CheckReport:
-        """Judge one call against the reference; the same inputs are in place afterwards."""
+        """Judges one call against the reference; the timed inputs are loaded afterwards."""
         seeds = Seeds(timed_seed(self.workload), CHECK_SEED, CHECK_SEED)
         prover = Prover(self.backend, self.workload, self.device, seeds)
         judge = prover.make_judge(prepared)
@@ -61,7 +61,7 @@ class SingleRun:
         return report
 
     def read_launches(self, prepared: Prepared) -> tuple[tuple[Launch, ...], str]:
-        """What one call launches, read from a captured graph, and why that is not known; one of both is empty."""
+        """Returns the launches of one call, read from a graph, and why they are unknown; one of both is empty."""
         if not self.on_gpu:
             return (), "on a CPU nothing is launched"
         try:
@@ -73,7 +73,7 @@ class SingleRun:
             return (), str(error)
 
     def repeat(self, prepared: Prepared, warm_up: int, calls: int) -> None:
-        """Call `warm_up` times, and then `calls` times inside the range; waits before and after each."""
+        """Calls `warm_up` times, then `calls` times inside the range; waits for the device before and after each."""
         for count, inside in ((warm_up, contextlib.nullcontext()), (calls, self._open_range())):
             self._wait_for_device()
             with inside:
@@ -83,7 +83,7 @@ class SingleRun:
 
     @contextlib.contextmanager
     def _open_range(self) -> Iterator[None]:
-        """The range, where torch was built with the library for it."""
+        """Opens the range if torch was built with the library for it."""
         if not self.on_gpu:
             yield
             return

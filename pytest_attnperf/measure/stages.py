@@ -1,11 +1,9 @@
-"""Where the time of a proven call goes: its stages, each timed alone on values kept from one call.
+"""Shows where the time of a proven call goes: times each stage alone on values kept from one call.
 
-A stage is timed as the call is, by a timer of the same kind, and what it allocates is part of it. The whole call takes
-turns with its stages: on a GPU that throttles, times taken one after the other would be of different clocks, and would
-not add up. What is timed is proven first: the stages' own replays, run one after the other on fresh inputs, must give
-the result of the call.
-
-The stages of a call, each with the values that one call left before it and behind it, and cold copies of these.
+A stage is timed by the same kind of timer as the call, including its allocations. The whole call takes turns with its
+stages, because on a GPU that throttles, times taken one after the other would have different clocks and would not add
+up. The stages are proven first: their own replays, run one after the other on fresh inputs, must give the call's
+result. Each stage keeps the values that one call left before and after it, and for cold calls copies of these.
 """
 
 from __future__ import annotations
@@ -54,19 +52,19 @@ PAIRS = 2
 """Blocks of the call and of each stage in a round."""
 
 BUDGET_SECONDS = 0.2
-"""No further round is begun after this long, where ROUNDS_LEAST are done: calls of milliseconds need no more."""
+"""No further round starts after this time once ROUNDS_LEAST are done: calls of milliseconds need no more."""
 
 BLOCK_US_MOST = 300.0
 
 CHECK = "stages one by one"
 
 HOT = {"graph_cold": "graph", "host_cold": "host"}
-"""A cold timer's name -> what times a stage that reads none of the inputs that are made cold."""
+"""A cold timer's name -> the timer for a stage that reads none of the inputs that are made cold."""
 
 
 @dataclass
 class TimedStage:
-    """One stage made ready for timing; no timer where it launches nothing. `blocks_us` gathers its blocks."""
+    """One stage ready for timing; without a timer if it launches nothing. `blocks_us` collects its blocks."""
 
     kept: KeptStage
     launches: tuple[Launch, ...] | None
@@ -74,17 +72,17 @@ class TimedStage:
     blocks_us: list[float] = field(default_factory=list)
 
     def replay(self) -> None:
-        """Run what is timed once, and leave what it gave to the stages behind it."""
+        """Runs what is timed once, and stores its results for the later stages."""
         if self.timer is not None:
-            # Filling what lies in its own inputs with NaN would destroy these.
+            # If results share memory with its inputs, filling them with NaN would destroy the inputs.
             self.kept.store_values(self.timer.run_once(poisoned=not self.kept.in_place))
 
 
 class Stages:
-    """Breaks one proven case down. Between use and `close` it holds every value of a call, and a graph for each stage.
+    """Breaks down one proven case. Until `close` it holds every value of a call, and a graph for each stage.
 
-    prepared   holds the timed inputs, and holds them again after `time`
-    timer      what the whole call was timed with
+    prepared   holds the timed inputs, before and after `time_stages`
+    timer      the timer of the whole call
     """
 
     def __init__(self, prover: Prover, prepared: Prepared, timer: Timer) -> None:
@@ -96,10 +94,10 @@ class Stages:
         self._results: Tensors = ()
 
     def time_stages(self, block_us: float) -> Breakdown:
-        """Every stage and the whole call, without what came before the first call.
+        """Times every stage and the whole call; `build_ms` and `first_call_ms` are left to the caller.
 
-        Raises OtherWorkError for a stage that copies between host and device or uses other streams, TimedWrongError
-        where the stages give another result than the call, and CaseFailedError where a stage cannot be timed.
+        Raises OtherWorkError if a stage copies between host and device or uses other streams, TimedWrongError if the
+        stages give another result than the call, and CaseFailedError if a stage cannot be timed.
         """
         call, found = self._prepared.run, self._prepared.call
         if isinstance(found, Pipeline):
@@ -119,7 +117,7 @@ class Stages:
         )
 
     def close(self) -> None:
-        """Free every graph and every value."""
+        """Frees every graph and every value."""
         for part in self._parts:
             if part.timer is not None:
                 part.timer.close()
@@ -130,12 +128,12 @@ class Stages:
         for one in kept:
             name = f"stage {one.stage.name!r}"
             launches = self._read_launches(one.run, name)
-            # On a CPU views are made by the host, whose time is part of the call.
+            # On a CPU the host makes the views, and its time is part of the call.
             idle = launches == () and self._torch_device != "cpu"
             self._parts.append(TimedStage(one, launches, None if idle else self._make_timer(one, block_us)))
 
     def _make_timer(self, kept: KeptStage, block_us: float) -> Timer:
-        """A timer of the call's kind; hot for a stage that reads nothing that could be made cold."""
+        """Makes a timer of the call's kind; a hot one for a stage that reads nothing that can be made cold."""
         asked, copies = self._timer.name, Copies(())
         if self._timer.cache_state == "cold":
             copies = cold_copies(kept, self._prepared.tensors, cold_size(self._prover.device)) or copies
@@ -147,7 +145,7 @@ class Stages:
             raise CaseFailedError(f"stage {kept.stage.name!r}: {error.summary}") from error
 
     def _read_launches(self, call: Call, what: str) -> tuple[Launch, ...] | None:
-        """What one call launches, read from a graph; on a CPU its operators. None where no graph can be had or read.
+        """Reads the launches of one call from a graph, or its operators on a CPU; None if no graph can be made or read.
 
         Raises OtherWorkError naming `what`.
         """
@@ -157,7 +155,7 @@ class Stages:
             stream = side_stream()
             warm_up_for_capture(call, stream)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch says of an empty graph that it is empty
+                warnings.simplefilter("ignore")  # torch warns about an empty graph
                 graph, _ = capture_graph(call, 1, stream)
             content = graph_nodes.read_graph_content(graph)
         except (CaptureFailedError, UnreadableGraphError):
@@ -169,7 +167,7 @@ class Stages:
         return launches
 
     def _prove_stages(self, pipeline: Pipeline) -> None:
-        """Raises TimedWrongError where the stages give another result, and CaseFailedError where only replays do."""
+        """Raises TimedWrongError if the stages give another result, and CaseFailedError if only their replays do."""
         prover, seed = self._prover, self._prover.seeds.check
         report = prover.make_judge(self._prepared).check_call(CHECK, self._replay_stages, seed=seed, planted=True)
         if not report.right:
@@ -180,21 +178,21 @@ class Stages:
                 problems = tuple(f"the call is right, its stages are not: {text}" for text in again.problems)
                 raise TimedWrongError(replace(again, problems=problems))
             raise CaseFailedError(
-                f"right when each stage runs once, and wrong when each is run again ({report.problems[0]}); a stage "
-                "must give the same when it runs on what it has left"
+                f"right when each stage runs once, but wrong when each runs again ({report.problems[0]}); a stage "
+                "must give the same result when it runs again on the values that it left"
             )
         prover.note_cost(report)
         prover.load_timed_inputs(self._prepared)
         self._replay_stages()
 
     def _replay_stages(self) -> Tensors:
-        """The call's result from what is timed, stage by stage, on what stands in the inputs now."""
+        """Replays all stages on the current inputs, and returns the call's result."""
         for part in self._parts:
             part.replay()
         return self._results
 
     def _time_rounds(self) -> list[float]:
-        """The whole call and its stages in turns; the whole begins and ends. Microseconds per call of its blocks."""
+        """Times the whole call and its stages in turns, the whole first and last; returns its blocks' us per call."""
         deadline = time.monotonic() + BUDGET_SECONDS
         with CompileWatch() as watch:
             whole_us = [*_measure_blocks(self._timer, watch)]
@@ -224,30 +222,31 @@ def _measure_blocks(timer: Timer, watch: CompileWatch) -> Sequence[float]:
 
 
 COLD_COPIES_MOST = MAX_CALLS_PER_BLOCK
-"""A stage whose inputs are so small that more copies would be needed is timed hot: 64 KiB of 128 MiB, the rows of a
-table or of a short cache. Weights of 96 KiB are not: on an H200 a cold decode step of 12 us took 14 % longer than its
-hot stages."""
+"""A stage with inputs so small that it would need more copies is timed hot: 64 KiB of 128 MiB, e.g. rows of a table or
+of a short cache. Weights of 96 KiB are cold: on an H200 a cold decode step of 12 us took 14 % longer than its hot
+stages.
+"""
 
 
 @dataclass(frozen=True)
 class KeptStage:
-    """One stage: what it is given, and what it gave when the stages ran once."""
+    """One stage with its inputs and its results, from when the stages ran once."""
 
     stage: Stage
     before: Values
     gave: Values
 
     def run(self) -> Values:
-        """The stage again, on what it was given; the mapping is its own, should it change that."""
+        """Runs the stage again on a copy of its mapping of inputs, because the stage may change the mapping."""
         return self.stage.run(dict(self.before))
 
     @property
     def in_place(self) -> bool:
-        """Whether something that it gave lies in memory that it was given."""
+        """Whether a result shares memory with an input."""
         return any(poison.has_overlap(new, old) for new in self.gave.values() for old in self.before.values())
 
     def store_values(self, gave: Values) -> None:
-        """Put what the stage gave this time into the memory that later stages read."""
+        """Copies the stage's new results into the memory that later stages read."""
         import torch
 
         with torch.no_grad():
@@ -258,7 +257,7 @@ class KeptStage:
 
 
 def run_stages(pipeline: Pipeline, tensors: Tensors) -> tuple[list[KeptStage], Tensors]:
-    """Run every stage once and keep all values; (the stages, what the call returns)."""
+    """Runs every stage once and keeps all values; returns (the stages, what the call returns)."""
     values = pipeline.name_arguments(tensors)
     kept = []
     for stage in pipeline.stages:
@@ -272,10 +271,10 @@ def run_stages(pipeline: Pipeline, tensors: Tensors) -> tuple[list[KeptStage], T
 
 
 def cold_copies(kept: KeptStage, own: Tensors, size: ColdSize) -> Copies | None:
-    """The stage on copies of all that it reads of the call's own inputs; None where it reads none, or too little.
+    """Copies all that the stage reads of the call's own inputs; None if it reads none, or too little.
 
-    Views of inputs, as of the rows of a cache, lie in the copies as they lie in the inputs. What earlier stages made
-    stays where it is: in the call it has just been written, too.
+    Views of inputs, e.g. of a cache's rows, have the same layout in the copies. Results of earlier stages are not
+    copied: in the call they were written just before, too.
     """
     mine = {tensor.untyped_storage().data_ptr() for tensor in own if tensor.numel()}
     read = {name: value for name in _list_names_read(kept) if _storage_address(value := kept.before[name]) in mine}
@@ -300,7 +299,7 @@ def _run_on_copy(run: Callable[[Values], Values], values: Values) -> Values:
 
 
 class _Noticing(dict[str, Any]):
-    """Values that remember which of them were asked for; all of them, once something goes through them."""
+    """A mapping that remembers which values were read: all of them, once something iterates over it."""
 
     def __init__(self, values: Values) -> None:
         super().__init__(values)
@@ -311,7 +310,7 @@ class _Noticing(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Noticed, too."""
+        """Returns the value and notes that it was read."""
         self.read[name] = None
         return super().get(name, default)
 
@@ -320,11 +319,11 @@ class _Noticing(dict[str, Any]):
         return super().__iter__()
 
     def items(self) -> Any:
-        """All of them."""
+        """Returns all items and notes that all were read."""
         return [(name, self[name]) for name in self]
 
     def values(self) -> Any:
-        """All of them."""
+        """Returns all values and notes that all were read."""
         return [self[name] for name in self]
 
 
@@ -339,14 +338,14 @@ def _storage_address(tensor: torch.Tensor) -> int:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All memory that the tensor is a view of, as bytes."""
+    """Returns the whole memory that the tensor is a view of, as bytes."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def _view_like(tensor: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
-    """A view of other bytes, as `tensor` is one of its own."""
+    """Returns a view of other bytes with the layout of `tensor`."""
     width = tensor.element_size()
     elements = flat[: flat.numel() // width * width].view(tensor.dtype)
     return elements.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

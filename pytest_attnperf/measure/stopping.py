@@ -1,11 +1,11 @@
-"""When one process has measured enough blocks of one case. Arithmetic only."""
+"""Decides when one process has measured enough blocks of one case; arithmetic only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MIN_BLOCKS = 7
-"""Fewer blocks give a median that one disturbed block can move."""
+"""With fewer blocks one disturbed block can move the median."""
 
 MAX_BLOCKS = 30
 """More blocks of one process do not help: processes of the same code differ by more than their blocks do."""
@@ -13,12 +13,12 @@ MAX_BLOCKS = 30
 GPU_BUDGET_US = 120_000.0
 
 _LEAST_US = 1e-3
-"""A clock too coarse for a block may read 0; a pair then costs this, so that counting pairs still ends."""
+"""Least cost of a pair: a coarse clock may read 0 for a block, and counting pairs must still end."""
 
 
 @dataclass
 class StoppingRule:
-    """Stops at `max_blocks`, or before the next pair of blocks would pass `budget_us`, never below `min_blocks`.
+    """Stops at `max_blocks`, or before the next pair of blocks would exceed `budget_us`, but not below `min_blocks`.
 
     The budget counts measured and unmeasured blocks of one process and case, in microseconds.
     """
@@ -36,13 +36,13 @@ class StoppingRule:
         self._spent_us = 0.0
 
     def add(self, block_us: float) -> None:
-        """Count one measured block of `block_us` microseconds, and the unmeasured one before it."""
+        """Counts one measured block of `block_us` microseconds, and the unmeasured one before it."""
         self._blocks += 1
         self._spent_us += 2 * block_us
 
     @property
     def pairs_wanted(self) -> int:
-        """Pairs of blocks to run before asking again; 0 when finished."""
+        """Pairs of blocks to run before the next decision; 0 if finished."""
         if self._blocks < self.min_blocks:
             return self.min_blocks - self._blocks
         affordable = int((self.budget_us - self._spent_us) // max(self._spent_us / self._blocks, _LEAST_US))

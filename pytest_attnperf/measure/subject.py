@@ -1,4 +1,4 @@
-"""One case inside its worker: prove it right, time exactly what was proven, prove the last run right, too."""
+"""Serves one case inside its worker: proves it right, times exactly what was proven, and proves the last run."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ T = TypeVar("T")
 class TorchSubject:
     """The Subject (see `subject_protocol`) of a backend and a workload on a real device.
 
-    The prepared backend owns the inputs: they keep their addresses from `prepare` to `finish`, because a captured
-    graph reads them, and other inputs are copied into the same memory.
+    The prepared backend owns the inputs. They keep their addresses from `prepare` to `finish`, because a captured graph
+    reads them; other inputs are copied into the same memory.
     """
 
     def __init__(self, backend: Backend, workload: Workload, device: DeviceInfo, seeds: Seeds) -> None:
@@ -78,11 +78,11 @@ class TorchSubject:
         self._build_ms = self._first_call_ms = 0.0
 
     def unsupported_reasons(self) -> list[str]:
-        """What the backend says against this workload on this device."""
+        """Returns the backend's reasons against this workload on this device."""
         return self._backend.unsupported_reasons(self._workload, self._device)
 
     def not_timed_reason(self) -> str:
-        """Why a time taken here would say nothing; '' when it says something."""
+        """Returns why a time measured here would be meaningless; '' if it is meaningful."""
         if self._interpreted.seen:
             return interpreting.NOT_TIMED
         if self._device.torch_device != "cpu" or self._backend.times_on_cpu:
@@ -92,48 +92,48 @@ class TorchSubject:
         return f"on a CPU: {self._backend.name} says that its time there says nothing (times_on_cpu is False)"
 
     def prepare(self) -> None:
-        """Make the timed inputs, let the backend build and compile, and call it until it has settled."""
+        """Makes the timed inputs, lets the backend build and compile, and calls it until it has settled."""
         with self._watching_state():
             self._run_guarded(self._prepare_case)
 
     def list_kernel_objects(self) -> tuple[KernelObject, ...]:
-        """Compiled kernels that preparing the case launched."""
+        """Lists the compiled kernels that preparing the case launched."""
         return self._ran.list_kernel_objects()
 
     def check(self, *, profiled: bool = False, repeats: int = 0) -> CheckReport:
-        """Judge a call on the timed inputs and one on planted inputs of the check seed, and what ran in a third.
+        """Judges a call on the timed inputs, one on planted inputs of the check seed, and what ran in a third.
 
-        profiled   look at kernels, copies and streams, too: nothing may be timed in this process afterwards
-        repeats    call so often on the timed inputs and compare the results bit for bit; 0 does not
+        profiled   examine kernels, copies and streams, too: nothing may be timed in this process afterwards
+        repeats    number of calls on the timed inputs whose results are compared bit for bit; 0 for none
         """
         with recording_code(self._ran), self._watching_state():
             report = self._run_guarded(lambda: self._check_case(profiled=profiled, repeats=repeats))
         return self._with_left_behind(report)
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, timer: str = AUTO) -> Samples:
-        """Time the proven call. The first blocks choose and prepare the timer, and prove its replay right.
+        """Times the proven call. The first blocks choose and prepare the timer, and prove its replay right.
 
-        timer   AUTO, or the name of the one timer that may be used
+        timer   AUTO, or the name of the only timer that may be used
 
-        Raises NotProvenRightError without a passing check, TimedWrongError when the replay fails its own,
-        OtherWorkError when it holds other work than the backend declares, and CaseFailedError where the time would say
-        nothing, the timer cannot be used, or something compiles in every block.
+        Raises NotProvenRightError without a passing check, TimedWrongError if the replay fails its own, OtherWorkError
+        if it holds other work than the backend declares, and CaseFailedError if the time would be meaningless, the
+        timer cannot be used, or something compiles in every block.
         """
         self._require_proven(timer)
         with self._watching_state():
             return self._run_timing(lambda timing: timing.measure_blocks(max_blocks, block_us, budget_us, timer))
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Time the proven call on inputs that stay and on inputs that change every time. Raises as `blocks` does."""
-        # Both times are taken here and now, so that a profiler that the case was timed with slows both.
+        """Times the proven call on constant and on changing inputs. Raises as `measure_blocks` does."""
+        # Both times are measured now: if the case was timed with a profiler, this slows both.
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._run_timing(lambda timing: timing.measure_rotation(block_us))
 
     def measure_stages(self, block_us: float) -> Breakdown:
-        """Time the stages of the proven call alone, and the call in turns with them.
+        """Times the stages of the proven call alone, and the call in turns with them.
 
-        Raises as `blocks` does, and CaseFailedError before `blocks`, or where memory does not suffice for all values
-        of a call beside it: the case itself is left as it was.
+        Raises as `measure_blocks` does. Raises CaseFailedError before `measure_blocks`, or if memory does not suffice
+        for all values of a call beside it; the case itself stays as it was.
         """
         self._require_proven(self._ready_timing.asked)
         try:
@@ -143,11 +143,11 @@ class TorchSubject:
             raise
 
     def profile(self) -> CaseProfile:
-        """Profile some proven calls with torch's profiler, then free the case.
+        """Profiles some proven calls with torch's profiler, then frees the case.
 
         Nothing may be timed in this process afterwards.
 
-        Raises NotProvenRightError without a passing check, and CaseFailedError where a time would say nothing, or the
+        Raises NotProvenRightError without a passing check, and CaseFailedError if a time would be meaningless, or the
         profiler sees nothing.
         """
         self._require_proven(ProfilerTimer.name)
@@ -159,22 +159,22 @@ class TorchSubject:
         return replace(found, build_ms=self._build_ms, first_call_ms=self._first_call_ms)
 
     def prepare_turns(self, block_us: float, timer: str = AUTO) -> TurnPlan:
-        """Make the proven case ready for `turn`, at several places in memory at once. Raises as `blocks` does."""
+        """Prepares the proven case for `measure_turn`, at several places in memory. Raises as `measure_blocks` does."""
         self._require_proven(timer)
         with self._watching_state():
             return self._run_timing(lambda timing: timing.prepare_turns(block_us, timer))
 
     def measure_turn(self, place: int) -> Turn:
-        """Time one block at one of the places, behind an unmeasured one.
+        """Times one block at one of the places, after an unmeasured one.
 
-        Raises NotProvenRightError without a passing check, and CaseFailedError before `turns`, for a place that it did
-        not make, and when something compiles in every block.
+        Raises NotProvenRightError without a passing check. Raises CaseFailedError before `prepare_turns`, for a place
+        that it did not make, and if something compiles in every block.
         """
         self._require_proven(self._timing.asked if self._timing is not None else AUTO)
         return self._run_timing(lambda timing: timing.measure_turn(place))
 
     def finish(self) -> FinalReport:
-        """Judge one last run of what was timed, on fresh inputs put into the same memory; then free the case."""
+        """Judges one last run of what was timed, on fresh inputs in the same memory; then frees the case."""
         try:
             with self._watching_state():
                 final = self._run_guarded(self._make_final_report)
@@ -190,11 +190,11 @@ class TorchSubject:
     def _require_proven(self, timer: str) -> None:
         if trace.was_profiler_used() and timer != ProfilerTimer.name:
             raise NotProvenRightError(
-                f"{self._name} may not be timed: a profiler has been used in this process, and slows what comes after"
+                f"{self._name} may not be timed: a profiler has been used in this process and slows all later calls"
             )
         if not self._proven:
             raise NotProvenRightError(
-                f"{self._name} may not be timed: no check of it has passed in this process; ask for check() first"
+                f"{self._name} may not be timed: no check of it has passed in this process; call check() first"
             )
         self._require_meaning()
 
@@ -207,11 +207,11 @@ class TorchSubject:
             return run_guarded(work, self._name, self._release_everything)
 
     def _watching_state(self) -> contextlib.AbstractContextManager[None]:
-        """Watch what the backend leaves changed in this process; the next report says it."""
+        """Watches which process settings the backend leaves changed; the next report lists them."""
         return left_behind.watch_settings(self._left, self._device.torch_device)
 
     def _with_left_behind(self, report: CheckReport) -> CheckReport:
-        """The report, with what the backend has left changed as problems: then the case may not be timed."""
+        """Adds to the report, as problems, what the backend left changed; then the case may not be timed."""
         left, self._left[:] = tuple(map(str, self._left)), []
         if not left:
             return report
@@ -219,7 +219,7 @@ class TorchSubject:
         return report.merge_with(CheckReport(problems=left))
 
     def _watch_interpreter(self, run: Callable[[], T]) -> Callable[[], T]:
-        """The call, noting whether it runs an interpreted kernel; one that its reference runs says nothing of it."""
+        """Wraps the call to note whether it runs an interpreted kernel; kernels of its reference do not count."""
 
         def run_watched() -> T:
             with interpreting.watch_kernels(self._interpreted):
@@ -228,7 +228,7 @@ class TorchSubject:
         return run_watched
 
     def _run_timing(self, work: Callable[[Timing], T]) -> T:
-        """What `work` gives; the case is no longer proven when what it times is found to be something else."""
+        """Returns what `work` returns; if it finds that other work is timed, the case is no longer proven."""
         try:
             return self._run_guarded(lambda: work(self._ready_timing))
         except (TimedWrongError, OtherWorkError):
@@ -251,7 +251,7 @@ class TorchSubject:
         self._timing = Timing(self._prover, prepared, judge, lambda timer: self._inspect_graph(timer))
 
     def _run_and_wait(self, work: Callable[[], T]) -> tuple[T, float]:
-        """What `work` gives, and the milliseconds until the device had done all of it."""
+        """Returns what `work` returns, and the milliseconds until the device finished it."""
         started = time.perf_counter()
         result = work()
         if self._device.torch_device == "cuda":
@@ -263,7 +263,7 @@ class TorchSubject:
     def _measure_breakdown(self, block_us: float) -> Breakdown:
         timer, prepared = self._ready_timing.timer, self._ready
         if timer is None:
-            raise CaseFailedError(f"{self._name} is not ready for stages(): blocks() comes first")
+            raise CaseFailedError(f"{self._name} is not ready for measure_stages(): call measure_blocks() first")
         stages = Stages(self._prover, prepared, timer)
         try:
             found = stages.time_stages(block_us)
@@ -276,7 +276,7 @@ class TorchSubject:
         run = self._watch_interpreter(self._ready.run)
         self._proven = False
         assert self._judge is not None, "prepare() comes first"
-        self._judge.watch(run())  # a buffer that the backend owns holds a right result by now: it must not survive
+        self._judge.watch(run())  # fills a buffer of the backend's own, which now holds a right result, with NaN
         timed = self._judge_run(TIMED, run, self._seeds.timed, planted=False)
         planted = self._judge_run(PLANTED, run, self._seeds.check, planted=True, poisoned=False)
         planted = self._judge.check_again(PLANTED, run, planted)
@@ -306,7 +306,7 @@ class TorchSubject:
         return report
 
     def _check_what_ran(self, *, profiled: bool) -> CheckReport:
-        """Judge one more call by what it does. Triton's interpreter runs Python, of which there is nothing to say."""
+        """Judges what one more call runs; nothing if Triton's interpreter runs it, which is only Python."""
         if self._interpreted.seen or (self._device.interpreted and not self._backend.times_on_cpu):
             return CheckReport()
         on_gpu = self._device.torch_device == "cuda"
@@ -319,7 +319,7 @@ class TorchSubject:
         return seen.report
 
     def _inspect_graph(self, timer: ReplayTimer) -> None:
-        """Judge and remember what is timed. Raises OtherWorkError."""
+        """Judges and stores what is timed. Raises OtherWorkError."""
         seen = inspection.inspect_graph(timer, self._ready, self._backend.name, self._ran)
         self._launches, self._launches_unknown = seen.launches, seen.unknown
         if seen.report.problems:
@@ -338,7 +338,7 @@ class TorchSubject:
         if timer is not None:
             self._require_meaning()
         if check.right and isinstance(timer, (EventTimer, ProfilerTimer)):
-            # Without a graph only a profiler tells, and only now may it be used.
+            # Without a graph only a profiler shows what ran, and it may only be used now.
             seen = inspection.inspect_gpu_work(prepared, self._backend.name, self._ran)
             check, self._launches = check.merge_with(seen.report), seen.launches
         unknown = {"peak_memory": self._peak.unknown, "launches": self._launches_unknown}
@@ -373,10 +373,10 @@ class TorchSubject:
 
     @property
     def _not_prepared(self) -> CaseFailedError:
-        return CaseFailedError(f"{self._name} is not prepared: prepare() comes first, and nothing after finish()")
+        return CaseFailedError(f"{self._name} is not prepared: call prepare() first, and nothing after finish()")
 
     def _release(self) -> None:
-        """Let go of every tensor and graph; nothing but `unsupported_reasons` may be asked afterwards."""
+        """Drops every tensor and graph; only `unsupported_reasons` may be called afterwards."""
         if self._timing is not None:
             self._timing.close()
         self._prepared = self._judge = self._timing = None

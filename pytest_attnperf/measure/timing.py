@@ -1,10 +1,9 @@
-"""How one proven case is timed: its timer, its places in memory, and the proof of every replay before it counts.
+"""Times one proven case: its timer, its places in memory, and the proof of every replay before it counts.
 
-A block among those that are timed whose inputs nobody has announced, and whose last result is judged.
-
-A call can find out that it is checked, and not timed: by who calls it, by whether Python's collector runs, by what
-came before, by planted elements. So one block of each process runs from the very place where all others do, on inputs
-as the timed ones are, of another seed. Its time is not used.
+One block of each process is a hidden check: its inputs change without notice, and its last result is judged. A call can
+find out that it is checked and not timed: by its caller, by whether Python's collector runs, by what came before, by
+planted elements. So the hidden block runs from the same code as all others, on inputs like the timed ones with another
+seed. Its time is not used.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.timers.base import Timer
 
 COLD_BLOCKS_MOST = 12
-"""Each is a mean over many places already; more would run into the throttling that a rest puts off (`placements`)."""
+"""Each is a mean over many places already; more blocks would reach the throttling that a rest delays (`placements`)."""
 
 HIDDEN_TURNS = 4
-"""One of so many first turns is followed by a block that is judged."""
+"""One of this many first turns is followed by a hidden check."""
 
 INSIDE = "inside a timed block"
 
 
 class Timing:
-    """Times one case. What it raises of a replay (TimedWrongError, OtherWorkError) means that the case is not right.
+    """Times one case. If a replay raises TimedWrongError or OtherWorkError, the case is not right.
 
-    prepared   owns the inputs that are timed, and is what `judge` judges
-    inspect    looks at what a captured graph holds, and raises OtherWorkError
-    call_bytes memory that a call allocates, with its inputs, once that is known
+    prepared   owns the timed inputs; `judge` judges it
+    inspect    examines a captured graph, and raises OtherWorkError
+    call_bytes memory that a call allocates, with its inputs, as soon as it is known
     """
 
     def __init__(
@@ -80,18 +79,18 @@ class Timing:
         self._hidden_turn = 0
 
     def measure_blocks(self, max_blocks: int, block_us: float, budget_us: float, asked: str) -> Samples:
-        """Blocks of one process (see `Subject.measure_blocks`)."""
+        """Measures the blocks of one process (see `Subject.measure_blocks`)."""
         samples = self._measure_samples(self._timer_for(block_us, asked, placements.SPLIT), max_blocks, budget_us)
         self._median_us = statistics.median(samples.block_us)
         return replace(samples, settings=torch_settings.describe_torch_settings())
 
     def measure_rotation(self, block_us: float) -> Rotation:
-        """Whether changing inputs cost time (see `rotation`)."""
+        """Measures whether changing inputs cost time (see `rotation`)."""
         torch_device = self._prover.device.torch_device
         return measure_rotation(self._prepared, torch_device, block_us, self._median_us or block_us)
 
     def prepare_turns(self, block_us: float, asked: str) -> TurnPlan:
-        """Make the case ready for `turn`, at several places in memory; they stay until `close`."""
+        """Prepares the case for `measure_turn`, at several places in memory; they stay until `close`."""
         timer = self._timer_for(block_us, asked)
         self._places.close()
         self._places = places = _Places(timer)
@@ -112,13 +111,13 @@ class Timing:
         )
 
     def measure_turn(self, place: int) -> Turn:
-        """One unmeasured and one measured block. Raises CaseFailedError for a place that `turns` has not made."""
+        """Runs an unmeasured and a measured block. Raises CaseFailedError for a place that does not exist."""
         timers = self._places.timers
         if not timers:
-            raise CaseFailedError(f"{self._prover.case} is not ready for turn(): turns() comes first")
+            raise CaseFailedError(f"{self._prover.case} is not ready for measure_turn(): call prepare_turns() first")
         if not 0 <= place < len(timers):
             raise CaseFailedError(
-                f"{self._prover.case} has no place {place}: turns() made {len(timers)}, counted from 0"
+                f"{self._prover.case} has no place {place}: prepare_turns() made {len(timers)}, counted from 0"
             )
         hidden = self._hidden_check(timers[place], 1) if self._turns == self._hidden_turn else None
         self._turns += 1
@@ -126,7 +125,7 @@ class Timing:
         return Turn(samples.block_us[0], samples.clock_mhz[0] if samples.clock_mhz else None)
 
     def close(self) -> None:
-        """Let go of every graph and every copy of the inputs."""
+        """Drops every graph and every copy of the inputs."""
         self._places.close()
         if self.timer is not None:
             self.timer.close()
@@ -143,7 +142,7 @@ class Timing:
         return self._sample_with_check(timer, rule, self._hidden_check(timer, rule.min_blocks))
 
     def _sample_with_check(self, timer: Timer, rule: StoppingRule, hidden: HiddenCheck | None) -> Samples:
-        """Blocks. Raises TimedWrongError where the result of the hidden one is wrong."""
+        """Measures blocks. Raises TimedWrongError if the result of the hidden one is wrong."""
         with CompileWatch() as watch:
             samples = sample_blocks(timer, rule, watch, hidden)
         if hidden is not None and hidden.report is not None:
@@ -153,7 +152,7 @@ class Timing:
         return samples
 
     def _hidden_check(self, timer: Timer, blocks: int) -> HiddenCheck | None:
-        """A check within the first so many blocks, where every call runs the backend's own code."""
+        """Makes a check within the first `blocks` blocks, if every call runs the backend's own code."""
         if not isinstance(timer, (HostTimer, EventTimer)):
             return None
         return HiddenCheck(
@@ -166,7 +165,7 @@ class Timing:
         )
 
     def _measure_places(self, timer: GraphTimer, plan: placements.PlacementPlan) -> Samples:
-        """Blocks at several places in memory, each with a graph of its own that is proven right before it counts."""
+        """Measures blocks at several places in memory, each with its own graph that is proven right first."""
         places = _Places(timer)
         try:
             twins = self._add_twins(places, timer, plan.places - 1)
@@ -184,7 +183,7 @@ class Timing:
         return made
 
     def _timer_for(self, block_us: float, asked: str, split: int = 1) -> Timer:
-        """The case's timer, prepared once for each length of a block and proven right if it replays (see `choose`)."""
+        """Returns the case's timer (see `choose_timer`), prepared once per block length and proven if it replays."""
         if self.timer is not None and (self._block_us, self.asked) == (block_us / split, asked):
             return self.timer
         self.close()
@@ -211,7 +210,7 @@ class Timing:
         return self._copies
 
     def _prove_timer(self, timer: Timer) -> None:
-        """The first proof leaves old results in memory instead of NaN, so that a kernel that looks for NaN shows."""
+        """Proves a replay. Old results stay in memory instead of NaN, which reveals a kernel that looks for NaN."""
         if not timer.replays:
             return
         run = functools.partial(timer.run_once, poisoned=False)
@@ -224,7 +223,7 @@ class Timing:
             self._inspect(timer)
 
     def _prove_first_copy(self, timer: GraphColdTimer) -> None:
-        """The last call reads the case's own inputs, the first one the first copy's: both ends of a round are judged.
+        """Proves the first call of a round, on the first copy; the last call reads the case's own inputs.
 
         All copies hold the same inputs meanwhile, because a backend may write every result to one buffer of its own.
         """
@@ -239,7 +238,7 @@ class Timing:
 
 
 def _parts_of(prepared: Prepared, torch_device: str) -> CallParts | None:
-    """What is timed of a call, where that is not the whole, or waits for the device."""
+    """Returns the parts of a call if only a part of it is timed, or if it waits for the device; else None."""
     waits = prepared.declares.host_sync and torch_device != "cpu"
     if prepared.setup is None and not waits:
         return None
@@ -249,7 +248,7 @@ def _parts_of(prepared: Prepared, torch_device: str) -> CallParts | None:
 class _Places:
     """Timers of one case at several places in memory: its own first, then its twins.
 
-    A graph reads its inputs where they were when it was captured: `kept` holds the copies as long as the graphs.
+    A graph reads its inputs where they were when it was captured; `kept` holds the copies as long as the graphs.
     """
 
     def __init__(self, *own: Timer) -> None:
@@ -257,7 +256,7 @@ class _Places:
         self.kept: list[Prepared] = []
 
     def close(self) -> None:
-        """Free the twins; the case's own timer goes on."""
+        """Frees the twins, but not the case's own timer."""
         for twin in self.timers[1:]:
             twin.close()
         self.timers, self.kept = [], []
@@ -266,13 +265,13 @@ class _Places:
 class HiddenCheck:
     """Judges the last result of one block.
 
-    judge    of the case that is timed
+    judge    of the timed case
     seed     of its inputs
-    last     what the last call of the last block returned
+    last     returns the result of the last block's last call
     after    number of blocks that are measured before
-    loaded   called once the inputs have changed, and once they are the timed ones again
-    restore  puts the timed inputs back
-    report   what was found; None before
+    loaded   called when the inputs have changed, and when the timed ones are restored
+    restore  restores the timed inputs
+    report   the result; None before the check
     """
 
     def __init__(
@@ -295,7 +294,7 @@ class HiddenCheck:
         self.report: CheckReport | None = None
 
     def begin(self, blocks: int) -> bool:
-        """Load the inputs if the next block is the one; `blocks` were measured before it."""
+        """Loads the inputs if the next block is to be judged; `blocks` were measured before it."""
         if self.report is not None or blocks < self._after:
             return False
         self._checking = self._judge.begin_check(INSIDE, seed=self._seed, planted=False, poisoned=False)
@@ -304,7 +303,7 @@ class HiddenCheck:
         return self.report is None
 
     def end(self) -> None:
-        """Judge what the last call of that block returned, and put the timed inputs back."""
+        """Judges the result of that block's last call, and restores the timed inputs."""
         assert self._checking is not None, "begin() comes first"
         self.report = advance(self._checking, self._last())
         assert self.report is not None, "a case that has passed its check needs one call"

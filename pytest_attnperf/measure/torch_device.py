@@ -1,4 +1,4 @@
-"""The real device, through torch: what a worker measures on unless a conftest provides another."""
+"""The real device, through torch: a worker measures on it unless a conftest provides another."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 @dataclass
 class TorchDevice:
-    """A CPU, or the one GPU this process sees."""
+    """A CPU, or the only GPU that this process sees."""
 
     device: DeviceInfo
 
     @classmethod
     def open(cls, kind: str, *, interpreted: bool) -> TorchDevice:
-        """Initialise 'gpu' or 'cpu'. Raises UsageError when torch sees no GPU."""
+        """Initialises 'gpu' or 'cpu'. Raises UsageError if torch sees no GPU."""
         torch_settings.threads_at_start()
         return cls(identify_device("cuda" if kind == "gpu" else "cpu", interpreted=interpreted))
 
     def info(self) -> DeviceInfo:
-        """What torch says of the device."""
+        """Returns torch's description of the device."""
         return self.device
 
     def fingerprint(self) -> Fingerprint:
-        """Where numbers of this process are made."""
+        """Returns the fingerprint of this process's measurements."""
         return take_fingerprint(self.device)
 
     def subject(self, backend: Backend, workload: Workload, seeds: tuple[int, int]) -> TorchSubject:
-        """Bind a backend to a workload."""
+        """Binds a backend to a workload."""
         check, final = seeds
         return TorchSubject(backend, workload, self.device, Seeds(timed_seed(workload), check, final))
 
     def canary(self) -> dict[str, Samples]:
-        """Time the fixed GEMM ('gemm') and the fixed copy ('copy').
+        """Times the fixed GEMM ('gemm') and the fixed copy ('copy').
 
-        Raises NotProvenRightError where a profiler has been used in this process.
+        Raises NotProvenRightError if a profiler was used in this process.
         """
         if trace.was_profiler_used():
             raise NotProvenRightError(
-                "the canary may not be timed: a profiler has been used in this process, and slows what comes after"
+                "the canary may not be timed: a profiler has been used in this process and slows all later calls"
             )
         return take_canary(self.device.torch_device)
 
     def healthy(self) -> bool:
-        """Whether a kernel still runs: after an illegal access every later call on the context fails."""
+        """Tells whether a kernel still runs: after an illegal access every later call on the context fails."""
         if self.device.torch_device == "cpu":
             return True
         import torch

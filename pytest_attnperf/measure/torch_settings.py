@@ -1,8 +1,8 @@
-"""Settings of torch that change how long a call takes, as they are while it is timed.
+"""Reads the torch settings that change the duration of a call, as they are while it is timed.
 
-A suite may set them in a conftest, or in a test's body: whoever compares with a stored time must know. Only what is not
-torch's default is said, by names that no release changes, so that another torch or machine says the same. A number of
-threads is said where it is another than the process began with: that depends on the machine, and is compared there.
+A suite may set them in a conftest or in a test's body, so a comparison with a stored time needs them. Only values other
+than torch's defaults are listed, by names that are the same in every release, torch build and machine. A number of
+threads is listed if it differs from the process's first one, which depends on the machine and is compared there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 DEVICES = ("cpu", "cuda")
 
 DEFAULTS = "torch's defaults"
-"""Said where nothing was set."""
+"""The description if nothing was set."""
 
 
 @dataclass(frozen=True)
 class TorchSetting:
-    """One of them: its name here, how it is read, and torch's default."""
+    """One setting: its name here, how to read it, and torch's default."""
 
     name: str
     read: Callable[[], Any]
@@ -29,14 +29,14 @@ class TorchSetting:
 
 
 def describe_torch_settings() -> str:
-    """'threads 1, fp32 products high', or DEFAULTS; what this torch does not say is left out."""
+    """Returns e.g. 'threads 1, fp32 products high', or DEFAULTS; leaves out what this torch does not report."""
     found = ((setting, _read_setting(setting)) for setting in _list_settings())
     return ", ".join(f"{one.name} {value}" for one, value in found if value not in (one.default, None)) or DEFAULTS
 
 
 @functools.cache
 def threads_at_start() -> tuple[int, int]:
-    """The numbers of threads within and between operators when this was first asked: the process began with them."""
+    """Returns the thread counts within and between operators at the first call: the process began with them."""
     import torch
 
     return torch.get_num_threads(), torch.get_num_interop_threads()
@@ -78,7 +78,7 @@ def _list_settings() -> tuple[TorchSetting, ...]:
 
 
 def _read_fp32_precision() -> str:
-    """How precise products of fp32 are; since torch 2.9 the old name raises where the new one was set."""
+    """Reads the precision of fp32 products; since torch 2.9 the old name raises if the new one was set."""
     import torch
 
     try:
@@ -90,7 +90,7 @@ def _read_fp32_precision() -> str:
 
 
 def _read_setting(setting: TorchSetting) -> Any:
-    """Its value; None where this torch does not say it, e.g. where old and new names were mixed."""
+    """Reads a setting; None if this torch does not report it, e.g. because old and new names were mixed."""
     try:
         value = setting.read()
     except (AttributeError, RuntimeError):

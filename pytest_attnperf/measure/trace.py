@@ -1,9 +1,9 @@
-"""What one call does: torch's operators, and on a GPU kernels, copies and streams.
+"""Records what one call does: torch's operators, and on a GPU kernels, copies and streams.
 
-Two ways, because one of them leaves traces of its own. torch's profiler (Kineto) sees everything, but every kernel
-timed afterwards in the process is slower, on an H200 by up to 0.6 %, even when only the host was profiled. It is used
-where nothing is timed any more. torch's older profiler sees operators only and costs nothing afterwards
-(`benchmarks/profiler_residue.py` measures both). What a timed graph holds is read from the graph (`graph_nodes`).
+There are two ways, because one affects later times. torch's profiler (Kineto) sees everything, but every kernel timed
+afterwards in the process is slower, on an H200 by up to 0.6 %, even if only the host was profiled. So it is used when
+nothing more is timed. torch's older profiler sees only operators and costs nothing afterwards
+(`benchmarks/profiler_residue.py` measures both). A timed graph's content is read from the graph (`graph_nodes`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 NS_PER_US = 1e3
 
 _used: list[bool] = []
-"""Not empty once Kineto has been used in this process."""
+"""Not empty once Kineto was used in this process."""
 
 _MOVES_NOTHING = re.compile(
     "aten::(view|view_as|reshape|_reshape_alias|_unsafe_view|transpose|permute|movedim|swapaxes|t|slice|select|narrow|"
     "expand|expand_as|unsqueeze|squeeze|as_strided|detach|alias|flatten|unflatten|unbind|split|chunk|result_type|to|"
     "resolve_conj|resolve_neg|lift_fresh|empty|empty_like|empty_strided|new_empty|new_empty_strided|resize_)"
 )
-"""Operators that make views or allocate: which of them run differs between torch versions and says nothing."""
+"""Operators that make views or allocate: which of them run depends on the torch version and is irrelevant."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What Kineto wrote of some work, and torch's own total of it.
+    """Kineto's events for some work, and torch's own total of it.
 
     events         of a Chrome trace; numbers with a fraction are text, as written: a float may lose nanoseconds
-    own_total_ns   device time of all kernels, copies and memory sets; on a CPU the self time of all operators. Added up
-                   by torch from the records that the events were written from: it shows that none was lost or misread
-                   on the way, and nothing of whether their durations are right
+    own_total_ns   device time of all kernels, copies and memory sets; on a CPU the self time of all operators. torch
+                   sums it from the records that the events were written from. It shows that no event was lost or
+                   misread, but not whether the durations are right
     """
 
     events: list[dict[str, Any]]
@@ -57,7 +57,7 @@ class Recording:
 
 
 def record_operators(call: Call) -> Trace:
-    """Make one call and say which torch operators it dispatched, on a CPU or a GPU; leaves no trace in the process."""
+    """Makes one call and returns the torch operators that it dispatched, on CPU or GPU; does not affect later times."""
     from torch.autograd.profiler_legacy import profile as operator_profile
 
     with operator_profile() as profiler:  # type: ignore[no-untyped-call]
@@ -68,9 +68,9 @@ def record_operators(call: Call) -> Trace:
 
 
 def record_gpu_work(call: Call) -> Trace:
-    """Make one call under Kineto and say what ran on the GPU; nothing may be timed in the process afterwards.
+    """Makes one call under Kineto and returns what ran on the GPU; nothing may be timed in the process afterwards.
 
-    The first kernel is one of ours, and tells which stream the call is made on.
+    The first kernel is a marker, which shows the stream on which the call is made.
     """
     import torch
 
@@ -84,7 +84,7 @@ def record_gpu_work(call: Call) -> Trace:
 
 
 def profile_events(work: Call) -> list[dict[str, Any]]:
-    """Kineto's events, as a Chrome trace holds them, of what `work` queues on the GPU, which is waited for.
+    """Runs `work`, waits for it, and returns Kineto's events of its GPU work in the form of a Chrome trace.
 
     No timer but the profiler's own may be used in the process afterwards.
     """
@@ -92,9 +92,9 @@ def profile_events(work: Call) -> list[dict[str, Any]]:
 
 
 def record_profile(work: Call, torch_device: str) -> Recording:
-    """What `work` does on 'cuda' or 'cpu', under Kineto and waited for; nothing may be timed in the process afterwards.
+    """Records what `work` does on 'cuda' or 'cpu' with Kineto; nothing may be timed in the process afterwards.
 
-    Raises CaseFailedError where this torch has no Kineto.
+    Raises CaseFailedError if this torch has no Kineto.
     """
     import torch
 
@@ -124,7 +124,7 @@ def _wait_for_device(torch_device: str) -> None:
 
 
 def own_total_ns(profiler: Any, torch_device: str) -> int:
-    """As torch adds it up for the last line of its own table."""
+    """Returns the total in nanoseconds, computed as in the last line of torch's own table."""
     own = [average for average in profiler.key_averages() if not getattr(average, "is_user_annotation", False)]
     if torch_device == "cpu":
         return round(sum(float(average.self_cpu_time_total) for average in own) * NS_PER_US)
@@ -133,18 +133,18 @@ def own_total_ns(profiler: Any, torch_device: str) -> int:
 
 
 def _self_device_us(average: Any) -> float:
-    """Older releases say cuda where newer ones say device."""
+    """Reads the self time on the device; older torch releases call it cuda."""
     new = getattr(average, "self_device_time_total", None)
     return float(average.self_cuda_time_total if new is None else new)
 
 
 def was_profiler_used() -> bool:
-    """Whether Kineto has been used in this process, which slows what runs afterwards."""
+    """Tells whether Kineto was used in this process, which slows what runs afterwards."""
     return bool(_used)
 
 
 def make_trace(events: Iterable[dict[str, Any]]) -> Trace:
-    """The trace of Kineto's events, the earliest kernel left out: it marks the stream the call was made on."""
+    """Makes a trace of Kineto's events without the earliest kernel, which marks the stream of the call."""
     every = list(events)
     found = sorted((event for event in every if event.get("cat") in KINDS), key=lambda event: float(event["ts"]))
     work = [(parse_launch(event), _read_stream(event)) for event in found[1:]]
@@ -165,7 +165,7 @@ def _make_profiler(torch_device: str) -> profile:
 
 
 def _export_events(profiler: profile, parse_float: Callable[[str], Any] = float) -> list[dict[str, Any]]:
-    """The profile as a Chrome trace: the one form that holds grids, blocks and streams."""
+    """Exports the profile as a Chrome trace, the only form that holds grids, blocks and streams."""
     handle, name = tempfile.mkstemp(suffix=".json", prefix="attnperf-trace-")
     os.close(handle)
     path = Path(name)
@@ -183,7 +183,7 @@ def _read_stream(event: dict[str, Any]) -> object:
 
 
 def parse_launch(event: dict[str, Any]) -> Launch:
-    """The kernel, copy or memory set of an event of one of KINDS."""
+    """Returns the kernel, copy or memory set of an event of one of KINDS."""
     args, kind = event.get("args", {}), KINDS[event["cat"]]
     if kind != "kernel":
         return Launch(event["name"], kind, grid=(int(args.get("bytes", 0)),))

@@ -1,4 +1,4 @@
-"""Calls before anything counts: once for the process (clocks), once for each case (caches, plans)."""
+"""Calls before anything counts: once per process (clocks), once per case (caches, plans)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pytest_attnperf.measure.rejection import CompileWatch
 from pytest_attnperf.measure.timers.base import WARM_UP_CALLS, Call
 
 GPU_SECONDS = 0.5
-"""An idle GPU needs some tenths of a second of work to reach the clock it holds under load."""
+"""An idle GPU needs some tenths of a second of work to reach its clock under load."""
 
 CPU_SECONDS = 0.05
 CASE_SECONDS = 0.02
 
 MAX_UNSETTLED_CALLS = 50
-"""A case of which more calls than this compile or tune something never settles."""
+"""Most calls that may compile or tune something; a case with more never settles."""
 
 
 @functools.cache
 def warm_device(torch_device: str) -> None:
-    """Multiply matrices until the device runs at its working clock; once per process and device ('cuda' or 'cpu')."""
+    """Multiplies matrices until the device runs at its working clock; once per process and device ('cuda' or 'cpu')."""
     import torch
 
     on_gpu = torch_device == "cuda"
@@ -29,13 +29,13 @@ def warm_device(torch_device: str) -> None:
     matrix = torch.randn(size, size, device=torch_device, dtype=torch.float16 if on_gpu else torch.float32)
     warm_up(lambda: matrix @ matrix, torch_device, GPU_SECONDS if on_gpu else CPU_SECONDS)
     if on_gpu:
-        time.sleep(GPU_SECONDS)  # the product is hot: the clock it has brought down must not be the first case's
+        time.sleep(GPU_SECONDS)  # the products heat the GPU and lower its clock: the first case must not see that
 
 
 def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> None:
-    """Call for at least `seconds`, and until three calls in a row compiled and tuned nothing; waits for each call.
+    """Calls for at least `seconds`, and until three calls in a row compiled and tuned nothing; waits for each call.
 
-    Raises CaseFailedError when more than MAX_UNSETTLED_CALLS calls compiled or tuned something.
+    Raises CaseFailedError if more than MAX_UNSETTLED_CALLS calls compiled or tuned something.
     """
     import torch
 
@@ -55,6 +55,6 @@ def warm_up(call: Call, torch_device: str, seconds: float = CASE_SECONDS) -> Non
             if unsettled > MAX_UNSETTLED_CALLS:
                 raise CaseFailedError(
                     f"never settles: {unsettled} of {calls} calls on the same inputs compiled or tuned something "
-                    f"({watch.description}), so that no time would be the kernel's; fix the shapes, dtypes or Python "
+                    f"({watch.description}), so no time would be the kernel's; fix the shapes, dtypes or Python "
                     "values that change from call to call, or compile for them in prepare()"
                 )

@@ -162,12 +162,12 @@ class CodeObjectHandle:
     def gate(self, build: KernelBuild) -> None:
         """Compile `build` without a GPU, and hold its code object against the stored one."""
         server: Any = self._config.stash.get(SERVER, None)
-        if not hasattr(server, "rendezvous_build"):
+        if not hasattr(server, "serve_build"):
             raise pytest.UsageError(
                 "code_object.gate() was called outside a compile worker: request the `code_object` and `kernel_build` "
                 "fixtures by name in the test's own arguments, so that the plugin knows what the test compiles"
             )
-        server.rendezvous_build(build)
+        server.serve_build(build)
 
 
 def case_handle(request: pytest.FixtureRequest) -> CaseHandle:

@@ -1,1 +1,1 @@
-"""What the hardware allows: floors of time, and whether a measured time is plausible."""
+"""Limits of the hardware: floors of time, and whether a measured time is plausible."""

@@ -1,17 +1,17 @@
-"""What binds a call: memory, compute, latency, occupancy or the cache; or why that cannot be said, and what would say.
+"""Classifies what limits a call: memory, compute, latency, occupancy or the cache; or why this is undecided.
 
-Decided in this order, by the rules and constants of `bound_rules`:
+The rules and constants of `bound_rules` decide in this order:
 
-1. Nothing is said of a time that contradicts a peak (beyond 103 % of it): UNDECIDED, 'impossible'.
-2. COMPUTE, MEMORY, CACHE: most of a roof is reached. First, because whatever else is true of such a call (few
+1. A time that contradicts a peak (beyond 103 % of it) is UNDECIDED, 'impossible'.
+2. COMPUTE, MEMORY, CACHE: the call reaches most of a roof. First, because whatever else is true of such a call (few
    workgroups, launches), it cannot become much faster without doing less of this.
-3. LATENCY: launches make up half of the time, or the work is too small for roofs and width to matter. Before
+3. LATENCY: launches take half of the time, or the work is too small for roofs and width to matter. Before
    OCCUPANCY, because a tiny call that fills little of the device would not become faster by filling more of it.
 4. OCCUPANCY: part of the device is idle and the rest is busy.
-5. UNDECIDED: FLOPs, bytes, time and launches do not say; counters would.
+5. UNDECIDED: FLOPs, bytes, time and launches are not enough; counters would decide.
 
-A call that takes longer with the same work only loses evidence for 2, so a slower kernel is never called bound by
-compute or memory where a faster one was not.
+A call that takes longer with the same work only loses evidence for 2. So a slower kernel is never called bound by
+compute or memory if a faster one was not.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ def classify_bound(
     code: Sequence[KernelCode] = (),
     occupancy: Occupancy | None = None,
 ) -> BoundVerdict:
-    """What binds one call of this work in this time.
+    """Classifies what limits one call of this work in this time, with the reason and what would confirm it.
 
-    spec        of the device; None where it has no row, as a partitioned card
-    ceilings    measured on this very device; those of another arch, product or size are left out, and it is said
-    launches    of one call; None where they are not known
-    code        of its kernels: without a matrix instruction in any of them the vector rate is the roof
+    spec        of the device; None if the table has no row for it, e.g. for a partitioned card
+    ceilings    measured on this device; those of another arch, product or size are ignored, with a note
+    launches    of one call; None if unknown
+    code        of its kernels: if none holds a matrix instruction, the vector rate is the roof
     occupancy   of its main kernel, for the reason
     """
     roofs = roofs_of(figures, spec, ceilings, code, launches)
     point = point_under(figures, time_us, roofs)
     if positive_or_none(time_us) is None:
-        return BoundVerdict(BoundClass.UNDECIDED, f"a time of {time_us} us says nothing", "a time of this call", point)
+        return BoundVerdict(BoundClass.UNDECIDED, f"a time of {time_us} us is invalid", "a time of this call", point)
     seen = collect_evidence(figures, time_us, roofs, launches, code, occupancy)
     if beyond := beyond_reason(seen):
         return BoundVerdict(BoundClass.UNDECIDED, _join_reasons(seen, beyond), PROOF, point, impossible=True)
@@ -103,7 +103,7 @@ def classify_bound(
 
 
 def counters_of(arch: str) -> str:
-    """Which counters tell what a kernel waits for, by the architecture's vendor and family."""
+    """Returns the counters that show what a kernel waits for, by the architecture's vendor and family."""
     if arch.startswith("sm_"):
         return COUNTERS_NVIDIA
     if arch.startswith(RDNA):
@@ -116,17 +116,17 @@ def _join_reasons(seen: Evidence, *parts: str) -> str:
 
 
 def _list_remarks(bound: BoundClass, seen: Evidence) -> list[str]:
-    """What else is true of a call whose class is known."""
+    """Lists other facts about a call whose class is known."""
     said = _no_matrix(seen)
     if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and is_near_ridge(seen):
-        said.append("near the ridge: both roofs are near, and less of one alone gains little")
+        said.append("near the ridge: the call is near both roofs, so doing less for one alone gains little")
     if bound in (BoundClass.COMPUTE, BoundClass.MEMORY) and has_idle_width(seen.width):
-        said.append(f"though {seen.width} do not fill the device")
+        said.append(f"although {seen.width} do not fill the device")
     return said
 
 
 def _no_matrix(seen: Evidence) -> list[str]:
-    """That the vector units do what matrix units could do, with their peak."""
+    """Returns a remark if vector units do work that matrix units could do, with the matrix units' peak."""
     if not seen.roofs.vector or seen.compute is None:
         return []
     faster = [other for other in seen.roofs.every if other.unit == FLOPS and other.what != VECTOR]
@@ -134,7 +134,7 @@ def _no_matrix(seen: Evidence) -> list[str]:
 
 
 def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
-    """What would confirm a class that rests on less than a measured roof; '' where nothing is open."""
+    """Returns what would confirm a class that rests on less than a measured roof; '' if nothing is open."""
     if bound is BoundClass.CACHE and seen.cache is None:
         return f"{CALIBRATE} (the cache's own ceiling), and {PROOF}"
     if bound is BoundClass.LATENCY and seen.launch_us is None:
@@ -145,7 +145,7 @@ def _describe_confirmation(bound: BoundClass, seen: Evidence) -> str:
 
 
 def _list_reasons_against(seen: Evidence) -> list[str]:
-    """Why no class holds, in figures."""
+    """Lists in figures why no class applies."""
     said = [*_list_missing_figures(seen), *_list_shares(seen), *_no_matrix(seen), *_hot_bytes(seen)]
     if has_idle_width(seen.width):
         said.append(
@@ -158,12 +158,12 @@ def _list_reasons_against(seen: Evidence) -> list[str]:
         total = seen.launches * seen.launch_us
         said.append(f"{format_launches(seen)}: {format_share_of_ceiling(total / seen.time_us)} of the time")
     elif seen.on_gpu and seen.time_us <= FEW_LAUNCH_TIMES * ASSUMED_LAUNCH_US * seen.launches:
-        said.append(f"of {seen.time_us:.4g} us much may be {format_launches(seen)}; what one takes was not measured")
+        said.append(f"{format_launches(seen)} may take much of {seen.time_us:.4g} us; a launch's time was not measured")
     return said or ["no figure of this call decides"]
 
 
 def _list_missing_figures(seen: Evidence) -> list[str]:
-    """What is missing of the work or the device."""
+    """Lists which figures of the work or the device are missing."""
     flops, moved = positive_or_none(seen.figures.flops), positive_or_none(seen.figures.bytes_min)
     said = []
     if flops is None and moved is None:
@@ -171,7 +171,7 @@ def _list_missing_figures(seen: Evidence) -> list[str]:
     elif flops is None or moved is None:
         said.append(f"the workload gives no {'FLOPs' if flops is None else 'bytes'}")
     if not seen.on_gpu:
-        said.append("these are operators on a CPU, of which no ceiling is known")
+        said.append("these are operators on a CPU, which has no known ceiling")
     elif seen.roofs.compute is None and seen.roofs.dram is None:
         said.append("no peak of this device is known (no row of the table, or a partitioned card), nor a calibration")
     elif seen.roofs.compute is None and flops is not None:
@@ -180,7 +180,7 @@ def _list_missing_figures(seen: Evidence) -> list[str]:
 
 
 def _list_shares(seen: Evidence) -> list[str]:
-    """Both shares against what they would have to be."""
+    """Compares both shares with their thresholds."""
     said = []
     if seen.compute is not None and seen.roofs.compute is not None:
         said.append(
@@ -189,17 +189,17 @@ def _list_shares(seen: Evidence) -> list[str]:
     if seen.dram and seen.roofs.dram is not None:
         said.append(_format_share_against(seen, seen.roofs.dram, seen.dram, memory_threshold(seen.roofs.dram)))
     if seen.compute and seen.rival and min(seen.compute, seen.rival) >= NEAR * max(seen.compute, seen.rival):
-        said.append("both shares are alike: this intensity is near the ridge")
+        said.append("both shares are similar: this intensity is near the ridge")
     return said
 
 
 def _format_share_against(seen: Evidence, ceiling: Ceiling, share: float, threshold: float) -> str:
-    verb = "decides from" if share < threshold else "is enough, but the other share is larger; it decides from"
+    verb = "the threshold is" if share < threshold else "enough, but the other share is larger; the threshold is"
     return f"{format_roof(seen, ceiling, share)} ({verb} {format_share_of_ceiling(threshold)})"
 
 
 def _hot_bytes(seen: Evidence) -> list[str]:
-    """What is open of a hot call whose bytes may come from a cache."""
+    """Returns what is unknown about a hot call whose bytes may come from a cache."""
     traffic = seen.traffic
     if traffic is None or traffic.dram == traffic.total or seen.dram_most is None:
         return []
@@ -215,7 +215,7 @@ def _hot_bytes(seen: Evidence) -> list[str]:
 
 
 def _describe_next_measurement(seen: Evidence) -> str:
-    """The measurement that would decide."""
+    """Returns the measurement that would decide."""
     if not seen.on_gpu:
         return "a run on a GPU"
     wanted = []

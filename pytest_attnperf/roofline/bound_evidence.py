@@ -1,4 +1,4 @@
-"""What one call shows of what binds it: its shares of the ceilings, how much of the device it fills, its launches."""
+"""Collects what one call shows about its limit: shares of the ceilings, used part of the device, launches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_attnperf.records.rooflines import Ceiling
 from pytest_attnperf.roofline.points import Roofs, Traffic, name_ceiling, positive_or_none, traffic_of
 
 SIMDS = 4
-"""SIMDs of a CDNA compute unit and of a WGP, sub-partitions of an NVIDIA multiprocessor."""
+"""SIMDs of a CDNA compute unit and of a WGP; sub-partitions of an NVIDIA multiprocessor."""
 
 RDNA = ("gfx10", "gfx11", "gfx12")
 RDNA_SIMDS = 2
-"""SIMDs of one compute unit of RDNA."""
+"""SIMDs of one RDNA compute unit."""
 
 WAVE_64 = ("gfx8", "gfx9")
 """Architectures whose waves have 64 lanes unless their code says otherwise."""
@@ -29,8 +29,8 @@ class Width:
     """How much of the device the largest grid of a call fills.
 
     workgroups   of that grid
-    units        that a workgroup runs on: compute units, multiprocessors, or WGPs
-    waves        of that grid; None where its workgroup is not known
+    units        of the device on which workgroups run: compute units, multiprocessors, or WGPs
+    waves        of that grid; None if its workgroup size is unknown
     simds        of the device
     """
 
@@ -41,12 +41,12 @@ class Width:
 
     @property
     def of_units(self) -> float:
-        """Part of the units that have a workgroup at all, at most 1."""
+        """Share of the units that have a workgroup at all, at most 1."""
         return min(1.0, self.workgroups / self.units)
 
     @property
     def of_simds(self) -> float:
-        """Part of the SIMDs that have a wave at all, at most 1: what can compute."""
+        """Share of the SIMDs that have a wave at all, at most 1: these can compute."""
         return self.of_units if self.waves is None else min(self.of_units, self.waves / self.simds)
 
     def __str__(self) -> str:
@@ -58,14 +58,14 @@ class Width:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that the rules look at. Shares are 1 where a ceiling is reached, None where they are not known.
+    """Everything that the rules use. A share is 1 if the ceiling is reached, None if it is unknown.
 
     compute     of the compute ceiling
     dram        of memory's, by the bytes that must cross the bus
-    dram_most   of memory's, as if every compulsory byte crossed it
-    cache       of the cache's, where the bytes may be in it and it was measured
-    launches    that the call makes; at least one where `counted` is False
-    on_gpu      False where only torch's operators on a CPU are known
+    dram_most   of memory's, if every compulsory byte crossed the bus
+    cache       of the cache's, if the bytes may be in it and it was measured
+    launches    that the call makes; at least one if not `counted`
+    on_gpu      False if only torch's operators on a CPU are known
     """
 
     figures: WorkloadFigures
@@ -85,9 +85,9 @@ class Evidence:
 
     @property
     def rival(self) -> float:
-        """The share that the compute share must exceed: what the way of the bytes could have been used at most.
+        """The share that the compute share must exceed: the largest possible share of the cache or of memory.
 
-        What a cache gives is at least what memory gives, so memory's ceiling stands for an unmeasured cache.
+        A cache is at least as fast as memory, so memory's ceiling stands for an unmeasured cache.
         """
         return (self.dram_most if self.cache is None else self.cache) or 0.0
 
@@ -100,7 +100,7 @@ def collect_evidence(
     code: Sequence[KernelCode],
     occupancy: Occupancy | None,
 ) -> Evidence:
-    """Shares and counts of one call whose time is positive."""
+    """Collects the shares and counts of one call with a positive time."""
     traffic = traffic_of(figures, roofs)
     counted = sum(launch.calls for launch in launches or () if launch.kind != "operator" and launch.calls > 0)
     cached = traffic is not None and traffic.cached
@@ -123,7 +123,7 @@ def collect_evidence(
 
 
 def compute_share(work: float | None, ceiling: Ceiling | None, time_us: float) -> float | None:
-    """Part of a ceiling that this much work in this time is."""
+    """Returns the share of a ceiling that this work in `time_us` microseconds reaches; None if either is unknown."""
     return None if work is None or ceiling is None else work / (time_us * ceiling.rate / MEGA)
 
 
@@ -134,7 +134,7 @@ def compute_width(
     units: int | None,
     arch: str,
 ) -> Width | None:
-    """How much of the device the largest grid fills; None where no grid, or the device's width, is known."""
+    """Returns how much of the device the largest grid fills; None if no grid is known, or not the number of units."""
     kernels = [launch for launch in launches or () if launch.kind == "kernel" and launch.grid]
     if not kernels or not units:
         return None
@@ -151,23 +151,23 @@ def compute_width(
 
 
 def format_rate_with_unit(rate: float, unit: str) -> str:
-    """'7.613 TFLOP/s', '803 GB/s'."""
+    """Formats a rate, e.g. '7.613 TFLOP/s' or '803 GB/s'."""
     return f"{rate / TERA:.4g} T{unit}" if unit == "FLOP/s" else f"{rate / GIGA:.4g} G{unit}"
 
 
 def format_share_of_ceiling(share: float) -> str:
-    """'0.4 %', '62 %', '314 %'."""
+    """Formats a share in percent, e.g. '0.4 %', '62 %', '314 %'."""
     percent = share * 100
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def format_ceiling(ceiling: Ceiling) -> str:
-    """'989.4 TFLOP/s (f16 matrix, measured)'."""
+    """Formats a ceiling, e.g. '989.4 TFLOP/s (f16 matrix, measured)'."""
     return f"{format_rate_with_unit(ceiling.rate, ceiling.unit)} ({name_ceiling(ceiling)})"
 
 
 def format_launches(seen: Evidence) -> str:
-    """'11 launches', 'at least one launch' where they were not counted."""
+    """Formats the number of launches, e.g. '11 launches', or 'at least one launch' if they were not counted."""
     if not seen.counted:
         return "at least one launch"
     return "1 launch" if seen.launches == 1 else f"{seen.launches:g} launches"

@@ -1,6 +1,6 @@
-"""The rules that name what binds a call, each a function of the evidence: a reason in figures, or None.
+"""Rules for what limits a call; each is a function of the evidence that returns a reason in figures, or None.
 
-Their order, and why, is in `bound`. Every threshold is a part of a ceiling that says "this is what the time went into",
+`bound` has their order and its reasons. Every threshold is a share of a ceiling above which the time went into this,
 not a mark of quality.
 """
 
@@ -22,41 +22,41 @@ from pytest_attnperf.roofline.floors import US_PER_S
 from pytest_attnperf.roofline.points import MEASURED, PEAK, VECTOR, name_ceiling
 
 COMPUTE_MEASURED, COMPUTE_PEAK = 0.50, 0.40
-"""From here on more of the time is arithmetic than anything else; the best GEMM of an MI300X is 51 % of its peak."""
+"""From here on arithmetic takes more time than all else; the best GEMM of an MI300X reaches 51 % of its peak."""
 
 MEMORY_MEASURED, MEMORY_PEAK = 0.60, 0.50
-"""Higher than of compute: a kernel that merely reads its inputs well reaches half, and copies reach 80 to 92 %."""
+"""Higher than for compute: a kernel that merely reads its inputs well reaches half, and copies reach 80 to 92 %."""
 
 CACHE_MEASURED = 0.50
-"""Of the fastest copy within the last-level cache; a cache has no peak in the table."""
+"""Of the fastest copy within the last-level cache; the table has no peak for caches."""
 
 LAUNCH_PART = 0.50
-"""Launches that make up this part of the time bind it."""
+"""Launches that take this share of the time limit the call."""
 
 FEW_LAUNCH_TIMES = 10
-"""A kernel is short that takes no more launch times than this: ramping up and down is then a large part of it."""
+"""A kernel of at most this many launch times is short: its start and end are then a large part of it."""
 
 ASSUMED_LAUNCH_US = 2.0
-"""A kernel that does nothing takes 1.5 to 2.5 us in a graph on an H200; for devices that are not calibrated."""
+"""For devices without calibration: an empty kernel takes 1.5 to 2.5 us in a graph on an H200."""
 
 FAR = 0.25
-"""Below this part of their roof the units in use wait for something else than that roof."""
+"""Below this share of their part of the roof, the units in use wait for something else."""
 
 USED_PART = 0.50
-"""From this part of their roof on the units in use are busy, so that more of them would help."""
+"""From this share of their part of the roof, the units in use are busy, so more of them would help."""
 
 BEYOND_PEAK = 1.03
-"""Data sheets round and timers have a resolution; what lies beyond contradicts itself."""
+"""Data sheets round and timers have a resolution; a larger share contradicts itself."""
 
 BEYOND_MEASURED = 1.50
 """A better kernel may exceed a calibration, but not by half of it."""
 
 NEAR = 0.90
-"""Two shares are close together where the smaller one is this part of the larger."""
+"""Two shares are close if the smaller one is at least this part of the larger."""
 
 
 def beyond_reason(seen: Evidence) -> str | None:
-    """A share of a ceiling that no call can reach: the time, the work or the ceiling is another one than given."""
+    """Returns a reason if a share is impossible: then the time, the work or the ceiling is not what was given."""
     for share, ceiling in ((seen.compute, seen.roofs.compute), (seen.dram, seen.roofs.dram)):
         text = _describe_excess(share, ceiling, seen.roofs.every) if share is not None and ceiling is not None else None
         if text is not None:
@@ -65,7 +65,7 @@ def beyond_reason(seen: Evidence) -> str | None:
 
 
 def _beyond_width(seen: Evidence) -> str | None:
-    """FLOP/s that the compute units with a workgroup cannot do, of a call of one kernel."""
+    """Returns a reason if a call of one kernel has more FLOP/s than the units with a workgroup can reach."""
     width, peak = seen.width, next((one for one in seen.roofs.every if one.kind == PEAK and one.unit == "FLOP/s"), None)
     if width is None or peak is None or seen.roofs.vector or seen.figures.flops is None or seen.launches != 1:
         return None
@@ -77,7 +77,7 @@ def _beyond_width(seen: Evidence) -> str | None:
     return (
         f"{width}, which would do {format_share_of_ceiling(reached)} of their part of {format_ceiling(peak)}: "
         f"impossible, so the "
-        "time, the work or the grid is not what it is said to be"
+        "time, the work or the grid is not as given"
     )
 
 
@@ -91,7 +91,7 @@ def _describe_excess(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...])
         )
         if peak.what == VECTOR:
             return f"{said}: impossible for plain f32 arithmetic; packed or dual-issued instructions reach twice of it"
-        return f"{said}: impossible, so the time or the work is not what it is said to be"
+        return f"{said}: impossible, so the time or the work is not as given"
     if peak is None and ceiling.kind == MEASURED and share > BEYOND_MEASURED:
         said = (
             f"{format_rate_with_unit(rate, ceiling.unit)} is {format_share_of_ceiling(share)} of "
@@ -102,7 +102,7 @@ def _describe_excess(share: float, ceiling: Ceiling, every: tuple[Ceiling, ...])
 
 
 def compute_reason(seen: Evidence) -> str | None:
-    """COMPUTE: a large share of the compute ceiling, and no smaller one than of the way of the bytes."""
+    """Returns the reason for COMPUTE: a large share of the compute ceiling, at least that of memory or the cache."""
     share, ceiling = seen.compute, seen.roofs.compute
     if share is None or ceiling is None or share < compute_threshold(ceiling) or share < seen.rival:
         return None
@@ -110,7 +110,7 @@ def compute_reason(seen: Evidence) -> str | None:
 
 
 def memory_reason(seen: Evidence) -> str | None:
-    """MEMORY: a large share of memory's ceiling by the bytes that must cross the bus, and larger than compute's."""
+    """Returns the reason for MEMORY: a large share by the bytes that must cross the bus, larger than compute's."""
     share, ceiling = seen.dram, seen.roofs.dram
     if share is None or ceiling is None or share < memory_threshold(ceiling) or share <= (seen.compute or 0.0):
         return None
@@ -118,8 +118,9 @@ def memory_reason(seen: Evidence) -> str | None:
 
 
 def cache_reason(seen: Evidence) -> str | None:
-    """CACHE: a hot call whose bytes fit the last-level cache, and that moves them faster than memory could, or at half
-    of what the cache was measured to give."""
+    """Returns the reason for CACHE: a hot call's bytes fit the cache and move faster than memory's rate allows, or at
+    half the cache's measured rate or more.
+    """
     traffic, dram = seen.traffic, seen.roofs.dram
     if traffic is None or not traffic.cached or seen.roofs.cache_bytes is None:
         return None
@@ -134,7 +135,7 @@ def cache_reason(seen: Evidence) -> str | None:
 
 
 def latency_reason(seen: Evidence) -> str | None:
-    """LATENCY: the launches alone are half of the time, or the work is too small for any roof or width to matter."""
+    """Returns the reason for LATENCY: launches take half of the time, or the work is too small for roofs and width."""
     if not seen.on_gpu:
         return None
     if seen.launch_us is not None and seen.launches * seen.launch_us >= LAUNCH_PART * seen.time_us:
@@ -162,14 +163,14 @@ def _tiny_reason(seen: Evidence) -> str | None:
     known = "calibrated" if seen.launch_us else f"not calibrated, {ASSUMED_LAUNCH_US:g} us assumed"
     reach = f"{seen.width} reach" if seen.width else f"even one of {units} compute units would reach"
     return (
-        f"{seen.time_us:.4g} us are {seen.time_us / single / seen.launches:.2g} launch times ({known}) a launch, and "
+        f"{seen.time_us:.4g} us are {seen.time_us / single / seen.launches:.2g} launch times ({known}) per launch, and "
         f"the work is small: {reach} {format_share_of_ceiling(max(shares) / used)} of that part of the nearest roof"
     )
 
 
 def occupancy_reason(seen: Evidence) -> str | None:
-    """OCCUPANCY: parts of the device have nothing to do, while those in use reach half of their part of a roof, and
-    the idle part costs more than what those in use lack: with 128 of 132 units in use it is not the other 4 that bind.
+    """Returns the reason for OCCUPANCY: some units are idle, those in use reach half of their part of a roof, and the
+    idle part costs more than the used units lack. With 128 of 132 units in use, the other 4 are not the limit.
     """
     width = seen.width
     if width is None:
@@ -187,7 +188,7 @@ def occupancy_reason(seen: Evidence) -> str | None:
     if not busy:
         return None
     reached, used, ceiling = max(busy, key=lambda part: part[0])
-    # One compute unit can draw more than its even part of a memory that it does not share with all others.
+    # One compute unit can use more than an equal part of memory's rate if not all others use it.
     reach = (
         f"reach {format_share_of_ceiling(reached)} of their part" if reached <= 1 else "take more than their even part"
     )
@@ -205,21 +206,21 @@ DECIDING: tuple[tuple[BoundClass, Callable[[Evidence], str | None]], ...] = (
     (BoundClass.LATENCY, latency_reason),
     (BoundClass.OCCUPANCY, occupancy_reason),
 )
-"""In the order they are asked; the first that holds names the class."""
+"""In the order of the decision; the first rule with a reason gives the class."""
 
 
 def compute_threshold(ceiling: Ceiling) -> float:
-    """The least share of a compute ceiling that makes COMPUTE."""
+    """Returns the smallest share of a compute ceiling that means COMPUTE."""
     return COMPUTE_MEASURED if ceiling.kind == MEASURED else COMPUTE_PEAK
 
 
 def memory_threshold(ceiling: Ceiling) -> float:
-    """The least share of memory's ceiling that makes MEMORY."""
+    """Returns the smallest share of memory's ceiling that means MEMORY."""
     return MEMORY_MEASURED if ceiling.kind == MEASURED else MEMORY_PEAK
 
 
 def is_near_ridge(seen: Evidence) -> bool:
-    """Both shares are over their thresholds: at this intensity both roofs are near."""
+    """Tells whether both shares are over their thresholds, i.e. the call is near both roofs."""
     compute, dram = seen.roofs.compute, seen.roofs.dram
     if compute is None or dram is None or seen.compute is None or seen.dram is None:
         return False
@@ -227,12 +228,12 @@ def is_near_ridge(seen: Evidence) -> bool:
 
 
 def has_idle_width(width: Width | None) -> bool:
-    """Whether parts of the device have nothing to do."""
+    """Tells whether parts of the device are idle."""
     return width is not None and width.of_simds < 1.0
 
 
 def format_roof(seen: Evidence, ceiling: Ceiling, share: float) -> str:
-    """'620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)', and of the data sheet's where that is another."""
+    """Formats a share, e.g. '620 TFLOP/s, 63 % of 989 TFLOP/s (f16 matrix, measured)', and that of the peak."""
     rate = ceiling.rate * share
     text = f"{format_rate_with_unit(rate, ceiling.unit)}, {format_share_of_ceiling(share)} of {format_ceiling(ceiling)}"
     beside = [other for other in seen.roofs.every if other.kind == PEAK and other.what == ceiling.what]
@@ -242,7 +243,7 @@ def format_roof(seen: Evidence, ceiling: Ceiling, share: float) -> str:
 
 
 def format_rival(seen: Evidence) -> str:
-    """What the way of the bytes was used: '5.8 % of memory's', 'at most' where some may come from a cache."""
+    """Formats memory's or the cache's share, e.g. '5.8 % of memory's'; 'at most' if some bytes may be cached."""
     if seen.cache is not None:
         return f"{format_share_of_ceiling(seen.cache)} of the cache's"
     if seen.traffic is None or seen.dram_most is None:
@@ -252,7 +253,7 @@ def format_rival(seen: Evidence) -> str:
 
 
 def format_compute(seen: Evidence) -> str:
-    """'4.1 % of f16 matrix, peak', or that it is not known."""
+    """Formats the compute share, e.g. '4.1 % of compute's (f16 matrix, peak)', or that it is unknown."""
     if seen.compute is None or seen.roofs.compute is None:
         return "no known share of compute's"
     return f"{format_share_of_ceiling(seen.compute)} of compute's ({name_ceiling(seen.roofs.compute)})"

@@ -1,7 +1,7 @@
 """Lower bounds of time from the device's peaks, and whether a measured time respects them.
 
 The roofline model (Williams, Waterman, Patterson 2009): a call takes at least FLOPs / peak FLOP rate, and at least
-bytes moved / peak bandwidth. A time below both is no fast kernel but a wrong measurement, or a kernel that skips work.
+bytes moved / peak bandwidth. A time below one of them is a wrong measurement, or a kernel that skips work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pytest_attnperf.records import WorkloadFigures
 
 US_PER_S = 1e6
 MARGIN = 0.03
-"""How far below the floor is still believed: data sheets round, and timers have a resolution."""
+"""How far below the floor a time is still accepted: data sheets round, and timers have a resolution."""
 
 NEAR_FLOOR = 0.90
-"""Above this part of the floor a result deserves a second look: sustained rates are well below peak."""
+"""Above this share of the floor a result needs a second look: sustained rates are well below peak."""
 
 UNRELIABLE = "C"
 """Confidence of a row that gives no floor."""
@@ -28,7 +28,7 @@ Kind = Literal["plausible", "near_floor", "impossible"]
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time one call can take, in microseconds; what sets it, and the arithmetic in words."""
+    """The least time that one call can take, in microseconds, its cause, and the computation in words."""
 
     us: float
     bound: Bound
@@ -37,18 +37,18 @@ class Floor:
 
 @dataclass(frozen=True)
 class Plausibility:
-    """What a time says of itself. `text` is complete on its own."""
+    """Whether a time is possible. `text` is complete on its own."""
 
     kind: Kind
     text: str
 
 
 def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
-    """The larger of the compute and the memory bound; None where the table or the workload gives neither.
+    """Returns the larger of the compute and the memory bound; None if the table or the workload gives neither.
 
-    Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32 and tf32, where
-    they exist); none for a dtype that the table has no rate of. Memory: unique bytes; a hot call may find as many of
-    them in the last-level cache as fit, a cold one none.
+    Compute: useful FLOPs at the fastest path for the dtype and the maximum clock (tf32 or xf32 for f32 and tf32, if
+    they exist); none for a dtype without a rate in the table. Memory: unique bytes; a hot call may have as many of them
+    in the last-level cache as fit, a cold one none.
     """
     if spec.confidence == UNRELIABLE:
         return None
@@ -61,7 +61,7 @@ def compute_floor(figures: WorkloadFigures, spec: DeviceSpec) -> Floor | None:
 
 
 def judge_time(median_us: float, floor: Floor, margin: float = MARGIN) -> Plausibility:
-    """'impossible' more than `margin` below the floor, 'near_floor' above 90 % of it, else 'plausible'."""
+    """Returns 'impossible' more than `margin` below the floor, 'near_floor' above 90 % of it, else 'plausible'."""
     share = floor.us / median_us
     figures = f"{median_us:.4g} us per call against a floor of {floor.us:.4g} us ({floor.bound}: {floor.how})"
     if median_us < floor.us * (1 - margin):

@@ -1,9 +1,8 @@
-"""Where one call lies under a device's ceilings: its rates, the least time that they allow, and its share of it.
+"""Places one call under a device's ceilings: its rates, the least time that they allow, and its share of that time.
 
-A ceiling is a peak of the data sheet, or what a calibration of this very device reached. Shares are of the measured
-one where there is one, because no kernel reaches the peak at the clock that a power limit leaves; the peak stays
-beside it. Bytes are the compulsory ones, so a share of memory's ceiling is a lower bound of the traffic, never a
-utilisation.
+A ceiling is a peak of the data sheet, or a rate that a calibration of this device reached. Shares are of the measured
+one if there is one, because no kernel reaches the peak at the clock that a power limit leaves; the peak is listed with
+it. Bytes are the compulsory ones, so a share of memory's ceiling is a lower bound of the traffic, never a utilisation.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ FLOPS, BYTES = "FLOP/s", "B/s"
 DRAM, CACHE, VECTOR = "DRAM", "cache", "f32 vector"
 
 UNKNOWN_CACHE_BYTES = 512 * BYTES_PER_MIB
-"""What a last-level cache of unknown size is taken for: twice the largest of the table of devices."""
+"""Assumed size of an unknown last-level cache: twice the largest in the table of devices."""
 
 VECTOR_GEMM = ("sm_", "gfx10", "gfx11", "gfx12")
-"""Architectures without matrix instructions of full f32: their f32 GEMM shows what the vector units reach."""
+"""Architectures without matrix instructions for full f32: their f32 GEMM shows what the vector units reach."""
 
 _SHORT_FLOAT_PATHS = ("tf32", "xf32")
 
 
 @dataclass(frozen=True)
 class Roofs:
-    """The ceilings that one call is held against.
+    """The ceilings that one call is compared with.
 
-    compute, dram, cache   what shares are of; None where nothing is known
-    every                  these and the data sheet's beside them
-    vector                 the code is known to hold no matrix instruction
-    cache_bytes            of the last-level cache; None where its size is not known
-    units                  compute units (multiprocessors); None where unknown
-    arch                   '' where unknown
-    launch_us              measured, of one kernel that does nothing in a graph of many; None where it was not
+    compute, dram, cache   the ceilings of the shares; None if unknown
+    every                  these and those of the data sheet
+    vector                 True if the code is known to hold no matrix instruction
+    cache_bytes            of the last-level cache; None if its size is unknown
+    units                  compute units (multiprocessors); None if unknown
+    arch                   '' if unknown
+    launch_us              measured time of an empty kernel in a graph of many; None if not measured
     notes                  what was not used and why, a sentence each
     """
 
@@ -62,8 +61,8 @@ class Traffic:
     """Where the compulsory bytes of a call must come from.
 
     total    each input and output once
-    dram     that must cross the memory bus: all of a cold call, of a hot one what exceeds the last-level cache
-    cached   all of them may be in the last-level cache
+    dram     bytes that must cross the memory bus: all of a cold call, of a hot one those beyond the last-level cache
+    cached   True if all of them may be in the last-level cache
     """
 
     total: float
@@ -72,7 +71,7 @@ class Traffic:
 
 
 def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> RooflinePoint:
-    """The point of one call under these ceilings; rates are None for a time that is not positive."""
+    """Returns the point of one call under these ceilings; rates are None if the time is not positive."""
     flops, moved = positive_or_none(figures.flops), positive_or_none(figures.bytes_min)
     seconds = None if positive_or_none(time_us) is None else time_us / US_PER_S
     roof_us, roof = max(least_times(figures, roofs), default=(None, ""))
@@ -91,7 +90,7 @@ def point_under(figures: WorkloadFigures, time_us: float, roofs: Roofs) -> Roofl
 
 
 def least_times(figures: WorkloadFigures, roofs: Roofs) -> list[tuple[float, str]]:
-    """(microseconds, ceiling) of every ceiling that the work of a call meets."""
+    """Returns (microseconds, ceiling) for every ceiling that limits the work of a call."""
     flops, traffic = positive_or_none(figures.flops), traffic_of(figures, roofs)
     found = [(flops, roofs.compute)] if flops else []
     if traffic is not None:
@@ -100,7 +99,7 @@ def least_times(figures: WorkloadFigures, roofs: Roofs) -> list[tuple[float, str
 
 
 def traffic_of(figures: WorkloadFigures, roofs: Roofs) -> Traffic | None:
-    """Where the bytes of a call must come from; None where the workload gives none."""
+    """Returns where the bytes of a call must come from; None if the workload gives none."""
     total = positive_or_none(figures.bytes_min)
     if total is None:
         return None
@@ -117,7 +116,7 @@ def roofs_of(
     code: Sequence[KernelCode] = (),
     launches: Sequence[Launch] | None = None,
 ) -> Roofs:
-    """The ceilings for a call: measured ones of this device, else the data sheet's; none of an unreliable row."""
+    """Returns the ceilings for a call: measured ones of this device, else a reliable data sheet's."""
     vector = is_vector(code, launches)
     known, notes = _keep_reliable(spec)
     measured, unused = _keep_own_ceilings(ceilings, spec)
@@ -142,7 +141,7 @@ def roofs_of(
 
 
 def is_vector(code: Sequence[KernelCode], launches: Sequence[Launch] | None = None) -> bool:
-    """Whether the machine code of every kernel is known, and none holds a matrix instruction."""
+    """Tells whether the machine code of every kernel is known, and none holds a matrix instruction."""
     if not code or any(kernel.undecoded or not kernel.instructions for kernel in code):
         return False
     kernels = {launch.name for launch in launches or () if launch.kind == "kernel"}
@@ -150,12 +149,12 @@ def is_vector(code: Sequence[KernelCode], launches: Sequence[Launch] | None = No
 
 
 def name_ceiling(ceiling: Ceiling) -> str:
-    """'f16 matrix, measured' or 'DRAM, peak'."""
+    """Names a ceiling, e.g. 'f16 matrix, measured' or 'DRAM, peak'."""
     return f"{ceiling.what}, {ceiling.kind}"
 
 
 def positive_or_none(value: float | None) -> float | None:
-    """The value where it is a positive finite number, else None."""
+    """Returns the value if it is a positive finite number, else None."""
     return value if value is not None and math.isfinite(value) and value > 0 else None
 
 
@@ -163,7 +162,7 @@ def _keep_reliable(spec: DeviceSpec | None) -> tuple[DeviceSpec | None, tuple[st
     if spec is None:
         return None, ()
     if spec.confidence == UNRELIABLE:
-        return None, (f"the table's row of {spec.name} is not to be relied on ({spec.note or spec.source})",)
+        return None, (f"the table's row of {spec.name} is unreliable ({spec.note or spec.source})",)
     return spec, ()
 
 
@@ -200,7 +199,7 @@ def _measured_compute(
         return _make_measured(rates.get("f32") if of_vector_units else None, FLOPS, VECTOR, measured)
     if dtype not in ("f32", "tf32"):
         return _make_measured(rates.get(dtype), FLOPS, f"{dtype} matrix", measured)
-    # A full f32 GEMM is no ceiling of calls that may round their inputs to tf32 or xf32.
+    # A full f32 GEMM is no ceiling for calls that may round their inputs to tf32 or xf32.
     key = "tf32" if "tf32" in rates or (spec is not None and spec.f32_path in _SHORT_FLOAT_PATHS) else "f32"
     return _make_measured(rates.get(key), FLOPS, _f32_path(spec) if spec else f"{key} matrix", measured)
 
@@ -208,7 +207,7 @@ def _measured_compute(
 def _measured_dram(measured: DeviceCeilings | None) -> Ceiling | None:
     if measured is None:
         return None
-    # How much of a call's bytes is written is not known, so the faster of both is what it cannot exceed.
+    # How much of a call's bytes is written is not known, so the faster of both is its upper limit.
     rates = [rate for rate in (measured.copy_bytes_per_s, measured.read_bytes_per_s) if positive_or_none(rate)]
     return _make_measured(max(filter(None, rates), default=None), BYTES, DRAM, measured)
 
@@ -228,7 +227,7 @@ def _peak_compute(dtype: str, spec: DeviceSpec | None, vector: bool) -> Ceiling 
             (spec.f32_vector_tflops or 0.0) * FLOPS_PER_TFLOP, FLOPS, VECTOR, f"data sheet of {spec.name}"
         )
     at_most = spec.peak_flops(dtype)
-    # Boards of some rows exceed their boost clock, so that no maximum is known: the boost clock's rate is a yardstick.
+    # Boards of some rows exceed their boost clock, so their maximum is unknown: the boost clock's rate is used instead.
     rate = at_most if at_most is not None else _boost_rate(dtype, spec)
     clock = f"{spec.max_mhz:.0f} MHz" if at_most is not None else "boost clock, which boards may exceed"
     path = _f32_path(spec) if dtype in ("f32", "tf32") else f"{dtype} matrix"
@@ -236,7 +235,7 @@ def _peak_compute(dtype: str, spec: DeviceSpec | None, vector: bool) -> Ceiling 
 
 
 def _f32_path(spec: DeviceSpec) -> str:
-    """'tf32 matrix', 'f32 (fp32 dual issue)': the fastest way to f32 results."""
+    """Names the fastest way to f32 results, e.g. 'tf32 matrix' or 'f32 (fp32 dual issue)'."""
     return f"{spec.f32_path} matrix" if spec.f32_path in _SHORT_FLOAT_PATHS else f"f32 ({spec.f32_path})"
 
 

@@ -1,16 +1,16 @@
-"""How far cards of one product lie apart: what a card shifts in every case, and in one case alone, beside processes.
+"""Estimates how much cards of one product differ: in all cases alike, in one case alone, and beside the process noise.
 
     log time of a process = case + card + card in this case + process
 
-The cards of all cases are the same few, so what a card shifts everywhere is known by (cards - 1) degrees of freedom,
-however many cases there are; what it shifts in one case alone by (cards - 1) more for every further case. Components
-are the moments of an unbalanced one-way layout with the cases' and the cards' own means taken out; one that comes out
-negative is 0. A case whose processes all ran on one card says nothing of cards.
+All cases use the same few cards. So the shift of a card in all cases has (cards - 1) degrees of freedom, for any number
+of cases. Its shift in one case alone has (cards - 1) more for every further case. The components are the moments of an
+unbalanced one-way layout without the means of cases and cards; a negative component becomes 0. A case whose processes
+all ran on one card says nothing about cards.
 
-How far a case may move because another card measures it is said by stored processes of several cards and a prior. Two
-cards give one degree of freedom for what they shift alike, which by itself would make any threshold useless. So what
-stored cases say is joined with what is known of other cards of one product, weighted like PRIOR_DEGREES degrees of
-freedom. Where no case is stored from several cards, a look on a further card has the prior alone.
+A prior joins the stored processes of several cards to estimate how far a case may shift on another card. Two cards give
+one degree of freedom for their common shift, which alone would make every threshold useless. So the estimate from
+stored cases is combined with the spread known from other cards of one product, which has PRIOR_DEGREES degrees of
+freedom. If no case is stored from several cards, a measurement on a further card uses the prior alone.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ from dataclasses import dataclass
 from pytest_attnperf.records import ProcessSummary
 
 SWEEPS = 50
-"""Rounds of fitting cases and cards in turn; where every case ran on every card the first one is exact."""
+"""Rounds of fitting cases and cards in turn; if every case ran on every card, the first round is exact."""
 
 Cells = dict[str, dict[str, list[float]]]
 """Log times by case and card."""
 
 PRIOR_SD = 0.005
-"""Relative standard deviation between cards, common and own parts together. Four H200s make 0.31 % over 13 cases of at
-least 15 us, 9 to 11 processes each (benchmarks/figures/h200.jsonl; common 0.15 %, own 0.28 %), which bounds what four
-cards shift alike below 0.5 % only; with 0.31 % a suite on a further card was red in 4 % of runs at a stated 1 %, where
-cards truly lay 0.5 % apart and two were stored."""
+"""Relative standard deviation between cards, common and own parts together. Four H200s give 0.31 % over 13 cases of at
+least 15 us, 9 to 11 processes each (benchmarks/figures/h200.jsonl; common 0.15 %, own 0.28 %). That only bounds the
+common part of four cards below 0.5 %. With 0.31 %, a suite on a further card was red in 4 % of runs at a stated 1 %, if
+the cards truly differed by 0.5 % and two were stored.
+"""
 
 PRIOR_US = 0.1
-"""Microseconds by which cards differ in any case, however short: the two cases of the same runs at 5 and 7 us."""
+"""Microseconds by which cards differ in any case, however short; from the two cases of 5 and 7 us of the same runs."""
 
 PRIOR_DEGREES = 12
-"""Weight of the prior, as that of a pool of processes has; the 13 cases would give it some forty."""
+"""Weight of the prior, equal to the pool of processes'; the 13 cases would give it about forty."""
 
 Key = tuple[str, int | None]
-"""A timer, and a class of duration or None for all of them."""
+"""A timer, and a class of duration or None for all durations."""
 
 
 @dataclass(frozen=True)
 class CardComponents:
-    """Relative variances, each with its degrees of freedom; a degree of 0 means that nothing is known of it.
+    """Relative variances with their degrees of freedom; 0 degrees mean that the variance is unknown.
 
-    common    of what a card shifts in all cases alike
-    own       of what it shifts in one case alone
+    common    of a card's shift that all cases share
+    own       of a card's shift in one case alone
     process   between processes of one card
-    cards     that took part in a case beside another one
+    cards     that ran a case which another card ran, too
     cases     with processes on several cards
     """
 
@@ -66,12 +67,12 @@ class CardComponents:
 
     @property
     def variance(self) -> float:
-        """Of one case between cards: what is common to all cases and what is its own."""
+        """Variance of one case between cards: the common and the own part together."""
         return self.common + self.own
 
     @property
     def degrees(self) -> float:
-        """How well `variance` is known (Satterthwaite): between the common part's and those of both together."""
+        """Degrees of freedom of `variance` (Satterthwaite), from those of the common part to those of both parts."""
         if not self.variance > 0:
             return float(max(self.common_degrees, self.own_degrees))
         squares = self.common**2 / self.common_degrees
@@ -80,10 +81,10 @@ class CardComponents:
 
 
 def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardComponents | None:
-    """The components over these cases; None where no case has processes on two cards.
+    """Returns the components over these cases; None if no case has processes on two cards.
 
-    With a single case the common part and its own cannot be told apart, and all of it is called common. Where no card
-    has two processes of any case, `process_degrees` is 0 and the spread between processes is part of the others.
+    With a single case the common and the own part cannot be separated, and all of it counts as common. If no card has
+    two processes of any case, `process_degrees` is 0, and the others include the spread between processes.
     """
     cells = {case: group_by_card(processes) for case, processes in cases.items()}
     wide = {case: by_card for case, by_card in cells.items() if len(by_card) > 1}
@@ -112,7 +113,7 @@ def compute_components(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardCom
 
 
 def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]:
-    """Log times of a case by card; processes whose card is not known are of one that has no name."""
+    """Groups a case's log times by card; processes whose card is unknown count as one card without a name."""
     by_card: dict[str, list[float]] = {}
     for process in processes:
         by_card.setdefault(process.device_id, []).append(math.log(process.median_us))
@@ -120,19 +121,19 @@ def group_by_card(processes: Sequence[ProcessSummary]) -> dict[str, list[float]]
 
 
 def compute_card_shares(processes: Sequence[ProcessSummary]) -> dict[str, float]:
-    """By card, the share of these processes that ran on it."""
+    """Returns for each card the share of these processes that ran on it."""
     return {card: len(logs) / len(processes) for card, logs in group_by_card(processes).items()}
 
 
 def _variance_within(cells: Cells) -> tuple[float, int]:
-    """Variance between processes of one card and one case, with its degrees of freedom."""
+    """Returns the variance between processes of one card and one case, with its degrees of freedom."""
     groups = [logs for by_card in cells.values() for logs in by_card.values()]
     degrees = sum(len(logs) - 1 for logs in groups)
     return (sum(map(_sum_squares, groups)) / degrees if degrees else 0.0), degrees
 
 
 def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """What each card shifts in all its cases: least squares over cells, with a mean per case beside it."""
+    """Fits each card's shift over all its cases: least squares over cells, with one mean per case."""
     shift = dict.fromkeys((card for by_card in means.values() for card in by_card), 0.0)
     for _ in range(SWEEPS):
         residuals: dict[str, list[float]] = {card: [] for card in shift}
@@ -148,12 +149,12 @@ def _fit_shifts(means: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def _sum_residual_squares(means: Mapping[str, Mapping[str, float]], shift: Mapping[str, float]) -> float:
-    """Sum of squares that cases' means and cards' shifts leave."""
+    """Returns the sum of squares that the cases' means and the cards' shifts do not explain."""
     return sum(_sum_squares([value - shift[card] for card, value in by_card.items()]) for by_card in means.values())
 
 
 def _group_connected_cards(means: Mapping[str, Mapping[str, float]]) -> list[set[str]]:
-    """Cards in groups that share cases: shifts of two groups cannot be held against each other."""
+    """Groups cards that share cases: shifts of two different groups cannot be compared."""
     groups: list[set[str]] = []
     for by_card in means.values():
         cards = set(by_card)
@@ -170,7 +171,7 @@ def _sum_squares(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class CardSpread:
-    """Relative standard deviation of one case between cards, how well it is known, and where it comes from."""
+    """Relative standard deviation of one case between cards, its degrees of freedom, and its source in words."""
 
     relative_sd: float
     degrees_of_freedom: int
@@ -178,9 +179,9 @@ class CardSpread:
 
 
 def prior_spread(median_us: float) -> CardSpread:
-    """The spread of a case of this time where nothing that is stored says any: that of four H200s."""
+    """Returns the prior spread of a case of this time, that of four H200s, for use if no stored case gives a spread."""
     relative_sd = math.sqrt(_prior_variance(median_us))
-    how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several"
+    how = f"{100 * relative_sd:.2g} % as between four H200s: no baseline here is stored from several cards"
     return CardSpread(relative_sd, PRIOR_DEGREES, how)
 
 
@@ -189,7 +190,7 @@ def _prior_variance(median_us: float) -> float:
 
 
 class CardNoise:
-    """Card-to-card spread by class of case. `cases` holds processes by class and by case, of one timer a class."""
+    """Spread between cards by class of case. `cases` holds processes by class and case; each class has one timer."""
 
     def __init__(self, cases: Mapping[Key, Mapping[str, Sequence[ProcessSummary]]]) -> None:
         self._wide = {
@@ -199,7 +200,7 @@ class CardNoise:
         self._found: dict[Key, CardComponents | None] = {}
 
     def estimate_card_spread(self, median_us: float, timer: str, duration: int) -> CardSpread | None:
-        """The spread of a case of this time; None where no case of the timer is stored from two cards."""
+        """Returns the spread of a case of this time; None if no case of the timer is stored from two cards."""
         key: Key = (timer, duration)
         if not self._wide.get(key):
             key = (timer, None)
@@ -207,7 +208,7 @@ class CardNoise:
         if found is None:
             return None
         prior = _prior_variance(median_us)
-        # Many cases say much of what cards do to single ones, and that may only widen what two cards say of all.
+        # Many cases give a precise own part, which may only widen the estimate of the common part from two cards.
         weights = (found.degrees, found.common_degrees)
         variance = max((PRIOR_DEGREES * prior + own * found.variance) / (PRIOR_DEGREES + own) for own in weights)
         said = f"between {found.cards} cards in {found.cases} case{'s' * (found.cases != 1)}"
@@ -222,5 +223,5 @@ class CardNoise:
 
 
 def is_on_several_cards(processes: Sequence[ProcessSummary]) -> bool:
-    """Whether they ran on more than one card."""
+    """Tells whether the processes ran on more than one card."""
     return len({process.device_id for process in processes}) > 1

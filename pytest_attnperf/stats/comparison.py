@@ -1,7 +1,7 @@
-"""New processes against base processes: a ratio, its interval, and how far chance alone would move it.
+"""Compares new processes with base processes: a ratio, its interval, and how far chance alone would move it.
 
 The unit is the process. Blocks of one process share its placement and its clock, so an interval over blocks is far too
-narrow (within a pair of processes a ratio repeats to 0.03 %, between pairs it moves by 0.3 %): nothing here takes one.
+narrow: within a pair of processes a ratio repeats to 0.03 %, between pairs it moves by 0.3 %. Nothing here uses blocks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Comparison:
 
     interval95        95 % interval of `ratio`
     standard_error    relative standard deviation of `ratio`
-    noise_threshold   how far above 1 unchanged code is allowed by chance, as a fraction (0.014 = 1.4 %)
-    card_error        the part of `standard_error` (their squares add) that comes of unlike cards; 0 where they are the
-                      same, or where nothing is known of several
+    noise_threshold   how far above 1 chance may move unchanged code, as a fraction (0.014 = 1.4 %)
+    card_error        the part of `standard_error` (their squares add) from different cards; 0 if both sides ran on the
+                     same cards, or if the spread between cards is unknown
 
-    Times are compared by their logarithms: twice as long and half as long are equally far apart, and no interval of a
-    loud case reaches below zero.
+    Times are compared by their logarithms: twice as long and half as long are equally far from 1, and no interval of a
+    noisy case reaches below zero.
     """
 
     ratio: float
@@ -38,23 +38,23 @@ class Comparison:
     card_error: float = 0.0
 
     def slower_beyond(self, tolerated: float) -> float:
-        """The ratio from which on its whole interval lies above `tolerated`, and chance alone does not reach."""
+        """Returns the ratio from which its interval lies above `tolerated` and chance alone does not reach it."""
         return max(tolerated * self.ratio / self.interval95[0], 1 + self.noise_threshold)
 
 
 def slower_beyond(
     tolerated: float, error: float, z: float, degrees_of_freedom: int | None, beside: float = 0.0
 ) -> float:
-    """`Comparison.slower_beyond` of a comparison still to be made, of this standard error.
+    """Returns `Comparison.slower_beyond` of a comparison still to be made, with this standard error.
 
-    beside   what more units do not average out, as a fraction
+    beside   the part that more units do not average out, as a fraction
     """
     half_width = upper_quantile(0.025, degrees_of_freedom) * error
     return max(tolerated * compute_factor(half_width) / (1 - beside), compute_factor(z * error) + beside)
 
 
 def compute_factor(logarithm: float) -> float:
-    """What a logarithm of a ratio is as a factor; forged spreads end at 1e43, where everything is undecided."""
+    """Converts the logarithm of a ratio to a factor, at most 1e43: with forged spreads everything is then undecided."""
     return math.exp(max(-100.0, min(logarithm, 100.0)))
 
 
@@ -66,11 +66,11 @@ def compare_processes(
     degrees_of_freedom: int | None = None,
     card_sd: float = 0.0,
 ) -> Comparison:
-    """Compare two groups of processes whose medians scatter with `relative_sd`; `z` comes from `z_for`.
+    """Compares two groups of processes whose medians scatter with `relative_sd`; `z` comes from `z_for`.
 
-    `degrees_of_freedom` says how well the spread is known and widens the interval; None takes it as exact (with cards
+    `degrees_of_freedom` are those of the spread and widen the interval; None means an exact spread (with cards, use
     those of `with_degrees_between`). `card_sd` is the relative spread of a case between cards, beside that within one.
-    Raises TypeError when given anything but `ProcessSummary`, ValueError for an empty side or a negative spread.
+    Raises TypeError for anything but `ProcessSummary`, ValueError for an empty side or a negative spread.
     """
     if not (math.isfinite(relative_sd) and relative_sd >= 0):
         raise ValueError(f"relative_sd is {relative_sd}, must be finite and not negative")
@@ -83,10 +83,10 @@ def compare_processes(
 
 
 def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
-    """Variance of the ratio by cards that differ by one unit: 0 where both sides ran on one card, 2 on one each.
+    """Returns the ratio's variance if cards differ by one unit: 0 if both sides ran on one card, 2 if on one each.
 
-    A side is a median over as many cards as it has in effect, 1 / sum of squared shares; cards that both sides ran on
-    take away what they share. Processes whose card is not known count as of one further card.
+    A side is a median over its effective number of cards, 1 / sum of squared shares. The shares of cards that both
+    sides ran on cancel. Processes whose card is unknown count as one further card.
     """
     sides = [compute_card_shares(side) for side in (base, new)]
     variances = [median_variance(1 / sum(share**2 for share in side.values())) for side in sides]
@@ -97,8 +97,9 @@ def card_variance(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary])
 def with_degrees_between(
     noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
 ) -> NoiseEstimate:
-    """The noise with the degrees of freedom of what it makes of these two sides: those of processes and of cards in
-    proportion to what each adds (Satterthwaite)."""
+    """Returns the noise with degrees of freedom for these two sides: those of processes and of cards, weighted by their
+    parts of the variance (Satterthwaite).
+    """
     if not noise.card_sd:
         return noise
     of_cards = noise.card_sd**2 * card_variance(base, new)
@@ -109,22 +110,22 @@ def with_degrees_between(
 
 
 def ratio_of(base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]) -> float:
-    """Median of the new process medians over that of the base ones. Raises as `compare` does."""
+    """Returns the median of the new process medians over that of the base ones. Raises as `compare_processes` does."""
     return _compute_centre("new", new) / _compute_centre("base", base)
 
 
 def standard_error(relative_sd: float, base_processes: int, new_processes: int) -> float:
-    """Relative standard deviation of the ratio of two medians of process medians."""
+    """Returns the relative standard deviation of the ratio of two medians of process medians."""
     return relative_sd * math.sqrt(median_variance(base_processes) + median_variance(new_processes))
 
 
 def median_variance(processes: float) -> float:
-    """Variance of the median of this many unit normal values: pi / (2 n + pi - 2).
+    """Returns the variance of the median of this many unit normal values: pi / (2 n + pi - 2).
 
-    1 / n would be that of the mean. The centre is a median, so that one process that landed badly cannot move it, and
-    its price must be in the threshold: with 1 / n, a stated 1 % of red suites of 100 cases would really be about 7 %
-    (seven against three processes). The form is exact for one value, tends to the asymptotic pi / (2 n), lies within
-    2 % of the exact value for odd n, and above it for even n. Cards that measured unequal shares count as a fraction.
+    1 / n would be the mean's variance. The centre is a median, so that one bad process cannot move it. The threshold
+    must include the cost of that: with 1 / n, a stated 1 % of red suites of 100 cases would really be about 7 % (seven
+    against three processes). The form is exact for one value, tends to the asymptotic pi / (2 n), is within 2 % of the
+    exact value for odd n, and above it for even n. Cards that measured unequal shares count as a fraction.
     """
     if processes < 1 - 1e-9:
         raise ValueError(f"a median needs at least one process, got {processes}")
@@ -132,11 +133,11 @@ def median_variance(processes: float) -> float:
 
 
 def z_for(suite_rate: float, cases: int, degrees_of_freedom: int | None = None) -> float:
-    """Standard deviations beyond which one of `cases` is called slower, one-sided.
+    """Returns the standard deviations beyond which one of `cases` is called slower, one-sided.
 
-    `suite_rate` is the accepted chance that a whole run over unchanged code has any false alarm; it is shared equally
-    (Bonferroni), which holds however the cases are correlated. Raises ValueError for a rate outside (0, 0.5) and for
-    fewer than one case.
+    `suite_rate` is the accepted chance of any false alarm in a whole run over unchanged code. It is divided equally
+    among the cases (Bonferroni), which holds for any correlation between them. Raises ValueError for a rate outside (0,
+    0.5) and for fewer than one case.
     """
     if not 0 < suite_rate < 0.5:
         raise ValueError(f"suite_rate is {suite_rate}, must lie strictly between 0 and 0.5")

@@ -1,19 +1,19 @@
-"""How far apart fresh processes (or pairs) of unchanged code lie: a standard deviation per case, pooled and shrunk.
+"""Estimates how much fresh processes (or pairs) of unchanged code differ: a standard deviation per case, pooled.
 
-A case's own seven processes say little about its spread: the standard deviation of seven is off by 30 % as often as
-not. So the variances of all cases of the same timer, a similar duration and the same bound (compute or memory, where it
-is known) are pooled by degrees of freedom, and a case's own variance moves the pool only by its weight (an
-inverse-chi-square prior, as in limma's moderated t; Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004):
+A case's own seven processes say little about its spread: their standard deviation is wrong by 30 % in half of the
+cases. So the variances of all cases of the same timer, a similar duration and the same bound (compute or memory, if
+known) are pooled by degrees of freedom. A case's own variance moves the pool only by its weight (an inverse-chi-square
+prior, as in limma's moderated t; Smyth, Stat. Appl. Genet. Mol. Biol. 3, 2004):
 
     sd_case^2 = (PRIOR_DEGREES x pool^2 + d_case x s_case^2) / (PRIOR_DEGREES + d_case)
 
-PRIOR_DEGREES also says how much cases of one class are believed to differ, so a threshold takes its quantile from
+PRIOR_DEGREES also says how much cases of one class are assumed to differ. So a threshold takes its quantile from
 Student's t with PRIOR_DEGREES + d_case degrees of freedom (never more than the pool has). With a normal quantile, a
 simulated suite of cases at 0.33 and 0.85 % was red in 6 % of runs at a stated 1 % and a user threshold of zero.
 
-Processes of one card are closer together than those of several. Where a case is stored from several cards its variance
-is that within cards, and what cards add is an estimate of its own (`CardNoise`), which counts once per card and not
-once per process: `stats.comparison` puts the two together.
+Processes of one card differ less than those of several. If a case is stored from several cards, its variance is that
+within cards. The cards' part is a separate estimate (`CardNoise`), which counts once per card and not once per process.
+`stats.comparison` combines the two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PRIOR_DEGREES = 12
 """Weight of the pool, in degrees of freedom: twice that of a case's own seven processes."""
 
 DURATION_LIMITS_US = (15.0, 100.0, 1000.0)
-"""Upper ends of the duration classes: launch-bound, short, medium; beyond is long and pulls the card to its cap."""
+"""Upper ends of the duration classes: launch-bound, short, medium; longer calls reach the card's power cap."""
 
 RELATIVE_SD_MIN = 1e-4
 """The step of the stored five significant digits: equal numbers must not give a threshold of zero."""
@@ -42,19 +42,19 @@ LOUDER_RATE = 1e-4
 """Accepted chance that new processes of an unchanged machine are taken for those of a busier one."""
 
 Unit = Literal["process", "pair"]
-"""What a spread is between: fresh processes, or fresh pairs of one base and one candidate process."""
+"""The unit of a spread: fresh processes, or fresh pairs of one base and one candidate process."""
 
 _PLURAL: dict[Unit, str] = {"process": "processes", "pair": "pairs"}
 
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Standard deviation of a process median or a pair's ratio, relative to it; `how` says where it comes from.
+    """Relative standard deviation of a process median or a pair's ratio; `how` gives its source in words.
 
-    degrees_of_freedom   how well the standard deviation itself is known: of the prior and the case, at most the pool's
-    unit                 what the standard deviation is between; the two must not be taken for each other
-    card_sd              of one case between cards, beside that; 0 where nothing is stored from several
-    card_degrees         how well that is known, and `card_how` where it comes from
+    degrees_of_freedom   of the standard deviation: of the prior and the case, at most the pool's
+    unit                 the standard deviation is between these; never use one unit's for the other
+    card_sd              of one case between cards, in addition; 0 if nothing is stored from several cards
+    card_degrees         degrees of freedom of `card_sd`, and `card_how` its source
     """
 
     relative_sd: float
@@ -70,8 +70,8 @@ class NoiseEstimate:
 class CaseSpread:
     """The spread of one case's process medians, or pair ratios: their relative variance, with `degrees` of freedom.
 
-    bound   'compute', 'memory', or '' where neither is known
-    units   how many processes or pairs; 0 for `degrees` + 1, which is the number where all ran on one card
+    bound   'compute', 'memory', or '' if neither is known
+    units   number of processes or pairs; 0 means `degrees` + 1, the number if all ran on one card
     """
 
     timer: str
@@ -83,7 +83,7 @@ class CaseSpread:
 
     @property
     def unit_count(self) -> int:
-        """Of processes or pairs."""
+        """The number of processes or pairs."""
         return self.units or self.degrees + 1
 
 
@@ -97,11 +97,11 @@ class _Pool:
 
 
 class NoiseModel:
-    """Noise by case. Build it from stored processes with `from_processes`, or from pairs with `pairs.pair_noise`.
+    """Noise by case. `from_processes` builds it from stored processes, `pairs.pair_noise` from pairs.
 
     `prior` is a spread known from elsewhere (an earlier run, a calibration), between the same units. It joins a pool as
-    one more case of at most PRIOR_DEGREES degrees of freedom, and stands alone where nothing can be pooled.
-    Raises ValueError when `prior` is of another unit.
+    one more case of at most PRIOR_DEGREES degrees of freedom, and is used alone if nothing can be pooled. Raises
+    ValueError if `prior` is of another unit.
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class NoiseModel:
     def from_processes(
         cls, cases: Mapping[str, Sequence[ProcessSummary]], *, bounds: Mapping[str, str] | None = None
     ) -> NoiseModel:
-        """Take the processes of each case; a case with fewer than two says nothing about spread and is left out.
+        """Builds a model from the processes of each case; a case with fewer than two has no spread and is left out.
 
-        `bounds` holds 'compute' or 'memory' by case; a case it lacks is pooled by duration only. Raises ValueError
-        when one case holds processes of different timers.
+        `bounds` holds 'compute' or 'memory' by case; a case that it lacks is pooled by duration only. Raises ValueError
+        if one case holds processes of different timers.
         """
         bounds = bounds or {}
         found = {
@@ -144,17 +144,17 @@ class NoiseModel:
         return self._cards is not None
 
     def with_cards(self, cards: CardNoise | None) -> NoiseModel:
-        """The same with what other cases, which are not pooled here, say of cards."""
+        """Returns the same model with the card spread of other cases, which are not pooled here."""
         model = NoiseModel(self._spreads, self._unit, self._prior, cards)
         model._borrowed = True
         return model
 
     def estimate_noise(self, case: str, median_us: float, timer: str, bound: str = "") -> NoiseEstimate | None:
-        """The noise of a case of this duration and bound under this timer.
+        """Returns the noise of a case of this duration and bound under this timer.
 
-        `case` need not be known: it then gets the pool of its class. A bound class takes part once its cases have
-        PRIOR_DEGREES degrees of freedom together; with fewer, and without a bound, the pool is of the duration class,
-        and of the timer where that is empty. None when no case of the timer has two units and there is no prior.
+        An unknown `case` gets the pool of its class. A class with a bound is used if its cases have PRIOR_DEGREES
+        degrees of freedom together. With fewer, and without a bound, the pool is that of the duration class, or that of
+        the timer if this is empty. Returns None if no case of the timer has two units and there is no prior.
         """
         own = self._spreads.get(case)
         if own is not None and own.timer != timer:
@@ -178,7 +178,7 @@ class NoiseModel:
         return estimate if cards is None else _with_cards(estimate, cards)
 
     def _find_pool(self, duration: int, timer: str, bound: str) -> tuple[_Pool | None, str]:
-        """The narrowest pool that holds enough, and in words what it is of."""
+        """Returns the narrowest pool with enough degrees of freedom, and its description."""
         durations, lacking = f"of {describe_class(duration)}", ""
         if bound:
             pool = self._pools.get((timer, duration, bound))
@@ -195,9 +195,9 @@ class NoiseModel:
 
 
 def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> NoiseEstimate:
-    """The noise, or the new processes' own spread where that is so much wider that it is another noise.
+    """Returns the noise, or the new processes' own spread if that is significantly wider.
 
-    A machine may be busier now than it was when a baseline was recorded; stored processes say nothing of that.
+    A machine may be busier now than when a baseline was recorded; stored processes cannot show that.
     """
     if len(new) < 2:
         return noise
@@ -211,8 +211,10 @@ def widen_to_own_spread(new: Sequence[ProcessSummary], noise: NoiseEstimate) -> 
 
 
 def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | None:
-    """What cases that have processes on several cards say of cards, by timer and duration, and by timer; None where
-    none has. Raises ValueError when one of these holds processes of different timers."""
+    """Returns the card spread of cases with processes on several cards, by timer and duration, and by timer, or None.
+
+    Raises ValueError if one of these cases holds processes of different timers.
+    """
     classes: dict[Key, dict[str, Sequence[ProcessSummary]]] = {}
     for case, group in cases.items():
         if not is_on_several_cards(group):
@@ -226,8 +228,10 @@ def card_noise(cases: Mapping[str, Sequence[ProcessSummary]]) -> CardNoise | Non
 def widen_for_cards(
     noise: NoiseEstimate, base: Sequence[ProcessSummary], new: Sequence[ProcessSummary]
 ) -> NoiseEstimate:
-    """The noise with what cards of one product do, where all that is stored was measured on cards that are not the new
-    processes' and says nothing of others; as it is where cards are the same or not known."""
+    """Adds the prior card spread to the noise if a new process used a card that is not stored and no spread is known.
+
+    The noise stays unchanged if any card is unknown.
+    """
     stored, ours = ({process.device_id for process in side} for side in (base, new))
     if noise.card_sd or "" in stored | ours or ours <= stored:
         return noise
@@ -235,12 +239,12 @@ def widen_for_cards(
 
 
 def duration_class(median_us: float) -> int:
-    """Index of the duration class a time in microseconds falls into, 0 being the shortest."""
+    """Returns the index of the duration class of a time in microseconds, 0 for the shortest."""
     return sum(median_us >= limit for limit in DURATION_LIMITS_US)
 
 
 def describe_class(index: int) -> str:
-    """A duration class in words, e.g. '15 to 100 us'."""
+    """Describes a duration class in words, e.g. '15 to 100 us'."""
     if index == 0:
         return f"less than {DURATION_LIMITS_US[0]:g} us"
     if index == len(DURATION_LIMITS_US):
@@ -266,13 +270,13 @@ def _with_cards(estimate: NoiseEstimate, cards: CardSpread) -> NoiseEstimate:
 
 
 def _estimate_from_cards(cards: CardSpread) -> NoiseEstimate:
-    """Where every stored process ran on a card of its own: what lies between them is all taken for the cards'."""
+    """Returns the noise if every stored process ran on its own card: the whole spread counts as that of cards."""
     how = "no two stored processes share a card: all of their spread is counted as that of cards"
     return _with_cards(NoiseEstimate(RELATIVE_SD_MIN, cards.degrees_of_freedom, how), cards)
 
 
 def require_one_timer(case: str, timers: Sequence[str], unit: Unit) -> str:
-    """The timer that all units of a case share. Raises ValueError naming them when they are several."""
+    """Returns the timer that all units of a case share. Raises ValueError that names several."""
     names = sorted(set(timers))
     if len(names) > 1:
         raise ValueError(f"case {case!r} mixes {_PLURAL[unit]} of the timers {', '.join(names)}; they cannot be pooled")
@@ -285,11 +289,11 @@ def _pool_spreads(spreads: Sequence[CaseSpread]) -> _Pool:
 
 
 def _shrink_variance(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
-    """Variance of a case from its pool and its own, with its degrees of freedom.
+    """Returns the variance of a case from its pool and its own, with its degrees of freedom.
 
-    These are the weights' PRIOR_DEGREES + d_case, as long as the pool is much larger than the case. In a small pool the
-    case's own variance counts twice, as part of the pool and by itself; the degrees of the weighted sum (Satterthwaite,
-    Biometrics Bulletin 2, 1946) are then fewer.
+    These are the weights' PRIOR_DEGREES + d_case if the pool is much larger than the case. In a small pool the case's
+    own variance counts twice: in the pool, and by itself. The degrees of the weighted sum (Satterthwaite, Biometrics
+    Bulletin 2, 1946) are then fewer.
     """
     if own is None:
         return pool.variance, min(PRIOR_DEGREES, pool.degrees)
@@ -298,7 +302,7 @@ def _shrink_variance(pool: _Pool, own: CaseSpread | None) -> tuple[float, int]:
     others = max(pool.degrees - own.degrees, 0)
     weight_of_others = PRIOR_DEGREES * others / (max(pool.degrees, own.degrees) * degrees)
     squares = (1 - weight_of_others) ** 2 / own.degrees + (weight_of_others**2 / others if others else 0.0)
-    # The sum lies a rounding error below a whole number where the case is alone.
+    # If the case is alone, rounding may leave the sum slightly below a whole number.
     return variance, min(degrees, math.floor(1 / squares + 1e-9))
 
 
@@ -307,7 +311,7 @@ def _describe_pool(pool: _Pool, bound: str, durations: str, timer: str) -> str:
 
 
 def _with_prior(pool: _Pool | None, prior: NoiseEstimate, how: str) -> tuple[_Pool, str]:
-    """The pool with the prior as one more case, and that in words."""
+    """Returns the pool with the prior as one more case, and its description."""
     weight = min(prior.degrees_of_freedom, PRIOR_DEGREES)
     stored = _Pool(prior.relative_sd**2, weight, 1)
     if pool is None:

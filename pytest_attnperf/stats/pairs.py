@@ -1,7 +1,7 @@
-"""Two sides measured in turns: quads -> one pair's ratio -> several pairs' ratio with its interval and noise.
+"""Compares two sides measured in turns: quads -> one pair's ratio -> several pairs' ratio with its interval and noise.
 
-The unit is the pair of processes. Quads of one pair share both processes' placement, so within a pair the ratio repeats
-to a few hundredths of a percent while pairs lie about 0.3 % apart: no interval here is computed over quads.
+The unit is the pair of processes. Quads of one pair share both processes' placement. So within a pair the ratio repeats
+to a few hundredths of a percent, while pairs differ by about 0.3 %: no interval here is computed over quads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_attnperf.stats.noise import CaseSpread, NoiseEstimate, NoiseModel, r
 from pytest_attnperf.stats.quantiles import upper_quantile
 
 STORED_QUADS_MAX = 64
-"""Ratios of single quads kept per pair, as many as blocks of a process."""
+"""Ratios of single quads kept per pair, like blocks of a process."""
 
 CENTRE_VARIANCE = (1.0, 1.0, 1.023, 1.093, 1.077, 1.076, 1.083, 1.072, 1.075, 1.074, 1.073, 1.070)
 """n x variance of the Hodges-Lehmann centre of n unit normal values, n = 1 to 12, simulated to +- 0.002."""
@@ -33,7 +33,7 @@ class Quad:
 
     @property
     def ratio(self) -> float:
-        """Candidate's summed times over the base's: a drift that is even over the four turns cancels."""
+        """Candidate's summed times over the base's: a constant drift over the four turns cancels."""
         return (self.new[0].us + self.new[1].us) / (self.base[0].us + self.base[1].us)
 
 
@@ -46,14 +46,14 @@ def summarise_pair(
     device_id: str = "",
     seconds: float = 0.0,
 ) -> PairSummary:
-    """Summarise the quads of one base process and one candidate process.
+    """Summarises the quads of one base process and one candidate process.
 
     The ratio is the geometric mean over places of each place's interquartile mean of log ratios. Places differ by more
-    than quads do, and a centre over all quads would jump between two groups of them. Single quads are heavy-tailed: the
-    mean follows every disturbed quad. Of 30 quads the median needs 25 % more normal ones to be as precise as the
-    interquartile mean, 21 % more where one in ten is ten times as wide, and both bear a quarter of bad ones;
-    Hodges-Lehmann is better for normal quads and much worse for few and disturbed ones (6 quads of that kind: standard
-    deviation 0.83 against 0.55). A disturbance hits either side as often, so all of these are unbiased.
+    than quads do, so a centre over all quads would jump between two groups of them. Single quads are heavy-tailed, and
+    the mean follows every disturbed quad. For 30 quads the median needs 25 % more normal ones to be as precise as the
+    interquartile mean, or 21 % more if one in ten is ten times as wide; both tolerate a quarter of bad ones.
+    Hodges-Lehmann is better for normal quads, but much worse for few and disturbed ones (6 quads of that kind: standard
+    deviation 0.83 against 0.55). A disturbance affects either side equally often, so all of these are unbiased.
 
     Raises ValueError for no quads, and for a time that is not finite and positive.
     """
@@ -87,11 +87,11 @@ def summarise_pair(
 
 
 def compare_pairs(pairs: Sequence[PairSummary], noise: NoiseEstimate, z: float) -> Comparison:
-    """The ratio over pairs, its 95 % interval, and how far chance alone would move it; `z` comes from `z_for`.
+    """Returns the ratio over pairs, its 95 % interval, and how far chance alone would move it; `z` comes from `z_for`.
 
-    The interval takes Student's t with the noise's degrees of freedom, as `z` should. Simulated with the spread taken
-    from the same 3 to 12 normal pairs, the chance beyond a t-limit of 5 to 0.01 % is 0.8 to 1.0 of what is stated.
-    Raises TypeError when given anything but `PairSummary`, ValueError for no pairs or a spread that is not of pairs.
+    The interval uses Student's t with the noise's degrees of freedom, as `z` should. In simulations with the spread of
+    the same 3 to 12 normal pairs, the chance beyond a t-limit of 5 to 0.01 % is 0.8 to 1.0 of the stated one. Raises
+    TypeError for anything but `PairSummary`, ValueError for no pairs or a spread that is not of pairs.
     """
     if noise.unit != "pair":
         raise ValueError(f"the noise of pairs is needed, got a spread per {noise.unit}: {noise.how}")
@@ -103,7 +103,7 @@ def compare_pairs(pairs: Sequence[PairSummary], noise: NoiseEstimate, z: float) 
 
 
 def centre_ratio(pairs: Sequence[PairSummary]) -> float:
-    """Hodges-Lehmann centre of the pairs' log ratios, as a ratio: two bad pairs of eight cannot carry it away.
+    """Returns the Hodges-Lehmann centre of the pairs' log ratios, as a ratio, which two bad pairs of eight move little.
 
     It is the median of the means of all two pairs, each with itself included (Hodges and Lehmann, Ann. Math. Statist.
     34, 1963). Raises as `compare_pairs` does.
@@ -114,7 +114,7 @@ def centre_ratio(pairs: Sequence[PairSummary]) -> float:
 
 
 def standard_error_of_pairs(relative_sd: float, pairs: int) -> float:
-    """Relative standard deviation of `centre_ratio` over this many pairs that scatter with `relative_sd`.
+    """Returns the relative standard deviation of `centre_ratio` over this many pairs that scatter with `relative_sd`.
 
     Beyond the simulated counts the factor is pi / 3 + 0.3 / n, which tends to the asymptotic variance and agrees with
     simulation at 16, 20 and 30 to 0.2 %. Raises ValueError for fewer than one pair and a negative spread.
@@ -133,17 +133,17 @@ def pair_noise(
     bounds: Mapping[str, str] | None = None,
     prior: NoiseEstimate | None = None,
 ) -> NoiseModel:
-    """The between-pair noise of the cases that were interleaved in this run, pooled as that of processes is.
+    """Returns the noise between pairs of the cases that this run interleaved, pooled like that of processes.
 
-    A case with fewer than two pairs says nothing about spread and is left out. With one suspect and no `prior` a case
-    has its own pairs alone, and Student's t makes its limit wide: give the spread of an earlier run or a calibration
-    (`NoiseEstimate` with unit 'pair') where there is one. It counts as one more case.
+    A case with fewer than two pairs has no spread and is left out. With one suspect and no `prior` a case has only its
+    own pairs, and Student's t makes its limit wide. So pass the spread of an earlier run or a calibration
+    (`NoiseEstimate` with unit 'pair') if there is one. It counts as one more case.
 
     The spread is the plain standard deviation of log ratios. One outlying pair hardly moves the centre but widens the
-    limit, so that the case becomes UNDECIDED rather than SLOWER. A robust spread would ignore three outliers of eight,
-    which do carry the centre away, and call innocent code slower.
+    limit, so the case becomes UNDECIDED rather than SLOWER. A robust spread would ignore three outliers of eight, which
+    do move the centre, and call unchanged code slower.
 
-    Raises TypeError for anything but `PairSummary`, ValueError when one case holds pairs of different timers.
+    Raises TypeError for anything but `PairSummary`, ValueError if one case holds pairs of different timers.
     """
     bounds = bounds or {}
     spreads = {
@@ -172,7 +172,7 @@ def _log_ratios(pairs: Sequence[PairSummary]) -> list[float]:
 
 
 def _interquartile_mean(values: Sequence[float]) -> float:
-    """Mean of what is left without the lowest and the highest quarter, rounded up; up to six values, their median."""
+    """Returns the mean without the lowest and the highest quarter (rounded up); for up to six values the median."""
     cut = min(math.ceil(len(values) / 4), (len(values) - 1) // 2)
     return statistics.fmean(sorted(values)[cut : len(values) - cut])
 
@@ -187,7 +187,7 @@ def _round_digits(value: float, digits: int) -> float:
 
 
 def _thin_evenly(quads: Sequence[Quad]) -> Sequence[Quad]:
-    """At most STORED_QUADS_MAX quads, evenly spaced, the first and the last among them."""
+    """Returns at most STORED_QUADS_MAX quads, evenly spaced, including the first and the last."""
     if len(quads) <= STORED_QUADS_MAX:
         return quads
     last = len(quads) - 1

@@ -1,5 +1,6 @@
-"""Quantiles and tails of the normal, Student's t and the chi-square distribution, and what counts of independent
-trials say of a probability (exact binomial tails and bounds), from the standard library alone.
+"""Quantiles and tails of the normal, Student's t and chi-square distributions, and exact binomial tails and bounds.
+
+They need only the standard library.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ NORMAL_FROM_DEGREES = 300
 
 @functools.lru_cache(maxsize=1024)
 def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
-    """The value exceeded with probability `tail`, in standard deviations.
+    """Returns the value exceeded with probability `tail`, in standard deviations.
 
-    With `degrees_of_freedom` the standard deviation is itself an estimate and Student's t is used; without, it is
-    taken as known. Raises ValueError unless 0 < tail < 0.5 and the degrees of freedom are at least 1.
+    With `degrees_of_freedom` the standard deviation is itself an estimate, and Student's t is used; without, it is
+    known. Raises ValueError unless 0 < tail < 0.5 and the degrees of freedom are at least 1.
     """
     if not 0 < tail < 0.5:
         raise ValueError(f"tail probability is {tail}, must lie strictly between 0 and 0.5")
@@ -25,7 +26,7 @@ def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
         return -statistics.NormalDist().inv_cdf(tail)
     if degrees_of_freedom < 1:
         raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
-    # Bisect in the angle atan(t / sqrt(degrees)), which is bounded, and where the tail falls from 0.5 to 0.
+    # Bisect the angle atan(t / sqrt(degrees)): it is bounded, and over its range the tail falls from 0.5 to 0.
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
@@ -34,7 +35,7 @@ def upper_quantile(tail: float, degrees_of_freedom: int | None = None) -> float:
 
 
 def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
-    """The probability of more than `value` standard deviations: the inverse of `upper_quantile`, for any value.
+    """Returns the probability of more than `value` standard deviations: the inverse of `upper_quantile`, for any value.
 
     Raises ValueError for fewer than one degree of freedom.
     """
@@ -43,13 +44,13 @@ def upper_tail(value: float, degrees_of_freedom: int | None = None) -> float:
     if degrees_of_freedom < 1:
         raise ValueError(f"degrees of freedom are {degrees_of_freedom}, must be at least 1")
     tail = _student_tail(math.atan(abs(value) / math.sqrt(degrees_of_freedom)), degrees_of_freedom)
-    # The finite sum ends a rounding error below zero far out.
+    # Far out, rounding may leave the finite sum slightly below zero.
     return max(tail, 0.0) if value >= 0 else 1 - tail
 
 
 @functools.lru_cache(maxsize=256)
 def chi_square_quantile(below: float, degrees_of_freedom: int) -> float:
-    """The value that a chi-square variable stays below with probability `below`.
+    """Returns the value below which a chi-square variable lies with probability `below`.
 
     Raises ValueError unless 0 < below < 1 and the degrees of freedom are at least 1.
     """
@@ -67,7 +68,7 @@ def chi_square_quantile(below: float, degrees_of_freedom: int) -> float:
 
 
 def _chi_square_below(value: float, degrees: int) -> float:
-    """The incomplete gamma function P(degrees / 2, value / 2), by its series (Abramowitz and Stegun 6.5.29)."""
+    """Computes the incomplete gamma function P(degrees / 2, value / 2) by its series (Abramowitz and Stegun 6.5.29)."""
     shape, x = degrees / 2, value / 2
     term, total, steps = 1.0, 1.0, 0
     while term > 1e-16 * total:
@@ -78,7 +79,7 @@ def _chi_square_below(value: float, degrees: int) -> float:
 
 
 def _student_tail(angle: float, degrees: int) -> float:
-    """P(T > t) at angle = atan(t / sqrt(degrees)): the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    """Computes P(T > t) at angle = atan(t / sqrt(degrees)) by Abramowitz and Stegun's finite sums 26.7.3 and 26.7.4."""
     odd = degrees % 2 == 1
     term = math.cos(angle) if odd else 1.0
     total = 0.0
@@ -92,7 +93,7 @@ def _student_tail(angle: float, degrees: int) -> float:
 
 
 def binomial_at_most(successes: int, trials: int, probability: float) -> float:
-    """The chance of at most this many successes, for 0 < probability < 1.
+    """Returns the chance of at most this many successes, for 0 < probability < 1.
 
     Raises ValueError for another probability and unless 0 <= successes <= trials.
     """
@@ -107,7 +108,7 @@ def binomial_at_most(successes: int, trials: int, probability: float) -> float:
 
 
 def rate_bound95(events: int, trials: int) -> float:
-    """The rate that `events` in so many independent trials exclude at 95 %, one-sided (Clopper and Pearson, 1934).
+    """Returns the rate that `events` in `trials` independent trials exclude at 95 %, one-sided (Clopper, Pearson 1934).
 
     0 in 300 gives 1 %. Without trials nothing is excluded: 1. Raises ValueError unless 0 <= events <= trials.
     """
@@ -121,11 +122,11 @@ def rate_bound95(events: int, trials: int) -> float:
 
 
 def sign_test(ups: int, trials: int) -> float:
-    """Two-sided chance of a split at least as uneven as `ups` of `trials`, if either way is as likely."""
+    """Returns the two-sided chance of a split at least as uneven as `ups` of `trials`, if both are equally likely."""
     fewer = min(ups, trials - ups)
     return min(1.0, 2 * binomial_at_most(fewer, trials, 0.5))
 
 
 def _log_choices(trials: int, successes: int) -> float:
-    """Logarithm of the binomial coefficient, which itself is too large for a float from about a thousand trials on."""
+    """Returns the logarithm of the binomial coefficient, which overflows a float from about a thousand trials on."""
     return math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)

@@ -1,7 +1,7 @@
-"""One process's blocks -> one `ProcessSummary`, the only step that may see single blocks; what none can have measured.
+"""Summarises one process's blocks as a `ProcessSummary`, the only step that may use single blocks; checks answers.
 
-A worker may be another tree's or a container's, and what it answers reaches statistics, baselines and results.json: one
-NaN that is let in would end the run, or cost the file with every other case's result. `Worker.decode_answer` asks here.
+A worker may belong to another tree or a container, and its answers reach statistics, baselines and results.json. One
+accepted NaN would end the run, or lose the file with every other case's result. So `Worker.decode_answer` checks here.
 """
 
 from __future__ import annotations
@@ -16,33 +16,30 @@ from pytest_attnperf.records import ErrorFigures, ProcessSummary, Rotation, Samp
 from pytest_attnperf.records.pairs import Turn, TurnPlan
 
 STORED_BLOCKS_MAX = 96
-"""Raw blocks kept per process: all that a process measures unless more are asked for, so that its time can be made
-again from them."""
+"""Raw blocks kept per process: all that it measures by default, so that its time can be recomputed from them."""
 
 STORED_DIGITS = 5
 """Significant digits kept: an error of at most 0.005 %, far below the 0.3 % between two processes."""
 
 DISTURBED = 0.1
-"""Of its place's time; states of the cache are 2 to 5 % apart, one of 16 kernels measured 9 % (`l2_draws.py`)."""
+"""Share of the median of its place; cache states differ by 2 to 5 %, for one of 16 kernels by 9 % (`l2_draws.py`)."""
 
 CHANGED_IN = {"graph": 2}
-"""By timer, the version of the method since which it measures as it does; the others do since version 1."""
+"""By timer, the method version since which its times are comparable; all other timers have version 1."""
 
 
 def method_of(timer: str) -> str:
-    """The version of the method behind a time of this timer; with a baseline of another one it is INCOMPARABLE."""
+    """Returns the method version of this timer's times; they are INCOMPARABLE with a baseline of another version."""
     return str(CHANGED_IN.get(timer, 1))
 
 
 def summarise_process(samples: Samples, device_id: str = "", process: str = "") -> ProcessSummary:
-    """Summarise the blocks of one process, in microseconds per call.
+    """Summarises the blocks of one process, in microseconds per call.
 
-    Minimum and mean are of all blocks. `median_us` is `centre_of` them. Of the blocks themselves at most
-    STORED_BLOCKS_MAX are kept, evenly spaced in measured order, with the clock of each. The clock is the median over
-    all.
+    Minimum and mean are over all blocks. `median_us` is their `centre_of`. At most STORED_BLOCKS_MAX blocks are kept,
+    evenly spaced in measured order, with the clock of each. The clock is the median over all.
 
-    Raises ValueError when there are no blocks, one is not a finite positive number, or they do not divide into their
-    placements.
+    Raises ValueError if there are no blocks, one is not finite and positive, or they do not divide into placements.
     """
     blocks = samples.block_us
     if not blocks:
@@ -72,12 +69,12 @@ def summarise_process(samples: Samples, device_id: str = "", process: str = "") 
 
 
 def centre_of(blocks: Sequence[float], placements: int) -> float:
-    """The time that a process stands for: the median of its blocks, of several placements the mean.
+    """Returns the time of a process: the median of its blocks, or the mean if there are several placements.
 
-    Places, and states of the cache, differ by more than blocks do and come in groups: a median would jump from one to
-    another. No block counts as further than DISTURBED from the median of its place, so that none carries the mean away.
+    Places and cache states differ by more than blocks do and form groups, so a median would jump from one to another.
+    Blocks count as at most DISTURBED away from the median of their place, so that no single one moves the mean much.
 
-    Raises ValueError where the blocks do not divide into their placements.
+    Raises ValueError if the blocks do not divide into their placements.
     """
     if placements < 1 or len(blocks) % placements:
         raise ValueError(f"{len(blocks)} blocks do not divide into {placements} placements")
@@ -97,7 +94,7 @@ def _round_digits(value: float) -> float:
 
 
 def _thin_evenly(blocks: Sequence[float]) -> Sequence[float]:
-    """At most STORED_BLOCKS_MAX blocks, evenly spaced, the first and the last among them."""
+    """Returns at most STORED_BLOCKS_MAX blocks, evenly spaced, including the first and the last."""
     if len(blocks) <= STORED_BLOCKS_MAX:
         return blocks
     last = len(blocks) - 1
@@ -109,13 +106,13 @@ US_LEAST, US_MOST = 1e-6, 1e12
 
 MHZ_MOST = 1e6
 WHOLE_MOST = 2**63 - 1
-"""A larger whole number is none that a file of results holds."""
+"""The largest whole number that a file of results holds."""
 
 
 def reason_not_believable(answer: Any) -> str:
-    """Why an answer cannot be true, in words; '' where it may be. `answer` is a record, or a mapping of records.
+    """Returns why an answer cannot be true, in words; '' if it may be. `answer` is a record, or a mapping of records.
 
-    What a check found may be NaN and infinite: a wrong output is.
+    Error figures of a check may be NaN and infinite, because a wrong output is.
     """
     return next(_odd_numbers(answer, ""), "") or next(_odd_times(answer), "")
 
@@ -123,7 +120,7 @@ def reason_not_believable(answer: Any) -> str:
 def _odd_numbers(value: Any, where: str) -> Iterator[str]:
     if isinstance(value, float):
         if not math.isfinite(value):
-            yield f"{where} is {value}, which nobody can measure"
+            yield f"{where} is {value}, which is not a finite number"
     elif isinstance(value, int):
         if abs(value) > WHOLE_MOST:
             yield f"{where} has more than 63 bits"
@@ -142,7 +139,7 @@ def _odd_numbers(value: Any, where: str) -> Iterator[str]:
 
 
 def _odd_times(answer: Any) -> Iterator[str]:
-    """Of the records that statistics divide by and take logarithms of."""
+    """Checks the records that statistics divide by and take logarithms of."""
     if isinstance(answer, Mapping):
         for item in answer.values():
             yield from _odd_times(item)
@@ -174,4 +171,4 @@ def _odd_clocks(clocks_mhz: Sequence[float]) -> Iterator[str]:
 
 
 def _not_counts(**counts: int) -> Iterator[str]:
-    yield from (f"{name} is {count}, and at least 1 must be" for name, count in counts.items() if count < 1)
+    yield from (f"{name} is {count}, must be at least 1" for name, count in counts.items() if count < 1)

@@ -1,7 +1,7 @@
 """A workload and a backend made of plain callables: what `attnperf.gate("my_kernel", fn, ...)` proves and measures.
 
-Functions say nothing of where their edges are, so that inputs are planted by what is seen of them (`adhoc_planting`).
-References are taken as their authors wrote them, so that the types they name are replaced (`adhoc_reference`).
+A function does not say where its edges are, so inputs are planted by their observed values (`adhoc_planting`).
+References run as their authors wrote them, so the dtypes that they name are replaced (`adhoc_reference`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ CACHE_STATES = ("hot", "cold")
 class AdHoc:
     """One problem given by functions instead of shapes.
 
-    name             what makes it this problem and no other, e.g. the test's name
+    name             identifies the problem, e.g. the test's name
     make_inputs_fn   `f(seed)` or `f()` -> a tensor or a tuple of tensors on the device, the same for the same seed;
-                     torch is seeded before the call, so a function without a parameter may use torch's generator. One
-                     with a parameter `planted` makes inputs that show a lost element itself where that is True
+                     torch is seeded before the call, so a function without a parameter may use torch's generator. If it
+                     has a parameter `planted`, it must make inputs that show a lost element when that is True
     reference_fn     `f(*inputs)` -> a tensor, a number, or a tuple, dict or dataclass of them, by torch's operators:
-                     run in wider types for the truth, and as it is for the budget; gradients are enabled, and its
-                     inputs are leaves, so that it may set `requires_grad_` on them and differentiate
+                     run in wider types for the exact result, and as it is for the budget; gradients are enabled, and
+                     its inputs are leaves, so that it may set `requires_grad_` on them and differentiate
     flops            useful floating-point operations of one call, if known
     bytes_min        unique bytes one call must move, if known
-    dtype            one of DTYPE_BYTES, or '' where unknown: then no compute floor can be given
+    dtype            one of DTYPE_BYTES, or '' if unknown: then there is no compute floor
     cache_state      'hot', or 'cold' for a call that is timed with inputs that are in no cache
     non_finite_outputs    names of outputs whose reference may hold NaN or Inf, to be matched exactly
-    times            '' for the function alone; 'both', 'forward' or 'backward': gradients are proven, too, and that is
-                     timed
+    times            '' for the function alone; 'both', 'forward' or 'backward': that pass is timed, and gradients are
+                     checked, too
     overwrites       names of inputs that a call may overwrite; each call gets copies of them
     host_sync        the call may wait for the device, and is timed by the host's clock
 
-    Raises WorkloadError for another cache state or pass, and for cold inputs where every call gets its own.
+    Raises WorkloadError for another cache state or pass, and for cold inputs where every call gets its own copies.
     """
 
     name: str
@@ -90,7 +90,7 @@ class AdHoc:
 
     @property
     def family(self) -> str:
-        """That of all gated functions."""
+        """The op family of all gated functions."""
         return ADHOC
 
     @property
@@ -100,7 +100,7 @@ class AdHoc:
 
     @property
     def unplanted(self) -> str:
-        """Why the inputs of checks are not planted, once that is known; '' while they are."""
+        """Reason why the inputs of checks are not planted, once it is known; '' while they are."""
         return self.planting.unplanted
 
     @property
@@ -110,19 +110,19 @@ class AdHoc:
 
     @property
     def input_notes(self) -> tuple[str, ...]:
-        """What nothing is wrong with, but no check can see because of what the inputs are; once they have been made."""
+        """Notes about errors that no check can detect because of what the inputs are; empty before inputs are made."""
         return notes_on(self.learned.names, self.learned.dtypes, self.planting.constant_names, self.planting.one_signed)
 
     @property
     def proven_with(self) -> AdHoc | None:
-        """The problem that a check proves beside this one: of a forward pass, that its gradients are right."""
+        """The problem that a check proves in addition: for a forward pass, the same with gradients."""
         return replace(self, times=gradients.BOTH) if self.times == gradients.FORWARD else None
 
     def definition(self) -> dict[str, Any]:
-        """Name, figures and where the functions are defined, as builtins; what is not at its default only where it is.
+        """Returns the name, figures and source of the functions, as builtins; fields at their default are left out.
 
-        That is so for all fields from `cache_state` on, because baselines store this. What the inputs are like, and
-        whether they are planted by their own function, is there once they have been made.
+        That holds for all fields from `cache_state` on, because baselines store this. Once inputs have been made, it
+        says what they are like, and whether their own function plants them.
         """
         unusual: dict[str, Any] = {}
         if self.non_finite_outputs:
@@ -150,7 +150,8 @@ class AdHoc:
         }
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """What `make_inputs_fn` makes for the seed, the incoming gradients behind it; planted unless nothing bears it.
+        """Returns the inputs that `make_inputs_fn` makes, then the incoming gradients; planted if the problem allows
+        it.
 
         Raises WorkloadError when it gives anything but tensors on `device`, or the same for another seed.
         """
@@ -166,15 +167,15 @@ class AdHoc:
         return tensors
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """The truth for `inputs`. Raises WorkloadError when it is no tensors, or narrower than it can be."""
+        """Returns the exact result. Raises WorkloadError when it is not tensors, or narrower than the wide dtype."""
         return self.planting.compute_truth(inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """`reference_fn` on copies of the inputs as they are. Raises WorkloadError when it gives no tensors."""
+        """Calls `reference_fn` on copies of the inputs. Raises WorkloadError when it does not return tensors."""
         return self.planting.compute_plain(inputs)
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """`reference_fn` rounded at random in between, as the narrowest input is, a few times where it is quick."""
+        """Returns results of `reference_fn` with intermediate ones rounded at random to the narrowest input's type."""
         return self.learned.in_low_precision(inputs)
 
     def _make_own_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
@@ -202,7 +203,7 @@ class AdHoc:
 class CallableBackend(Backend["Workload"]):
     """A function of a workload's inputs as a backend; runs wherever its inputs are.
 
-    declares   what of it must run, and what must not; whether it may wait for the device is what the workload says
+    declares   what must run, and what must not; the workload says whether it may wait for the device
     """
 
     families = (ADHOC,)
@@ -213,7 +214,7 @@ class CallableBackend(Backend["Workload"]):
     declares: Declares = field(default_factory=Declares)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """The function as it is, on copies of the inputs that lie as these do (see `input_memory`)."""
+        """Binds the function to copies of the inputs with the same strides (see `input_memory`)."""
         device = inputs[0].device if inputs else None
         call, setup = self._call_and_setup(workload, inputs)
         tensors, beside = copy_guarded(inputs)
@@ -233,7 +234,7 @@ class CallableBackend(Backend["Workload"]):
     def _call_and_setup(
         self, workload: Workload, inputs: Tensors
     ) -> tuple[Callable[..., Any], Callable[..., Tensors] | None]:
-        """What is timed, and what is done before each timed call."""
+        """Returns the timed call, and the setup before each timed call."""
         if not isinstance(workload, AdHoc):
             return self.fn, None
         fn, known = self.fn, workload.learned
@@ -248,7 +249,7 @@ class CallableBackend(Backend["Workload"]):
 
         def make_graph(*tensors: Any) -> tuple[Any, ...]:
             own, incoming = tensors[:count], tensors[count:]
-            with withheld.hide(incoming):  # nobody times this pass
+            with withheld.hide(incoming):  # this pass is not timed
                 passed = gradients.run_forward(fn, own_copies(*own))
             return (gradients.make_graph(*passed, own_copies(*incoming, first=count)),)
 
@@ -266,7 +267,7 @@ class CallableBackend(Backend["Workload"]):
 
 
 def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
-    """Makes what a call may work on: copies of the inputs that it may overwrite, the others as they are."""
+    """Returns a function that copies the inputs that a call may overwrite, and passes on the others."""
     overwritten = workload.learned.overwritten_numbers
 
     def own_copies(*tensors: Any, first: int = 0) -> Tensors:
@@ -277,14 +278,14 @@ def _own_copies(workload: AdHoc) -> Callable[..., Tensors]:
 
 
 def _takes_planted(function: Callable[..., Any]) -> bool:
-    """Whether a function makes planted inputs itself."""
+    """Returns whether a function makes planted inputs itself."""
     return "planted" in inspect.signature(function).parameters
 
 
 @functools.cache
 def _only_cpu() -> bool:
-    """Whether nothing but the CPU draws. `torch.manual_seed` notes for every kind of device that there is none yet who
-    asked for a seed, with a stack of calls as text: milliseconds, where a small problem is made hundreds of times."""
+    """Returns whether only the CPU draws numbers. `torch.manual_seed` records a stack of calls, as text, for every kind
+    of device that is not in use: that takes milliseconds, where a small problem is made hundreds of times."""
     import torch
 
     devices: list[Any] = [getattr(torch, name, None) for name in ("cuda", "xpu", "mps", "mtia")]
@@ -292,7 +293,7 @@ def _only_cpu() -> bool:
 
 
 def _call_with_seed(function: Callable[..., Any], seed: int, planted: bool) -> Any:
-    """Call with the seed where a parameter is named so or must be given; `def make(rows=512)` gets no seed as rows."""
+    """Calls it with the seed if a parameter has that name or is required; `def make(rows=512)` gets no seed as rows."""
     parameters = inspect.signature(function).parameters.values()
     named = {"planted": planted} if _takes_planted(function) else {}
     if any(parameter.name == "seed" for parameter in parameters):

@@ -1,4 +1,4 @@
-"""How large the planted inputs of a user's problem may be: what its reference bears without overflow or luck."""
+"""Chooses how large planted inputs of a user's problem may be: its reference must not overflow or lose precision."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.adhoc_reference import Reference
 
 CONDITIONED = 4
-"""Planted inputs are used where the plain computation's error, relative to the result, is at most so many times that on
-inputs as they were made, or so many rounding steps of the result: beyond, honest kernels differ by luck."""
+"""Planted inputs are used if the plain computation's relative error is at most this many times that on unplanted
+inputs, or this many rounding steps of the result. Beyond that, honest kernels differ by luck."""
 
 TOO_MUCH = f"the reference overflows, or loses its precision, with elements of {AMPLITUDES[-1]:g} times the usual size"
-"""Why the inputs of a seed are not planted."""
+"""Reason why the inputs of a seed are not planted."""
 
 
 UNHEEDED = "inputs() gives the same for planted=True"
-"""Why inputs are not planted that their own function should have planted."""
+"""Reason why inputs are not planted that their own function should have planted."""
 
 INCOMING = 0x1C0111
-"""Makes the seed of incoming gradients another than that of the inputs."""
+"""Makes the seed of incoming gradients differ from that of the inputs."""
 
 SAMPLE = 2**16
-"""Elements of an input that two seeds are compared on."""
+"""Elements of an input that are compared between two seeds."""
 
 
 class Once:
-    """Results of the last planted inputs, handed out once: what a backend might search for does not stay in memory."""
+    """Results of the last planted inputs, returned once, then dropped, so that a backend cannot find them."""
 
     def __init__(self) -> None:
         self._inputs: Tensors = ()
         self._outputs: Outputs = {}
 
     def keep(self, inputs: Tensors, outputs: Outputs) -> None:
-        """Keep the results of `inputs` until they are asked for, or others are."""
+        """Keeps the results of `inputs` until the next `take` or `keep`."""
         self._inputs, self._outputs = inputs, outputs
 
     def take(self, inputs: Tensors) -> Outputs:
-        """The results of these very tensors; empty where others are kept. Nothing is kept afterwards."""
+        """Returns the results kept for exactly these tensors, else an empty dict, and drops what was kept."""
         same = len(inputs) == len(self._inputs) and all(a is b for a, b in zip(inputs, self._inputs, strict=True))
         outputs = self._outputs if same else {}
         self._inputs, self._outputs = (), {}
@@ -56,9 +56,9 @@ class Once:
 
 @dataclass
 class Planting:
-    """Plants the inputs of one problem; remembers what it bore.
+    """Plants the inputs of one problem, and remembers which amplitudes were possible.
 
-    unplanted   why the inputs that were made last are not planted, in words; '' where they are
+    unplanted   why the inputs that were made last are not planted, in words; '' if they are
     """
 
     reference: Reference
@@ -74,7 +74,7 @@ class Planting:
     _plains: Once = field(default_factory=Once)
 
     def refuse_unchanged(self, inputs: Tensors, seed: int) -> None:
-        """Raise WorkloadError where another seed gave the same inputs, in every element that is looked at."""
+        """Raises WorkloadError if another seed gave the same inputs, in every element that is compared."""
         sample = {
             number: tensor.reshape(-1)[:: max(1, tensor.numel() // SAMPLE)].clone()
             for number, tensor in enumerate(inputs)
@@ -90,7 +90,7 @@ class Planting:
         if len(same) == len(sample):
             raise WorkloadError(
                 f"inputs() of {self.reference.problem!r} gives the same for the seeds {before[0]} and {seed}: a kept "
-                "result would be right for ever; draw them from the seed, or from torch's generator, which has it"
+                "result would always be right; draw them from the seed, or from torch's generator, which has that seed"
             )
 
     @property
@@ -101,12 +101,12 @@ class Planting:
 
     @property
     def one_signed(self) -> tuple[str, ...]:
-        """Names of the floating-point inputs that vary, and in which no element of the other sign was seen so far."""
+        """Names of the floating-point inputs that vary, but whose elements all had the same sign so far."""
         numbers = (self._one_signed or set()) - (self._constant or set())
         return tuple(self.reference.names[number] for number in sorted(numbers))
 
     def plant_inputs(self, inputs: Tensors, seed: int) -> Tensors:
-        """`inputs` with planted elements, or as they are where the problem bears none; the same for the same seed."""
+        """Returns `inputs` with planted elements, or unchanged if the problem allows none; fixed by the seed."""
         if self._free is None:
             self._free = self._find_free(inputs)
         if not self._free:
@@ -116,7 +116,7 @@ class Planting:
         return self._plant_at(inputs, seed, self._amplitudes[seed])
 
     def _plant_largest(self, inputs: Tensors, seed: int) -> Tensors:
-        """The largest amplitude that the problem bears with this seed."""
+        """Plants with the largest amplitude that the problem allows for this seed."""
         for amplitude in AMPLITUDES:
             tensors = self._plant_at(inputs, seed, amplitude)
             if self._is_borne(tensors):
@@ -126,13 +126,13 @@ class Planting:
         return self._plant_at(inputs, seed, 0.0)
 
     def _plant_at(self, inputs: Tensors, seed: int, amplitude: float) -> Tensors:
-        """`inputs` planted with this amplitude, or as they are where it is 0; `unplanted` says which."""
+        """Plants `inputs` with this amplitude, or returns them unchanged if it is 0; sets `unplanted`."""
         assert self._free is not None
         self.unplanted = "" if amplitude else TOO_MUCH
         return plant_edges(inputs, self._free, seed, amplitude) if amplitude else inputs
 
     def look_at_own(self, planted: Tensors, made: Callable[[], Tensors]) -> None:
-        """Say so where inputs() takes no notice of `planted`; once, because inputs may take long to make.
+        """Sets `unplanted` if inputs() ignores `planted`; checks once only, because making inputs may take long.
 
         made   makes the inputs of the same seed without planting
         """
@@ -142,7 +142,7 @@ class Planting:
             self._heeded, self.unplanted = not alike, UNHEEDED if alike else ""
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
-        """The truth of `inputs`, which is there already if they were just planted."""
+        """Returns the exact results of `inputs`, which are kept if the inputs were just planted."""
         if found := self._truths.take(inputs):
             return found
         if self.reference.quantises is None:
@@ -150,11 +150,11 @@ class Planting:
         return self.reference.compute_truth(inputs)
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """The plain result of `inputs`, likewise."""
+        """Returns the plain results of `inputs`, kept ones if there are any."""
         return self._plains.take(inputs) or self.reference.compute_plain(inputs)
 
     def _find_free(self, inputs: Tensors) -> tuple[int, ...]:
-        """Numbers of the inputs that may be planted; none where one does not count by itself."""
+        """Returns numbers of the inputs that may be planted; none if the reference ignores one of them."""
         free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
         if not free:
             self.unplanted = "no input holds free numbers of both signs"
@@ -165,14 +165,14 @@ class Planting:
         for number in free:
             if number not in self.reference.overwritten_numbers and self._is_ignored(inputs, number, plain):
                 self.unplanted = (
-                    f"the reference does not read {names[number]!r}, which may follow from other inputs; give "
+                    f"the reference does not read {names[number]!r}, which may depend on other inputs; write "
                     "inputs(seed, planted) to plant them yourself"
                 )
                 return ()
         return free
 
     def _is_ignored(self, inputs: Tensors, number: int, plain: Outputs) -> bool:
-        """Whether the result is the same with another input of that number."""
+        """Returns whether the result stays the same if the input of that number changes."""
         import torch
 
         other = [*inputs]
@@ -201,8 +201,8 @@ class Planting:
 def draw_incoming(
     specs: tuple[tuple[tuple[int, ...], torch.dtype], ...], device: str, seed: int, *, planted: bool
 ) -> Tensors:
-    """Incoming gradients of these shapes and dtypes: normal; a single number is 1, as backward() begins with, and
-    another where it is to show (`planted`)."""
+    """Draws normal incoming gradients of these shapes and dtypes. A single number is 1, as in backward(); with
+    `planted` it differs from 1, so that ignoring it shows."""
     import torch
 
     # Not the seed itself: a function of the same would draw its first input equal to the gradient of its output.
@@ -217,7 +217,7 @@ def draw_incoming(
 
 
 def _as_computable(tensor: torch.Tensor) -> torch.Tensor:
-    """fp8 as fp32: torch has hardly an operator for it."""
+    """Returns fp8 as fp32, because torch has few fp8 operators."""
     return tensor.float() if tensor.is_floating_point() and tensor.dtype.itemsize == 1 else tensor
 
 
@@ -229,7 +229,7 @@ def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _has_one_sign(elements: torch.Tensor) -> bool:
-    """Whether they are numbers, not all 0, none of which has another sign than the others."""
+    """Returns whether the elements are finite, not all 0, and of one sign."""
     if not elements.is_floating_point() or elements.dtype.itemsize < 2:
         return False
     least, most = (float(one) for one in elements.aminmax())
@@ -237,7 +237,7 @@ def _has_one_sign(elements: torch.Tensor) -> bool:
 
 
 def _relative_errors(truth: Outputs, plain: Outputs) -> dict[str, float]:
-    """Root mean square of the plain computation's errors, relative to that of the result, of floating-point outputs."""
+    """Returns the norm of the plain computation's errors relative to that of the result, by floating-point output."""
     import torch
 
     errors = {}

@@ -1,4 +1,4 @@
-"""A user's reference function, run as it is: in the widest type for the truth, in its own and narrower for budgets."""
+"""Runs a user's reference function: in the widest dtype for the exact result, in narrower ones for budgets."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 INPUT_STEP = 2.0**-22
-"""Inputs are moved by two rounding steps of fp32, in which kernels compute: what torch does in one operator, a kernel
-may do in several. A saved log-sum-exp of 200 is off by so much, and every weight that is computed from it."""
+"""Inputs are changed by two rounding steps of fp32, in which kernels compute: a kernel may use several operations where
+torch uses one. A saved log-sum-exp of 200 has that error, and so has every weight that is computed from it."""
 
 NOISE_DRAWS = 3
-"""One draw may be lucky on the very element that a problem is most sensitive at."""
+"""Number of draws: a single one may be lucky on the element that a problem is most sensitive at."""
 
 OPERATORS_MOST = 2000
-"""A reference that goes through a sequence step by step takes seconds for each draw."""
+"""Above this number of operators one draw is made: a reference that loops over a sequence takes seconds for each."""
 
 GRAD_OUTPUT = "grad_out"
-"""What an incoming gradient is called; several are 'grad_out0', 'grad_out1' ..."""
+"""Name of an incoming gradient; several are called 'grad_out0', 'grad_out1' ..."""
 
 
 @dataclass
 class Reference:
-    """Runs `fn(*inputs)` on copies of the inputs, gradients enabled, and names what it gives.
+    """Runs `fn(*inputs)` on copies of the inputs, gradients enabled, and names what it returns.
 
     problem    the problem's name, for messages
     times      '' for the function alone, else one of `gradients.PASSES`: inputs beyond the function's own are then the
-               incoming gradients, and all but 'forward' give the gradients of the inputs, too
-    in_place   names of inputs that a call may overwrite: what they hold is the result of a function that returns None
-    count      inputs of the function itself, once known
+               incoming gradients, and all passes but 'forward' return the gradients of the inputs, too
+    in_place   names of inputs that a call may overwrite: they hold the result if the function returns None
+    count      number of inputs of the function itself, once known
     incoming   shape and dtype of each incoming gradient, once known
-    outputs    names of the outputs of a function with gradients, once known; `roots` are those that have one
-    tensors    what these inputs are like, in words, once known; `dtypes` are their types
-    quantises  whether it rounds to 8-bit integers; None before the first plain result. The truth is then what it rounds
+    outputs    names of the outputs of a function with gradients, once known; `roots` are those that have a gradient
+    tensors    description of these inputs, once known; `dtypes` are their dtypes
+    quantises  whether it rounds to 8-bit integers, so that the exact result is unrounded; None before the first result
     """
 
     problem: str
@@ -61,7 +61,7 @@ class Reference:
     quantises: bool | None = None
 
     def learn(self, inputs: Tensors) -> None:
-        """Find out how many inputs there are, and which outputs have gradients; `inputs` are the function's own.
+        """Records the number of inputs, and which outputs have gradients; `inputs` are the function's own.
 
         Raises WorkloadError when `in_place` names an input that does not exist.
         """
@@ -84,7 +84,7 @@ class Reference:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether gradients are computed, too."""
+        """True if gradients are computed, too."""
         return self.times in (gradients.BOTH, gradients.BACKWARD)
 
     @property
@@ -98,9 +98,9 @@ class Reference:
         return tuple(number for number, name in enumerate(self.names) if name in self.in_place)
 
     def compute_truth(self, inputs: Tensors) -> Outputs:
-        """The result in `reference_dtype` of the floating-point inputs, whatever types the function names.
+        """Computes the result in `reference_dtype` of the floating-point inputs, whatever dtypes the function names.
 
-        Raises WorkloadError when the result is narrower all the same.
+        Raises WorkloadError when the result is narrower nevertheless.
         """
         floats = tuple(tensor for tensor in inputs if tensor.is_floating_point())
         if not floats:
@@ -113,12 +113,12 @@ class Reference:
                 raise WorkloadError(
                     f"the reference of {self.problem!r} returned {name!r} as {tensor.dtype} for inputs in {dtype}, so "
                     "that its own rounding would pass for the truth: compute it with torch's own operators, whose "
-                    "types are widened for this, and not by way of numpy or another kernel"
+                    "types are widened for this, and not with numpy or another kernel"
                 )
         return outputs
 
     def compute_plain(self, inputs: Tensors) -> Outputs:
-        """The result as the function gives it for the inputs as they are; the first tells whether it quantises."""
+        """Computes the result of the function for unchanged inputs; the first result shows whether it quantises."""
         import torch
 
         outputs = self._call_function(inputs, None)
@@ -127,15 +127,15 @@ class Reference:
         return outputs
 
     def in_low_precision(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """Results with every intermediate one rounded at random to the precision of the narrowest input; none where
-        that cannot be had, and one where the function calls many operators.
+        """Computes results with every intermediate one rounded at random to the precision of the narrowest input.
 
-        Most kernels round in between, where a function that upcasts rounds once.
+        Returns none if that fails, and one if the function calls many operators. Most kernels round in between, where a
+        function that upcasts rounds once.
         """
         step = working_step(inputs)
         found: list[Outputs] = []
         noise: Noise | None = None
-        # It says nothing against anybody if the function cannot be looked into.
+        # An error here is no problem of the case: only the budget stays narrower.
         with contextlib.suppress(Exception):
             for draw in range(NOISE_DRAWS if step else 0):
                 noise = Noise(step, draw, noise)
@@ -145,7 +145,7 @@ class Reference:
         return tuple(found)
 
     def _compute_rounded(self, inputs: Tensors, noise: Noise) -> Outputs:
-        """One such result."""
+        """Computes one result with random rounding."""
         dtype = reference_dtype(tuple(tensor for tensor in inputs if tensor.is_floating_point()))
         moved = tuple(
             noise.perturb(tensor.to(dtype), INPUT_STEP) if tensor.is_floating_point() else tensor for tensor in inputs
@@ -154,7 +154,7 @@ class Reference:
             return self._call_function(moved, dtype)
 
     def _call_function(self, inputs: Tensors, dtype: torch.dtype | None) -> Outputs:
-        """What the function gives for copies of the inputs, floating-point ones in `dtype` unless that is None."""
+        """Calls the function on copies of the inputs, floating-point ones in `dtype` unless that is None."""
         import torch
 
         with full_fp32_matmul(), without_autocast(), torch.inference_mode(False), torch.enable_grad():
@@ -178,7 +178,7 @@ class Reference:
 
 
 def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) -> Any:
-    """What a call returned; where it returned None and may overwrite inputs, what these hold."""
+    """Returns what a call returned; if that is None and it may overwrite inputs, what these hold."""
     if returned is not None or not overwritten:
         return returned
     held = tuple(tensors[number] for number in overwritten)
@@ -186,12 +186,12 @@ def results_of(returned: Any, tensors: Tensors, overwritten: tuple[int, ...]) ->
 
 
 def incoming_names(count: int) -> tuple[str, ...]:
-    """Names of `count` incoming gradients."""
+    """Returns the names of `count` incoming gradients."""
     return (GRAD_OUTPUT,) if count == 1 else tuple(f"{GRAD_OUTPUT}{number}" for number in range(count))
 
 
 def _copy_inputs(inputs: Tensors, dtype: torch.dtype | None) -> Tensors:
-    """Ordinary copies, also of inference tensors, that gradients can be asked of."""
+    """Returns ordinary copies, also of inference tensors, that can require gradients."""
     return tuple(
         tensor.detach().to(dtype if dtype and tensor.is_floating_point() else tensor.dtype, copy=True)
         for tensor in inputs

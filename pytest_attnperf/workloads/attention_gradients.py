@@ -9,8 +9,8 @@ FlashAttention-2 (arXiv:2307.08691), section 2.3 and algorithm 2, for one head, 
     dQ = scale dS K
     dK = scale dS^T Q
 
-`reference` is the truth a backend is held against; `plain` is the same computation in the working dtype, whose error
-against the reference is the yardstick of the budget.
+A backend is compared with `compute_reference`. `compute_plain` is the same computation in the working dtype, whose
+error against the reference is the yardstick of the budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SCORE_BYTES_GPU = 1 << 30
 SCORE_BYTES_CPU = 64 << 20
-"""Largest block of scores held at once, in the wide type; weights, their gradient and the mask need some times that."""
+"""Largest block of scores held at once, in the wide type; weights, their gradient and the mask need a multiple."""
 
 
 def compute_reference(
@@ -37,8 +37,8 @@ def compute_reference(
     """q and dout (B, Sq, H, D), k and v (B, Skv, Hk, D) -> 'dq' like q, 'dk' and 'dv' like k, in fp64 or fp32.
 
     dout is the gradient of a scalar by the attention's output. Causal is bottom-right aligned: row i sees key j iff
-    j <= i + Skv - Sq; a row that sees no key has and gives zero gradients. The precision is `reference_dtype`; inputs
-    are upcast as they are stored.
+    j <= i + Skv - Sq; a row that sees no key gets and contributes zero gradients. The precision is `reference_dtype`;
+    stored inputs are upcast.
     """
     with full_fp32_matmul():
         return _compute_gradients(q, k, v, dout, causal=causal, dtype=reference_dtype((q, k, v, dout)))
@@ -55,20 +55,20 @@ def compute_plain(
     causal: bool,
     wide_dp: bool = False,
 ) -> Outputs:
-    """The same shapes in the dtype of `q`; `out` (B, Sq, H, D) in it and `lse` (B, H, Sq) in fp32 are the forward's.
+    """Computes the same shapes in the dtype of `q`, from the forward's `out` (B, Sq, H, D) and `lse` (B, H, Sq), fp32.
 
-    Rounded to it, as by autograd of eager attention, are scores, weights, dP and dS, each before and after a scale,
-    and the dk and dv of every query head before those of a group are summed (FlashAttention rounds there too). Sums
-    over rows and keys are in fp32; fp32 inputs are multiplied in fp32, never TF32.
+    As in autograd of eager attention, scores, weights, dP and dS are rounded to that dtype, each before and after a
+    scale. So are the dk and dv of every query head before those of a group are summed (FlashAttention rounds there
+    too). Sums over rows and keys are in fp32; fp32 inputs are multiplied in fp32, never TF32.
 
-    What the stored forward results are off by enters as it enters a kernel: delta is rowsum(dO * O) of `out`, and in
-    f32 the weights are exp(S - lse). There the rounding of S - lse, 1e-6 where lse is about 10, scales whole weights,
-    which softmax would mostly cancel. In f16 and bf16 the weights are softmax(S): kernels keep S in fp32, and
-    exp(S - lse) of rounded scores would be off by several times what they are.
+    Errors of the stored forward results enter as in a kernel: delta is rowsum(dO * O) of `out`, and in f32 the weights
+    are exp(S - lse). There the rounding of S - lse, 1e-6 where lse is about 10, scales whole weights, which softmax
+    would mostly cancel. In f16 and bf16 the weights are softmax(S): kernels keep S in fp32, and exp(S - lse) of rounded
+    scores would have several times the error of kernels.
 
     With `wide_dp` dP is not rounded, as in a kernel that keeps it in registers. Where one key has nearly all of a row's
-    weight, dP - delta cancels, and what is left of the roundings of both is small by luck in one row of many: a kernel
-    is off there by what the other way of rounding is off by.
+    weight, dP - delta cancels, and the rest of both roundings is small by luck in one row of many. A kernel has there
+    the error of the other way of rounding.
     """
     import torch
 
@@ -92,7 +92,7 @@ def _compute_gradients(
     delta: torch.Tensor | None = None,
     wide_dp: bool = False,
 ) -> Outputs:
-    """As `reference`, in `dtype`, with `wide_dp` but for dP; lse and delta (B, H, Sq) are computed where not given."""
+    """Computes `reference` in `dtype`, except dP with `wide_dp`; lse and delta (B, H, Sq) are computed if not given."""
     import torch
 
     (batch, seq_q, heads, head_dim), seq_kv = q.shape, k.shape[1]
@@ -117,14 +117,14 @@ def _compute_gradients(
 
 
 def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What sums are made in: fp64 for fp64, fp32 otherwise."""
+    """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
     import torch
 
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> torch.Tensor:
-    """Bool (rows, Skv), True where a row does not see a key."""
+    """Returns bool (rows, Skv), True where a row does not see a key."""
     import torch
 
     last_key = torch.arange(rows.start, rows.stop, device=device) + (seq_kv - seq_q)
@@ -132,20 +132,20 @@ def _hidden_keys(rows: slice, seq_q: int, seq_kv: int, device: torch.device) -> 
 
 
 def _compute_weights(scores: torch.Tensor, hidden: torch.Tensor | None, lse: torch.Tensor | None) -> torch.Tensor:
-    """P of scaled scores (b, H, rows, Skv), which are overwritten; lse is (b, H, rows, 1). Zero where `hidden`."""
+    """Computes P from scaled scores (b, H, rows, Skv), which are overwritten; lse (b, H, rows, 1). 0 if `hidden`."""
     import torch
 
     if lse is not None:
         weights = scores.sub_(lse).exp_()
     else:
         weights = torch.softmax(scores if hidden is None else scores.masked_fill_(hidden, float("-inf")), dim=-1)
-    # Whatever stands at a hidden key: NaN from the softmax of a row without keys, Inf from a lse of -inf.
+    # A hidden key may have NaN, from the softmax of a row without keys, or Inf, from a lse of -inf.
     return weights if hidden is None else weights.masked_fill_(hidden, 0.0)
 
 
 def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delta: torch.Tensor | None) -> torch.Tensor:
-    """P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta (b, H, rows, 1),
-    or rowsum(P * dP)."""
+    """Computes P * (dP - delta) (b, H, rows, Skv) in the wide type, rounded once; dP may be overwritten. delta is (b,
+    H, rows, 1), or rowsum(P * dP) if None."""
     dweights = dweights.to(_wide_dtype(weights.dtype))
     if delta is None:
         delta = (weights * dweights).sum(dim=-1, keepdim=True)
@@ -153,7 +153,7 @@ def _compute_score_gradients(weights: torch.Tensor, dweights: torch.Tensor, delt
 
 
 def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
-    """Rows (b, H, r, n) by of_keys (b, Hk, n, m) -> (b, H, r, m), query head h with key head h // (H / Hk).
+    """Multiplies rows (b, H, r, n) by of_keys (b, Hk, n, m) -> (b, H, r, m), query head h with key head h // (H / Hk).
 
     Heads that share a key head are stacked into rows of one product, so k and v are never repeated.
     """
@@ -165,7 +165,7 @@ def _by_key_head(rows: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
 
 
 def _sum_groups(by_head: torch.Tensor, kv_heads: int, dtype: torch.dtype) -> torch.Tensor:
-    """(B, H, Skv, D) of query heads, wide -> (B, Skv, Hk, D) in `dtype`, each head rounded to it before the sum."""
+    """Sums (B, H, Skv, D) over groups -> (B, Skv, Hk, D) in `dtype`, each head rounded to it before the sum."""
     batch, heads, seq_kv, head_dim = by_head.shape
     grouped = by_head.to(dtype).view(batch, kv_heads, heads // kv_heads, seq_kv, head_dim)
     return grouped.sum(dim=2, dtype=by_head.dtype).to(dtype).permute(0, 2, 1, 3).contiguous()

@@ -1,11 +1,11 @@
-"""Attention written out plainly, in chunks of batches and query rows so that memory stays bounded.
+"""Plain attention, in chunks of batches and query rows so that memory stays bounded.
 
-`reference` is the truth a backend is held against; `plain` is the same computation in the working dtype, whose error
-against the reference is the yardstick of the budget (flash-attention's tests use the same pair).
+A backend is compared with `compute_reference`. `compute_plain` is the same computation in the working dtype, whose
+error against the reference is the yardstick of the budget (flash-attention's tests use the same pair).
 
-Causal masks are aligned bottom-right; a row that sees no key has out = 0 and lse = -inf. With `window` a row sees that
-many keys at most, the last ones. Tensors of an 8-bit format come with their `scales`, by 'q', 'k' and 'v', see
-`quantisation`. ALiBi and biases are `added` to the scaled scores, ALiBi's slopes times a distance, or a matrix.
+Causal masks are aligned bottom-right; a row that sees no key has out = 0 and lse = -inf. With `window` a row sees at
+most that many keys, the last ones. Tensors of an 8-bit format come with their `scales`, by 'q', 'k' and 'v', see
+`quantisation`. ALiBi (slopes times a distance) or a bias matrix is `added` to the scaled scores.
 
 ALiBi is arXiv:2108.12409 (Press, Smith, Lewis): score(i, j) += -slope_h |i + Skv - Sq - j|, the distance of a key from
 the query's own position when both sequences end together, which is FlashAttention's convention.
@@ -35,13 +35,13 @@ SCORE_BYTES_CPU = 64 << 20
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a computation of attention rounds.
+    """The rounding of a computation of attention.
 
     dtype      inputs are loaded in it; scores, weights and products are stored in it
     out        dtype of 'out'
-    operand    rounding of both operands of both products; None where `dtype` is all there is
+    operand    rounding of both operands of both products; None if there is no rounding besides `dtype`
     weights    rounding of exp(score - row max) before the product with v, whose result is then divided by the sum of
-               the unrounded ones; None where softmax comes first, in `dtype`
+               the unrounded ones; None if softmax comes first, in `dtype`
     loads      'k' or 'v' -> dtype that it is rounded to once dequantised
     """
 
@@ -54,13 +54,13 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class _ChunkMask:
-    """Row r of a chunk sees the keys up to `last` + r, and only the last `window` of these unless that is 0."""
+    """A mask where row r of a chunk sees the keys up to `last` + r, or the last `window` of these if not 0."""
 
     last: int
     window: int
 
     def hidden_keys(self, rows: int, keys: int, device: torch.device) -> torch.Tensor:
-        """(rows, keys), True where a row does not see a key."""
+        """Returns (rows, keys), True where a row does not see a key."""
         import torch
 
         key = torch.arange(keys, device=device)[None, :]
@@ -69,7 +69,7 @@ class _ChunkMask:
 
 
 def plain_arithmetic(dtype: str, int8: str = "") -> Arithmetic:
-    """How plain attention rounds in a workload's dtype, and for i8 in one of its modes, see `Prefill.int8`.
+    """Returns the rounding of plain attention in a workload's dtype, and for i8 in one of its modes (`Prefill.int8`).
 
     f32, f16, bf16    everything is stored in the dtype, products are summed as torch does
     tf32              the operands of both products are rounded to TF32, everything else is fp32
@@ -100,11 +100,10 @@ def compute_reference(
     scales: Mapping[str, torch.Tensor] | None = None,
     added: Added | None = None,
 ) -> Outputs:
-    """q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv, Hk, Dv) -> 'out' (B, Sq, H, Dv) [, 'lse' (B, H, Sq)], in fp64 or
-    fp32.
+    """Computes q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv, Hk, Dv) -> 'out' (B, Sq, H, Dv) [, 'lse' (B, H, Sq)].
 
-    The precision is `reference_dtype`, but fp64 for the log-sum-exp of an 8-bit format, whose scores plain attention
-    keeps in fp32; inputs are upcast as they are stored.
+    The precision is `reference_dtype`, fp64 or fp32, but fp64 for the log-sum-exp of an 8-bit format, whose scores
+    plain attention keeps in fp32; stored inputs are upcast.
     """
     import torch
 
@@ -126,7 +125,7 @@ def compute_plain(
     added: Added | None = None,
     how: Arithmetic | None = None,
 ) -> Outputs:
-    """The same shapes with the roundings of `how`, or in the dtype of `q`, to which everything is then rounded.
+    """Computes the same shapes with the roundings of `how`; without it, everything is rounded to the dtype of `q`.
 
     'lse' is fp32. fp32 is multiplied in fp32, never TF32, so that the yardstick of an fp32 workload is fp32's own.
     """
@@ -137,7 +136,7 @@ def compute_plain(
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is computed of q, k and v, as `reference` takes it."""
+    """The parameters of the computation besides q, k and v, as in `compute_reference`."""
 
     causal: bool
     lse: bool
@@ -173,13 +172,13 @@ def _compute_attention(
 def _load_stored(
     stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype, rounded: torch.dtype | None
 ) -> torch.Tensor:
-    """(b, s, h, D) as stored -> (b, h, s, D) in `dtype`, holding what `rounded` holds."""
+    """Converts stored (b, s, h, D) -> (b, h, s, D) in `dtype`, with values rounded to `rounded` if given."""
     values = stored.to(dtype) if scale is None else dequantise(stored, scale, dtype)
     return (values if rounded is None else values.to(rounded).to(dtype)).permute(0, 2, 1, 3)
 
 
 def iterate_chunk_slices(batch: int, seq_q: int, rows_at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
+    """Yields slices of batches and of query rows that hold at most `rows_at_once` rows of all heads."""
     batches = max(1, min(batch, rows_at_once // seq_q))
     rows = min(seq_q, rows_at_once)
     for first in range(0, batch, batches):
@@ -194,10 +193,10 @@ def _attention_chunk(
     how: Arithmetic,
     take_lse: Callable[[torch.Tensor], object] | None,
 ) -> torch.Tensor:
-    """q (b, H, rows, D), k (b, Hk, Skv, D), v (b, Hk, Skv, Dv) -> (b, H, rows, Dv), all in `how.dtype`.
+    """Computes q (b, H, rows, D), k (b, Hk, Skv, D), v (b, Hk, Skv, Dv) -> (b, H, rows, Dv), all in `how.dtype`.
 
-    added       (H, rows, Skv), fp32 or wider: the sum with it is rounded once, as a score is stored
-    take_lse    is given the log-sum-exp (b, H, rows), fp32 or wider
+    added       (H, rows, Skv), fp32 or wider: the sum with it is rounded once, when a score is stored
+    take_lse    is called with the log-sum-exp (b, H, rows), fp32 or wider
     """
     import torch
 
@@ -236,7 +235,7 @@ def _multiply_matrices(a: torch.Tensor, b: torch.Tensor, how: Arithmetic) -> tor
 
 
 def _compute_weights(scores: torch.Tensor, how: Arithmetic) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weights of the values (b, H, rows, Skv), and what their sum is still to be divided by, (b, H, rows, 1)."""
+    """Returns the weights of the values (b, H, rows, Skv), and the divisor that is still due, (b, H, rows, 1)."""
     import torch
 
     if how.weights is None:
@@ -249,9 +248,9 @@ ALIBI_DEFINITION = "score(h, i, j) -= slope_h |i + Skv - Sq - j|, slopes of arXi
 
 
 def alibi_slopes(heads: int) -> tuple[float, ...]:
-    """One slope per head, positive and falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
+    """Returns one slope per head, positive, falling: 2^(-8 (h + 1) / H) where H is a power of two (arXiv:2108.12409).
 
-    Other H take the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the
+    Other H use the rule of its authors' code (ofirpress/attention_with_linear_biases, `get_slopes`): the slopes of the
     next lower power of two, P, followed by the first H - P of every other slope of 2 P, which lie between those.
     """
     power = 1 << (heads.bit_length() - 1)
@@ -261,13 +260,13 @@ def alibi_slopes(heads: int) -> tuple[float, ...]:
 
 
 def alibi_sum(slope: float, position: int, keys: range) -> float:
-    """The sum of exp(-slope |position - j|) over consecutive keys j: how many keys ALiBi leaves, as it weighs them.
+    """Sums exp(-slope |position - j|) over consecutive keys j: the number of keys, weighted by ALiBi.
 
-    `position` is i + Skv - Sq of a row and may lie before the keys, but not behind them.
+    `position` is i + Skv - Sq of a row; it may be before the keys, but not after them.
     """
 
     def sum_nearest(count: int) -> float:
-        """The sum of exp(-slope d) over d = 0 ... count - 1."""
+        """Sums exp(-slope d) over d = 0 ... count - 1."""
         return math.expm1(-slope * count) / math.expm1(-slope)
 
     if position < keys.start:
@@ -277,7 +276,7 @@ def alibi_sum(slope: float, position: int, keys: range) -> float:
 
 @dataclass(frozen=True)
 class Added:
-    """What is added to scaled scores; nothing unless one is given.
+    """Terms added to scaled scores; none unless one is given.
 
     slopes    (H,) fp32, of ALiBi
     bias      (H, Sq, Skv)
@@ -287,7 +286,7 @@ class Added:
     bias: torch.Tensor | None = None
 
     def of_rows(self, first: int, count: int, seq_q: int, seq_kv: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """(H, count, Skv) for the query rows from `first` on, in `dtype` but at least fp32; None if it is nothing."""
+        """Returns (H, count, Skv) for the query rows from `first` on, in `dtype` but at least fp32; None if empty."""
         import torch
 
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,4 +1,4 @@
-"""What the stages of unfused attention share: their shape, ids, figures of the causal mask, products a head at a time.
+"""Shared code of the stages of unfused attention: shapes, ids, figures of the causal mask, products head by head.
 
     scores = q k^T / sqrt(D)    `qk_scores`          (B, H, Sq, Skv), fp32
     scores[hidden] = -inf       `causal_mask`        in place
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 DTYPES = ("f16", "bf16", "f32")
 SCORE_BYTES = 4
-"""Of a score, which is fp32."""
+"""Bytes of a score, which is fp32."""
 _SIZES = {"b": "batch", "s": "seq_q", "kv": "seq_kv", "h": "heads"}
 
 
 def make_grammar(
     family: str, *, product: bool = False, flags: tuple[str, ...] = (), dtypes: tuple[str, ...] = DTYPES
 ) -> Grammar:
-    """Of a stage: b, s, kv, h, of a product hk and d too, a dtype and flags."""
+    """Returns the grammar of a stage: b, s, kv, h, for a product also hk and d, a dtype and flags."""
     further = {"hk": "kv_heads", "d": "head_dim"} if product else {}
     return Grammar(
         family=family,
@@ -43,16 +43,16 @@ def make_grammar(
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionStage(FamilyWorkload):
-    """One stage of attention on (batch, heads, seq_q, seq_kv) pairs; subclasses give what it computes.
+    """One stage of attention on (batch, heads, seq_q, seq_kv) pairs; subclasses define the computation.
 
     batch     B
     seq_q     Sq, queries per sequence
     heads     H, query heads
     seq_kv    Skv, keys per sequence; 0 means Sq
-    dtype     what is not a score is stored in: 'f16', 'bf16' or 'f32'; scores are fp32
+    dtype     of all tensors but scores: 'f16', 'bf16' or 'f32'; scores are fp32
 
-    Causal masks are aligned bottom-right, as `Prefill`'s: row i sees key j iff j <= i + Skv - Sq. Stages are timed hot:
-    each reads what the one before it has just written.
+    Causal masks are aligned bottom-right, as in `Prefill`: row i sees key j iff j <= i + Skv - Sq. Stages are timed
+    hot: each reads what the one before it has just written.
 
     Raises WorkloadError naming the field for sizes that are not positive integers and for another dtype.
     """
@@ -70,13 +70,13 @@ class AttentionStage(FamilyWorkload):
 
     @property
     def causal_pairs(self) -> int:
-        """Those that a causal mask lets through: of a sequence, the sum of 1 ... Skv without that of 1 ... Skv - Sq."""
+        """Pairs that a causal mask lets through: per sequence, the sum of 1 ... Skv minus that of 1 ... Skv - Sq."""
         unseen_by_first = max(0, self.seq_kv - self.seq_q)
         seen = self.seq_kv * (self.seq_kv + 1) // 2 - unseen_by_first * (unseen_by_first + 1) // 2
         return self.batch * self.heads * seen
 
     def hidden_keys(self, device: torch.device | str) -> torch.Tensor:
-        """(Sq, Skv), True where a causal row does not see a key."""
+        """Returns (Sq, Skv), True where a causal row does not see a key."""
         import torch
 
         key = torch.arange(self.seq_kv, device=device)
@@ -91,7 +91,7 @@ class ProductStage(AttentionStage):
     head_dim    D, at most 512
     kv_heads    Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
 
-    Raises WorkloadError also for heads that kv_heads does not divide and for too large a head_dim.
+    Raises WorkloadError also if kv_heads does not divide heads, and if head_dim is too large.
     """
 
     head_dim: int
@@ -108,8 +108,8 @@ class ProductStage(AttentionStage):
         return self.heads // self.kv_heads
 
     def iterate_lanes(self) -> Iterator[tuple[int, slice, int]]:
-        """(batch index, query heads that share a key head, that key head): what is multiplied at once, so that no
-        more than `group` heads are held in another precision."""
+        """Yields (batch index, query heads that share a key head, that key head): one product each, so that at most
+        `group` heads are held in another precision."""
         for b in range(self.batch):
             for kv_head in range(self.kv_heads):
                 yield b, slice(kv_head * self.group, (kv_head + 1) * self.group), kv_head

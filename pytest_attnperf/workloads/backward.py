@@ -1,4 +1,4 @@
-"""The backward pass of attention: gradients of q, k and v, given what the forward pass left behind."""
+"""The backward pass of attention: gradients of q, k and v, given the results of the forward pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16")
-"""What gradients are computed in; tf32 and the 8-bit formats have no backward pass here."""
+"""Dtypes that gradients are computed in; tf32 and the 8-bit formats have no backward pass here."""
 _LSE_BYTES = 4
 
 
@@ -36,12 +36,12 @@ class Backward(FamilyWorkload):
     cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, dout, out, lse): q, dout and out (B, Sq, H, D), k and v (B, Skv, Hk, D), contiguous, and lse
-    (B, H, Sq) in fp32, the natural-log log-sum-exp of the scaled scores. `out` and `lse` are the exact forward's,
-    rounded as stored. Outputs are 'dq' (B, Sq, H, D), 'dk' and 'dv' (B, Skv, Hk, D).
+    (B, H, Sq) in fp32, the natural-log log-sum-exp of the scaled scores. `out` and `lse` come from the exact forward
+    pass, rounded to their dtypes. Outputs are 'dq' (B, Sq, H, D), 'dk' and 'dv' (B, Skv, Hk, D).
 
     Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
-    divide, another dtype, too large a head_dim, and one key alone, whose weight is 1 whatever q and k are: dq and dk
-    would be zero everywhere, and nothing could be told from them.
+    divide, another dtype, too large a head_dim, and a single key. Its weight is 1 whatever q and k are, so that dq and
+    dk would be zero everywhere and prove nothing.
     """
 
     grammar = Grammar(
@@ -78,7 +78,7 @@ class Backward(FamilyWorkload):
     def visible_pairs(self) -> int:
         """(query, key) pairs of one head that the mask lets through.
 
-        The last n = min(Sq, Skv) rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); rows before them none.
+        The last n = min(Sq, Skv) rows see d + 1, d + 2, ... d + n keys, d = max(0, Skv - Sq); earlier rows see none.
         """
         if not self.causal:
             return self.seq_q * self.seq_kv
@@ -104,10 +104,10 @@ class Backward(FamilyWorkload):
         return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v, dout, out, lse) on `device`: the first four from N(0, 1), the others from the exact forward pass.
+        """Makes (q, k, v, dout, out, lse) on `device`: four from N(0, 1), the others from the exact forward pass.
 
-        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys: the weight of a
-        planted key is then far from both 0 and 1, where its gradient is large.
+        With `planted`, `planted_keys` changes rows of q and the length of some keys: the weight of a planted key is
+        then far from both 0 and 1, where its gradient is large.
         """
         import torch
 
@@ -127,15 +127,15 @@ class Backward(FamilyWorkload):
         return q, k, v, dout, forward["out"].to(q.dtype), forward["lse"].float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """From q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
+        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
         return attention_gradients.compute_reference(*inputs[:4], causal=self.causal)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the working dtype, rounded where autograd of eager attention rounds."""
+        """Computes the same in the working dtype, rounded where autograd of eager attention rounds."""
         return attention_gradients.compute_plain(*inputs, causal=self.causal)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
+        """Computes the same, rounded where kernels round; empty for f32, where nothing is rounded in between."""
         if self.dtype == "f32":
             return ()
         return (attention_gradients.compute_plain(*inputs, causal=self.causal, wide_dp=True),)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 KINDS = ("copy", "read", "write", "triad")
 DTYPES = ("f32", "f16", "bf16")
 STRETCH_BYTES = 1024
-"""Of `read`, what one sum is over. All arrays are whole numbers of stretches long."""
+"""Bytes that one sum of `read` covers. The length of every array is a multiple of it."""
 WORD_BYTES = 4
 WORDS = STRETCH_BYTES // WORD_BYTES
-"""32-bit words of a stretch."""
+"""32-bit words that one sum covers."""
 PATTERN = 256
-"""Elements that `write` repeats."""
+"""Elements of the row that `write` repeats."""
 SCALAR = 3.0
-"""Of triad, as STREAM has it."""
+"""Factor of triad, as in STREAM."""
 CHUNK_ELEMENTS = 2**24
 """Elements that a reference computes at once: 128 MiB in fp64 or int64."""
 _KIB_PER_MIB = 1024
@@ -37,15 +37,15 @@ class Bandwidth(FamilyWorkload):
 
     kind     'copy'    a = b, bit by bit
              'read'    a 32-bit sum, modulo 2^32, of the words of every 1,024 bytes of b
-             'write'   a[i] = p[i modulo 256], p being a row that stays in registers
+             'write'   a[i] = p[i modulo 256], where p is a row that stays in registers
              'triad'   a = b + 3 c, as STREAM (McCalpin 1995)
     mib      size of each array in MiB, or 0 with `kib`
     kib      size of each array in KiB, or 0 with `mib`; 1,024 KiB are written as MiB
     dtype    'f32', 'f16' or 'bf16': elements of all arrays
 
-    Arrays are (N,), contiguous. Inputs are (b,), of write (p,) with p (256,), and of triad (b, c). Outputs: of copy and
-    write 'out', the words of a, int32 (size / 4,), compared exactly; of read 'sums', int32 (size / 1024,), compared
-    exactly; of triad 'out', a itself. Timed cold but for write, whose input is meant to be cached.
+    Arrays are (N,), contiguous. Inputs are (b,), for write (p,) with p (256,), and for triad (b, c). Outputs: for copy
+    and write 'out', the words of a, int32 (size / 4,), compared exactly; for read 'sums', int32 (size / 1024,),
+    compared exactly; for triad 'out', a itself. Timed cold except write, whose input is meant to be cached.
 
     Raises WorkloadError for an unknown kind or dtype, and for sizes that are not positive integers or are given twice.
     """
@@ -84,12 +84,12 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def cache_state(self) -> str:
-        """'cold', but for write: its one small input is read from a cache by every program."""
+        """'cold', except for write: every program reads its one small input from a cache."""
         return "hot" if self.kind == "write" else "cold"
 
     @property
     def id(self) -> str:
-        """Readable and parsed back by `parse`."""
+        """Readable id, which `parse` parses back."""
         size = f"mib{self.mib}" if self.mib else f"kib{self.kib}"
         return "-".join(["bandwidth", self.kind, size, self.dtype])
 
@@ -100,17 +100,17 @@ class Bandwidth(FamilyWorkload):
 
     @property
     def elements(self) -> int:
-        """N."""
+        """N, elements of one array."""
         return self.array_bytes // self.element_bytes
 
     @property
     def flops(self) -> float:
-        """2 per element of triad; otherwise 1, although a copy computes nothing: limits of size are in operations."""
+        """2 per element for triad; otherwise 1, although a copy computes nothing: size limits count operations."""
         return float((2 if self.kind == "triad" else 1) * self.elements)
 
     @property
     def bytes_min(self) -> float:
-        """Every array once, and of read the sums, of write the row."""
+        """Every array once; for read also the sums, for write the row."""
         moved = {
             "copy": 2 * self.array_bytes,
             "read": self.array_bytes + self.array_bytes // STRETCH_BYTES * WORD_BYTES,
@@ -120,7 +120,7 @@ class Bandwidth(FamilyWorkload):
         return float(moved[self.kind])
 
     def definition(self) -> dict[str, Any]:
-        """Kind, bytes of an array, dtype, and what is convention, as builtins."""
+        """Returns kind, bytes of an array, dtype, and conventions, as builtins."""
         convention: dict[str, dict[str, object]] = {
             "copy": {},
             "read": {"sum_over_bytes": STRETCH_BYTES},
@@ -131,7 +131,7 @@ class Bandwidth(FamilyWorkload):
         return {"family": self.family, **fields, **convention[self.kind]}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """From N(0, 1). Every element decides an output that is compared, so that a lost one shows without planting."""
+        """Draws from N(0, 1). Every element affects a compared output, so a lost one shows without planting."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -140,7 +140,7 @@ class Bandwidth(FamilyWorkload):
         return tuple(torch.randn(count, generator=generator, device=device).to(self.stored_as) for _ in range(arrays))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Exact words or sums; of triad fp64, a stretch at a time. 8 bytes for each element of triad are held."""
+        """Computes exact words or sums; triad in fp64, chunk by chunk. It holds 8 bytes for each element of triad."""
         import torch
 
         if self.kind == "triad":
@@ -158,7 +158,7 @@ class Bandwidth(FamilyWorkload):
         return array.clone() if self.kind == "copy" else array.repeat(self.elements // PATTERN)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the working dtype; of triad torch.add with alpha, which rounds once."""
+        """Computes the same in the working dtype; triad by torch.add with alpha, which rounds once."""
         import torch
 
         if self.kind == "triad":
@@ -168,7 +168,7 @@ class Bandwidth(FamilyWorkload):
 
 
 def canonical_outputs(kind: str) -> Callable[[torch.Tensor], Outputs]:
-    """What a backend's call returned, a (N,) or the sums -> the outputs of `Bandwidth`, without moving anything."""
+    """Returns a function: what a call returned, a (N,) or the sums -> the outputs of `Bandwidth`, as views."""
 
     def view_outputs(result: torch.Tensor) -> Outputs:
         import torch
@@ -185,7 +185,7 @@ def _split_chunks(array: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _sum_words(words: torch.Tensor) -> torch.Tensor:
-    """Sums modulo 2^32 of every WORDS of int32 words (n,), as int32 (n / WORDS,)."""
+    """Sums every WORDS of int32 words (n,) modulo 2^32, as int32 (n / WORDS,)."""
     import torch
 
     wide = words.view(-1, WORDS).sum(dim=1, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""What every op family gives: an identity that parses back, seeded inputs, a reference, and exact work figures."""
+"""The interface of every op family: an id that parses back, seeded inputs, a reference, and exact work figures."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ OUT_DTYPES = {dtype: "bf16" if dtype in QUANTISED else "f32" if dtype == "tf32" 
 class Workload(Protocol):
     """One problem. Frozen and hashable; `id` is readable and parses back to an equal workload.
 
-    `FamilyWorkload` gives all but what is abstract here.
+    `FamilyWorkload` implements all members that are not abstract here.
 
     family        op family, the first word of the id
-    dtype         one of DTYPE_BYTES: what inputs are stored in; outputs are stored in OUT_DTYPES of it
+    dtype         one of DTYPE_BYTES: dtype of the inputs; the dtype of outputs is OUT_DTYPES[dtype]
     cache_state   'hot' or 'cold': whether the inputs of a timed call may already be in the last-level cache
     flops         useful floating-point operations of one call (masked-out work does not count); None if unknown
     bytes_min     unique bytes one call must move: inputs read once, outputs written once; None if unknown
@@ -76,11 +76,11 @@ class Workload(Protocol):
     def non_finite_outputs(self) -> frozenset[str]: ...  # noqa: D102
 
     def definition(self) -> dict[str, Any]:
-        """Plain builtins that define the workload completely; stored beside every baseline entry."""
+        """Returns plain builtins that define the workload completely; stored with every baseline entry."""
 
     @abc.abstractmethod
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """Canonical input tensors on `device`, the same for the same seed, device and torch version.
+        """Makes canonical input tensors on `device`, the same for the same seed, device and torch version.
 
         With `planted`, single keys dominate single query rows at every edge a kernel may get wrong, so that one
         dropped, doubled or unmasked key moves a whole output row by its own size.
@@ -88,23 +88,23 @@ class Workload(Protocol):
 
     @abc.abstractmethod
     def reference(self, inputs: Tensors) -> Outputs:
-        """The result in fp32 or fp64, from the same stored input values, as {'out': ..., 'lse': ...}."""
+        """Computes the result in fp32 or fp64, from the same stored input values, as {'out': ..., 'lse': ...}."""
 
     @abc.abstractmethod
     def plain(self, inputs: Tensors) -> Outputs:
-        """The plain computation in the working dtype, whose error is the yardstick of the budget."""
+        """Computes the result in the working dtype; its error is the yardstick of the budget."""
 
 
 InPlace = Mapping[int, "Callable[[torch.Tensor], torch.Tensor]"]
-"""Number of a canonical input that a call writes to -> the view of it that may change; nothing else of it may."""
+"""Number of a canonical input that a call writes to -> the view of it that may change; the rest of it may not."""
 
 
 def in_place(workload: Workload) -> InPlace:
-    """The workload's own `in_place`, empty where it has none: inputs that a call is meant to write to.
+    """Returns the workload's own `in_place`, empty if it has none: inputs that a call is meant to write to.
 
-    Such a workload is idempotent: a call on what a call has left gives the same. A backend keeps these inputs in their
-    canonical layout, under the same number among its own tensors, and may return them. What they hold after a call are
-    the last outputs that `reference` names, in the order of the inputs.
+    Such a workload is idempotent: a second call on what the first left gives the same. A backend keeps these inputs in
+    their canonical layout, under the same number among its own tensors, and may return them. Their content after a call
+    is the last outputs that `reference` names, in the order of the inputs.
     """
     found: InPlace = getattr(workload, "in_place", {})
     return found

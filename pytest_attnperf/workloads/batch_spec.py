@@ -4,8 +4,8 @@ that add one token to 1024 keys.
     batch   part, or parts joined by '_' or ','
     part    [count]q<length>[k][s<length>[k]]
 
-`count` sequences (1 unless given) have `q` query tokens each, and `s` keys (as many as query tokens unless given), the
-query tokens' own keys included; k stands for 1024.
+`count` sequences (default: 1) have `q` query tokens each, and `s` keys (default: as many as query tokens), including
+the query tokens' own keys; k stands for 1024.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class BatchPart:
 
     @property
     def text(self) -> str:
-        """The one way to write it: no count of 1, no `s` that equals `q`, and k wherever 1024 divides."""
+        """The canonical text: no count of 1, no `s` that equals `q`, and k wherever 1024 divides."""
         count = "" if self.count == 1 else str(self.count)
         keys = "" if self.kv == self.q else f"s{_format_length(self.kv)}"
         return f"{count}q{_format_length(self.q)}{keys}"
 
 
 def parse_batch(text: str) -> tuple[BatchPart, ...]:
-    """Parts in order, equal neighbours joined: `q5_2q5` is one part, of three sequences.
+    """Parses parts in order, and joins equal neighbours: `q5_2q5` is one part, of three sequences.
 
-    Raises WorkloadError naming the part that does not follow the grammar, or whose lengths cannot be.
+    Raises WorkloadError naming the part that does not follow the grammar, or whose lengths are impossible.
     """
     found: list[BatchPart] = []
     for word in re.split("[_,]", text):
@@ -65,14 +65,14 @@ def parse_batch(text: str) -> tuple[BatchPart, ...]:
 
 
 def format_batch(parts: Iterable[BatchPart]) -> str:
-    """The one text of a batch, e.g. '2q2k_8q1s1k'."""
+    """Returns the canonical text of a batch, e.g. '2q2k_8q1s1k'."""
     return "_".join(part.text for part in parts)
 
 
 def _parse_part(word: str, text: str) -> BatchPart:
     match = _PART.fullmatch(word)
     if not match:
-        raise WorkloadError(f"batch {text!r} has a part {word!r} that is none; write {GRAMMAR}")
+        raise WorkloadError(f"batch {text!r}: part {word!r} does not follow the grammar; write {GRAMMAR}")
     q = int(match["q"]) * (_KILO if match["q_unit"] else 1)
     kv = q if match["s"] is None else int(match["s"]) * (_KILO if match["s_unit"] else 1)
     return BatchPart(int(match["count"] or 1), q, kv)

@@ -1,4 +1,4 @@
-"""One attention layer: projection to q, k and v, rotation, a cache that grows, attention over it, output projection."""
+"""One attention layer: projection to q, k and v, rotation, a growing cache, attention over it, output projection."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Block(FamilyWorkload):
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     hidden     E, elements of a token, at least 2; 0 means H D
     dtype      'f32', 'f16' or 'bf16': everything but cos and sin
-    bias       the projection to q, k and v has one
+    bias       the projection to q, k and v has a bias
     hostref    inputs are drawn on the CPU, planting included, and copied, and the reference is computed there in fp64:
-               what a GPU gives is then held against a CPU. On a CPU it changes nothing
-    regime     '' or one of block_inputs.REGIMES: values that are hard on a kernel
+               a GPU's result is then compared with a CPU's. On a CPU it changes nothing
+    regime     '' or one of block_inputs.REGIMES: values that are difficult for a kernel
 
     Inputs are contiguous: x (B, S, E); w_qkv ((H + 2 Hk) D, E), whose rows are the query heads, then the key heads,
     then the value heads; w_out (E, H D); with `bias` b_qkv ((H + 2 Hk) D); k_cache and v_cache (B, room, Hk, D); cos
@@ -54,9 +54,9 @@ class Block(FamilyWorkload):
         a       softmax(q k^T / sqrt(D)) v over the cache; the token at position t sees keys 0 ... t
         out     a (B, S, H D) w_out^T
 
-    Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches. These rows are all that a
-    call changes (`in_place`), and it reads none of them before it has written it, so a second call gives the same.
-    Before the first one rows `past` and later hold large finite values.
+    Outputs are 'out' (B, S, E), and 'k' and 'v' (B, S, Hk, D), the new rows of the caches. A call changes only these
+    rows (`in_place`), and reads none of them before writing it, so a second call gives the same. Before the first call,
+    rows `past` and later hold large finite values.
 
     Raises WorkloadError naming the field and what is allowed.
     """
@@ -122,7 +122,7 @@ class Block(FamilyWorkload):
 
     @property
     def is_decode(self) -> bool:
-        """Whether its attention is that of a few new tokens over a cache that was filled before."""
+        """True if its attention is that of a few new tokens over a cache that was filled before."""
         return self.past > 0 and self.seq <= QUERIES_MAX
 
     @property
@@ -132,20 +132,20 @@ class Block(FamilyWorkload):
 
     @property
     def cache_state(self) -> str:
-        """'cold' for decode, whose weights and cache the other layers have pushed out of every cache, else 'hot'."""
+        """'cold' for decode, whose weights and cache the other layers evict from every cache, else 'hot'."""
         return "cold" if self.is_decode else "hot"
 
     def _implied_values(self) -> dict[str, object]:
         return {**super()._implied_values(), "room": self.length, "hidden": self.heads * self.head_dim}
 
     def _option_words(self) -> list[str]:
-        """Flags, and the regime behind them."""
+        """Returns the flags, then the regime."""
         return sorted(super()._option_words(), key=lambda word: word == self.regime)
 
     @property
     def attention(self) -> Prefill | Decode:
-        """Its attention alone: a causal prefill of S queries over `length` keys, or the decode of S tokens over a
-        cache of `room`, of which the first `length` keys exist."""
+        """Its attention as a workload: a causal prefill of S queries over `length` keys, or the decode of S tokens over
+        a cache of `room`, of which the first `length` keys exist."""
         sizes = (self.batch, self.room if self.is_decode else self.seq, self.heads, self.head_dim)
         if self.is_decode:
             return Decode(*sizes, queries=self.seq, kv_heads=self.kv_heads, dtype=self.dtype)
@@ -163,15 +163,15 @@ class Block(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """2 per weight and token for both projections, 4 D per visible pair and head; rotation, bias and softmax are
-        not counted."""
+        """2 per weight and token for both projections, 4 D per visible pair and head; without rotation, bias and
+        softmax."""
         projections = 2 * self.batch * self.seq * self.hidden * (self.rows_qkv + self.heads * self.head_dim)
         return float(projections + 4 * self.head_dim * self.visible_pairs * self.heads * self.batch)
 
     @property
     def bytes_min(self) -> float:
         """x, weights, bias, the filled rows of both caches and the table rows of the new positions read once; out and
-        the new rows of both caches written once. What lies between the steps need not be moved."""
+        the new rows of both caches written once. Intermediate results need not be moved."""
         tokens = self.batch * self.seq
         weights = self.hidden * (self.rows_qkv + self.heads * self.head_dim) + self.rows_qkv * self.bias
         caches = 2 * self.batch * self.length * self.kv_heads * self.head_dim
@@ -194,25 +194,26 @@ class Block(FamilyWorkload):
         return {number: partial(_new_rows, start=self.past, stop=self.length) for number in (first, first + 1)}
 
     def split_inputs(self, inputs: Tensors) -> BlockInputs:
-        """The inputs by name."""
+        """Returns the inputs by name."""
         x, w_qkv, w_out, *others = inputs
         b_qkv = others.pop(0) if self.bias else None
         return BlockInputs(x, w_qkv, w_out, b_qkv, *others)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """The inputs on `device`, see `block_inputs`.
+        """Makes the inputs on `device`, see `block_inputs`.
 
-        With `planted`, see `block_planting`, which changes rows of x; a regime has no plants, it is the same with and
+        With `planted`, `block_planting` changes rows of x. A regime has no plants: its inputs are the same with and
         without.
         """
         return block_inputs.make_inputs(self, seed, device, planted=planted)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, or with `hostref` fp64 on the CPU."""
+        """Uses fp64 on a CPU and for f32; on a GPU for f16 and bf16 fp32 without TF32, with `hostref` fp64 on the
+        CPU."""
         return _compute_reference(self, inputs)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same with the result of every step rounded to the dtype."""
+        """Computes the same with the result of every step rounded to the dtype."""
         return _compute_plain(self, inputs)
 
 
@@ -233,23 +234,23 @@ TOKENS_AT_ONCE = 8192
 
 
 def _compute_reference(block: Block, inputs: Tensors) -> Outputs:
-    """'out', 'k' and 'v' in `reference_dtype`; with `hostref` computed from copies on the CPU, and copied back."""
+    """Computes 'out', 'k' and 'v' in `reference_dtype`; with `hostref` from copies on the CPU, and copies them back."""
     device = inputs[0].device
     if block.hostref:
         inputs = tuple(tensor.cpu() for tensor in inputs)
-    # Tables are fp32 in every dtype, and say nothing of the precision of the rest.
+    # Tables are fp32 in every dtype, so they do not decide the precision of the rest.
     dtype = reference_dtype(inputs[:-2])
     return {name: output.to(device) for name, output in _compute_layer(block, inputs, dtype).items()}
 
 
 def _compute_plain(block: Block, inputs: Tensors) -> Outputs:
-    """'out', 'k' and 'v' in the workload's dtype: products are summed in fp32 and rounded once, rotation is fp32 and
-    rounded once, attention rounds as `attention_math.compute_plain` does."""
+    """Computes 'out', 'k' and 'v' in the workload's dtype: products are summed in fp32 and rounded once, rotation is
+    fp32 and rounded once, attention rounds as `attention_math.compute_plain` does."""
     return _compute_layer(block, inputs, inputs[0].dtype)
 
 
 def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs:
-    """Every step in fp32 or, if `dtype` is, in fp64, its result in `dtype`."""
+    """Computes every step in fp32 or, if `dtype` is fp64, in fp64, with its result in `dtype`."""
     import torch
 
     parts = block.split_inputs(inputs)
@@ -273,7 +274,7 @@ def _compute_layer(block: Block, inputs: Tensors, dtype: torch.dtype) -> Outputs
 def _project_tokens(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
-    """x (B, S, K) times weight (N, K) transposed, plus bias (N,) -> (B, S, N) in `dtype`."""
+    """Computes x (B, S, K) times weight (N, K) transposed, plus bias (N,) -> (B, S, N) in `dtype`."""
     import torch
 
     wide = _wide_dtype(dtype)
@@ -287,7 +288,7 @@ def _project_tokens(
 
 
 def _rotate_heads(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """x (B, S, H, D) rotated, a sequence at a time, in `dtype`."""
+    """Rotates x (B, S, H, D), one sequence at a time, and returns it in `dtype`."""
     import torch
 
     wide = _wide_dtype(dtype)
@@ -298,7 +299,7 @@ def _rotate_heads(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, dtype: 
 
 
 def _wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What sums are in."""
+    """Returns the dtype of sums: fp64 for fp64, fp32 otherwise."""
     import torch
 
     return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,4 +1,4 @@
-"""Inputs of an attention layer: ordinary ones, and the regimes of values that are hard on a kernel."""
+"""Inputs of an attention layer: ordinary ones, and regimes of values that are difficult for a kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.block import Block
 
 BIAS_STD = 0.25
-"""Of b_qkv, in units of what it is added to. A larger one would make all keys of a head alike."""
+"""Standard deviation of b_qkv, in units of what it is added to. A larger one would make all keys of a head alike."""
 OVERFLOW_VALUE = 50000.0
 OVERFLOW_SPREAD = 2000.0
 _OVERFLOW_CHANNEL = 64.0
@@ -39,11 +39,11 @@ class BlockInputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Regime:
-    """Standard deviations of normal values, by what they are of.
+    """Standard deviations of normally distributed values.
 
-    x          the tokens
-    q, k, v    what x w_qkv^T gives; the filled rows of the caches have those of k and v
-    out        what w_out multiplies a vector's standard deviation by
+    x          of the tokens
+    q, k, v    of the parts of x w_qkv^T; the filled rows of the caches have those of k and v
+    out        factor of w_out on a vector's standard deviation
     offset     mean of all values, the same for each; see `_offset_values`
     """
 
@@ -56,7 +56,7 @@ class Regime:
 
 
 HUGE = {"f16": 6000.0, "bf16": 2.0**100, "f32": 2.0**100}
-"""Standard deviation of huge values: 5.5 of them, and sums of that size, are below the largest finite value. In bf16
+"""Standard deviation of huge values: 5.5 times it, and sums of that size, are below the largest finite value. In bf16
 and f32 weights that bring q and k back to 1 are then still above the smallest normal value."""
 REGIMES = {
     "large": ("f32", "f16", "bf16"),
@@ -65,18 +65,18 @@ REGIMES = {
     "equal": ("f32", "f16", "bf16"),
     "overflow": ("f16",),
 }
-"""Values that are hard on a kernel, and the dtypes that they are for:
+"""Values that are difficult for a kernel, and the dtypes that they are for:
 
-large      scores have a standard deviation of 40, so most rows take one key, and exp(score) overflows fp32
+large      scores have a standard deviation of 40, so one key dominates most rows, and exp(score) overflows fp32
 tiny       q, k and v are about twice f16's smallest normal value, 2^-14, in every dtype, and scores nearly 0
-huge       x and v are as large as is finite in every step, see HUGE; q and k are ordinary
+huge       x and v are as large as stays finite in every step, see HUGE; q and k are ordinary
 equal      the rows of w_qkv and b_qkv that give q are 0, so all scores of a row are equal
-overflow   all values are about 50000, so an f16 sum of them that is divided last overflows; w_out is small
+overflow   all values are about 50000, so an f16 sum of them overflows before it is divided; w_out is small
 """
 
 
 def regime_of(name: str, dtype: str) -> Regime:
-    """One of REGIMES in a dtype; '' is the ordinary one."""
+    """Returns one of REGIMES in a dtype; '' is the ordinary one."""
     huge = HUGE[dtype]
     regimes = {
         "": Regime(),
@@ -90,7 +90,7 @@ def regime_of(name: str, dtype: str) -> Regime:
 
 
 def require_regime(name: str, dtype: str) -> None:
-    """Raise WorkloadError for a regime that does not exist, or not in this dtype; '' is none."""
+    """Raises WorkloadError for a regime that does not exist, or not in this dtype; '' is always valid."""
     if name and name not in REGIMES:
         raise WorkloadError(f"block workload: regime must be one of {', '.join(REGIMES)}, or empty, got {name!r}")
     if name and dtype not in REGIMES[name]:
@@ -101,7 +101,7 @@ def require_regime(name: str, dtype: str) -> None:
 
 
 def make_inputs(block: Block, seed: int, device: str, *, planted: bool) -> Tensors:
-    """Inputs of `block` on `device`, drawn there, or with `hostref` on the CPU, so that they are the same everywhere.
+    """Makes the inputs of `block` on `device`; with `hostref` drawn on the CPU, so that they are the same everywhere.
 
     x and the filled rows of the caches are from N(0, 1) (rotated keys are as normal as others), w_qkv from N(0, 1 / E)
     and w_out from N(0, 1 / (H D)), so that q, k and v are N(0, 1); b_qkv is from N(0, BIAS_STD^2).
@@ -143,7 +143,7 @@ def _draw_inputs(block: Block, generator: torch.Generator, dtype: torch.dtype) -
 
 
 def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: float) -> None:
-    """Give every value the mean `offset`, in place: channel 0 of every token is the same, and only v reads it."""
+    """Gives every value the mean `offset`, in place: channel 0 of every token is the same, and only v reads it."""
     x[..., 0] = _OVERFLOW_CHANNEL
     first = (block.heads + block.kv_heads) * block.head_dim
     w_qkv[:first, 0] = 0.0
@@ -151,7 +151,7 @@ def _offset_values(block: Block, x: torch.Tensor, w_qkv: torch.Tensor, offset: f
 
 
 def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
-    """(B, room, Hk, D) that holds `filled` (B, past, Hk, D), and POISON behind it."""
+    """Returns (B, room, Hk, D) with `filled` (B, past, Hk, D), and POISON in the rows after it."""
     shape = (block.batch, block.room, block.kv_heads, block.head_dim)
     cache = filled.new_full(shape, paged_cache.POISON)
     cache[:, : block.past] = filled
@@ -159,7 +159,7 @@ def _make_cache(block: Block, filled: torch.Tensor) -> torch.Tensor:
 
 
 def _make_tables(block: Block, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin (room, D / 2) in fp32 of position * THETA^(-2 i / D)."""
+    """Returns cos and sin (room, D / 2) in fp32 of position * THETA^(-2 i / D)."""
     import torch
 
     pair = torch.arange(block.head_dim // 2, dtype=torch.float64, device=device)

@@ -1,21 +1,21 @@
-"""Planted keys in an attention layer: tokens whose query one key dominates, at every edge a kernel may get wrong.
+"""Planted keys in an attention layer: one key dominates the query of a token, at every edge a kernel may get wrong.
 
-As in `planted_keys`, but queries and keys are not inputs of a layer: x is. Weights stay as they were drawn, and the
-token of a planted row is changed just so far that its query in one head has a given score with one key, which then
-holds most of the weight there. A row carries a plant in one head, or in several if E has room for them. Kinds:
+This is as in `planted_keys`, but the inputs of a layer are x, not queries and keys. Weights are not changed. The token
+of a planted row is changed just enough to give its query in one head a given score with one key, which then holds most
+of the weight there. A row carries a plant in one head, or in several if E has room for them. Kinds:
 
     seen        a key at an edge that the row sees: a filled one, or that of an earlier new token
     diagonal    the row's own key, so a mask short by one shows
     forbidden   the key of the next new token, so a mask long by one shows
 
 Edges are `planted_keys.list_edges` of all positions, and both sides of the first new one. The last filled key, the
-first key, the last row's own key and one more of each kind come before all others; where there is not even room for
-these, sequences and seeds rotate them, and half of the seeds start anywhere. The token of a key stays as it was drawn,
-so a row is either planted or the key of others, and seeds change which. Heads take plants in turn, several of them the
-same one where rows are many. One head of H moves 'out' by about 1 / sqrt(H) of a value, many times what is rounded.
+first key, the last row's own key and one more of each kind come first. Where there is not even room for these,
+sequences and seeds rotate them, and half of the seeds shuffle all tasks. The token of a key is not changed, so a row is
+either planted or the key of others, and seeds change which. Heads take plants in turn; where rows are many, several
+heads take the same one. One head of H moves 'out' by about 1 / sqrt(H) of a value, many times the rounding.
 
-A filled key that is too short to dominate a row is made longer. Keys of new tokens are as long as they are: with a
-head_dim below 32 some hold less of the weight.
+A filled key that is too short to dominate a row is made longer. Keys of new tokens keep their length: with a head_dim
+below 32 some get less of the weight.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 HEADS_PER_ROW = 8
 HIDDEN_PER_HEAD = 40
-"""A row carries at most one plant per so many elements: a plant adds about t^2, some 60, to a token's squared length,
-which is E before. A decode step of E = 128 has room for the three that come first."""
+"""A row carries at most one plant per HIDDEN_PER_HEAD elements: a plant adds about t^2, some 60, to a token's squared
+length, which is E before. A decode step of E = 128 has room for the three that come first."""
 SWEEPS = 3
-"""One is exact for a key that does not depend on the row and for a single plant; each divides what is left by 10."""
+"""One sweep is exact for a key that does not depend on the row and for a single plant; each divides the error by 10."""
 _ABOVE = MARGIN + 0.5
-"""What a planted score exceeds ln n + t^2 / 2 |k|^2 by. The half is what the random part of a planted query adds to the
-expected log-sum-exp of the other keys: half its variance, which is 1."""
+"""Excess of a planted score over ln n + t^2 / 2 |k|^2. The random part of a planted query adds 0.5 to the expected
+log-sum-exp of the other keys: half its variance, which is 1."""
 
 
 @dataclass(frozen=True)
 class BlockPlant:
-    """Row `row` of a sequence is aligned with key `key` in a head."""
+    """A plant: row `row` of a sequence is aligned with key `key` in a head."""
 
     batch: int
     row: int
@@ -62,7 +62,7 @@ Task = tuple[range, int]
 
 
 def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
-    """What is planted, fixed by the seed; no row has two plants in one head, or a plant and another row's key."""
+    """Chooses the plants by the seed; no row has two plants in one head, or a plant and another row's key."""
     return [
         BlockPlant(batch, row, head, key)
         for batch in range(block.batch)
@@ -71,8 +71,8 @@ def choose_plants(block: Block, seed: int) -> list[BlockPlant]:
 
 
 def plant_block(block: Block, parts: BlockInputs, seed: int) -> None:
-    """Change rows of `parts.x`, and the length of some filled keys, in place, so that every planted key has the score
-    that `_targets` gives it."""
+    """Changes rows of `parts.x`, and the length of some filled keys, in place, so that every planted key has the score
+    from `_target_scores`."""
     import torch
 
     plants = choose_plants(block, seed)
@@ -96,7 +96,7 @@ def plant_block(block: Block, parts: BlockInputs, seed: int) -> None:
 
 
 def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) -> None:
-    """Make filled keys that are planted, and too short to dominate a row of the last position, longer, in place."""
+    """Makes filled planted keys longer, in place, if they are too short to dominate a row of the last position."""
     import torch
 
     group = block.heads // block.kv_heads
@@ -112,7 +112,7 @@ def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) 
 
 
 def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, int]]:
-    """(row, head, key) of one sequence."""
+    """Returns (row, head, key) of the plants of one sequence."""
     rng = random.Random(f"block plants {seed} {batch}")
     leading, others = _list_tasks(block, rng)
     rng.shuffle(others)
@@ -136,7 +136,7 @@ def _place_plants(block: Block, batch: int, seed: int) -> list[tuple[int, int, i
 
 
 def _list_tasks(block: Block, rng: random.Random) -> tuple[list[Task], list[Task]]:
-    """Those that come first, and all others."""
+    """Returns the tasks that come first, and all others."""
     past, seq = block.past, block.seq
     keys = {*list_edges(block.length), *(key for key in (past - 1, past) if 0 <= key < block.length)}
     seen = {key: (range(max(0, key - past + 1), seq), key) for key in sorted(keys) if key < block.length - 1}
@@ -165,7 +165,7 @@ class _Rows:
     keys: set[int] = field(default_factory=set)
 
     def take_row(self, task: Task, head: int, rng: random.Random) -> int | None:
-        """A row that carries the task in this head from now on, or None where there is none."""
+        """Reserves a row for the task in this head, and returns it, or None if there is none."""
         rows, key = task
         own = key - self.past
         diagonal = own in rows
@@ -188,7 +188,7 @@ class _HeadPlants:
 
     rows         (P,), numbers of the planted tokens
     w_q, w_k     (D, E), b_q, b_k (D,) or (): of the head, and of the key head it reads
-    key          (P, D), turned back by the row's position: unrotated queries have the scores of rotated ones with it
+    key          (P, D), rotated back by the row's position: its scores with unrotated queries are those of rotated ones
     own          (P, 1), True where the key is the token's own, unrotated, instead; None where all are False
     target       (P,), scaled scores
     """
@@ -203,9 +203,8 @@ class _HeadPlants:
     target: torch.Tensor
 
     def align(self, tokens: torch.Tensor) -> None:
-        """Change the planted ones of tokens (R, E), in place, by the shortest step that gives the scores to first
-        order: Newton's step along the gradient of the score.
-        """
+        """Changes the planted ones of tokens (R, E), in place, by the shortest step that gives the scores to first
+        order: Newton's step along the gradient of the score."""
         import torch
 
         chosen = tokens[self.rows]
@@ -220,7 +219,7 @@ class _HeadPlants:
 
 
 def _make_head_plants(block: Block, parts: BlockInputs, plants: list[BlockPlant], rows: torch.Tensor) -> _HeadPlants:
-    """The plants of one head; `rows` are the numbers of their tokens."""
+    """Returns the plants of one head; `rows` are the numbers of their tokens."""
     import torch
 
     past, device = block.past, parts.x.device
@@ -247,9 +246,9 @@ def _of_head(stacked: torch.Tensor, head: int, head_dim: int) -> torch.Tensor:
 
 
 def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """(P,) scores t of keys (P, D), of rows that see so many: t = ln n + t^2 / 2 |k|^2 + MARGIN, see `planted_keys`.
+    """Returns (P,) scores t of keys (P, D), for rows that see `seen` keys: t = ln n + t^2 / 2 |k|^2 + _ABOVE.
 
-    Where the key is too short for a solution, t is |k|^2, where t - t^2 / 2 |k|^2 is largest.
+    See `planted_keys`. Where the key is too short for a solution, t is |k|^2, where t - t^2 / 2 |k|^2 is largest.
     """
     length = keys.square().sum(dim=1)
     above = seen.log() + _ABOVE
@@ -257,5 +256,5 @@ def _target_scores(keys: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
 
 
 def _rotate_rows(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rows of x (P, D), each rotated by its own cos and sin (P, D / 2)."""
+    """Rotates rows of x (P, D), each by its own cos and sin (P, D / 2)."""
     return rotate(x[:, None], cos, sin, interleaved=False)[:, 0]

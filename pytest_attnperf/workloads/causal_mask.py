@@ -1,4 +1,4 @@
-"""Second stage of unfused attention: -inf over the scores of keys that a row does not see, in place."""
+"""Second stage of unfused attention: -inf for the scores of keys that a row does not see, in place."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class CausalMask(AttentionStage):
     """A causal mask over scores; id e.g. `causal_mask-b1-s512-kv600-h8-f32`. Fields as `AttentionStage`.
 
-    dtype    'f32' alone: that of scores
+    dtype    'f32' only: the dtype of scores
 
-    Input is (scores,), (B, H, Sq, Skv) in fp32, contiguous. A call changes it where key j > i + Skv - Sq, to -inf, and
-    nowhere else; output is 'scores', the same tensor. Raises WorkloadError also where there is nothing to hide, which
-    is for a single query: the last row sees all keys.
+    Input is (scores,), (B, H, Sq, Skv) in fp32, contiguous. A call writes -inf where key j > i + Skv - Sq, and changes
+    nothing else; output is 'scores', the same tensor. Raises WorkloadError also for a single query, which has nothing
+    to hide: the last row sees all keys.
     """
 
     grammar = attention_stages.make_grammar("causal_mask", dtypes=("f32",))
@@ -37,7 +37,7 @@ class CausalMask(AttentionStage):
         if self.seq_q < 2:
             raise WorkloadError(
                 f"causal_mask workload: seq_q must be at least 2, got {self.seq_q}: the last row sees all keys, so "
-                "that a single one leaves nothing to hide"
+                "a single row has nothing to hide"
             )
 
     @property
@@ -47,7 +47,7 @@ class CausalMask(AttentionStage):
 
     @property
     def in_place(self) -> InPlace:
-        """The scores, all of them."""
+        """All scores: a call may change any of them."""
         return {0: _view_whole}
 
     @property
@@ -57,19 +57,19 @@ class CausalMask(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """1 per hidden pair, although nothing is computed: limits of size are in operations."""
+        """1 per hidden pair, although nothing is computed: size limits count operations."""
         return float(self.hidden_pairs)
 
     @property
     def bytes_min(self) -> float:
-        """Hidden scores written once; nothing need be read."""
+        """Hidden scores written once; nothing needs to be read."""
         return float(self.hidden_pairs * SCORE_BYTES)
 
     def _conventions(self) -> dict[str, Any]:
         return {"mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(scores,) from N(0, 1). Every score is compared, so that one that is hidden or left by mistake shows without
+        """Makes (scores,) from N(0, 1). Every score is compared, so one hidden or left by mistake shows without
         planting."""
         import torch
 
@@ -78,11 +78,11 @@ class CausalMask(AttentionStage):
         return (torch.randn(shape, generator=generator, device=device),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """The same scores, exact, in fp64, and -inf."""
+        """Returns the same scores, exact, in fp64, and -inf."""
         return {"scores": self._mask_hidden(inputs[0].to(reference_dtype(inputs)))}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """masked_fill of a copy."""
+        """Applies masked_fill to a copy."""
         return {"scores": self._mask_hidden(inputs[0].clone())}
 
     def _mask_hidden(self, scores: torch.Tensor) -> torch.Tensor:

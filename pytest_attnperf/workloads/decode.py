@@ -30,7 +30,7 @@ _FLAGS = ("sinks", "ragged", "lse")
 
 @dataclass(frozen=True)
 class DecodeInputs:
-    """The inputs of one problem by name; what a problem does not have is None.
+    """The inputs of one problem by name; None for inputs that the problem does not have.
 
     q           (B, Q, H, D)
     k, v        (B, Skv, Hk, D), or pages (pages, page, Hk, D)
@@ -55,17 +55,17 @@ class Decode(FamilyWorkload):
     """One decode problem; id e.g. `decode-b16-q4-kv8192-h32-hk8-d128-page16-cap30-bf16-kvf8e4m3-sinks-ragged`.
 
     batch      B
-    seq_kv     Skv, room for keys per sequence, and the length of the longest
+    seq_kv     Skv, room for keys per sequence, and the length of the longest sequence
     heads      H, query heads
     head_dim   D, at most 512
-    queries    Q, new tokens per sequence, at most 8 (speculative decoding): the last keys are their own, and token i of
-               a sequence of L keys sees key j iff j <= i + L - Q
+    queries    Q, new tokens per sequence, at most 8 (speculative decoding): the last keys are their own. Token i of a
+               sequence of L keys sees key j iff j <= i + L - Q
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     page       0 for a contiguous cache, or keys per page, a power of two of at least 16
     cap        0, or c: a scaled score s becomes c tanh(s / c) before the mask
-    window     0, or the most keys a token sees, its own included
-    dtype      'f32', 'f16' or 'bf16': q, 'out' and, unless kv_dtype says otherwise, keys and values
-    kv_dtype   '' or one of paged_cache.CACHE_DTYPES: keys and values are stored so, value = stored * scale
+    window     0, or the largest number of keys a token sees, its own included
+    dtype      'f32', 'f16' or 'bf16': q, 'out' and, unless kv_dtype is given, keys and values
+    kv_dtype   '' or one of paged_cache.CACHE_DTYPES: storage format of keys and values, value = stored * scale
     sinks      one more logit per head in the denominator of the softmax, without a value
     ragged     lengths differ, see `lengths`; B is at least 2 then
     lse        also return the natural logarithm of the denominator, sink included
@@ -90,7 +90,7 @@ class Decode(FamilyWorkload):
         unsaid=(*_OPTIONAL.values(), "kv_dtype", *_FLAGS),
     )
     is_cold = True
-    """Between two decode steps of a layer, the other layers have moved the whole model."""
+    """Decode is cold: between two decode steps of a layer, the other layers read the whole model."""
 
     batch: int
     seq_kv: int
@@ -140,9 +140,9 @@ class Decode(FamilyWorkload):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv with one of Skv at a random place.
+        """Keys of each sequence: Skv, or if ragged uniform over Skv / 4 ... Skv, with one of Skv at a random place.
 
-        Drawn from B and Skv alone, so that every seed and feature has the same work.
+        Drawn from B and Skv alone, so that the work is the same for every seed and feature.
         """
         if not self.ragged:
             return (self.seq_kv,) * self.batch
@@ -153,12 +153,12 @@ class Decode(FamilyWorkload):
 
     @property
     def cache_dtype(self) -> str:
-        """One of DTYPE_BYTES: what keys and values are stored in."""
+        """One of DTYPE_BYTES: the dtype that stores keys and values."""
         return CACHE_DTYPES.get(self.kv_dtype, self.dtype)
 
     @property
     def keys_seen(self) -> int:
-        """Keys of the whole batch that any token sees."""
+        """Number of keys of the whole batch that at least one token sees."""
         most = self.window + self.queries - 1 if self.window else self.seq_kv
         return sum(min(length, most) for length in self.lengths)
 
@@ -194,7 +194,7 @@ class Decode(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def split_inputs(self, inputs: Tensors) -> DecodeInputs:
-        """The inputs by name."""
+        """Returns the inputs by name."""
         left = list(inputs)
         q, k, v = (left.pop(0) for _ in range(3))
         table = left.pop(0) if self.page else None
@@ -204,10 +204,10 @@ class Decode(FamilyWorkload):
         return DecodeInputs(q, k, v, table, seq_lens, sinks, k_scale, v_scale)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """The inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1), where they weigh about as
-        much as all keys; block tables hold the pages in an order drawn from the seed.
+        """Makes the inputs on `device`: q, keys and values from N(0, 1), sinks from N(ln Skv, 1).
 
-        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys of every sequence.
+        Such a sink weighs about as much as all keys. Block tables hold the pages in an order drawn from the seed. With
+        `planted`, `planted_keys` changes rows of q and the length of some keys of every sequence.
         """
         import torch
 
@@ -239,11 +239,11 @@ class Decode(FamilyWorkload):
         return (q.to(self.stored_as), k, v, *addressed, *((sinks,) if self.sinks else ()), *scales)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; a sequence at a time."""
+        """Uses fp64 on a CPU and for f32, on a GPU for f16 and bf16 fp32 without TF32; one sequence at a time."""
         return self._compute_attention(self.split_inputs(inputs), reference_dtype(inputs[:3]))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the workload's dtype: dequantised keys, scores and weights are rounded to it."""
+        """Computes the same in the workload's dtype: dequantised keys, scores and weights are rounded to it."""
         return self._compute_attention(self.split_inputs(inputs), inputs[0].dtype)
 
     def _compute_attention(self, parts: DecodeInputs, dtype: torch.dtype) -> Outputs:
@@ -270,10 +270,10 @@ class Decode(FamilyWorkload):
 
 @dataclass(frozen=True)
 class ScoreRules:
-    """What becomes of scores before the softmax.
+    """Changes to scores before the softmax.
 
     cap       0, or c: a scaled score s becomes c tanh(s / c), as in Gemma 2 (arXiv:2408.00118, section 2)
-    window    0, or the most keys a query sees, its own included
+    window    0, or the largest number of keys a query sees, its own included
     """
 
     cap: int
@@ -283,7 +283,7 @@ class ScoreRules:
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, rules: ScoreRules
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q (Q, H, D), k and v (L, Hk, D), sinks (H,) or None, all of one dtype -> out (Q, H, D) in it, and lse (H, Q).
+    """Computes q (Q, H, D), k and v (L, Hk, D), sinks (H,) or None, of one dtype -> out (Q, H, D) in it, lse (H, Q).
 
     Query i is at position L - Q + i, and sees the keys up to its own. A sink is one more logit in the denominator of
     every query of its head, without a value (gpt-oss, arXiv:2508.10925). `lse` is the natural logarithm of that
@@ -307,7 +307,7 @@ def attend(
 
 
 def visible_keys(queries: int, length: int, window: int, device: torch.device) -> torch.Tensor:
-    """(Q, L), True where a query sees a key."""
+    """Returns (Q, L), True where a query sees a key."""
     import torch
 
     position = torch.arange(length - queries, length, device=device)[:, None]

@@ -1,4 +1,4 @@
-"""What is learned of a function's inputs, and that a definition recorded without it is no other workload."""
+"""Facts about a function's inputs that are known late: a definition stored without them is still the same workload."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
 ADHOC = "adhoc"
-"""The family of gated functions, whose ids cannot be parsed back: they do not hold the functions."""
+"""The family of gated functions. Their ids cannot be parsed back, because they do not contain the functions."""
 
 TENSORS, PLANTS = "tensors", "plants"
-"""Fields of a function's definition that are known once its inputs were made: what they are, and who plants them."""
+"""Fields of a function's definition known once its inputs were made: their description, and who plants them."""
 
 LEARNED = (TENSORS, PLANTS)
-"""Fields that definitions of earlier versions lack: absent is not known."""
+"""Fields that definitions of earlier versions lack: there, a missing field means unknown."""
 
 
 def drop_unrecorded(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Our definition without what theirs was recorded too early to hold."""
+    """Returns our definition without fields that theirs lacks because an earlier version recorded it."""
     return {field: value for field, value in ours.items() if field not in LEARNED or field in theirs}
 
 
 def format_tensors(tensors: Tensors) -> str:
-    """Shapes and dtypes, and strides where a tensor is not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
+    """Formats shapes, dtypes, and strides if not contiguous: '(64, 32) bfloat16, (64, 32) float32 / (1, 64)'.
 
-    The stride of a dimension of one element says nothing, and is 0.
+    The stride of a dimension of one element has no meaning, and is shown as 0.
     """
     return ", ".join(map(_format_tensor, tensors))
 

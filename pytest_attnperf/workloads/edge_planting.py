@@ -1,12 +1,12 @@
-"""Inputs that show a single lost element, for any function: planted by what is seen of the tensors alone.
+"""Inputs that show a single lost element, for any function: planted according to the values of the tensors alone.
 
 Random inputs hide most mistakes: a sum over a thousand elements hardly changes when one is lost. Here single elements
-and single rows are made so large that they decide a result, where a kernel is likely to go wrong: first and last, at
-powers of two, at the edges of tiles and of the last tile, and one before and after each. A few rows are constant, of
-alternating signs, or very small. Most rows stay as they are, so that ordinary mistakes still show.
+and single rows are made so large that they decide a result, where a kernel is likely to fail: first and last, at powers
+of two, at the edges of tiles and of the last tile, and one before and after each. A few rows are constant, of
+alternating signs, or very small. Most rows do not change, so that ordinary mistakes still show.
 
 Only tensors of free numbers are planted: floating point, both signs, centred, not bounded. Angles, probabilities,
-decays, masks, scales and normalised rows mean something that a spike would break, so that they are left alone.
+decays, masks, scales and normalised rows have a meaning that a spike would break, so they are not changed.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
 AMPLITUDES = (64.0, 16.0, 4.0)
-"""How large a planted element is, in units of its tensor's root mean square: the first that a problem bears is used.
-2^6 times a random score of attention or a logit exceeds what exp can hold in fp32, and its square what f16 can."""
+"""Sizes of a planted element, in units of its tensor's root mean square: the first that the problem allows is used. 64
+times a random score of attention or a logit exceeds what exp can hold in fp32, and its square what f16 can."""
 
 TILES = (16, 32, 64, 128, 256)
 FAINT = 2.0**-10
-"""How small a row is in which an eps shows that a norm adds to a mean of squares, or has forgotten."""
+"""Factor of a very small row: there it shows whether a norm adds eps to the mean of squares."""
 
 PLANTED_SHARE = 8
-"""At most one of so many rows is planted, and at least one."""
+"""At most one of PLANTED_SHARE rows is planted, and at least one."""
 
 ENDS_REPEATED = 4
-"""The first and the last of an axis are planted at so many places: they are what is lost most often."""
+"""The first and the last of an axis are planted at this many places: they are lost most often."""
 
 SMALLEST = 4.0
-"""Rows are scaled by something between this and the amplitude, so that none always outweighs the others."""
+"""Smallest factor of a scaled row; the largest is the amplitude. Factors differ, so that no row always dominates."""
 
 ROWS_MOST = 96
-"""Rows planted in one tensor and way: every edge of an axis of 65,536 is one of about 70."""
+"""Largest number of rows planted in one tensor and way: an axis of 65,536 has about 70 edges."""
 
 BOUND_SHARE = 0.1
-"""A tensor whose elements lie within 5 % of the largest more often than this is bounded: sines, signs, masks."""
+"""A tensor is bounded if more than this share of its elements is within 5 % of the largest: sines, signs, masks."""
 
 EQUAL_NORMS = 0.02
-"""Rows whose norms differ by less, relative to their mean, were normalised."""
+"""Rows are normalised if the standard deviation of their norms, relative to the mean, is below this."""
 
 TRIES = 8
-"""To find a row that is not planted yet."""
+"""Attempts to find a row that is not planted yet."""
 
 SAMPLE = 2**16
-"""Elements that are looked at to tell what a tensor holds."""
+"""Elements that are read to find out what a tensor holds."""
 
 
 Place = tuple[int, ...]
 
 
 def plant_edges(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: float) -> Tensors:
-    """Copies of the tensors, those of these numbers with planted elements; they share memory as the tensors do."""
+    """Copies the tensors, and plants elements in those of these numbers; copies share memory as the tensors do."""
     copies = copy_tensors(tensors)
     seen: set[tuple[int, int]] = set()
     for number in numbers:
@@ -71,7 +71,7 @@ def plant_edges(tensors: Tensors, numbers: Sequence[int], seed: int, amplitude: 
 
 
 def is_free(tensor: torch.Tensor) -> bool:
-    """Whether a tensor looks like random numbers of both signs, in which any one may be large."""
+    """Returns whether a tensor looks like random numbers of both signs, any of which may be large."""
     import torch
 
     if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or not tensor.dim() or tensor.numel() < 2:
@@ -90,7 +90,7 @@ def is_free(tensor: torch.Tensor) -> bool:
 
 
 def _rows_are_normalised(tensor: torch.Tensor) -> bool:
-    """Whether all rows have one norm. Rows of a few elements are too few to tell by chance."""
+    """Returns whether all rows have one norm. With few elements per row this could be chance, so it returns False."""
     import torch
 
     if tensor.dim() < 2 or tensor.shape[-1] < 4 or tensor.numel() < 4 * tensor.shape[-1]:
@@ -101,7 +101,7 @@ def _rows_are_normalised(tensor: torch.Tensor) -> bool:
 
 
 def list_edges(size: int) -> list[int]:
-    """Places along an axis of `size` where kernels go wrong: its ends, powers of two, the last tile; and their
+    """Lists places along an axis of `size` where kernels fail: its ends, powers of two, the last tile; and their
     neighbours. In order, without repetition."""
     marks = [0, size - 1, *(1 << power for power in range(size.bit_length())), *(size // t * t for t in TILES)]
     return sorted({place for mark in marks for place in (mark - 1, mark, mark + 1) if 0 <= place < size})
@@ -120,7 +120,7 @@ def _plant_in_place(planted: torch.Tensor, draw: random.Random, amplitude: float
 
 
 def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list[Place]:
-    """Places in all axes but the last, each at an edge of `axis` and anywhere in the others; ends come first."""
+    """Returns places in all axes but the last, at edges of `axis` and at random in the others; ends come first."""
     leading = shape[:-1]
     allowed = max(1, min(ROWS_MOST, _multiply_sizes(leading) // PLANTED_SHARE // len(leading)))
     places = list_edges(shape[axis])
@@ -131,7 +131,7 @@ def _rows_at_edges(shape: Sequence[int], axis: int, draw: random.Random) -> list
 
 
 def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, amplitude: float) -> None:
-    """Multiply rows, the first by the whole amplitude."""
+    """Multiplies rows by random factors, the first by the whole amplitude."""
     import torch
 
     factors = [amplitude, *(SMALLEST * (amplitude / SMALLEST) ** draw.random() for _ in rows[1:])]
@@ -141,9 +141,9 @@ def _scale_rows(planted: torch.Tensor, rows: list[Place], draw: random.Random, a
 
 
 def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Random, value: float) -> None:
-    """One large element at an edge of the last axis, in rows that are not scaled as far as there are such.
+    """Plants one large element per row at an edge of the last axis, if possible in rows that are not scaled.
 
-    The ends come first, of both signs: a softmax does not see what is small.
+    The ends come first, with both signs: a softmax ignores small elements.
     """
     import torch
 
@@ -167,7 +167,7 @@ def _plant_columns(planted: torch.Tensor, scaled: set[Place], draw: random.Rando
 
 
 def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> None:
-    """A constant row, one of alternating signs and a faint one, in tensors of enough rows. Powers of two are exact."""
+    """Plants a constant row, one of alternating signs and a faint one, if rows suffice. Powers of two are exact."""
     import torch
 
     if planted.dim() < 2 or _multiply_sizes(planted.shape[:-1]) < 4 * PLANTED_SHARE:
@@ -180,12 +180,12 @@ def _plant_shapes(planted: torch.Tensor, draw: random.Random, size: float) -> No
 
 
 def _draw_place(shape: Sequence[int], draw: random.Random) -> Place:
-    """A row: a place in all axes but the last."""
+    """Draws a row: a place in all axes but the last."""
     return tuple(draw.randrange(size) for size in shape[:-1])
 
 
 def _index_places(places: list[Place], like: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Places as torch indexes with them: one tensor for each axis."""
+    """Converts places to torch's index: one tensor for each axis."""
     import torch
 
     return tuple(torch.tensor(axis, device=like.device) for axis in zip(*places, strict=True))

@@ -1,4 +1,4 @@
-"""The op families by name, and workloads read from a command line or a file."""
+"""The op families by name, and functions that read workloads from a command line or a file."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from pytest_attnperf.workloads.varlen_backward import VarlenBackward
 from pytest_attnperf.workloads.weighted_values import WeightedValues
 
 FILE_BYTES_MAX = 64_000_000
-"""Of a file of workloads: a hundred thousand lines have some 10 MB."""
+"""Largest size of a file of workloads, in bytes: a hundred thousand lines have some 10 MB."""
 TEXT_MAX = 20_000
-"""Characters of one workload: one of 1,000 requests has about 10,000."""
+"""Largest number of characters of one workload: one of 1,000 requests has about 10,000."""
 
 
 TRITON = "triton"
-"""The first word of names of this repository's Triton backends."""
+"""First word of the names of this repository's Triton backends."""
 
 
 @dataclass(frozen=True)
 class Family:
     """One op family: `parse` reads an id, `parse_line` reads `b=1,s=512,...`; both raise WorkloadError.
 
-    kind    the class of its workloads; None where a project has made it without `of`
+    kind    the class of its workloads; None if a project created it without `of`
     """
 
     name: str
@@ -61,12 +61,12 @@ class Family:
 
     @classmethod
     def of(cls, kind: type[FamilyWorkload], description: str) -> Family:
-        """The family of a class, which may lack something: `Families.get` names what, when the family is asked for."""
+        """Returns the family of a class. The class may be incomplete: `Families.get` reports that on first use."""
         return cls(kind.grammar.family, kind.parse, kind.parse_line, description, kind)
 
 
 def place_of(kind: type) -> str:
-    """'file:line' of a class, for messages."""
+    """Returns 'file:line' of a class, for messages."""
     return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
 
 
@@ -101,7 +101,7 @@ class Families:
             self.add(family)
 
     def add(self, family: Family) -> None:
-        """Register a family. Raises UsageError for a name with a hyphen (ids are split there) or a known one."""
+        """Registers a family. Raises UsageError for a name with a hyphen (ids are split there) or a known name."""
         if not family.name or "-" in family.name:
             raise UsageError(f"family name {family.name!r} must be one word without hyphens: ids start with it")
         if family.name in self._families:
@@ -109,29 +109,29 @@ class Families:
         self._families[family.name] = family
 
     def get(self, name: str) -> Family:
-        """The family of that name. Raises UnknownNameError listing what exists, and UsageError for a class that lacks
-        what a workload gives, with its file and line."""
+        """Returns the family of that name. Raises UnknownNameError listing the existing names, and UsageError for a
+        class with abstract members, with its file and line."""
         if name not in self._families:
             raise UnknownNameError("family", name, self._families)
         family = self._families[name]
         if family.kind and (missing := sorted(family.kind.__abstractmethods__)):
             raise UsageError(
                 f"{place_of(family.kind)}: {family.kind.__name__} does not give {', '.join(missing)}; "
-                "pytest_attnperf/workloads/base.py says of each what it is"
+                "pytest_attnperf/workloads/base.py describes each of them"
             )
         return family
 
     def reason_no_triton(self, name: str) -> str:
-        """What a message adds where somebody asks for a family's Triton backend; empty unless it says why it has none.
+        """Returns text for a message about a missing Triton backend; empty unless the family states a reason.
 
-        `name` may be of no family.
+        `name` need not be the name of a family.
         """
         family = self._families.get(name)
         why = family.kind.NO_TRITON_YET if family and family.kind else ""
         return f"; family {name} has no Triton backend yet: {why}" if why else ""
 
     def parse_workload(self, text: str) -> Workload:
-        """The workload of an id, whose first word names the family. Raises WorkloadError, and as `get` does."""
+        """Parses an id, whose first word names the family. Raises WorkloadError, and the errors of `get`."""
         if len(text) > TEXT_MAX:
             raise WorkloadError(f"a workload id has at most {TEXT_MAX} characters: {quote_short(text)}")
         return self.get(text.split("-")[0]).parse(text)
@@ -141,22 +141,22 @@ class Families:
 
 
 FAMILIES = Families()
-"""The built-in families alone."""
+"""The built-in families only."""
 
 
 def parse_workload(text: str) -> Workload:
-    """The workload of an id of a built-in family. Raises UnknownNameError or WorkloadError."""
+    """Parses the id of a workload of a built-in family. Raises UnknownNameError or WorkloadError."""
     return FAMILIES.parse_workload(text)
 
 
 def workloads_from_text(text: str, family: Family) -> list[Workload]:
-    """One line, one id, or the path of a .csv or .jsonl file of them: what `--attnperf-workload` takes.
+    """Reads one line, one id, or a .csv or .jsonl file of them, given its path: the argument of `--attnperf-workload`.
 
-    csv     a header of field names (b,s,kv,h,hk,d,w,dtype,causal,lse; empty cells are left out) and a row each, or
-            no header and a line each
+    csv     a header of field names (b,s,kv,h,hk,d,w,dtype,causal,lse; empty cells are left out) and one row per
+            workload, or no header and one line per workload
     jsonl   on each line an object of the same fields, or a string that is a line or an id
 
-    Blank lines and lines that start with '#' are skipped. Raises WorkloadError naming file and line number.
+    Skips blank lines and lines that start with '#'. Raises WorkloadError naming file and line number.
     """
     extension = os.path.splitext(text)[1].lower()
     if extension not in (".csv", ".jsonl"):
@@ -175,7 +175,7 @@ def workloads_from_text(text: str, family: Family) -> list[Workload]:
 
 
 def _read_lines(path: str) -> list[tuple[int, str]]:
-    """(number, text) of each line. Raises WorkloadError for what is no text of a reasonable size."""
+    """Returns (number, text) of each line. Raises WorkloadError if the file is too large or not UTF-8 text."""
     content = read_regular(Path(path), FILE_BYTES_MAX, WorkloadError)
     try:
         lines = [line.strip() for line in io.StringIO(content.decode("utf-8-sig"), newline=None)]
@@ -201,7 +201,7 @@ def _parse_text_at(path: str, number: int, line: str, to_line: Callable[[str], s
 
 
 def _split_header(lines: list[tuple[int, str]]) -> tuple[list[str], list[tuple[int, str]]]:
-    """(field names, the other lines); no names where the first line is a workload itself."""
+    """Returns (field names, the other lines); no names if the first line is a workload itself."""
     if not lines or "=" in lines[0][1] or "-" in lines[0][1]:
         return [], lines
     return [cell.strip() for cell in _split_cells(lines[0][1])], lines[1:]
@@ -238,5 +238,5 @@ def _json_to_line(line: str) -> str:
 
 
 def _fields_to_line(fields: Mapping[str, object]) -> str:
-    """{'b': 1, 's': '512', 'kv': '', 'causal': True} -> 'b=1,s=512,causal=True'."""
+    """Converts {'b': 1, 's': '512', 'kv': '', 'causal': True} -> 'b=1,s=512,causal=True'."""
     return ",".join(f"{name}={value}" for name, value in fields.items() if value not in ("", None))

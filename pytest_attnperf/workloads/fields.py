@@ -1,7 +1,7 @@
 """The grammar of workload lines and ids, shared by op families: `b=1,s=512,causal,f16` and `b1-s512-f16-causal`.
 
-A family lists its fields; everything a person may type is turned into attributes here, or into a WorkloadError that
-names the field, the value and what is allowed.
+A family lists its fields. User input is converted to attributes here, or to a WorkloadError that names the field, the
+value and what is allowed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_attnperf.workloads.base import DTYPE_BYTES
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no"})
 SHOWN = 300
-"""Characters of a text that a message repeats."""
+"""Number of characters of a text that a message repeats."""
 HEAD_DIM_MAX = 512
 _WORD = re.compile(r"([a-z]+)([0-9]+)")
 
@@ -28,15 +28,15 @@ class Grammar:
 
     family     its name, for messages
     numbers    short name -> attribute, in the order of the id
-    required   short names a line must give
+    required   short names that a line must contain
     flags      words that switch something on
-    dtypes     what it may be stored in
-    id_required   short names an id must give beyond these, because it holds what a line may leave out
-    choices    attribute -> the bare words that it may be, e.g. {'kind': ('copy', 'read')}
+    dtypes     allowed dtypes
+    id_required   short names that only an id must contain, while a line may leave them out
+    choices    attribute -> its allowed bare words, e.g. {'kind': ('copy', 'read')}
     texts      short name -> (attribute, pattern): a value that is neither a number nor a word, `q=63_1000` in a line
                and `q63_1000` in an id; the short name '' is for a bare word, whose pattern no other word may match
-    read       attribute -> what turns its text into its value
-    same       attribute -> the attribute whose value it has unless it is given
+    read       attribute -> function that converts its text to its value
+    same       attribute -> the attribute that gives its default
     zeros      attributes of numbers that may be 0, which an id leaves out
     unsaid     attributes that a definition leaves out while they are off
     """
@@ -55,12 +55,12 @@ class Grammar:
     unsaid: tuple[str, ...] = ()
 
     def parse_line(self, text: str) -> dict[str, Any]:
-        """`b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
+        """Parses `b=1, s=512, causal, f16` -> {'batch': 1, 'seq_q': 512, 'causal': True, 'dtype': 'f16'}."""
         pairs = (_split_pair(token.strip(), text) for token in text.split(","))
         return self._collect_attributes(pairs, text, self.required)
 
     def parse_id(self, text: str) -> dict[str, Any]:
-        """`prefill-b1-s512-f16-causal` -> the same attributes; the order of words is the caller's to check."""
+        """Parses `prefill-b1-s512-f16-causal` -> the same attributes; the caller checks the order of words."""
         first, *words = text.split("-")
         if first != self.family:
             raise WorkloadError(f"workload id {text!r} starts with {first!r}, not with {self.family!r}")
@@ -70,7 +70,7 @@ class Grammar:
 
     @property
     def usage(self) -> str:
-        """What a line may hold, for messages."""
+        """Everything that a line may contain, for messages."""
         texts = (f"{short}=" if short else f"a bare {pattern}" for short, (_, pattern) in self.texts.items())
         words = (word for choice in self.choices.values() for word in choice)
         dtype = f"dtype= (or a bare {', '.join(self.dtypes)})"
@@ -135,33 +135,33 @@ class Grammar:
         return attribute, value
 
     def _find_attribute(self, required: str) -> str:
-        """The attribute of a short name, or of a choice, which has no short name."""
+        """Returns the attribute of a short name, or of a choice, which has no short name."""
         if required in self.choices:
             return required
         return self.texts[required][0] if required in self.texts else self.numbers[required]
 
 
 def quote_short(text: str) -> str:
-    """A text as Python quotes it, its end left out where it is long."""
+    """Quotes a text as Python does, and cuts a long one."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}... ({len(text)} characters)"
 
 
 def require_positive(family: str, values: Iterable[tuple[str, object]]) -> None:
-    """Raise WorkloadError for the first (name, value) that is not an integer of at least 1."""
+    """Raises WorkloadError for the first (name, value) that is not an integer of at least 1."""
     for name, value in values:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise WorkloadError(f"{family} workload: {name} must be a positive integer, got {value!r}")
 
 
 def require_positive_or_none(family: str, values: Iterable[tuple[str, object]]) -> None:
-    """Raise WorkloadError for the first (name, value) that is neither an integer of at least 1 nor 0, which is none."""
+    """Raises WorkloadError for the first (name, value) that is not an integer of at least 0, where 0 means none."""
     for name, value in values:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise WorkloadError(f"{family} workload: {name} must be a positive integer, or 0 for none, got {value!r}")
 
 
 def require_grouped_heads(family: str, heads: int, kv_heads: int) -> None:
-    """Raise WorkloadError unless query heads share key heads evenly."""
+    """Raises WorkloadError unless query heads share key heads evenly."""
     if heads % kv_heads:
         raise WorkloadError(
             f"{family} workload: heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}"
@@ -169,13 +169,13 @@ def require_grouped_heads(family: str, heads: int, kv_heads: int) -> None:
 
 
 def require_head_dim(family: str, head_dim: int, name: str = "head_dim") -> None:
-    """Raise WorkloadError for a head dimension above HEAD_DIM_MAX."""
+    """Raises WorkloadError for a head dimension above HEAD_DIM_MAX."""
     if head_dim > HEAD_DIM_MAX:
         raise WorkloadError(f"{family} workload: {name} must be at most {HEAD_DIM_MAX}, got {head_dim}")
 
 
 def require_dtype(family: str, dtype: str, allowed: Collection[str] = DTYPE_BYTES) -> None:
-    """Raise WorkloadError for a dtype that no workload, or none of this family, may name."""
+    """Raises WorkloadError for a dtype that is not in `allowed`."""
     if dtype not in allowed:
         raise WorkloadError(f"{family} workload: dtype {dtype!r} is not one of {', '.join(allowed)}")
 

@@ -1,12 +1,12 @@
-"""Running a reference as it is in another floating-point width, whatever widths it names itself.
+"""Runs a reference in another floating-point width, whatever widths it names itself.
 
 References are written for one width: they upcast inside (`x.float()`), sum in fp32 and round at the end. Given fp64
-inputs such a function would still round to fp32, so that for the truth every width that it names is replaced by the
-widest. And given bf16 inputs it shows no error of bf16 arithmetic, so that what it has in between is rounded at random.
+inputs, such a function would still round to fp32. So for the exact result, every width that it names is replaced by the
+widest. Given bf16 inputs, it shows no error of bf16 arithmetic. So its intermediate results are rounded at random.
 
-Some errors of fp32 sums and exponentials show in no result of one operator: a reference that calls `torch.softmax` sums
-in blocks and subtracts the maximum first. A kernel may add one term after the other, or compute exp(x - log-sum-exp),
-as every flash attention does on its way back. Both are honest.
+Some errors of fp32 sums and exponentials appear in no result of one operator: a reference that calls `torch.softmax`
+sums in blocks and subtracts the maximum first. A kernel may add terms one after the other, or compute exp(x -
+log-sum-exp), as every flash attention does in its backward pass. Both are honest.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Tensors
 
 ORDER_STEP = 2.0**-24
-"""Times the square root of how many terms are added: one after the other, n positive ones are off by 0.24 times as much
-(root mean square), and this is the most of a number that is drawn evenly."""
+"""Bound of a sum's error, divided by the square root of the number of terms. Adding n positive terms one after the
+other has an error of 0.24 times as much (root mean square); this bounds a number that is drawn uniformly."""
 
 EXPONENT_STEP = 2.0**-23
-"""Of the largest exponent of a row: x and the log-sum-exp are rounded before they are subtracted."""
+"""Error relative to the largest exponent of a row: x and the log-sum-exp are rounded before they are subtracted."""
 
 _SUMS = re.compile("sum|mean|logsumexp|linalg_vector_norm|norm|var.*|std.*|prod|nansum")
 _ALONG = re.compile("_softmax|_log_softmax|cumsum|logcumsumexp|cumprod")
 _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"}
-"""Operators whose last two arguments are matrices or vectors that they multiply."""
+"""Operators that multiply their last two arguments, matrices or vectors."""
 
 
 @contextlib.contextmanager
 def widen_floats(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[None]:
-    """Replace every floating-point type by the wider `dtype` (fp32 or fp64) meanwhile.
+    """Replaces every floating-point dtype with the wider `dtype` (fp32 or fp64) inside the block.
 
-    unrounded   leave out rounding to integers, too: `torch.round` and casts to int8 and uint8. A quantising function
-                then gives the values before it quantises them
+    unrounded   also skip rounding to integers: `torch.round` and casts to int8 and uint8. A quantising function then
+                returns the values before quantisation
     """
     import torch
 
@@ -57,8 +57,8 @@ def widen_floats(dtype: torch.dtype, *, unrounded: bool = False) -> Iterator[Non
 class Noise:
     """Random errors of at most `step`, relative to a result or its terms; the same ones for the same `draw`.
 
-    operators   how many operators' results were moved
-    sums        what softmaxes' gradients summed, in their order
+    operators   number of operators whose results were changed
+    sums        the sums in gradients of softmax, in their order
     """
 
     def __init__(self, step: float, draw: int = 0, earlier: Noise | None = None) -> None:
@@ -70,7 +70,7 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def perturb(self, tensor: torch.Tensor, step: float, terms: torch.Tensor | None = None) -> torch.Tensor:
-        """A tensor of fp32 or fp64, plus a random number within +-`step` times itself or the size of its terms."""
+        """Adds to an fp32 or fp64 tensor a random number within +-`step` times itself, or times `terms`."""
         import torch
 
         if tensor.device not in self._generators:
@@ -84,15 +84,15 @@ class Noise:
     def perturb_product(
         self, product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, order: float
     ) -> torch.Tensor:
-        """A product of matrices whose factors were rounded: terms that cancel leave their errors.
+        """Perturbs a product of matrices as if its factors were rounded: terms that cancel leave their errors.
 
-        order   what the order of its sums may move it by
+        order   error that the order of its sums may cause
         """
         moved = self.perturb(product, self.step + order, (left.square() @ right.square()).sqrt())
         return self.perturb(moved, order)
 
     def perturb_result(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
-        """What an operator of torch gave, in the same structure."""
+        """Perturbs the result of an operator of torch, and keeps its structure."""
         order = _order_step(name, args, result)
         if name in _PRODUCTS and _is_wide(result):
             return self.perturb_product(result, args[-2], args[-1], order)
@@ -105,10 +105,10 @@ class Noise:
         return moved if exponent is None else self.perturb(moved, 1.0, exponent)
 
     def softmax_gradient(self, gradient: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
-        """weights * (gradient - sum(weights * gradient)), with the sum of another draw.
+        """Computes weights * (gradient - sum(weights * gradient)), with the sum of another draw.
 
-        Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix
-        B): its error is not that of the gradient, and does not cancel where one weight is nearly 1.
+        Every flash attention takes that sum from its rounded result instead (Dao et al., arXiv 2205.14135, appendix B).
+        The error of that sum differs from that of the gradient, and does not cancel where one weight is nearly 1.
         """
         self.sums.append((weights * gradient).sum(dim, keepdim=True))
         place = len(self.sums) - 1
@@ -119,23 +119,23 @@ class Noise:
 
 @contextlib.contextmanager
 def round_in_between(noise: Noise) -> Iterator[None]:
-    """Move the result of every operator at random by what the noise's step allows meanwhile.
+    """Changes the result of every operator inside the block at random, within the noise's step.
 
-    That is what storing every intermediate result in a narrow type does, without its range. How far a result moves says
-    what any honest algorithm of that precision may be off by, which one plain computation does not: it may be lucky, or
-    round once where a kernel rounds often (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997). Operators of
-    the backward pass are rounded, too; those that only move, fill or choose elements are not.
+    Storing every intermediate result in a narrow type has the same effect, without its range. The change of the final
+    result is the error that any honest algorithm of that precision may have. One plain computation does not show it: it
+    may be lucky, or round once where a kernel rounds often (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002,
+    1997). Operators of the backward pass are rounded, too; those that only move, fill or choose elements are not.
     """
     with _attention_in_steps(), _noise_mode(noise):
         yield
 
 
 SCORES_MOST = 2**27
-"""Scores of an attention that is computed in steps: they take 1 GiB in fp64."""
+"""Largest number of scores of an attention that is computed in steps: they take 1 GiB in fp64."""
 
 
 def _attention_in_steps() -> Any:
-    """A mode of torch in which its fused attention is made of products and a softmax, between which kernels round."""
+    """Returns a torch mode in which fused attention runs as products and a softmax, between which kernels round."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.overrides import TorchFunctionMode
@@ -160,13 +160,13 @@ def _attention_in_steps() -> Any:
 
 
 def working_step(tensors: Tensors) -> float:
-    """Half a rounding step of the narrowest floating-point input, two of fp32, whose fast instructions are off by more
-    than half a step; 0 where no input is f16, bf16 or fp32, or one is narrower."""
+    """Returns half a rounding step of the narrowest floating-point input; 0 if none is f16, bf16 or fp32, or one is
+    narrower. For fp32 it is two steps: its fast instructions have errors above half a step."""
     return max(map(_step_of, find_narrowest(tensor.dtype for tensor in tensors)), default=0.0)
 
 
 def find_narrowest(dtypes: Iterable[torch.dtype]) -> tuple[torch.dtype, ...]:
-    """Of several floating-point types the one that budgets are made for; none where one is narrower than 16 bits."""
+    """Returns the floating-point dtype that budgets are made for; empty if one is narrower than 16 bits."""
     floats = tuple(dict.fromkeys(dtype for dtype in dtypes if dtype.is_floating_point))
     if not floats or any(dtype.itemsize < 2 for dtype in floats):
         return ()
@@ -188,7 +188,7 @@ def _list_fp8_dtypes() -> list[torch.dtype]:
 
 @contextlib.contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What `torch.zeros(n)` makes meanwhile."""
+    """Sets the default dtype, e.g. of `torch.zeros(n)`, inside the block."""
     import torch
 
     before = torch.get_default_dtype()
@@ -200,10 +200,10 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _width_mode(replaced: dict[torch.dtype, torch.dtype], unrounded: bool, usual: torch.dtype) -> Any:
-    """A mode of torch in which every type among `replaced` that a call names is another.
+    """Returns a torch mode that replaces every dtype in `replaced` that a call names.
 
-    usual   the default type outside: random numbers are drawn in the type that they are without the mode, because the
-            same generator gives others in another
+    usual   the default dtype outside: random numbers are drawn in the dtype that they have without the mode, because
+            the same generator gives other numbers in another dtype
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -241,7 +241,7 @@ _EXACT = re.compile(
     "arange|scalar_tensor|repeat.*|flip|roll|tri[lu]|sort|topk|a?max|a?min|max_dim|min_dim|neg|abs|relu|clamp.*|embedding|"
     "rand.*|normal.*|select_backward|slice_backward|threshold_backward|one_hot|maximum|minimum|sign|round|floor|ceil"
 )
-"""Operators whose results are rounded in no type: they move, fill or choose elements."""
+"""Operators whose results are never rounded: they move, fill or choose elements."""
 
 
 def _is_wide(value: Any) -> bool:
@@ -256,8 +256,8 @@ def _noise_mode(noise: Noise) -> Any:
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            """Torch would load its compiler, for seconds, only to keep it away from what follows: nobody has loaded it,
-            nobody compiles."""
+            """Returns False if torch's compiler is not loaded: torch would load it, which takes seconds, only to
+            exclude this code from compilation."""
             return "torch._dynamo" in sys.modules
 
         def __torch_dispatch__(
@@ -278,23 +278,23 @@ def _noise_mode(noise: Noise) -> Any:
 
 
 def _order_step(name: str, args: tuple[Any, ...], result: Any) -> float:
-    """What the order of summation may move a result of this operator of torch by, relative to its size."""
+    """Returns the error that the order of summation may cause in this operator's result, relative to its size."""
     terms = _count_terms(name, args, result)
     return ORDER_STEP * math.sqrt(terms) if terms > 1 else 0.0
 
 
 def _exponent_error(name: str, args: tuple[Any, ...], result: torch.Tensor) -> torch.Tensor | None:
-    """How far each result of a softmax may be off because its exponents were rounded; None of other operators."""
+    """Returns the error of each result of a softmax whose exponents were rounded; None for other operators."""
     if name not in ("_softmax", "_log_softmax"):
         return None
     scores: torch.Tensor = args[0]
     largest = scores.abs().nan_to_num(0.0, 0.0, 0.0).amax(args[1], keepdim=True)
-    # A logarithm is off by what its exponent is, a weight by as much of itself.
+    # A logarithm has the error of its exponent; for a weight, that is its relative error.
     return EXPONENT_STEP * largest * (1.0 if name == "_log_softmax" else result)
 
 
 def _count_terms(name: str, args: tuple[Any, ...], result: Any) -> int:
-    """How many terms are added for one element of the result; 1 where none are, or nobody knows."""
+    """Returns the number of terms added for one element of the result; 1 if there is no sum or it is unknown."""
     import torch
 
     if not args or not isinstance(args[0], torch.Tensor) or not args[0].dim():

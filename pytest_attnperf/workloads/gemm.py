@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 FP8 = ("f8e4m3", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 DTYPES = ("f32", "f16", "bf16", "i8", *FP8)
-"""What a and b are stored in."""
+"""Dtypes of a and b."""
 LAYOUTS = ("nn", "nt")
 INT8_LARGEST = 127
 INT8_SIZE_K_MAX = (2**31 - 1) // INT8_LARGEST**2
-"""Past it a sum of products of int8 can exceed int32."""
+"""Above this K, a sum of products of int8 can exceed int32."""
 PLANTED_FACTOR = 8.0
 _INT32_BYTES = 4
 _SCALES_BYTES = 2 * 4
@@ -37,9 +37,8 @@ class Gemm(FamilyWorkload):
     size_m   M, rows of a and of out
     size_n   N, columns of out
     size_k   K, the length of every sum; at most 133,144 for i8, so that no sum leaves int32
-    dtype    one of DTYPES: what a and b are stored in. 'out' is stored in the same, but in bf16 for fp8 and in int32
-             for i8
-    layout   'nn': b is stored (K, N). 'nt': b is stored (N, K), as the weight of torch.nn.Linear is, and as fp8 tensor
+    dtype    one of DTYPES: dtype of a and b. 'out' has the same, but bf16 for fp8 and int32 for i8
+    layout   'nn': b is stored (K, N). 'nt': b is stored (N, K), like the weight of torch.nn.Linear, and as fp8 tensor
              cores read it. Both are contiguous
     cold     timed with inputs that are in no cache; hot otherwise
 
@@ -47,8 +46,8 @@ class Gemm(FamilyWorkload):
     * scale. f32 is multiplied and summed as fp32, not as TF32. i8 is exact: integers are compared exactly. The one
     output is 'out' (M, N).
 
-    Raises WorkloadError naming the field for sizes that are not positive integers, another dtype or layout, and too
-    large a size_k for i8.
+    Raises WorkloadError naming the field for sizes that are not positive integers, another dtype or layout, and a
+    size_k that is too large for i8.
     """
 
     grammar = Grammar(
@@ -81,7 +80,7 @@ class Gemm(FamilyWorkload):
 
     @property
     def is_scaled(self) -> bool:
-        """Whether a and b come with scales."""
+        """True if a and b come with scales."""
         return self.dtype in FP8
 
     @property
@@ -98,10 +97,10 @@ class Gemm(FamilyWorkload):
 
     @property
     def planted_positions(self) -> tuple[int, ...]:
-        """Positions along K that are planted: both sides of each edge that a kernel may cut K at.
+        """Positions along K that are planted: both sides of each edge where a kernel may cut K.
 
-        Those are the ends, the last multiple of each tile size from 16 to 256, before which the ragged tail of the
-        last tile starts, and the middle, where K is split in two.
+        Edges are the ends, the last multiple of each tile size from 16 to 256, where the incomplete last tile starts,
+        and the middle, where K is split in two.
         """
         edges = {0, self.size_k, self.size_k // 2} | {self.size_k // tile * tile for tile in (16, 32, 64, 128, 256)}
         sides = {position for edge in edges for position in (edge - 1, edge)}
@@ -114,10 +113,10 @@ class Gemm(FamilyWorkload):
         return {**said, "quantisation": PER_TENSOR} if self.is_scaled else said
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(a, b) drawn from N(0, 1) on `device`, for fp8 quantised with their scales; for i8 integers from -127 to 127.
+        """Draws (a, b) from N(0, 1) on `device`, for fp8 quantised with their scales; for i8 integers from -127 to 127.
 
         With `planted`, the columns of a at `planted_positions` are PLANTED_FACTOR times larger, so that one product
-        that is lost, or taken twice, stands out from the rounding of every sum. Integers need none: nothing is rounded.
+        that is lost, or added twice, exceeds the rounding of every sum. Integers are not planted: nothing is rounded.
         """
         import torch
 
@@ -138,9 +137,9 @@ class Gemm(FamilyWorkload):
         return a.to(self.stored_as), b.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32; on a GPU for narrower floats fp32 without TF32. i8: int32, exact.
+        """Computes in fp64 on a CPU and for f32; on a GPU for narrower floats in fp32 without TF32. i8: int32, exact.
 
-        Rows of a are taken in chunks; b is widened whole.
+        Rows of a are processed in chunks; b is widened whole.
         """
         import torch
 
@@ -151,7 +150,8 @@ class Gemm(FamilyWorkload):
         return {"out": self._multiply_matrices(inputs, wide, wide)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The product summed in fp32 and rounded once to the output's dtype: all that a kernel needs to round."""
+        """Computes the product summed in fp32 and rounded once to the output's dtype: the least that a kernel
+        rounds."""
         import torch
 
         if self.dtype == "i8":
@@ -161,7 +161,7 @@ class Gemm(FamilyWorkload):
         }
 
     def _multiply_matrices(self, inputs: Tensors, wide: torch.dtype, narrow: torch.dtype) -> torch.Tensor:
-        """a b, times the scales, computed in `wide` and rounded to `narrow`."""
+        """Computes a b, times the scales, in `wide` and rounds it to `narrow`."""
         import torch
 
         a, b, *scales = inputs

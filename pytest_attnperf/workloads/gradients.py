@@ -1,12 +1,12 @@
 """A function together with its gradients: forward, then backward with incoming gradients that are given as tensors.
 
-It is called in the other ways in which it is used, too (`Apart`): without any, and for that of one input. A kernel may
-look at `torch.is_grad_enabled()`, and at which of its inputs require a gradient, and do something else. What it then
-gives must be what an ordinary call gives.
+The function is also called in its other ways (`Apart`): without gradients, and for the gradient of one input. A kernel
+may read `torch.is_grad_enabled()`, and which of its inputs require a gradient, and do something else. Its results must
+then equal those of an ordinary call.
 
-Incoming gradients are such that nobody can know before the backward pass (`Withheld`): their memory holds other values
-until then. Where only a backward pass is timed, its forward pass is not, and what begins the backward pass lies in
-memory already. A forward pass that looks for it among its callers could compute the gradients there.
+Incoming gradients are hidden until the backward pass (`Withheld`): their memory holds other values before. Where only a
+backward pass is timed, its forward pass is not, although the incoming gradients are already in memory. A forward pass
+that searched its callers for them could compute the gradients there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BOTH, FORWARD, BACKWARD = "both", "forward", "backward"
 PASSES = (BOTH, FORWARD, BACKWARD)
-"""What of a function with gradients is timed."""
+"""The passes of a function with gradients that can be timed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Graph:
 
     leaves     the inputs of the function; the floating-point ones require gradients
     outputs    what it returned, by name, with its autograd graph
-    incoming   for each output that has a gradient, what the backward pass begins with, of its shape and dtype
+    incoming   for each output that has a gradient, the incoming gradient, of its shape and dtype
     """
 
     leaves: Tensors
@@ -48,9 +48,9 @@ class Graph:
 
 
 def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = None) -> tuple[Tensors, Outputs]:
-    """The leaves that `fn` was called with, which read `tensors` where they lie, and its outputs with their graph.
+    """Calls `fn` on leaves that share the memory of `tensors`; returns the leaves, and the outputs with their graph.
 
-    only   number of the one input that is to require a gradient; None for all that take one
+    only   number of the one input that requires a gradient; None for all that can have one
     """
     import torch
 
@@ -63,7 +63,7 @@ def run_forward(fn: Callable[..., Any], tensors: Tensors, only: int | None = Non
 
 
 def run_without_gradients(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
-    """The outputs of `fn` as they are computed where nobody asks for gradients."""
+    """Returns the outputs of `fn` as computed without gradients."""
     import torch
 
     with torch.inference_mode(False), torch.no_grad():
@@ -73,9 +73,9 @@ def run_without_gradients(fn: Callable[..., Any], tensors: Tensors) -> Outputs:
 def compute_one_gradient(
     fn: Callable[..., Any], tensors: Tensors, number: int, incoming: Mapping[str, torch.Tensor]
 ) -> torch.Tensor | None:
-    """The gradient of one input where no other requires one; None where no output depends on it.
+    """Computes the gradient of one input where no other requires one; None if no output depends on it.
 
-    incoming   what the backward pass begins with, by the name of the output
+    incoming   incoming gradients, by the name of the output
 
     Raises CaseFailedError for an output of another shape.
     """
@@ -91,7 +91,7 @@ def compute_one_gradient(
 
 
 def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[torch.Tensor] | None) -> Graph:
-    """Run the forward pass on `tensors`. Raises as `ready` does.
+    """Runs the forward pass on `tensors`. Raises the errors of `make_graph`.
 
     incoming   one tensor for each output that has a gradient, in their order; None makes ones
     """
@@ -99,9 +99,9 @@ def record_graph(fn: Callable[..., Any], tensors: Tensors, incoming: Sequence[to
 
 
 def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tensor] | None) -> Graph:
-    """What a forward pass gave, ready for its backward pass; `incoming` as `run` takes it.
+    """Builds a Graph from a forward pass, ready for its backward pass; `incoming` as in `record_graph`.
 
-    Raises CaseFailedError where no output has a gradient, or there are more or fewer of them than `incoming`.
+    Raises CaseFailedError if no output has a gradient, or if their number differs from that of `incoming`.
     """
     import torch
 
@@ -123,9 +123,9 @@ def make_graph(leaves: Tensors, outputs: Outputs, incoming: Sequence[torch.Tenso
 
 
 def run_backward(graph: Graph, names: Sequence[str]) -> Outputs:
-    """The outputs of a forward pass and the gradients of its inputs, as 'grad_' and the input's name; detached.
+    """Returns the outputs of a forward pass and the gradients of its inputs, as 'grad_' and the input's name; detached.
 
-    An input that no output depends on has no gradient, and none is named.
+    An input that no output depends on has no gradient, and is left out.
     """
     import torch
 
@@ -138,17 +138,18 @@ def run_backward(graph: Graph, names: Sequence[str]) -> Outputs:
 
 
 def differentiable_outputs(outputs: Outputs) -> list[str]:
-    """Names of the outputs that have a gradient."""
+    """Returns the names of the outputs that have a gradient."""
     return [name for name, output in outputs.items() if getattr(output, "requires_grad", False)]
 
 
 def takes_gradient(tensor: torch.Tensor) -> bool:
-    """Whether a gradient is asked of an input: floating point of two bytes or more; fp8 has no arithmetic."""
+    """Returns whether an input can have a gradient: floating point of two bytes or more; fp8 has no arithmetic."""
     return tensor.is_floating_point() and tensor.dtype.itemsize >= 2
 
 
 def input_names(function: Callable[..., Any], count: int) -> tuple[str, ...]:
-    """Names of `count` inputs: the positional parameters of `function`, then 'input2', 'input3' ... for *args."""
+    """Returns `count` names of inputs: the positional parameters of `function`, then 'input2', 'input3' ... for
+    *args."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -168,9 +169,9 @@ def _fit_incoming(name: str, output: torch.Tensor, incoming: torch.Tensor) -> to
 
 
 class Withheld:
-    """Values of the same size to stand in for incoming gradients, drawn once, so that a captured graph may read them.
+    """Random values that replace incoming gradients of the same size; drawn once, so that a captured graph reads them.
 
-    like   incoming gradients of the shapes and sizes that are to be withheld
+    like   incoming gradients of the same shapes and sizes
     """
 
     def __init__(self, like: Tensors) -> None:
@@ -178,16 +179,16 @@ class Withheld:
 
     @contextlib.contextmanager
     def hide(self, tensors: Tensors) -> Iterator[None]:
-        """The memory of `tensors` holds the other values meanwhile, and every bit of its own afterwards.
+        """Replaces the values of `tensors` inside the block, and restores every bit afterwards.
 
-        On a GPU all of it is work in the current stream, so that it may be captured.
+        On a GPU all of this is work in the current stream, so that it may be captured.
         """
         import torch
 
         with torch.no_grad():
             kept = tuple(tensor.clone() for tensor in tensors)
             for tensor, own, other in zip(tensors, kept, self._others, strict=True):
-                _as_bits(own).bitwise_not_()  # nor do the true values lie anywhere else
+                _as_bits(own).bitwise_not_()  # so that the true values are nowhere else in memory
                 tensor.copy_(other)
         try:
             yield
@@ -208,7 +209,7 @@ def _put_back(tensors: Tensors, kept: Tensors) -> None:
 
 
 def _draw_like(like: torch.Tensor) -> torch.Tensor:
-    """Normal values with the root mean square of `like`; nobody's generator is drawn from."""
+    """Draws normal values with the root mean square of `like`, from a generator of its own."""
     import torch
 
     generator = torch.Generator(like.device)
@@ -225,11 +226,11 @@ def _as_bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Apart:
-    """Computes what a forward and a backward pass give: outputs without gradients, each gradient by itself.
+    """Computes the results of a forward and a backward pass separately: outputs without gradients, each gradient alone.
 
     fn      the function
-    known   what is known of it
-    own     makes what a call may work on: copies of the inputs that it overwrites; takes the number of the first
+    known   the reference, which knows its inputs and outputs
+    own     copies the inputs that a call overwrites; takes the number of the first input
     """
 
     def __init__(self, fn: Callable[..., Any], known: Reference, own: Callable[..., Tensors]) -> None:
@@ -240,11 +241,11 @@ class Apart:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the last call could not be computed so, and was taken from an ordinary call, in words."""
+        """Results of the last call that could not be computed in this way, and came from an ordinary call, in words."""
         return tuple(self._said)
 
     def __call__(self, *tensors: Any) -> Outputs:
-        """Outputs and gradients by name. Raises what an ordinary call raises, where one is needed."""
+        """Returns outputs and gradients by name. Raises the errors of an ordinary call, if one is needed."""
         self._said.clear()
         inputs, incoming = tensors[: self._known.count], tensors[self._known.count :]
         with _prevent_recompiling():
@@ -258,7 +259,7 @@ class Apart:
         return found
 
     def _compute_outputs(self, inputs: Tensors) -> Outputs:
-        """Those without gradients; none where an honest kernel may have reasons for giving others."""
+        """Returns the outputs without gradients; none if that raises or lacks one, as an honest kernel may."""
         try:
             outputs = run_without_gradients(self._fn, self._own(*inputs))
         except Exception as error:
@@ -288,7 +289,7 @@ class Apart:
 
 @contextlib.contextmanager
 def _prevent_recompiling() -> Iterator[None]:
-    """What torch.compile would compile anew runs as it is written meanwhile: compiling takes seconds."""
+    """Runs uncompiled, inside the block, what torch.compile would recompile: compiling takes seconds."""
     import torch
 
     stance: Any = getattr(torch.compiler, "set_stance", None)
@@ -300,5 +301,5 @@ def _prevent_recompiling() -> Iterator[None]:
 
 
 def _format_error(error: Exception) -> str:
-    """An error in one line."""
+    """Formats an error in one line."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,8 +1,8 @@
-"""The memory that inputs lie in: copies that keep strides, gaps and whatever inputs share.
+"""The memory of inputs: copies that keep strides, gaps and shared memory.
 
-A kernel that takes a transposed or sliced input for a contiguous one is right on a dense copy. One that writes to k is
-right where v, a view of the same memory, was copied apart. So copies lie as their originals do, at addresses that are
-aligned alike.
+A kernel that assumes a transposed or sliced input to be contiguous is right on a dense copy. One that writes to k is
+right where v, a view of the same memory, was copied separately. So copies have the layout of their originals, at
+addresses of the same alignment.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ ALIGNMENT = 64
 GPU, and no load is wider than 16."""
 
 GUARD_BYTES = 512
-"""Memory behind guarded inputs that belongs to none: a few elements too many are written there."""
+"""Bytes of memory behind guarded inputs that belong to no input: writes beyond an input's end go there."""
 
 
 def copy_tensors(tensors: Iterable[torch.Tensor]) -> Tensors:
-    """Copies at other addresses, in the same layout; those of tensors in one storage lie in one storage, too."""
+    """Copies to other addresses, in the same layout; tensors that share a storage get copies that share one, too."""
     return _copy_tensors(tuple(tensors), guarded=False)[0]
 
 
 def copy_guarded(tensors: Iterable[torch.Tensor]) -> tuple[Tensors, tuple[Beside, ...]]:
-    """Copies as `copied` makes them, and the memory before, between and behind them that nobody may write to.
+    """Copies as `copy_tensors` does; also returns the memory before, between and behind them, where no call may write.
 
-    What lies behind them is filled with ones: no element that is read there goes unseen, and none is no valid index.
+    The memory behind them is filled with ones, so that reading it changes a result, and is a valid index.
     """
     return _copy_tensors(tuple(tensors), guarded=True)
 
 
 def each_once(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of the same memory that holds no element twice.
+    """Returns a view of the same memory that holds no element twice.
 
-    torch refuses to write to an expanded one, and would invert the elements that windows share once for each.
+    torch refuses to write to an expanded tensor, and would invert elements shared by several windows once for each.
     """
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
@@ -56,19 +56,19 @@ def each_once(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_integers(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of the same memory as integers of the elements' width, of at most 8 bytes: every bit counts there."""
+    """Returns a view as integers of the elements' width, of at most 8 bytes, so that every bit is compared."""
     import torch
 
     return tensor.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
 
 
 def memory_span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last in memory, both included."""
+    """Returns the number of elements from the first to the last in memory, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def count_occupied_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of memory that tensors lie in; expanded ones, and those that share memory, count what they occupy."""
+    """Counts the bytes of memory that tensors occupy; expanded elements and shared memory count once."""
     given = tuple(tensors)
     total = 0
     for numbers in _group_by_storage(given):
@@ -80,7 +80,7 @@ def count_occupied_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _group_by_storage(tensors: Tensors) -> list[list[int]]:
-    """Numbers of the tensors that lie in one storage."""
+    """Groups the numbers of the tensors by storage."""
     import torch
 
     groups: dict[object, list[int]] = {}
@@ -110,12 +110,12 @@ def _copy_tensors(tensors: Tensors, *, guarded: bool) -> tuple[Tensors, tuple[Be
 
 
 def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, list[tuple[str, torch.Tensor]]]:
-    """Copies of the tensors of one storage, in one buffer; and what lies beside them where there is a guard."""
+    """Copies the tensors of one storage into one buffer; also returns the memory next to them if there is a guard."""
     import torch
 
     first, (low, high) = tensors[0], _find_extent(tensors)
     source = _view_bytes(first, low, high - low)
-    # Inputs that begin where their memory does go on doing so.
+    # Inputs that begin at the start of their memory keep that property.
     before = guard if low else 0
     buffer = torch.empty(before + ALIGNMENT + high - low + guard, dtype=torch.uint8, device=first.device)
     start = before + (source.data_ptr() - buffer.data_ptr() - before) % ALIGNMENT
@@ -138,7 +138,7 @@ def _copy_region(tensors: Sequence[torch.Tensor], guard: int) -> tuple[Tensors, 
 
 
 def _has_plain_bytes(tensor: torch.Tensor) -> bool:
-    """Whether the bytes in memory are all that a tensor is made of."""
+    """Returns whether a tensor consists of nothing but its bytes in memory."""
     import torch
 
     lazy = tensor.is_conj() or tensor.is_neg()
@@ -146,13 +146,13 @@ def _has_plain_bytes(tensor: torch.Tensor) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether an ordinary copy lies as the tensor does."""
+    """Returns whether an ordinary copy has the same layout and alignment."""
     aligned = tensor.data_ptr() % ALIGNMENT == 0
     return aligned and memory_span(tensor) == tensor.numel() and each_once(tensor) is tensor
 
 
 def _find_extent(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
-    """Where tensors of one storage begin and end in it, in bytes."""
+    """Returns where tensors of one storage begin and end in it, in bytes."""
     return min(int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors), max(map(_find_end, tensors))
 
 
@@ -162,14 +162,14 @@ def _find_end(tensor: torch.Tensor) -> int:
 
 
 def _view_bytes(tensor: torch.Tensor, first: int, count: int) -> torch.Tensor:
-    """`count` bytes of a tensor's storage."""
+    """Returns `count` bytes of a tensor's storage, from byte `first` on."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), first, (count,), (1,))
 
 
 def _view_typed(buffer: torch.Tensor, like: torch.Tensor, shift: int) -> torch.Tensor:
-    """A tensor in the buffer, `shift` bytes further than another lies in its storage."""
+    """Returns a tensor in the buffer, at the offset of `like` in its storage plus `shift` bytes."""
     import torch
 
     width = like.element_size()

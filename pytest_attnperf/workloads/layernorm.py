@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 EPS = 1e-5
 FLOPS_PER_ELEMENT = 7
 SHIFT = 30.0
-"""Every third row is moved up by so much and every third down: a variance computed as the mean of squares less the
+"""Every third row is moved up by this much and every third down: a variance computed as the mean of squares minus the
 square of the mean then loses three digits."""
 SHIFTED_COLUMNS_MIN = 16
-"""Of fewer columns the variance is now and then so small that fp32 rounds it away beside such a mean."""
+"""With fewer columns, the variance is sometimes so small that fp32 rounds it away next to such a mean."""
 
 
 @dataclass(frozen=True)
 class LayerNorm(RowProblem):
     """(x - mean) / sqrt(variance + 1e-5) * weight + bias for every row; id e.g. `layernorm-r8192-c4096-f16-residual`.
 
-    residual    x + residual is normalised, and returned too. Further fields and errors as `RowProblem`
+    residual    x + residual is normalised, and returned too. For further fields and errors see `RowProblem`
 
     The variance is the mean of (x - mean)^2, over C, not C - 1. Inputs are (x, weight, bias), or with `residual`
     (x, residual, weight, bias): x and residual (R, C), weight and bias (C,), contiguous. Outputs are 'out' (R, C) and
-    with `residual` 'residual_out' (R, C), the sum. It is timed cold. A single column is refused.
+    with `residual` 'residual_out' (R, C), the sum. It is timed cold. A single column raises WorkloadError.
     """
 
     grammar = row_shape.make_grammar("layernorm", ("residual",))
     columns_min = 2
-    """One column less its mean is 0."""
+    """Least number of columns: one column minus its mean is 0."""
 
     residual: bool = False
 
@@ -55,7 +55,7 @@ class LayerNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """x, residual and bias from N(0, 1), weight from N(1, 1/5).
+        """Draws x, residual and bias from N(0, 1), weight from N(1, 1/5).
 
         With `planted` one element of every row, at an edge of a tile, holds 0.8 of the variance; every fourth row is so
         small that eps is as large as its variance; and the other rows are shifted by 30, 0 and -30 in turn.
@@ -73,7 +73,7 @@ class LayerNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight, bias))
 
     def _plant_rows(self, x: torch.Tensor, residual: list[torch.Tensor], seed: int) -> None:
-        """In place, in fp32."""
+        """Plants rows in place, in fp32."""
         import torch
 
         # A square of 4 C against an expected sum of C for the others, or of 2 C where they are sums.
@@ -86,7 +86,7 @@ class LayerNorm(RowProblem):
             x += torch.where(small, 0.0, (numbers % 3 - 1) * SHIFT)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a stretch of rows at a time."""
+        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight, bias = inputs
 
@@ -98,7 +98,7 @@ class LayerNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The sum rounded as it is stored, the norm of that in fp32 with weight and bias, rounded once."""
+        """Computes the sum rounded to the dtype, its norm in fp32 with weight and bias, and rounds once."""
         *_, weight, bias = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
@@ -110,7 +110,7 @@ class LayerNorm(RowProblem):
 
 
 def normalise_rows(x: torch.Tensor) -> torch.Tensor:
-    """Rows of x (R, C) less their mean, over the root of their variance plus eps, in the dtype of x."""
+    """Returns rows of x (R, C) minus their mean, over the root of their variance plus eps, in the dtype of x."""
     import torch
 
     centred = x - x.mean(dim=-1, keepdim=True)

@@ -1,9 +1,9 @@
-"""One query row whose scores are larger than exp can hold in fp32, which overflows above 88.7.
+"""One query row whose scores exceed what exp can hold in fp32, which overflows above 88.7.
 
-Planted keys reach scores of about 20, so that a kernel that never subtracts a maximum, or that clamps scores, is
-right on them. A loud row has a score of LOUD with one key and of LOUD - APART with another, and no third comes near.
-Its softmax is 1 and 0 within any rounding of the scores, so that it costs no budget anything: without the maximum the
-row is NaN, and clamped below LOUD - APART it is the mean of two values.
+Planted keys reach scores of about 20, so a kernel that never subtracts a maximum, or that clamps scores, is right on
+them. A loud row has a score of LOUD with one key, of LOUD - APART with another, and much lower ones with all others.
+Its softmax is 1 and 0 within any rounding of the scores, so that it makes no budget larger. Without the maximum the row
+is NaN, and clamped below LOUD - APART it is the mean of two values.
 """
 
 from __future__ import annotations
@@ -19,39 +19,37 @@ if TYPE_CHECKING:
 LOUD = 105.0
 APART = 20.0
 CLEAR = 16.0
-"""In nats: the score of the loud key, how far the second key lies below, and all others at least. Weights of e^-16 stay
-below every rounding, also where a bias adds a few nats."""
+"""In nats: LOUD is the score of the loud key, APART how far below it the second key is, CLEAR the least distance of all
+others. Weights of e^-16 stay below every rounding, also where a bias adds a few nats."""
 
 FEW_ROWS = 4
-"""Where a problem has fewer rows, only every other seed makes one of them loud: a key that is counted twice does not
-show in it."""
+"""If a problem has fewer rows, only every other seed makes one of them loud: it does not show a key counted twice."""
 
 DTYPES = ("f16", "bf16", "f32", "tf32")
-"""Per-tensor scales of 8-bit queries would make all other rows coarser."""
+"""Dtypes that may have a loud row: per-tensor scales of 8-bit queries would make all other rows coarser."""
 
 
 def can_have_loud_row(dtype: str, *, lse: bool = False) -> bool:
-    """Whether a problem may have a loud row: a log-sum-exp of 105 has the rounding of a score of 105, which in 16
-    bits would excuse what is wrong with the others."""
+    """Returns whether a problem may have a loud row. A log-sum-exp of 105 has the rounding of a score of 105, which in
+    16 bits would excuse errors of the other rows."""
     return dtype in DTYPES and not (lse and dtype in ("f16", "bf16"))
 
 
 def has_loud_row(seed: int, rows: int) -> bool:
-    """Whether this seed makes one of `rows` rows loud."""
+    """Returns whether this seed makes one of `rows` rows loud."""
     return rows >= FEW_ROWS or random.Random(f"loud {seed}").random() < 0.5
 
 
 def find_neighbour(key: int, seen: range) -> int | None:
-    """A neighbour of a key among those that a row sees; None where it sees no other."""
+    """Returns a neighbour of a key among those that a row sees; None if it sees no other."""
     return next((other for other in (key - 1, key + 1) if other in seen), None)
 
 
 def make_query(keys: torch.Tensor, pair: Sequence[int], scale: float, above: float = 0.0) -> torch.Tensor | None:
-    """(D,) whose scores with the keys (S, D) of `pair` are LOUD and LOUD - APART; None where a third comes near.
-
+    """Makes a query (D,) that scores LOUD and LOUD - APART with `pair` of keys (S, D); None if a third is too close.
     pair    numbers of the loud key and of the second one, or of the loud one alone
     scale   of the scores
-    above   how much more both are, because something will be subtracted of the loud one
+    above   added to both scores, because something will be subtracted from the loud one
     """
     import torch
 

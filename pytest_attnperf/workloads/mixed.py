@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("f16", "bf16")
 CACHES = ("kvf8e4m3", "kvi8")
-"""Words of `paged_cache.CACHE_DTYPES` that this family takes."""
+"""Words of `paged_cache.CACHE_DTYPES` that this family accepts."""
 CHUNK_BYTES = 1 << 30
 """Largest block of gathered keys that a reference holds at once, in its own precision."""
 _INT32_BYTES = 4
@@ -40,13 +40,13 @@ _BATCH = r"[0-9]*q[0-9][0-9a-z_]*"
 class Mixed(FamilyWorkload):
     """One launch over sequences of different sizes; id e.g. `mixed-2q2k_8q1s1k-h32-hk8-d128-page16-bf16`.
 
-    batch      the sequences, in order, as `batch_spec` reads them: B of them with T query tokens in all
+    batch      the sequences, in order, as `batch_spec` reads them: B sequences with T query tokens in total
     heads      H, query heads
     head_dim   D, at most 512
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
-    dtype      f16 or bf16: what q, out and, without `cache`, keys and values are stored in
+    dtype      f16 or bf16: dtype of q, out and, without `cache`, keys and values
     page       keys per page of the cache, a power of two of at least 16
-    window     the most keys a token sees, its own included, or 0 for all: position - window < key <= position
+    window     largest number of keys a token sees, its own included, 0 for all: position - window < key <= position
     cap        soft cap c of the scaled scores, s -> c tanh(s / c), or 0 for none
     cache      '' or one of CACHES: the 8-bit format that keys and values are stored in, with one scale each
     sinks      one more score per query head in the denominator of the softmax
@@ -56,11 +56,11 @@ class Mixed(FamilyWorkload):
 
     Inputs, contiguous: q (T, H, D); k_cache and v_cache (pages, page, Hk, D); block_table (B, pages_per_sequence)
     int32; cu_seqlens_q (B + 1,) int32, the first token of each sequence, and T; seq_lens (B,) int32, the keys of each
-    sequence; with `sinks` those, (H,) fp32; with `cache` k_scale and v_scale, (1,) fp32, value = stored * scale. For
-    the block table and what lies in unowned slots see `paged_cache`. The output is 'out' (T, H, D).
+    sequence; with `sinks` sinks (H,) fp32; with `cache` k_scale and v_scale, (1,) fp32, value = stored * scale. For
+    the block table and the values in unused slots see `paged_cache`. The output is 'out' (T, H, D).
 
     Raises WorkloadError naming the field for a batch that does not parse, sizes that are not positive integers, heads
-    that kv_heads does not divide, another dtype or cache, too large a head_dim, and page sizes that are none.
+    that kv_heads does not divide, another dtype or cache, too large a head_dim, and invalid page sizes.
     """
 
     grammar = Grammar(
@@ -76,7 +76,7 @@ class Mixed(FamilyWorkload):
         zeros=("window", "cap"),
     )
     is_cold = True
-    """Other layers' caches were read since this one's."""
+    """It is cold: other layers' caches were read since this layer's."""
 
     batch: str
     heads: int
@@ -104,8 +104,8 @@ class Mixed(FamilyWorkload):
 
     @classmethod
     def parse_line(cls, text: str) -> Self:
-        """The workload of a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in
-        order; page is 16 and dtype f16 unless given. Raises WorkloadError."""
+        """Parses a line such as `2q2k,8q1s1k,h=32,hk=8,d=128,bf16`, whose parts of the batch are joined in order.
+        Default: page=16, dtype=f16. Raises WorkloadError."""
         return super().parse_line(_join_batch_words(text))
 
     def _first_words(self) -> list[str]:
@@ -133,7 +133,7 @@ class Mixed(FamilyWorkload):
 
     @property
     def cache_dtype(self) -> str:
-        """Workload dtype that keys and values are stored in."""
+        """Workload dtype of keys and values."""
         return paged_cache.CACHE_DTYPES[self.cache] if self.cache else self.dtype
 
     @property
@@ -144,7 +144,7 @@ class Mixed(FamilyWorkload):
         )
 
     def _pairs_up_to(self, keys: int) -> int:
-        """The sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... keys."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
@@ -155,8 +155,8 @@ class Mixed(FamilyWorkload):
 
     @property
     def bytes_min(self) -> float:
-        """q, the keys and values that any token sees, their pages' entries of the block table, cu_seqlens_q, seq_lens,
-        sinks and scales read once, and out written once."""
+        """q, keys and values that a token sees, their pages' entries of the block table, cu_seqlens_q, seq_lens, sinks
+        and scales read once, and out written once."""
         seen = [(part, min(part.kv, part.q + self.window - 1) if self.window else part.kv) for part in self.parts]
         keys = sum(part.count * count for part, count in seen)
         entries = sum(
@@ -173,11 +173,11 @@ class Mixed(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """q, keys and values drawn from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
+        """Draws q, keys and values from N(0, 1) on `device`, pages in an order drawn from the seed; sinks N(0, 1).
 
-        With `planted`, see `planted_keys`, which changes rows of q and the length of some keys in every sequence; and
-        the sinks of every other head are raised by the logarithm of the longest sequence, so that they hold about as
-        much weight as its keys.
+        With `planted`, `planted_keys` changes rows of q and the length of some keys in every sequence. The sinks of
+        every other head are raised by the logarithm of the longest sequence, so that they hold about as much weight as
+        its keys.
         """
         import torch
 
@@ -203,18 +203,18 @@ class Mixed(FamilyWorkload):
         return (q.to(self.stored_as), *caches, table, starts, paged_cache.make_seq_lens(lengths, device), *extras)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU, fp32 without TF32 on a GPU; 8-bit keys and values are dequantised in that precision.
+        """Uses fp64 on a CPU, fp32 without TF32 on a GPU; dequantises 8-bit keys and values in that precision.
 
-        One size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
+        Processes one size of sequences after the other, as many at once as CHUNK_BYTES and the scores allow.
         """
         return self._compute_attention(inputs, reference_dtype(inputs[:1]))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same with everything stored in the dtype of q, dequantised keys and values too."""
+        """Computes the same with everything stored in the dtype of q, including dequantised keys and values."""
         return self._compute_attention(inputs, inputs[0].dtype)
 
     def iterate_slices(self) -> Iterator[tuple[BatchPart, slice, slice]]:
-        """(part, its tokens among T, its sequences among B) in order."""
+        """Yields (part, its tokens among T, its sequences among B) in order."""
         token = sequence = 0
         for part in self.parts:
             tokens, sequences = part.count * part.q, part.count
@@ -247,7 +247,7 @@ class Mixed(FamilyWorkload):
 
 
 def _join_batch_words(line: str) -> str:
-    """The line with its bare batch words joined by '_' in order, before its other words."""
+    """Returns the line with its bare batch words joined by '_' in order, before its other words."""
     words = [word.strip() for word in line.split(",")]
     parts = [word for word in words if re.fullmatch(_BATCH, word)]
     return ",".join([*(["_".join(parts)] if parts else []), *(word for word in words if word not in parts)])
@@ -262,11 +262,11 @@ def compute_attention(
     cap: float = 0.0,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """q (b, Sq, H, D), k and v (b, Skv, Hk, D), all of one dtype, Sq <= Skv -> out (b, Sq, H, D) of that dtype.
+    """Computes q (b, Sq, H, D), k and v (b, Skv, Hk, D), of one dtype, Sq <= Skv -> out (b, Sq, H, D) of that dtype.
 
     Row i sees the keys up to i + Skv - Sq, the last `window` of them unless that is 0. With `cap` c a scaled score s
     becomes c tanh(s / c) (Gemma 2, arXiv:2408.00118), unless c is 0. `sinks` (H,) are scores of one more key per head,
-    whose value is 0 (gpt-oss, arXiv:2508.10925). Rows are done in chunks whose scores fit SCORE_BYTES_CPU or _GPU.
+    whose value is 0 (gpt-oss, arXiv:2508.10925). Chunks of rows keep scores within SCORE_BYTES_CPU or _GPU.
     """
     import torch
 
@@ -283,7 +283,7 @@ def compute_attention(
 
 
 def hidden_keys(position: int, rows: int, keys: int, window: int, device: torch.device) -> torch.Tensor:
-    """Bool (rows, keys), True where a row does not see a key; row r is key `position` + r."""
+    """Returns bool (rows, keys), True where a row does not see a key; row r is key `position` + r."""
     import torch
 
     key = torch.arange(keys, device=device)[None, :]
@@ -299,7 +299,7 @@ def _attention_rows(
     cap: float,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """q (b, H, rows, D), k and v (b, Hk, Skv, D), hidden (rows, Skv) -> (b, H, rows, D)."""
+    """Computes q (b, H, rows, D), k and v (b, Hk, Skv, D), hidden (rows, Skv) -> (b, H, rows, D)."""
     import torch
 
     batch, heads, rows, head_dim = q.shape

@@ -4,10 +4,10 @@ All heads share one latent row and one rotated row per key; wkv_b holds, by head
 
     k_h = [W_UK_h latent, k_pe]    v_h = W_UV_h latent    out_h = softmax([q_nope_h, q_pe_h] k_h^T / sqrt(D + R)) v_h
 
-It can be computed so ('naive'), or with W_UK moved to the query and W_UV behind the softmax ('absorbed', DeepSeek-V3's
-`inference/model.py`), where keys and values are the latents themselves.
+This is the 'naive' form. In the 'absorbed' form (DeepSeek-V3's `inference/model.py`), W_UK is applied to the query and
+W_UV after the softmax, and keys and values are the latents themselves.
 
-Reference and yardstick are the absorbed form written out plainly, in chunks so that memory stays bounded. For a head:
+Reference and yardstick compute the absorbed form plainly, in chunks so that memory stays bounded. For a head:
 
     q_latent = q_nope W_UK    S = (q_latent latent^T + q_pe k_pe^T) / sqrt(D + R)    out = (softmax(S) latent) W_UV^T
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("f16", "bf16", "f32")
 DECODE_QUERIES_MAX = 8
-"""Up to so many queries per sequence it is decoding, a draft of a few tokens included."""
+"""With at most this many queries per sequence it is decoding, including a draft of a few tokens."""
 _LSE_BYTES = 4
 
 
@@ -46,9 +46,9 @@ class Mla(FamilyWorkload):
     heads        H
     nope_dim     D, the part of a query and of a key that is not rotated
     rope_dim     R, the rotated part, which all heads' keys share
-    latent_dim   C, of the latent row that all heads' keys and values are projected from
+    latent_dim   C, size of the latent row that all heads' keys and values are projected from
     seq_kv       T, keys per sequence; 0 means S
-    value_dim    Dv, of a head's values; 0 means D
+    value_dim    Dv, size of a head's values; 0 means D
     dtype        'f16', 'bf16' or 'f32': inputs and 'out'
     causal       bottom-right aligned: query row i sees key j iff j <= i + T - S
     lse          also return the natural-log log-sum-exp of the scaled scores
@@ -58,7 +58,7 @@ class Mla(FamilyWorkload):
     and, with `lse`, 'lse' (B, H, S) in fp32. The scale is 1/sqrt(D + R).
 
     Raises WorkloadError naming the field for sizes that are not positive integers, another dtype, and a causal mask
-    over fewer keys than queries: some rows would see none, though a cache holds a sequence's own keys at least.
+    over fewer keys than queries: some rows would see none, but a cache holds at least a sequence's own keys.
     """
 
     grammar = Grammar(
@@ -101,12 +101,12 @@ class Mla(FamilyWorkload):
 
     @property
     def is_decode(self) -> bool:
-        """Whether there are so few queries per sequence that reading the latents takes the time."""
+        """True if there are so few queries per sequence that reading the latents takes most of the time."""
         return self.seq_q <= DECODE_QUERIES_MAX
 
     @property
     def cache_state(self) -> str:
-        """'cold' when it decodes, for other layers have used the cache since the last token; 'hot' otherwise."""
+        """'cold' when it decodes, because other layers have used the cache since the last token; 'hot' otherwise."""
         return "cold" if self.is_decode else "hot"
 
     @property
@@ -132,7 +132,7 @@ class Mla(FamilyWorkload):
 
     @property
     def flops(self) -> float:
-        """Of the form that needs fewer, whichever a backend takes: naive for long prompts, absorbed for decoding."""
+        """FLOPs of the cheaper form, whichever a backend uses: naive for long prompts, absorbed for decoding."""
         return min(self.flops_naive, self.flops_absorbed)
 
     @property
@@ -151,8 +151,8 @@ class Mla(FamilyWorkload):
         return {"scale": "1/sqrt(nope_dim + rope_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q_nope, q_pe, kv_latent, k_pe, wkv_b) on `device`, from N(0, 1), wkv_b from N(0, 1/C): so that keys and
-        values have elements of about 1. With `planted`, see `_plant`, which changes queries and scales keys."""
+        """Draws (q_nope, q_pe, kv_latent, k_pe, wkv_b) on `device` from N(0, 1), wkv_b from N(0, 1/C), so that keys and
+        values have elements of about 1. With `planted`, `_plant_queries` changes queries and scales keys."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -174,11 +174,11 @@ class Mla(FamilyWorkload):
         return tuple(tensor.to(self.stored_as) for tensor in (q_nope, q_pe, kv_latent, k_pe, wkv_b))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """The absorbed form in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16. Chunked."""
+        """Computes the absorbed form in fp64 on a CPU and for f32, else in fp32 without TF32. Chunked."""
         return _compute_reference(*inputs, causal=self.causal, lse=self.lse)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The absorbed form in the working dtype, rounded where DeepSeek-V3's einsums round."""
+        """Computes the absorbed form in the working dtype, rounded where DeepSeek-V3's einsums round."""
         return _compute_plain(*inputs, causal=self.causal, lse=self.lse)
 
 
@@ -192,8 +192,8 @@ def _compute_reference(
     causal: bool,
     lse: bool,
 ) -> Outputs:
-    """q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b (H, D + Dv, C) -> 'out'
-    (B, S, H, Dv) [, 'lse' (B, H, S)] in `reference_dtype`; inputs are upcast as they are stored."""
+    """Computes q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b (H, D + Dv, C) ->
+    'out' (B, S, H, Dv) [, 'lse' (B, H, S)] in `reference_dtype`; stored inputs are upcast."""
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
     return _compute_attention(inputs, reference_dtype(inputs), causal=causal, lse=lse)
 
@@ -208,10 +208,10 @@ def _compute_plain(
     causal: bool,
     lse: bool,
 ) -> Outputs:
-    """The same shapes in the inputs' dtype; 'lse' is fp32.
+    """Computes the same shapes in the inputs' dtype; 'lse' is fp32.
 
-    Rounded to it are q_latent, both parts of the scores, their sum, that times the scale, the weights and their sum of
-    latents, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
+    q_latent, both parts of the scores, their sum, the scaled sum, the weights and the weighted sum of latents are
+    rounded, as by the einsums of DeepSeek-V3's `inference/model.py`. fp32 is multiplied in fp32, never TF32.
     """
     inputs = (q_nope, q_pe, kv_latent, k_pe, wkv_b)
     return _compute_attention(inputs, q_nope.dtype, causal=causal, lse=lse)
@@ -249,7 +249,7 @@ def _compute_scores(
     w_uk: torch.Tensor,
     last_key: int | None,
 ) -> torch.Tensor:
-    """(b, H, rows, T), scaled; row r does not see the keys after last_key + r."""
+    """Returns scaled scores (b, H, rows, T); row r does not see the keys after last_key + r."""
     import torch
 
     q_nope, q_pe = queries
@@ -275,13 +275,13 @@ def _plant_queries(
     seed: int,
     loud: bool = False,
 ) -> None:
-    """Align rows of the queries with keys, in place, in fp32; which, and why, see `planted_keys`.
+    """Aligns rows of the queries with keys, in place, in fp32; `planted_keys` explains which and why.
 
     A row of head h in which key j is planted becomes q = k (t sqrt(D + R) / |k|^2), k = [W_UK_h latent_j, k_pe_j]; its
     scaled score with key j is t. Its score with another key is normal, of variance t^2 v / |k|^2, where v is the
     variance of a key along k: 1 where the rows of W_UK are orthogonal, and for those of N(0, 1/C) more by D / C for the
-    part that is not rotated. So for `target_score` a key has (D + R) / v dimensions. It asks for longer keys where
-    these are too few, and both parts of planted keys are scaled alike. With `loud` one row is (see `loud_rows`).
+    part that is not rotated. So for `target_score` a key has (D + R) / v dimensions. If these are too few, it requires
+    longer keys, and both parts of planted keys are scaled alike. With `loud` one row is loud (see `loud_rows`).
     """
     import torch
 
@@ -318,7 +318,7 @@ def _make_loud(
     causal: bool,
     seed: int,
 ) -> None:
-    """Make a planted row loud (see `loud_rows`) in one of a few (batch, head) pairs."""
+    """Makes a planted row loud (see `loud_rows`) in one of a few (batch, head) pairs."""
     import torch
 
     (q_nope, q_pe), (kv_latent, k_pe, wkv_b) = queries, keys

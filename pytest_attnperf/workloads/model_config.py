@@ -1,5 +1,5 @@
-"""What a model's attention layers are made of, read from its Hugging Face `config.json`; and what one tensor-parallel
-rank has of them. Pure, and nothing but the file is read."""
+"""The attention layers of a model, read from its Hugging Face `config.json`, and the share of one tensor-parallel rank.
+Pure; reads nothing but the file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytest_attnperf.workloads import model_fields
 from pytest_attnperf.workloads.model_fields import Fields
 
 DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
-"""What a configuration names -> workload dtype."""
+"""Dtype in a configuration -> workload dtype."""
 HEAD_DIM_MAX = 512
-"""Of every family with heads."""
+"""Largest head dimension of every family with heads."""
 POSITIONS_MAX = 2**31 - 1
 UNBOUNDED = POSITIONS_MAX
 LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
@@ -26,7 +26,7 @@ MODEL_TYPES = frozenset(
         *("deepseek_v2", "deepseek_v3"),
     }
 )
-"""Model types whose fields have been looked up; others are read as Llama's, and said to be."""
+"""Model types whose fields are known; others are read as Llama's, with a note."""
 UNSAID: Mapping[str, Mapping[str, object]] = {
     "gemma": {"head_dim": 256},
     "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096, "attn_logit_softcapping": 50.0},
@@ -38,26 +38,26 @@ UNSAID: Mapping[str, Mapping[str, object]] = {
     "qwen3": {"head_dim": 128},
     "qwen3_moe": {"num_key_value_heads": 4},
 }
-"""Model type -> what a field is where a file leaves it out, which a nested configuration does with every default. Of
-other model types num_key_value_heads is num_attention_heads, and head_dim hidden_size / num_attention_heads."""
+"""Model type -> defaults of fields that a file leaves out, as a nested configuration does with every default. For other
+model types num_key_value_heads is num_attention_heads, and head_dim hidden_size / num_attention_heads."""
 DTYPE_UNSAID = {"gpt_oss": "bfloat16"}
-"""The same of the dtype, which gpt-oss's files name nowhere: its attention is not quantised."""
+"""Default of the dtype, which gpt-oss's files do not name: its attention is not quantised."""
 BOTH_KINDS = frozenset({"gemma2", "gemma3_text", "gpt_oss"})
-"""Model types whose layers alternate between a window and none, where the file does not list them."""
+"""Model types whose layers alternate between a window and none, if the file does not list them."""
 NORMED = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 """Model types that normalise queries and keys."""
 
 
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention, as family `mla` has it.
+    """Multi-head latent attention, as in family `mla`.
 
-    kv_rank       C, of the latent that keys and values are projected from
-    q_rank        of the latent that queries are projected from; 0 where they are projected from the token
-    nope_dim      D, of a head's part that is not rotated
-    rope_dim      R, of the part that is
+    kv_rank       C, size of the latent that keys and values are projected from
+    q_rank        size of the latent that queries are projected from; 0 if they are projected from the token
+    nope_dim      D, size of a head's part that is not rotated
+    rope_dim      R, size of the rotated part
     value_dim     Dv
-    interleaved   whether (2 i, 2 i + 1) are the pairs that are rotated
+    interleaved   whether the rotated pairs are (2 i, 2 i + 1)
     """
 
     kv_rank: int
@@ -70,7 +70,7 @@ class Latent:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one of `tp` tensor-parallel ranks has: heads, and of latent attention the latents whole."""
+    """The share of one of `tp` tensor-parallel ranks: some heads; latents of latent attention are not split."""
 
     tp: int
     heads: int
@@ -82,15 +82,15 @@ class ModelConfig:
     """A model's attention layers.
 
     file        the file's name without its folder
-    head_dim    of queries and keys; of latent attention both parts together
+    head_dim    of queries and keys; for latent attention both parts together
     dtype       workload dtype
     bias        whether the projection to queries, keys and values has a bias
-    windows     of each kind of layer the most keys a token sees, its own included; 0 for all
+    windows     for each kind of layer the largest number of keys a token sees, its own included; 0 for all
     positions   the longest sequence
     cap         soft cap of the scores, 0 for none
     sinks       one more logit per head in the denominator of the softmax
     latent      None for multi-head attention
-    notes       what a reader must know: what was assumed, and what workloads leave out
+    notes       notes for the reader: what was assumed, and what workloads leave out
     """
 
     file: str
@@ -110,10 +110,10 @@ class ModelConfig:
 
     @classmethod
     def read(cls, path: str | Path, ignore: Collection[str] = ()) -> ModelConfig:
-        """The model of a `config.json`, without the fields in `ignore`.
+        """Reads the model of a `config.json`, without the fields in `ignore`.
 
         Raises WorkloadError naming file, field, value and what is allowed, also for a field that changes attention in
-        a way that no workload can say.
+        a way that no workload can express.
         """
         read = model_fields.read_fields(path, ignore)
         model_type = read.read_word("model_type")
@@ -141,9 +141,10 @@ class ModelConfig:
         return replace(config, notes=tuple(_list_notes(fields, config, unsaid, ignore)))
 
     def make_rank(self, tp: int) -> Rank:
-        """What one of `tp` ranks has; with more ranks than K/V heads, each of these is held by several, as in vLLM.
+        """Returns the share of one of `tp` ranks; with more ranks than K/V heads, several hold the same one, as in
+        vLLM.
 
-        Raises WorkloadError listing the numbers of ranks that heads can be shared out to.
+        Raises WorkloadError listing the allowed numbers of ranks.
         """
         if not self._can_be_shared(tp):
             allowed = [count for count in range(1, self.heads + 1) if self._can_be_shared(count)]
@@ -160,7 +161,7 @@ class ModelConfig:
         return self.latent is not None or self.kv_heads % tp == 0 or tp % self.kv_heads == 0
 
     def describe(self, tp: int) -> str:
-        """One line: what of which model is measured."""
+        """Describes in one line which model and which share of it is measured."""
         rank = self.make_rank(tp)
         if self.latent:
             dims = f"{self.latent.nope_dim}+{self.latent.rope_dim}, values of {self.latent.value_dim}"
@@ -174,7 +175,7 @@ def _read_latent(fields: Fields) -> Latent | None:
     if not fields.has("kv_lora_rank"):
         said = [name for name in model_fields.LATENT if fields.has(name)]
         if said:
-            fields.refuse_missing("kv_lora_rank", f"; {said[0]} says that the model has latent attention")
+            fields.refuse_missing("kv_lora_rank", f"; {said[0]} means that the model has latent attention")
         return None
     latent = Latent(
         kv_rank=fields.read_integer("kv_lora_rank"),
@@ -192,7 +193,7 @@ def _read_latent(fields: Fields) -> Latent | None:
 
 
 def _find_unsaid(fields: Fields, model_type: str) -> dict[str, object]:
-    """The fields that the file leaves out, as the model type's class has them; null is not leaving out."""
+    """Returns defaults of the model type's class for fields missing in the file; null does not count as missing."""
     unsaid = {name: value for name, value in UNSAID.get(model_type, {}).items() if name not in fields.values}
     if model_type in DTYPE_UNSAID and not fields.has("torch_dtype") and not fields.has("dtype"):
         unsaid["torch_dtype"] = DTYPE_UNSAID[model_type]
@@ -213,7 +214,7 @@ def _read_head_dim(fields: Fields, hidden: int, heads: int) -> int:
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
             f"{fields.file}: head_dim={head_dim}{'' if fields.has('head_dim') else ' (hidden_size / heads)'} must be "
-            f"even, for elements are rotated in pairs, and at most {HEAD_DIM_MAX}"
+            f"even, because elements are rotated in pairs, and at most {HEAD_DIM_MAX}"
         )
     return head_dim
 
@@ -229,7 +230,7 @@ def _read_dtype(fields: Fields) -> str:
 
 
 def _read_bias(fields: Fields, model_type: str) -> bool:
-    """Qwen 2 has a bias on queries, keys and values, and says so in no file."""
+    """Returns whether queries, keys and values have a bias. Qwen 2 has one, but its files do not name it."""
     attention = fields.read_flag("attention_bias", default=False)
     return fields.read_flag("qkv_bias", default=model_type.startswith("qwen2")) or attention
 
@@ -239,12 +240,12 @@ def _read_cap(fields: Fields) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or not 0 < value < 1e6:
-        fields.refuse("attn_logit_softcapping", "must be a whole number above 0: families decode and mixed take such")
+        fields.refuse("attn_logit_softcapping", "must be a whole number above 0, as in families decode and mixed")
     return int(value)
 
 
 def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
-    """Of each kind of layer, full attention first."""
+    """Returns the window of each kind of layer, full attention first."""
     window = fields.read_integer("sliding_window", 0, least=0, most=POSITIONS_MAX)
     slides = fields.read_flag("use_sliding_window", default=not model_type.startswith("qwen"))
     kinds = _read_layer_types(fields)
@@ -260,7 +261,7 @@ def _read_windows(fields: Fields, model_type: str) -> tuple[int, ...]:
 
 
 def _unlisted_kinds(fields: Fields, model_type: str) -> tuple[bool, bool]:
-    """Whether there are layers of full attention, and layers with a window, where the file lists none of them."""
+    """Returns whether there are layers of full attention, and layers with a window, if the file does not list them."""
     layers = fields.read_integer("num_hidden_layers", UNBOUNDED, most=POSITIONS_MAX)
     if model_type in ("qwen2", "qwen3") and fields.has("max_window_layers"):
         full = fields.read_integer("max_window_layers", least=0, most=POSITIONS_MAX)
@@ -279,7 +280,7 @@ def _read_layer_types(fields: Fields) -> frozenset[str]:
     unknown = sorted(set(value) - set(LAYER_TYPES))
     if unknown:
         raise WorkloadError(
-            f"{fields.file}: layer_types has {unknown[0]!r}, which is no attention that a family has; allowed: "
+            f"{fields.file}: layer_types has {unknown[0]!r}, an attention that no family supports; allowed: "
             f"{', '.join(LAYER_TYPES)}. To measure without it: {model_fields.IGNORE_FLAG}=layer_types"
         )
     return frozenset(value)
@@ -291,10 +292,10 @@ def _list_notes(
     if ignore:
         yield f"ignored, as asked for: {', '.join(ignore)}"
     if config.model_type not in MODEL_TYPES:
-        yield f"model type {config.model_type} has not been looked up: its fields are read as Llama's"
+        yield f"model type {config.model_type} is unknown: its fields are read as Llama's"
     if unsaid:
         said = ", ".join(f"{name}={value}" for name, value in unsaid.items())
-        yield f"not in the file, and taken as {config.model_type} has it: {said}"
+        yield f"not in the file, defaults of {config.model_type}: {said}"
     if fields.has("quantization_config"):
         yield f"quantization_config is left out: weights and caches are {config.dtype}"
     if config.latent is None and fields.read_flag("attention_bias", default=False):
@@ -310,7 +311,7 @@ def _list_notes(
 
 
 def _list_score_notes(fields: Fields, config: ModelConfig) -> Iterator[str]:
-    """On factors, which change no work, and on layers that differ from those that are measured."""
+    """Yields notes on factors, which change no work, and on layers that differ from those that are measured."""
     scalar = fields.values.get("query_pre_attn_scalar")
     if scalar is not None and scalar != config.head_dim:
         yield f"scores are scaled by 1/sqrt({config.head_dim}), not by query_pre_attn_scalar"

@@ -1,8 +1,8 @@
-"""The fields of a Hugging Face `config.json`: read from the file, checked one by one, and told apart by what they mean.
+"""The fields of a Hugging Face `config.json`: read from the file, checked one by one, and grouped by their meaning.
 
-Which fields exist is taken from the configuration classes of transformers (`src/transformers/models/*/configuration_*`
-for llama, llama4, qwen2, qwen2_moe, qwen3, qwen3_moe, mistral, mixtral, gemma2, gemma3, phi3, deepseek_v2, deepseek_v3
-and gpt_oss, and `configuration_utils.py`), and from the files that those models are published with.
+The lists of fields come from the configuration classes of transformers (`src/transformers/models/*/configuration_*` for
+llama, llama4, qwen2, qwen2_moe, qwen3, qwen3_moe, mistral, mixtral, gemma2, gemma3, phi3, deepseek_v2, deepseek_v3 and
+gpt_oss, and `configuration_utils.py`), and from the files published with those models.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_attnperf.records.regular_file import read_regular
 BYTES_MAX = 1_000_000
 """Largest file that is read: a configuration has a few kilobytes, weights have more."""
 SIZE_MAX = 1 << 20
-"""Largest number of heads, or of elements in a row; more is taken for a slip of the pen."""
+"""Largest number of heads, or of elements in a row; a larger one is taken for a typing error."""
 IGNORE_FLAG = "--attnperf-model-ignore"
 NESTED = "text_config"
 INHERITED = ("model_type", "torch_dtype", "dtype")
-"""Fields of the outer configuration that hold for a nested one which does not say otherwise."""
+"""Fields of the outer configuration that also apply to a nested one, unless that has the field itself."""
 _ROPE_TABLES = ("rope_scaling", "rope_parameters")
 SHOWN = 80
-"""Letters of a field's name in a message."""
+"""Number of characters of a field's name in a message."""
 _NAMES_SHOWN = 8
 
 
@@ -42,10 +42,10 @@ USED = _split_names(
     "q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim rope_interleave rope_scaling rope_parameters use_qk_norm "
     "attention_chunk_size attn_temperature_tuning no_rope_layers no_rope_layer_interval quantization_config"
 )
-"""What workloads, or notes, are made from."""
+"""Fields that workloads, or notes, are made from."""
 
 LATENT = ("q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-"""What says more of latent attention, which `kv_lora_rank` says that it is."""
+"""Further fields of latent attention; `kv_lora_rank` is the field that announces it."""
 
 WITHOUT_BEARING = _split_names(
     # of every configuration
@@ -62,7 +62,7 @@ WITHOUT_BEARING = _split_names(
     "bad_words_ids num_return_sequences output_scores return_dict_in_generate forced_bos_token_id "
     "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
     "begin_suppress_tokens "
-    # of what stands around attention, and of training
+    # of the layers around attention, and of training
     "vocab_size intermediate_size intermediate_size_mlp hidden_act hidden_activation mlp_bias rms_norm_eps "
     "layer_norm_eps initializer_range pretraining_tp attention_dropout resid_pdrop embd_pdrop hidden_dropout "
     "final_logit_softcapping lm_head_bias "
@@ -76,14 +76,14 @@ WITHOUT_BEARING = _split_names(
     "rope_theta rope_local_base_freq original_max_position_embeddings initial_context_length use_mrope floor_scale "
     "attn_scale rope_scaling_factor rope_ntk_alpha rope_ntk_beta"
 )
-"""Fields that change neither what attention computes from nor how much of it."""
+"""Fields that change neither the inputs of attention nor its amount of work."""
 
 _OF_LATENT = frozenset({"head_dim", "qk_head_dim"})
-"""What transformers writes beside latent attention, and what follows from its other fields."""
+"""Fields that transformers writes for latent attention in addition, and that follow from its other fields."""
 
 _NO_CROSS = "it attends to another sequence; no family has cross attention"
 REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "alibi": ((False,), "its scores depend on distance; of the families prefill and varlen could say so, with 'alibi'"),
+    "alibi": ((False,), "its scores depend on distance; only families prefill and varlen support that, with 'alibi'"),
     "partial_rotary_factor": ((1, 1.0), "it rotates a part of a head; families rope and block rotate whole heads"),
     "rotary_pct": ((1, 1.0), "it rotates a part of a head; families rope and block rotate whole heads"),
     "position_embedding_type": (("rope", "rotary"), "families rope and block have rotary positions only"),
@@ -93,9 +93,9 @@ REFUSED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "cross_attention_layers": (([],), _NO_CROSS),
     "use_bidirectional_attention": ((False,), "tokens see later ones; families prefill, decode and block are causal"),
     "is_causal": ((True,), "tokens see later ones; families prefill, decode and block are causal"),
-    "pruned_heads": (({}, []), "layers have different numbers of heads, which no family can say"),
+    "pruned_heads": (({}, []), "layers have different numbers of heads, which no family supports"),
 }
-"""Fields that change attention, the values that do not (beside null), and what others mean."""
+"""Fields that change attention: the values that do not change it (besides null), and the meaning of other values."""
 
 _ATTENTION = _split_names(
     "attn attention head rope rotary pos_emb position window qk kv query key value lora sink softcap alibi mla causal "
@@ -106,21 +106,21 @@ _ATTENTION = _split_names(
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one configuration; `file` is for messages. A field that is null is as one that is absent."""
+    """The fields of one configuration; `file` is for messages. A field that is null counts as absent."""
 
     file: str
     values: Mapping[str, object]
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Returns whether the field exists and is not null."""
         return self.values.get(name) is not None
 
     def refuse(self, name: str, rule: str) -> NoReturn:
-        """Raise WorkloadError: the field's value, and the rule it breaks."""
+        """Raises WorkloadError that names the field's value and the rule it breaks."""
         raise WorkloadError(f"{self.file}: {name[:SHOWN]}={_format_value(self.values.get(name))} {rule}")
 
     def refuse_missing(self, name: str, way_out: str = "") -> NoReturn:
-        """Raise WorkloadError: the field is not there, and the name that is there instead."""
+        """Raises WorkloadError that names the missing field, and an existing one with a similar name."""
         close = difflib.get_close_matches(name, [held for held in self.values if self.has(held)], n=1)
         hint = f"; it has {close[0][:SHOWN]!r}, is that misspelt?" if close else ""
         raise WorkloadError(
@@ -128,7 +128,7 @@ class Fields:
         )
 
     def read_integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = SIZE_MAX) -> int:
-        """A whole number. Raises WorkloadError for another value, and where it is missing without a default."""
+        """Reads a whole number. Raises WorkloadError for another value, and if it is missing without a default."""
         if not self.has(name):
             if default is None:
                 self.refuse_missing(name)
@@ -139,7 +139,7 @@ class Fields:
         return value
 
     def read_flag(self, name: str, *, default: bool) -> bool:
-        """True or false. Raises WorkloadError for another value."""
+        """Reads true or false. Raises WorkloadError for another value."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -148,7 +148,7 @@ class Fields:
         return value
 
     def read_word(self, name: str) -> str:
-        """A text that is not empty. Raises WorkloadError for another value, and where it is missing."""
+        """Reads a text that is not empty. Raises WorkloadError for another value, and if it is missing."""
         if not self.has(name):
             self.refuse_missing(name)
         value = self.values[name]
@@ -158,7 +158,7 @@ class Fields:
 
 
 def read_fields(path: str | Path, ignore: Collection[str] = ()) -> Fields:
-    """The fields of a file, those of its text model where it has one; those in `ignore` are null.
+    """Reads the fields of a file, or of its text model if it has one; sets those in `ignore` to null.
 
     Raises WorkloadError for a file that cannot be read, is larger than 1 MB or holds no JSON object, for a field given
     twice, for NaN and infinities, and for a name in `ignore` that the file does not have.
@@ -201,40 +201,40 @@ def _refuse_number(word: str) -> NoReturn:
 
 
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object; a field that stands twice would otherwise silently be the later one."""
+    """Makes an object; raises ValueError for a field given twice, of which JSON readers silently take the later one."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"field {twice[:SHOWN]!r} stands twice")
+        raise ValueError(f"field {twice[:SHOWN]!r} is given twice")
     return dict(pairs)
 
 
 def _format_value(value: object) -> str:
-    """A value as JSON writes it, shortened."""
+    """Formats a value as JSON, shortened."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def refuse_what_no_family_says(fields: Fields) -> None:
-    """Raise WorkloadError for a field that changes attention in a way that no workload can, and for one whose name says
-    that it may and that is not known here."""
+    """Raises WorkloadError for a field that changes attention in a way that no workload supports, and for an unknown
+    one whose name suggests that."""
     for name, (harmless, meaning) in REFUSED.items():
         for held in (fields, *(Fields(fields.file, table) for table in _list_tables(fields.values))):
             if held.has(name) and not any(_is_same(held.values[name], value) for value in harmless):
                 allowed = " or ".join(_format_value(value) for value in (*harmless, None))
-                held.refuse(name, f"cannot be said ({meaning}); allowed: {allowed}. {_way_out(name)}")
+                held.refuse(name, f"is not supported ({meaning}); allowed: {allowed}. {_way_out(name)}")
     for name in _list_unknown(fields):
         if any(word in name.lower() for word in _ATTENTION):
-            fields.refuse(name, f"is not known here, and by its name it may change attention. {_way_out(name)}")
+            fields.refuse(name, f"is an unknown field, and by its name it may change attention. {_way_out(name)}")
 
 
 def note_of_unknown(fields: Fields) -> str:
-    """A note that names the fields which are not known here; empty where there are none."""
+    """Returns a note that names the unknown fields; empty if there are none."""
     names = sorted(_list_unknown(fields))
     if not names:
         return ""
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
-    return f"not known here, and left out: {', '.join(name[:SHOWN] for name in names[:_NAMES_SHOWN])}{more}"
+    return f"unknown fields, left out: {', '.join(name[:SHOWN] for name in names[:_NAMES_SHOWN])}{more}"
 
 
 def _list_unknown(fields: Fields) -> list[str]:
@@ -243,7 +243,7 @@ def _list_unknown(fields: Fields) -> list[str]:
 
 
 def _list_tables(values: Mapping[str, object]) -> list[dict[str, object]]:
-    """The tables of rotary positions, and those in them: there may be one for each kind of layer."""
+    """Lists the tables of rotary positions, and those inside them: there may be one for each kind of layer."""
     tables = [table for name in _ROPE_TABLES if isinstance(table := values.get(name), dict)]
     return [*tables, *(inner for table in tables for inner in table.values() if isinstance(inner, dict))]
 
@@ -253,5 +253,5 @@ def _way_out(name: str) -> str:
 
 
 def _is_same(left: object, right: object) -> bool:
-    """Equal, and true is not 1."""
+    """Returns whether two values are equal, where true is not 1."""
     return isinstance(left, bool) == isinstance(right, bool) and left == right

@@ -1,4 +1,4 @@
-"""The workloads that a model's attention layers have on one tensor-parallel rank, family by family."""
+"""The workloads of a model's attention layers on one tensor-parallel rank, family by family."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_attnperf.workloads.weighted_values import WeightedValues
 
 BATCH_MAX = 65_536
 STAGED_PROMPT = 512
-"""Queries of the stages of unfused attention, whose scores fill memory."""
+"""Queries of the stages of unfused attention: few, because their scores fill memory."""
 STAGES = ("qk_scores", "causal_mask", "row_softmax", "weighted_values")
 _CAPPED = frozenset({"decode", "mixed"})
 _OF_SCORES = frozenset({"prefill", "varlen", "decode", "mixed", "block", "backward", "varlen_backward", "mla", *STAGES})
@@ -37,7 +37,7 @@ _WHY_NOT_LATENT = {
     "decode": "decode reads keys and values of heads; the model's cache holds latents: see family mla",
     "mixed": "mixed reads keys and values of heads; the model's cache holds latents: see family mla",
     **{
-        family: f"{family} has values as wide as keys; the model's heads have others: see families prefill and mla"
+        family: f"{family} has values as wide as keys; in the model widths differ: see families prefill and mla"
         for family in ("varlen", "backward", "varlen_backward")
     },
 }
@@ -48,7 +48,7 @@ class Sizes:
     """What is measured of a model: the rank's heads, and the batches and lengths.
 
     batches     sequences decoded at once
-    lengths     tokens of prompts, and keys of sequences that are decoded; no longer than the model's positions
+    lengths     tokens of prompts, and keys of decoded sequences; at most the model's positions
     """
 
     config: ModelConfig
@@ -58,8 +58,8 @@ class Sizes:
 
     @classmethod
     def from_config(cls, config: ModelConfig, tp: int, batches: Sequence[int], lengths: Sequence[int]) -> Sizes:
-        """Raises WorkloadError for a number of ranks, a batch or a length that cannot be, and where the model's
-        positions hold none of the lengths; those that they do not hold are left out."""
+        """Checks and collects the sizes; leaves out lengths above the model's positions. Raises WorkloadError for an
+        impossible number of ranks, batch or length, and if no length is left."""
         rank = config.make_rank(tp)
         for what, values, most in (("batch", batches, BATCH_MAX), ("sequence length", lengths, UNBOUNDED)):
             wrong = [value for value in values if not 1 <= value <= most]
@@ -76,14 +76,14 @@ class Sizes:
 
     @property
     def shared_fields(self) -> dict[str, Any]:
-        """What the workloads of attention over heads have in common."""
+        """Fields that all workloads of attention over heads share."""
         heads = {"heads": self.rank.heads, "kv_heads": self.rank.kv_heads, "head_dim": self.config.head_dim}
         return {**heads, "dtype": self.config.dtype}
 
     @property
     def tokens(self) -> tuple[tuple[int, bool], ...]:
-        """(rows that a projection gets at once, whether its weights come from memory): prompts, then decoded batches,
-        between whose steps the other layers' weights push those of a layer out of every cache."""
+        """(rows of a projection, whether its weights come from memory): prompts, then decoded batches. Between two
+        decode steps the weights of other layers evict those of a layer from every cache."""
         return (*((length, False) for length in self.lengths), *((batch, True) for batch in self.batches))
 
     @property
@@ -93,7 +93,7 @@ class Sizes:
         return tuple(length for length in self.lengths if 0 in windows or length <= max(windows))
 
     def list_windows(self, keys: int) -> tuple[int, ...]:
-        """The windows of the kinds of layers over so many keys, 0 where a window is as long as they are."""
+        """Returns the windows of the kinds of layers over `keys` keys; 0 for a window that covers all of them."""
         return tuple(dict.fromkeys(window if window < keys else 0 for window in self.config.windows))
 
 
@@ -144,17 +144,17 @@ def _make_gemm(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _list_projections(config: ModelConfig, rank: Rank, *, decoded: bool) -> list[tuple[int, int]]:
-    """(outputs, inputs) of the projections around attention on one rank.
+    """Returns (outputs, inputs) of the projections around attention on one rank.
 
-    Latents of queries and of keys are projected to in one product, as vLLM does (fused_qkv_a_proj in its deepseek_v2).
-    From the latent of keys and values a decode step projects within its attention, which family `mla` measures.
+    The latents of queries and of keys come from one product, as in vLLM (fused_qkv_a_proj in its deepseek_v2). A decode
+    step projects from the latent of keys and values within its attention, which family `mla` measures.
     """
     latent = config.latent
     if latent is None:
         out = rank.heads * config.head_dim
         return [(out + 2 * rank.kv_heads * config.head_dim, config.hidden), (config.hidden, out)]
     queries = rank.heads * config.head_dim
-    # Down to latents, which every rank has whole, up to the rank's heads, and back (arXiv:2405.04434, section 2.1).
+    # Down to latents, not split over ranks, up to the rank's heads, and back (arXiv:2405.04434, section 2.1).
     down = latent.kv_rank + latent.rope_dim
     first = [(queries, config.hidden), (down, config.hidden)]
     if latent.q_rank:
@@ -169,7 +169,7 @@ def _make_rmsnorm(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _pack_lengths(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Sequences packed end to end: one of each length, or two where there is one length."""
+    """Returns the packed sequences: one of each length, or two if there is one length."""
     return tuple(lengths) if len(lengths) > 1 else tuple(lengths) * 2
 
 
@@ -179,7 +179,7 @@ def _make_varlen(sizes: Sizes) -> Iterator[Workload]:
 
 
 def _make_mixed(sizes: Sizes) -> Iterator[Workload]:
-    """The shortest prompt in one step with the largest batch that is decoded at the greatest length."""
+    """Makes one step of the shortest prompt and the largest batch, which is decoded at the greatest length."""
     config = sizes.config
     if config.dtype not in MIXED_DTYPES:
         return
@@ -260,22 +260,22 @@ BUILDERS: Mapping[str, Callable[[Sizes], Iterator[Workload]]] = {
     "mla": _make_mla,
     **{family: _make_stage_builder(family) for family in STAGES},
 }
-"""Family -> its workloads; a family that is not here is no part of an attention layer, or a project's own."""
+"""Family -> its workloads; other families are no part of an attention layer, or belong to a project."""
 
 
 def workloads_of(
     config: ModelConfig, family: str, tp: int, batches: Sequence[int], lengths: Sequence[int]
 ) -> list[Workload]:
-    """The workloads of a family on one of `tp` ranks, each once; empty where `reason_no_workload` gives the reason.
+    """Returns the workloads of a family on one of `tp` ranks, each once; empty if `reason_no_workload` gives a reason.
 
-    Raises WorkloadError as `Sizes.from_config`.
+    Raises the errors of `Sizes.from_config`.
     """
     sizes = Sizes.from_config(config, tp, batches, lengths)
     return [] if _reason_impossible(config, family) else list(dict.fromkeys(BUILDERS[family](sizes)))
 
 
 def reason_no_workload(config: ModelConfig, family: str) -> str:
-    """Why a family has no workload of this model, for a family that `workloads_of` gives none of."""
+    """Returns why a family has no workload of this model, for a family for which `workloads_of` returns none."""
     if reason := _reason_impossible(config, family):
         return reason
     if family == "mla":
@@ -283,16 +283,16 @@ def reason_no_workload(config: ModelConfig, family: str) -> str:
     if family == "mixed":
         return f"mixed takes {' and '.join(MIXED_DTYPES)}, not {config.dtype}"
     if 0 in config.windows:
-        return "its sequences are too short: it takes 2 tokens at least"
+        return "its sequences are too short: it needs at least 2 tokens"
     return f"every layer has a window of {max(config.windows)} keys, shorter than the sequences, or these are too short"
 
 
 def _reason_impossible(config: ModelConfig, family: str) -> str:
-    """Why the family cannot be of this model, whatever the lengths; empty where it can."""
+    """Returns why the family does not fit this model, whatever the lengths; empty if it does."""
     if family not in BUILDERS:
-        return f"{family} is none of the families that a model's attention layers are measured by"
+        return f"{family} is none of the families that measure a model's attention layers"
     if config.latent and family in _WHY_NOT_LATENT:
         return _WHY_NOT_LATENT[family]
     if config.cap and family in _OF_SCORES - _CAPPED:
-        return f"scores have a soft cap (attn_logit_softcapping={config.cap}); decode and mixed can say so"
+        return f"scores have a soft cap (attn_logit_softcapping={config.cap}); only decode and mixed support it"
     return ""

@@ -2,8 +2,8 @@
 
 A paged cache is (pages, page_size, Hk, D). Key j of sequence b is at cache[table[b, j // page_size], j % page_size],
 with the block table (B, pages_per_sequence) int32 and lengths seq_lens (B,) int32, as in PagedAttention
-(arXiv:2309.06180). What no sequence owns is filled with `poison`: large, but finite, for a kernel may load it as long
-as it gives it no weight.
+(arXiv:2309.06180). Slots that no sequence owns hold `poison_value`: large, but finite, because a kernel may load them
+if it gives them no weight.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     import torch
 
 CACHE_DTYPES = {"kvf8e4m3": "f8e4m3", "kvf8e4m3fnuz": "f8e4m3fnuz", "kvi8": "i8"}
-"""Word of an id -> workload dtype that keys and values are stored in, with one scale each, beside wider queries."""
+"""Word of an id -> workload dtype of keys and values, with one scale each, while queries are wider."""
 
 POISON = 512.0
-"""A key of it scores hundreds with most queries, yet q k^T stays finite in fp16 for head dimensions to 512."""
+"""A key of this value scores hundreds with most queries, but q k^T stays finite in fp16 for head_dim up to 512."""
 
 
 def require_page_size(family: str, page_size: int) -> None:
-    """Raise WorkloadError unless it is a power of two of at least 16, which tiles of keys divide or are divided by."""
+    """Raises WorkloadError unless it is a power of two of at least 16, so that it fits the tiles of keys."""
     if page_size < 16 or page_size & (page_size - 1):
         raise WorkloadError(f"{family} workload: page must be a power of two of at least 16, got {page_size}")
 
 
 def page_counts(lengths: Sequence[int], page_size: int) -> list[int]:
-    """Pages that sequences of these lengths own."""
+    """Returns the number of pages of each sequence."""
     return [-(-length // page_size) for length in lengths]
 
 
 def count_pages(lengths: Sequence[int], page_size: int) -> int:
-    """Pages of the cache: those that sequences own, and one that none does."""
+    """Returns the number of pages of the cache: those that sequences own, and one that none owns."""
     return sum(page_counts(lengths, page_size)) + 1
 
 
 def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: str) -> torch.Tensor:
-    """(B, pages_per_sequence) int32: the pages in an order drawn from the seed.
+    """Makes (B, pages_per_sequence) int32: the pages in an order drawn from the seed.
 
     Entries past the end of a sequence name the page that no sequence owns.
     """
@@ -61,14 +61,14 @@ def make_block_table(lengths: Sequence[int], page_size: int, seed: int, device: 
 
 
 def make_seq_lens(lengths: Sequence[int], device: str) -> torch.Tensor:
-    """(B,) int32."""
+    """Makes the lengths as (B,) int32."""
     import torch
 
     return torch.tensor(lengths, dtype=torch.int32, device=device)
 
 
 def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(stored, scale) of fp32 keys or values: scale fp32 (1,) for an 8-bit workload dtype, else None."""
+    """Returns (stored, scale) of fp32 keys or values: scale fp32 (1,) for an 8-bit workload dtype, else None."""
     import torch
 
     if dtype in FORMATS:
@@ -77,7 +77,7 @@ def store(dense: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor |
 
 
 def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """What `store` gave, in `dtype`: multiplied by its scale in fp32 or wider, then rounded once."""
+    """Converts the result of `store` to `dtype`: multiplied by its scale in fp32 or wider, then rounded once."""
     import torch
 
     if scale is None:
@@ -86,13 +86,13 @@ def load(stored: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -
 
 
 def poison_value(dtype: torch.dtype) -> float:
-    """What unowned slots hold: POISON, or the largest value of an 8-bit format."""
+    """Returns the value of unowned slots: POISON, or the largest value of an 8-bit format."""
     names = [name for name, torch_name in TORCH_DTYPES.items() if str(dtype) == f"torch.{torch_name}"]
     return FORMATS[names[0]].largest_finite if names and names[0] in FORMATS else POISON
 
 
 def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
-    """Fill the slots of (B, S, Hk, D) that are past the end of their sequence, in place."""
+    """Fills the slots of (B, S, Hk, D) that are past the end of their sequence, in place."""
     import torch
 
     slots = torch.arange(dense.shape[1], device=dense.device)
@@ -102,7 +102,7 @@ def poison_past(dense: torch.Tensor, lengths: Sequence[int]) -> None:
 
 
 def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, page_size: int) -> torch.Tensor:
-    """Keys or values (B, S, Hk, D), as stored, S at least the longest -> a cache of `count_pages` pages."""
+    """Copies stored keys or values (B, S, Hk, D), S at least the longest -> a cache of `count_pages` pages."""
     import torch
 
     pages = count_pages(lengths, page_size)
@@ -116,9 +116,9 @@ def scatter(dense: torch.Tensor, lengths: Sequence[int], table: torch.Tensor, pa
 
 
 def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """(pages, page_size, Hk, D) and (B, P) -> dense (B, P * page_size, Hk, D); slots past the end hold anything.
+    """Copies (pages, page_size, Hk, D) and (B, P) -> dense (B, P * page_size, Hk, D); slots past the end hold anything.
 
-    One torch operator, without reading the device from the host, so that it can be part of a timed call.
+    One torch operator, and the host does not read the device, so that it can be part of a timed call.
     """
     batch, per_sequence = table.shape
     taken = _as_bytes(cache)[table.long()].view(batch, per_sequence * cache.shape[1], *cache.shape[2:])
@@ -126,18 +126,18 @@ def gather(cache: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
 
 def gather_one(cache: torch.Tensor, table: torch.Tensor, b: int, length: int) -> torch.Tensor:
-    """The keys or values (length, Hk, D) of sequence b."""
+    """Returns the keys or values (length, Hk, D) of sequence b."""
     count = -(-length // cache.shape[1])
     return gather(cache, table[b : b + 1, :count])[0, :length]
 
 
 def require_block_table(block_table: torch.Tensor, seq_lens: torch.Tensor, pages: int, page_size: int) -> None:
-    """Raise UsageError naming argument, entry and allowed range; entries past the end of a sequence may be anything.
+    """Raises UsageError naming argument, entry and allowed range; entries past the end of a sequence may be anything.
 
     block_table    (B, pages_per_sequence) int32, entries 0 ... pages - 1
     seq_lens       (B,) int32, 1 ... pages_per_sequence * page_size
 
-    Reads both on the host, so it is for the time of preparation.
+    Reads both on the host, so call it during preparation only.
     """
     import torch
 
@@ -166,7 +166,7 @@ def _format_tensor(tensor: torch.Tensor) -> str:
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes for 8-bit formats, which torch does not index on every device."""
+    """Returns the same memory as bytes for 8-bit formats, which torch does not index on every device."""
     import torch
 
     return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor

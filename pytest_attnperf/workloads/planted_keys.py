@@ -1,7 +1,7 @@
 """Planted keys: query rows that one key dominates, at every edge a kernel may get wrong.
 
-With random inputs a row of 32,768 keys gives each about 1/32,768 of the weight, so a kernel that drops the last one is
-wrong by less than bf16 rounds. A planted row is aligned with one key, which then holds most of its softmax weight:
+With random inputs a row of 32,768 keys gives each about 1/32,768 of the weight, so dropping the last key changes less
+than the rounding of bf16. A planted row is aligned with one key, which then holds most of its softmax weight:
 dropping the key, counting it twice or letting a forbidden one through moves the whole output row by about its own
 size. These kinds of rows are planted, in every (batch, head):
 
@@ -9,15 +9,15 @@ size. These kinds of rows are planted, in every (batch, head):
     diagonal    causal: a row aligned with the last key it sees, so a mask short by one shows
     forbidden   causal: a row aligned with the first key it does not see, so a mask long by one shows
     oldest      window: a row aligned with the first key it sees, so a window short by one shows
-    expired     window: a row aligned with the last key it does not see any more, so a window long by one shows
+    expired     window: a row aligned with the last key before its window, so a window long by one shows
 
 Edges are the first and the last key and both sides of multiples of 16, 32, 64 and 128 (tile and page sizes) near the
-start, the middle and the end; with a window also of the part of the keys that any row sees. Each row carries one plant,
-and a row that sees no key none. Where rows are too few for all of them, heads and batches take different ones in turn,
-and the seed decides which come first, so that seeds cover all.
+start, the middle and the end; with a window also of the part of the keys that any row sees. Each row carries one plant;
+a row that sees no key carries none. If there are too few rows, heads and batches take different plants in turn, and
+the seed decides which come first, so that seeds cover all.
 
-Under ALiBi a key is planted only within the reach of its head, where the slope takes REACH_NATS at most: a lost key
-further away shows in a head of a smaller slope. Under a bias that of a planted key is PLANTED_BIAS, so that losing it
+With ALiBi a key is planted only within the reach of its head, where the slope subtracts at most REACH_NATS: a lost key
+further away shows in a head of a smaller slope. With a bias, that of a planted key is PLANTED_BIAS, so that losing it
 shows too. Between packed sequences `plant_strangers` plants keys of the neighbours.
 """
 
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 TILES = (16, 32, 64, 128)
 MARGIN = 1.5
-"""How far, in nats, the planted score lies above the log-sum-exp expected of all others: a weight of about 0.8. High
+"""How far, in nats, the planted score is above the expected log-sum-exp of all others: a weight of about 0.8. High
 enough that losing the key moves the row by most of its size, low enough that counting it twice still does."""
 
 REACH_NATS = 8.0
-"""How much ALiBi may take from a planted score: with it the score is some 20 at most, which f16 holds to 1 in 100."""
+"""Largest amount that ALiBi may subtract from a planted score, which is then at most about 20: f16 holds it to 0.01."""
 
 PLANTED_BIAS = 2.0
-"""In nats; without it a weight of 0.8 is one of 0.35. Exact in every dtype of a bias."""
+"""In nats; without it a weight of 0.8 becomes 0.35. Exact in every dtype of a bias."""
 
 LOUD_TRIES = 4
-"""Rows that are tried: with few dimensions a third key comes near to some."""
+"""Number of rows that are tried: with few dimensions, some have a third key with a similar score."""
 
 
 @dataclass(frozen=True)
 class Plant:
-    """Query row `row` is aligned with key `key`."""
+    """A plant: query row `row` is aligned with key `key`."""
 
     row: int
     key: int
@@ -64,7 +64,7 @@ Task = tuple[range, int]
 
 
 def list_edges(length: int) -> list[int]:
-    """Positions at edges of a sequence, at most 26, ordered: 0, the last, both sides of tile edges."""
+    """Returns positions at edges of a sequence, at most 26, ordered: 0, the last, both sides of tile edges."""
     found = {0, length - 1}
     for tile in TILES:
         for edge in (tile, (length // 2) // tile * tile, (length - 1) // tile * tile):
@@ -75,12 +75,12 @@ def list_edges(length: int) -> list[int]:
 def make_plans(
     seq_q: int, seq_kv: int, *, causal: bool, seed: int, lanes: int, window: int = 0, reach: int = 0
 ) -> list[list[Plant]]:
-    """Sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
+    """Makes sets of plants, each with distinct rows, that `lanes` (batch, head) pairs take in turn; fixed by the seed.
 
-    The last and the first key that are seen come before all others, unless there is room for so few that this would
-    keep the others out for every seed: then half of the seeds start anywhere. Every other set holds keys that its rows
-    must not see, one of each kind before all others; for a single lane all sets hold both. With `reach` no key
-    is further than that many keys from its row's own position, row + Skv - Sq.
+    The last and the first key that are seen come before all others. If there are too few rows, the others would never
+    be planted: then half of the seeds shuffle the order. Every other set holds keys that its rows must not see, one of
+    each kind before all others; for a single lane all sets hold both. With `reach` no key is further than that many
+    keys from its row's own position, row + Skv - Sq.
     """
     rng = random.Random(seed)
     mask = _Mask(seq_q, seq_kv, causal, window, reach or seq_q + seq_kv)
@@ -104,14 +104,14 @@ def plant_keys(
     bias: torch.Tensor | None = None,
     loud: bool = False,
 ) -> None:
-    """Align rows of q (B, Sq, H, D) with keys of k (B, Skv, Hk, D), in place, in fp32; set their bias (H, Sq, Skv).
+    """Aligns rows of q (B, Sq, H, D) with keys of k (B, Skv, Hk, D), in place, in fp32; sets their bias (H, Sq, Skv).
 
-    Planted keys keep their direction and are made c sqrt(D) long, c being 1 but for small D. A planted row becomes
-    q = (t / c) k_j / |k_j|, whose scaled score with key j is t, and with any other key is normal with standard
-    deviation t / (c sqrt(D)). The others' expected sum of exponentials is then n exp(t^2 / (2 c^2 D)), n being the keys
-    a row sees, so t solves t = ln n + t^2 / (2 c^2 D) + MARGIN; where D is too small for a solution, c makes up for it.
+    Planted keys keep their direction and get the length c sqrt(D), where c is 1 except for small D. A planted row
+    becomes q = (t / c) k_j / |k_j|. Its scaled score with key j is t, and with any other key is normal with standard
+    deviation t / (c sqrt(D)). The others' expected sum of exponentials is then n exp(t^2 / (2 c^2 D)), for a row that
+    sees n keys, so t solves t = ln n + t^2 / (2 c^2 D) + MARGIN; if D is too small for a solution, c is larger.
 
-    With ALiBi n is the sum of exp(-slope distance), and t is higher by what the slope takes from the planted key. A
+    With ALiBi n is the sum of exp(-slope distance), and t is higher by what the slope subtracts from the planted key. A
     bias drawn from N(0, 1) multiplies the expected sum by exp(1/2), and t is lower by PLANTED_BIAS.
 
     loud   make one of the planted rows loud (see `loud_rows`)
@@ -159,7 +159,7 @@ def _make_loud(
     seed: int,
     above: float,
 ) -> None:
-    """Make the first of a few planted rows loud that can be: one that sees its planted key, and is near to no third."""
+    """Makes one of a few planted rows loud: the first that sees its planted key and has no similar third key."""
     rng, (heads, head_dim) = random.Random(f"loud row {seed}"), q.shape[2:]
     seen = [
         (lane, item)
@@ -181,9 +181,9 @@ def _make_loud(
 def _group_by_lane(
     seq_q: int, seq_kv: int, batch: int, heads: int, *, causal: bool, seed: int, window: int, slopes: Sequence[float]
 ) -> list[tuple[list[int], list[Plant]]]:
-    """(lanes, their plan), also of plans for which there is no lane; lane = batch index * heads + head.
+    """Returns (lanes, their plan), also for plans without a lane; lane = batch index * heads + head.
 
-    With slopes every head has plans of its own, from a seed of its own.
+    With slopes every head has its own plans, from its own seed.
     """
     kinds = [(seed, 0, range(batch * heads))]
     if slopes:
@@ -197,11 +197,12 @@ def _group_by_lane(
 
 
 def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[slice, slice]], *, seed: int) -> None:
-    """Align a row of every packed sequence with the first key of the next one, and its first row with the last key of
+    """Aligns a row of every packed sequence with the first key of the next one, and its first row with the last key of
     the one before, in place: q (Tq, H, D), k (Tk, Hk, D), `slices` the rows and keys of every sequence.
 
-    A row that is let see a key of another sequence then shows. They take one head each, and the place of what `plant`
-    planted there; with a single head there is none of the second kind, and a single row of a single head is left alone.
+    A row that sees a key of another sequence then shows. These plants use one head each, and replace those of
+    `plant_keys` there. With a single head there is none of the second kind; a single row of a single head is not
+    changed.
     """
     rng = random.Random(seed)
     heads, head_dim = q.shape[1:]
@@ -220,37 +221,37 @@ def plant_strangers(q: torch.Tensor, k: torch.Tensor, slices: Sequence[tuple[sli
 
 
 def target_score(keys_seen: int, head_dim: int) -> tuple[float, float]:
-    """(t, c) of `plant` without ALiBi or bias: the score of a planted key, and its length in units of sqrt(D)."""
+    """Returns (t, c) of `plant_keys` without ALiBi or bias: a planted key's score, and its length / sqrt(D)."""
     above = math.log(keys_seen) + MARGIN
     return _compute_target(above, above, head_dim), _compute_stretch(above, head_dim)
 
 
 def _effective_dim(highest: float, head_dim: int) -> float:
-    """c^2 D. t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root."""
+    """Returns c^2 D. t - t^2 / 2D = above needs D >= 2 * above; a quarter more keeps away from the double root."""
     return max(float(head_dim), 2.5 * highest)
 
 
 def _compute_stretch(highest: float, head_dim: int) -> float:
-    """The length of a planted key in units of sqrt(D), for the highest of all scores to come."""
+    """Returns the length of a planted key in units of sqrt(D), for the highest of all scores."""
     return math.sqrt(_effective_dim(highest, head_dim) / head_dim)
 
 
 def _compute_target(above: float, highest: float, head_dim: int) -> float:
-    """The score t of a planted key that lies `above` + t^2 / 2 c^2 D."""
+    """Returns the score t of a planted key that is `above` + t^2 / 2 c^2 D."""
     effective = _effective_dim(highest, head_dim)
     return effective - math.sqrt(effective * effective - 2.0 * effective * above)
 
 
 @dataclass(frozen=True)
 class _Mask:
-    """Which keys a row i sees: all, or if causal up to i + offset, or with a window the last ones of these."""
+    """The keys that a row i sees: all, or if causal those up to i + offset, or with a window the last of these."""
 
     seq_q: int
     seq_kv: int
     causal: bool
     window: int
     reach: int
-    """Plants are no further from row + offset than this."""
+    """Largest distance of a planted key from row + offset."""
 
     @property
     def offset(self) -> int:
@@ -267,18 +268,18 @@ class _Mask:
         return max(0, self.offset - self.window + 1) if self.window else 0
 
     def rows_seeing(self, key: int) -> range:
-        """Rows that see the key, and within the reach."""
+        """Returns the rows that see the key and are within the reach."""
         own = key - self.offset
         first = max(0, own if self.causal else own - self.reach)
         return range(first, min(self.seq_q, own + self.reach + 1, own + (self.window or self.seq_kv + self.seq_q)))
 
     def keys_seen(self, row: int) -> range:
-        """Keys that a row sees."""
+        """Returns the keys that a row sees."""
         last = min(row + self.offset, self.seq_kv - 1) if self.causal else self.seq_kv - 1
         return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
 
     def alibi_logsum(self, item: Plant, slope: float) -> float:
-        """How far ALiBi takes a planted key down, and the logarithm of the sum of what it leaves of all seen keys."""
+        """Returns what ALiBi subtracts from a planted key's score plus the log of the weighted number of seen keys."""
         position = item.row + self.offset
         return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.keys_seen(item.row)))
 
@@ -292,7 +293,7 @@ def _plans_of_side(
     lanes: int,
     rng: random.Random,
 ) -> list[list[Plant]]:
-    """`count` plans that start at evenly spaced tasks: enough of them for every task to find a row.
+    """Makes `count` plans that start at evenly spaced tasks: enough of them that every task gets a row.
 
     seen     tasks of any row that sees the key
     side     tasks of one row, by kind
@@ -313,7 +314,7 @@ def _plans_of_side(
 
 
 def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> list[Task]:
-    """A task of each kind, on rows of their own where that is possible, and if it still is, not on that of `avoid`."""
+    """Chooses a task of each kind, on different rows if possible, and then, if possible, not on the row of `avoid`."""
     chosen: list[Task] = []
     for kind in sorted(filter(None, kinds), key=len):  # the one with the fewest rows has the first choice
         own = [task for task in kind if all(task[0] != other for other, _ in chosen)] or kind
@@ -323,16 +324,16 @@ def _one_of_each(kinds: list[list[Task]], avoid: Task, rng: random.Random) -> li
 
 
 def _list_seen_tasks(mask: _Mask) -> list[Task]:
-    """(rows that see the key, key) for every edge of the keys, in order."""
+    """Returns (rows that see the key, key) for every edge of the keys, in order."""
     first = mask.first_key
     keys = set(list_edges(mask.seq_kv)) | {first + key for key in list_edges(mask.seq_kv - first)}
     return [(rows, key) for key in sorted(keys) if (rows := mask.rows_seeing(key))]
 
 
 def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
-    """(the one row, key) at edges of the rows and of the keys: the last key seen and, with a window, the first one.
+    """Returns (the one row, key) at edges of rows and keys, by kind: the last key seen and, with a window, the first.
 
-    They are listed by kind. With `beyond` 1 the keys are their neighbours, which the row does not see.
+    With `beyond` 1 the keys are their neighbours, which the row does not see.
     """
     kinds = []
     limits = [(0, 1), (1 - mask.window, -1)] if mask.window else [(0, 1)]
@@ -344,10 +345,10 @@ def _list_pinned_tasks(mask: _Mask, beyond: int) -> list[list[Task]]:
 
 
 def _place_tasks(tasks: list[Task], room: int, reserved: set[int], rng: random.Random) -> list[Plant]:
-    """Give each task a free row of its range, in order, until the rows are used up; tasks without one are left out.
+    """Gives each task a free row of its range, in order, until the rows are used up; leaves out tasks without one.
 
-    room       rows there are
-    reserved   rows that some task needs: others take them only where nothing else is free
+    room       number of rows
+    reserved   rows that some task needs: others take them only if nothing else is free
     """
     used: set[int] = set()
     placed = []

@@ -1,4 +1,4 @@
-"""In which precision a reference is computed, and fp32 that really is fp32."""
+"""The precision of references, and real fp32 multiplication."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def reference_dtype(tensors: Tensors) -> torch.dtype:
-    """fp64 on a CPU, and wherever an input already has 24 bits of mantissa; fp32 on a GPU for f16 and bf16.
+    """Returns fp64 on a CPU, and if an input already has 24 bits of mantissa; fp32 on a GPU for f16 and bf16.
 
-    fp32 carries 13 bits more than f16, so its error is far below one rounding step of the output, at a fraction of
-    the time fp64 takes on a GPU.
+    fp32 has 13 bits more than f16, so its error is far below one rounding step of the output, and it takes a fraction
+    of the time of fp64 on a GPU.
     """
     import torch
 
@@ -27,8 +27,8 @@ def reference_dtype(tensors: Tensors) -> torch.dtype:
 
 @contextlib.contextmanager
 def without_autocast() -> Iterator[None]:
-    """No autocast but what is entered inside, whatever a fixture or a test has left on: it would round the plain
-    computation as it rounds the kernel."""
+    """Disables autocast that a fixture or a test has left on, except what is entered inside the block: it would round
+    the plain computation as it rounds the kernel."""
     import torch
 
     with contextlib.ExitStack() as stack:
@@ -38,7 +38,7 @@ def without_autocast() -> Iterator[None]:
 
 
 def autocast_devices() -> list[str]:
-    """Device types for which autocast is on here; none where this torch cannot say it (before 2.4)."""
+    """Returns device types for which autocast is on; empty if this torch cannot report it (before 2.4)."""
     import torch
 
     with contextlib.suppress(TypeError):
@@ -48,10 +48,10 @@ def autocast_devices() -> list[str]:
 
 @contextlib.contextmanager
 def full_fp32_matmul() -> Iterator[None]:
-    """Multiply fp32 matrices in fp32, not TF32, whatever the process has set; its setting is restored.
+    """Multiplies fp32 matrices in fp32, not TF32, inside the block, and then restores the process's setting.
 
-    torch 2.9 and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the
-    older one, so each torch is asked in its own words.
+    torch 2.9 and later name the setting `torch.backends.cuda.matmul.fp32_precision` and refuse to mix it with the older
+    one, so the name depends on the torch version.
     """
     import torch
 

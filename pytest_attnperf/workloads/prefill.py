@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 ROWS_WITHOUT_KEYS = "out = 0, lse = -inf"
-"""What a definition says of them."""
+"""Text of a definition for rows that see no key."""
 _LSE_BYTES = 4
 _SCALE_BYTES = 4
 _SLOPE_BYTES = 4
 INT8_MODES = ("pv16", "kv8")
-"""What of an i8 workload is multiplied in bf16 after all, see `Prefill.int8`."""
+"""Modes of an i8 workload that multiply some operands in bf16, see `Prefill.int8`."""
 _SIZES = {
     "b": "batch",
     "s": "seq_q",
@@ -43,10 +43,10 @@ _SIZES = {
 
 @dataclass(frozen=True)
 class SplitInputs:
-    """Inputs of a `Prefill` by what they are.
+    """Inputs of a `Prefill` by kind.
 
     qkv       (q, k, v) as stored
-    scales    'q', 'k', 'v' -> scale (1,), fp32, of those that have one
+    scales    'q', 'k', 'v' -> scale (1,), fp32, for those that have one
     slopes    (H,) fp32 with ALiBi, else None
     bias      (H, Sq, Skv) with a bias, else None
     """
@@ -58,7 +58,7 @@ class SplitInputs:
 
     @property
     def added_terms(self) -> attention_math.Added:
-        """What is added to the scaled scores."""
+        """Terms added to the scaled scores."""
         return attention_math.Added(self.slopes, self.bias)
 
 
@@ -72,20 +72,20 @@ class Prefill(FamilyWorkload):
     heads      H, query heads
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     head_dim   D, at most 512
-    dtype      one of DTYPE_BYTES: what q, k and v are stored in; 'out' is stored in OUT_DTYPES of it, bf16 for 8 bits
+    dtype      one of DTYPE_BYTES: dtype of q, k and v; 'out' has OUT_DTYPES[dtype], bf16 for 8 bits
     causal     bottom-right aligned: query row i sees key j iff j <= i + Skv - Sq
     lse        also return the natural-log log-sum-exp of the scaled scores
-    window     0, or with causal the most keys a row sees, its own included: i + Skv - Sq - window < j <= i + Skv - Sq,
-               which is FlashAttention's window_size = (window - 1, 0)
+    window     0, or with causal the largest number of keys a row sees, its own included:
+               i + Skv - Sq - window < j <= i + Skv - Sq, which is FlashAttention's window_size = (window - 1, 0)
     cold       timed with inputs that are in no cache, as after layers that have moved other data; hot otherwise
     head_dim_v Dv, at most 512, of v and out; 0 means D
     alibi      score(i, j) += -slope_h |i + Skv - Sq - j|, FlashAttention's convention, with the slopes of
                `attention_math.alibi_slopes`
     bias       score(h, i, j) += bias[h, i, j], after the scores are scaled; not together with alibi
-    int8       of dtype i8 only, what is stored in it and multiplied in it:
-               ''      q, k and v are stored, and both products are of 8-bit operands
-               'pv16'  q, k and v are stored, q k^T is of 8-bit operands; weights and v * v_scale are multiplied in bf16
-               'kv8'   k and v are stored, q is bf16; k * k_scale and v * v_scale are multiplied in bf16
+    int8       for dtype i8 only, which tensors are stored as int8 and which operands are multiplied as int8:
+               ''      q, k and v are int8; both products have 8-bit operands
+               'pv16'  q, k and v are int8; q k^T has 8-bit operands; weights and v * v_scale are multiplied in bf16
+               'kv8'   k and v are int8, q is bf16; k * k_scale and v * v_scale are multiplied in bf16
 
     Inputs are (q, k, v), then scales, then slopes or bias, contiguous: q (B, Sq, H, D), k (B, Skv, Hk, D), v (B, Skv,
     Hk, Dv); for an 8-bit dtype q_scale, k_scale, v_scale ('kv8': k_scale, v_scale), fp32 (1,), value = stored * scale;
@@ -102,12 +102,12 @@ class Prefill(FamilyWorkload):
         row 3                                                     1  1
 
     A row that sees no key, as happens with causal and Skv < Sq, has out = 0 exactly, as flash-attention documents it
-    (flash_attn_func: "If the row of the mask is all zero, the output will be zero"), and lse = -inf, which is the
-    logarithm of the sum of nothing, ln 0. Some row always sees a key.
+    (flash_attn_func: "If the row of the mask is all zero, the output will be zero"), and lse = -inf, the logarithm of
+    an empty sum, ln 0. At least one row sees a key.
 
     Raises WorkloadError naming the field for sizes that are not positive integers, heads that kv_heads does not
     divide, an unknown dtype, too large a head_dim or head_dim_v, a window that is negative or without causal, alibi
-    together with bias, and an int8 that is unknown or of another dtype than i8.
+    together with bias, and an int8 that is unknown or given for another dtype than i8.
     """
 
     grammar = Grammar(
@@ -162,24 +162,24 @@ class Prefill(FamilyWorkload):
 
     @classmethod
     def _fields_of_id(cls, text: str) -> dict[str, Any]:
-        # Behind the dtype `kv8` is the mode, and before it, where all numbers are, eight keys.
+        # After the dtype, `kv8` is the mode; before it, among the numbers, it means eight keys.
         numbers, mode, rest = text.partition("-i8-kv8")
         fields = super()._fields_of_id(f"{numbers}-i8{rest}" if mode else text)
         return fields | {"int8": "kv8"} if mode else fields
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
-        """'lse' where some rows see no key."""
+        """'lse' if some rows see no key."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
 
     @property
     def rows_without_keys(self) -> int:
-        """How many rows see no key: the first Sq - Skv of a causal problem with fewer keys than queries."""
+        """Number of rows that see no key: the first Sq - Skv of a causal problem with fewer keys than queries."""
         return max(0, self.seq_q - self.seq_kv) if self.causal else 0
 
     @property
     def keys_seen(self) -> int:
-        """How many keys of a sequence any row sees: the last Sq + window - 1 where there are more, else all."""
+        """Number of keys of a sequence that any row sees: with a window the last Sq + window - 1, at most all."""
         return min(self.seq_kv, self.seq_q + self.window - 1) if self.window else self.seq_kv
 
     @property
@@ -187,14 +187,14 @@ class Prefill(FamilyWorkload):
         """(query, key) pairs of one head that the mask lets through.
 
         Causal row i sees min(c, window) keys, c = i + 1 + Skv - Sq, or none where c is not positive. The sum over the
-        rows is the sum of min(c, window) over c = 1 ... Skv less that over c = 1 ... Skv - Sq.
+        rows is the sum of min(c, window) over c = 1 ... Skv minus that over c = 1 ... Skv - Sq.
         """
         if not self.causal:
             return self.seq_q * self.seq_kv
         return self._pairs_up_to(self.seq_kv) - self._pairs_up_to(max(0, self.seq_kv - self.seq_q))
 
     def _pairs_up_to(self, keys: int) -> int:
-        """The sum of min(c, window) over c = 1 ... keys."""
+        """Returns the sum of min(c, window) over c = 1 ... keys."""
         growing = min(keys, self.window or keys)
         return growing * (growing + 1) // 2 + (keys - growing) * self.window
 
@@ -222,13 +222,13 @@ class Prefill(FamilyWorkload):
 
     @property
     def scaled_names(self) -> tuple[str, ...]:
-        """Which of q, k and v have a scale, in the order of the inputs."""
+        """Those of 'q', 'k' and 'v' that have a scale, in the order of the inputs."""
         if self.dtype not in QUANTISED:
             return ()
         return ("k", "v") if self.int8 == "kv8" else ("q", "k", "v")
 
     def definition(self) -> dict[str, Any]:
-        """Every field that is not at its default, but for those that every problem has, and the conventions."""
+        """Returns the definition without `head_dim_v` where that equals `head_dim`."""
         said = super().definition()
         if self.head_dim_v == self.head_dim:
             del said["head_dim_v"]
@@ -246,10 +246,10 @@ class Prefill(FamilyWorkload):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v) drawn from N(0, 1) on `device`, and quantised with their scales for an 8-bit dtype; then the ALiBi
-        slopes, or a bias drawn from N(0, 1).
+        """Draws (q, k, v) from N(0, 1) on `device`, quantised with their scales for an 8-bit dtype.
 
-        With `planted`, see `planted_keys`, which changes rows of q, the length of some keys, and some of the bias.
+        The ALiBi slopes, or a bias drawn from N(0, 1), follow. With `planted`, `planted_keys` changes rows of q, the
+        length of some keys, and some of the bias.
         """
         import torch
 
@@ -277,7 +277,7 @@ class Prefill(FamilyWorkload):
         return (*_store_inputs(q, k, v, self.dtype, self.scaled_names), *further)
 
     def split_inputs(self, inputs: Tensors) -> SplitInputs:
-        """The same tensors by what they are."""
+        """Returns the same tensors by kind."""
         count = 3 + len(self.scaled_names)
         further = inputs[count:]
         return SplitInputs(
@@ -288,7 +288,7 @@ class Prefill(FamilyWorkload):
         )
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32 and tf32; on a GPU for the others fp32 without TF32, see `attention_math`.
+        """Computes in fp64 on a CPU and for f32 and tf32; else on a GPU in fp32 without TF32, see `attention_math`.
 
         Chunked, so memory is bounded. 8-bit inputs are dequantised in that precision.
         """
@@ -303,7 +303,7 @@ class Prefill(FamilyWorkload):
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
+        """Computes the same in the working dtype, with the roundings of `attention_math.plain_arithmetic`."""
         split = self.split_inputs(inputs)
         how = attention_math.plain_arithmetic(self.dtype, self.int8)
         return attention_math.compute_plain(
@@ -318,9 +318,9 @@ class Prefill(FamilyWorkload):
 
 
 def _store_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: str, scaled: Collection[str]) -> Tensors:
-    """q, k and v in a workload's dtype, and the scales (1,) of those named in `scaled`, in this order.
+    """Stores q, k and v in a workload's dtype, followed by the scales (1,) of those named in `scaled`, in this order.
 
-    What is not scaled is stored in OUT_DTYPES of an 8-bit dtype.
+    For an 8-bit dtype, tensors that are not scaled are stored in OUT_DTYPES[dtype].
     """
     import torch
 

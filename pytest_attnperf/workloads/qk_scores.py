@@ -1,4 +1,4 @@
-"""First stage of unfused attention: scores = q k^T / sqrt(D), of every pair, hidden ones too."""
+"""First stage of unfused attention: scores = q k^T / sqrt(D), of every pair, including hidden ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 PLANTED_SCORE = 4.0
-"""What the planted dimension of a query and a key adds to their score: that of a lost dimension is then off by this,
-some 40 times what bf16 rounds off scores of that size, and none is so large that the budget of the others grows."""
+"""Contribution of the planted dimension of a query and a key to their score. Losing that dimension makes this error,
+some 40 times bf16's rounding of such scores; it is small enough not to increase the budget of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,11 @@ class QkScores(ProductStage):
 
     Inputs are (q, k), contiguous: q (B, Sq, H, D), k (B, Skv, Hk, D). Output is 'scores' (B, H, Sq, Skv) in fp32.
 
-    The plain computation multiplies in the dtype, and turns the scaled product into fp32: what attention in PyTorch
-    does before an fp32 softmax, and how the attention of which this is a stage is judged. The budget is therefore that
-    of a score stored in the dtype. An fp32 product of the upcast inputs would be a yardstick of some 1e-7, which
-    neither matrix units (they drop bits when they align the terms of a sum) nor PyTorch users meet; it would reject
-    right kernels, and find no wrong one that this budget lets through: what can be lost is a dimension, a pair, a scale
-    or a head, each of which moves scores by about their own size.
+    The plain computation multiplies in the dtype, and converts the scaled product to fp32. PyTorch attention does so
+    before an fp32 softmax, and whole attention is judged so, too. The budget is therefore that of a score stored in the
+    dtype. An fp32 product of the upcast inputs would be a yardstick of some 1e-7, which neither matrix units (they drop
+    bits when they align the terms of a sum) nor PyTorch users reach. It would reject right kernels, and detect no
+    further wrong one: a lost dimension, pair, scale or head moves scores by about their own size.
 
     Raises WorkloadError also for a single dimension.
     """
@@ -64,9 +63,9 @@ class QkScores(ProductStage):
         return {"scale": "1/sqrt(head_dim)"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k) from N(0, 1). With `planted` every query and every key has one large dimension, at an edge of a tile:
-        token s that of number s among the edges, in an order that the seed decides, so that each edge is large on both
-        sides of some pair."""
+        """Draws (q, k) from N(0, 1). With `planted` every query and every key has one large dimension, at an edge of a
+        tile. Tokens take the edges in turn, in an order that the seed decides, so that each edge is large on both sides
+        of some pair."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -80,11 +79,11 @@ class QkScores(ProductStage):
         return q.to(self.stored_as), k.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        """Uses fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
         return self._compute_scores(inputs, reference_dtype(inputs), reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Multiplied and scaled in the dtype, f32 without TF32, then fp32."""
+        """Multiplies and scales in the dtype, f32 without TF32, then converts to fp32."""
         import torch
 
         return self._compute_scores(inputs, self.stored_as, torch.float32)
@@ -103,7 +102,7 @@ class QkScores(ProductStage):
 
 
 def _plant_dimensions(x: torch.Tensor, seed: int) -> None:
-    """Set one dimension of every row of x (B, S, heads, D) so that two such make up PLANTED_SCORE, in place."""
+    """Sets one dimension of every row of x (B, S, heads, D), in place; a pair with both set adds PLANTED_SCORE."""
     import torch
 
     seq, head_dim = x.shape[1], x.shape[3]

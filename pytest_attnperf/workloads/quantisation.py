@@ -1,7 +1,7 @@
-"""8-bit formats with one scale per tensor, and TF32: what a number becomes when it is stored or multiplied as such.
+"""8-bit formats with one scale per tensor, and TF32: the values of numbers that are stored or multiplied in them.
 
-A quantised tensor is a pair (stored, scale), value = stored * scale: what aiter (`flash_attn_fp8_pertensor_func`) and
-FlashAttention-3 call the descale of a tensor. It is symmetric, without a zero point.
+A quantised tensor is a pair (stored, scale), value = stored * scale. aiter (`flash_attn_fp8_pertensor_func`) and
+FlashAttention-3 call this scale the descale of a tensor. It is symmetric, without a zero point.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 PER_TENSOR = "per tensor: value = stored * scale, scale = amax / largest finite"
-"""What a definition says of a quantised tensor."""
+"""Text of a definition for a quantised tensor."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ FORMATS = {
 }
 """By workload dtype. f8e4m3 and f8e5m2: OCP 8-bit Floating Point Specification (OFP8) revision 1.0, section 5. The two
 fnuz formats: arXiv:2206.02915 (Graphcore, AMD, Qualcomm), and LLVM's APFloat.h (Float8E4M3FNUZ, Float8E5M2FNUZ); they
-have no -0, whose byte is their only NaN. `torch.finfo(torch.float8_e5m2fnuz).eps` says 2^-3, and is wrong."""
+have no -0, whose byte is their only NaN. `torch.finfo(torch.float8_e5m2fnuz).eps` is 2^-3, which is wrong."""
 
 
 def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(stored, scale) of a finite tensor, any floating-point dtype: `stored` in the format, scale fp32 of shape (1,).
+    """Returns (stored, scale) of a finite floating-point tensor: `stored` in the format, scale fp32 of shape (1,).
 
     scale = largest magnitude / largest finite value of the format, or 1 for a tensor of zeros. The quotient is rounded
     to nearest, ties to even. `dtype` is one of FORMATS. Raises WorkloadError for another one, and for NaN or Inf.
@@ -61,8 +61,8 @@ def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tens
     largest = values.abs().amax().reshape(1)
     if not bool(largest.isfinite()):
         raise WorkloadError(
-            f"cannot quantise to {dtype}: the largest magnitude is {float(largest)}; quantise finite values, for one "
-            "scale serves the whole tensor"
+            f"cannot quantise to {dtype}: the largest magnitude is {float(largest)}; quantise finite values, because "
+            "the whole tensor has one scale"
         )
     limit = FORMATS[dtype].largest_finite
     scale = largest / limit
@@ -74,14 +74,14 @@ def quantise(tensor: torch.Tensor, dtype: str) -> tuple[torch.Tensor, torch.Tens
 
 
 def dequantise(stored: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """stored * scale, computed in `dtype`: exact in fp64, rounded once in fp32."""
+    """Returns stored * scale, computed in `dtype`: exact in fp64, rounded once in fp32."""
     return stored.to(dtype) * scale.to(dtype)
 
 
 def round_weights(weights: torch.Tensor, dtype: str) -> torch.Tensor:
-    """Softmax weights exp(score - row max), fp32 in [0, 1], as the format holds them; fp32 again.
+    """Rounds softmax weights exp(score - row max), fp32 in [0, 1], to the format; returns fp32.
 
-    fp8: cast as they are. FlashAttention-3 shifts them by 2^8 first, so as to lose fewer small ones (Max_offset in
+    fp8: a plain cast. FlashAttention-3 shifts them by 2^8 first, to lose fewer small ones (Max_offset in
     hopper/softmax.h). int8: in steps of 1 / 127.
     """
     import torch
@@ -93,10 +93,10 @@ def round_weights(weights: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """fp32 with 10 of its 23 mantissa bits, rounded to nearest, ties to even; NaN and Inf are kept.
+    """Rounds fp32 to 10 of its 23 mantissa bits, to nearest, ties to even; NaN and Inf are kept.
 
     TF32 has the exponent of fp32 and the mantissa of fp16 (NVIDIA A100 whitepaper, 2020). Half of the last kept bit,
-    less one where that bit is 0, is added to the bits as an integer: a carry runs into the exponent, as it should.
+    minus one where that bit is 0, is added to the bits as an integer: a carry correctly increases the exponent.
     """
     import torch
 

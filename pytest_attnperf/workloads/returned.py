@@ -1,4 +1,4 @@
-"""What a gated function returned, as tensors by name: whatever structure it has, and without its autograd graph."""
+"""Converts what a gated function returned to tensors by name: for any structure, and without its autograd graph."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs
 
 OUT = "out"
-"""Name of a single result, and what the names of several without names of their own begin with."""
+"""Name of a single result, and prefix for several results without names of their own."""
 
 
 def name_outputs(returned: Any, device: torch.device | str | None = None, *, keep_graph: bool = False) -> Outputs:
-    """Name the results of a call; None is left out, wherever it stands.
+    """Names the results of a call; leaves out None at any depth.
 
-    A tensor is 'out'; those of a tuple, list or other sequence are 'out0', 'out1' ... by their place; those of a dict,
-    dataclass or named tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
+    A tensor is 'out'; those of a tuple or list are 'out0', 'out1' ... by position; those of a dict, dataclass or named
+    tuple have its keys or fields. Nested names are joined: 'state.k', 'state0'.
 
-    Tensors are detached unless their graph is to be kept: the same memory without the autograd graph that made them.
-    Python numbers become tensors of their own on `device`, in torch's default type. Anything else is given as it is,
-    for the caller to refuse.
+    Tensors are detached unless `keep_graph`: the same memory without the autograd graph. Python numbers become new
+    tensors on `device`: float in torch's default dtype, int in int64, bool in bool. Anything else is returned
+    unchanged, for the caller to reject.
     """
     named = dict(_name_tensors(OUT, "", returned, device))
     return named if keep_graph else {name: detach_tensor(value) for name, value in named.items()}
 
 
 def detach_tensor(value: Any) -> Any:
-    """A tensor or parameter without its autograd graph, in the same memory; anything else as it is.
+    """Returns a tensor or parameter without its autograd graph, in the same memory; anything else unchanged.
 
-    What a custom autograd function returned as a view may not even be read once its memory has been written to by
-    anybody else: torch then fails to find out its gradient function. What was detached from it may.
+    A view returned by a custom autograd function cannot even be read once other code has written to its memory: torch
+    then fails to determine its gradient function. A detached tensor can.
     """
     import torch
 
@@ -44,10 +44,10 @@ def detach_tensor(value: Any) -> Any:
 
 
 def fields_of(value: Any) -> Mapping[str, Any] | None:
-    """Return the parts of a dict, dataclass or named tuple by name; None for what has no named parts.
+    """Returns the parts of a dict, dataclass or named tuple by name; None if it has no named parts.
 
-    They are read as they are stored: a subclass could compute in its own access while nobody times it. A mapping of
-    another kind has no parts for the same reason.
+    Stored values are read directly: a subclass could compute during access, which is not timed. Mappings of other kinds
+    return None for the same reason.
     """
     if isinstance(value, UserDict):
         value = value.data
@@ -61,12 +61,12 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
 
 
 def elements_of(value: tuple[Any, ...] | list[Any]) -> Iterator[Any]:
-    """Iterate over a tuple or list as it is stored, whatever a subclass does."""
+    """Iterates over the stored elements of a tuple or list, whatever a subclass does."""
     return tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
 
 
 def _name_tensors(name: str, within: str, value: Any, device: torch.device | str | None) -> Iterator[tuple[str, Any]]:
-    """Pairs of name and tensor. `within` is the name of what holds `value`, '' at the top."""
+    """Yields pairs of name and tensor. `within` is the name of the container of `value`, '' at the top."""
     import torch
 
     if value is None:

@@ -23,7 +23,7 @@ FLOPS_PER_ELEMENT = 4
 class RmsNorm(RowProblem):
     """x / sqrt(mean(x^2) + 1e-6) * weight for every row; id e.g. `rmsnorm-r8192-c4096-bf16-residual`.
 
-    residual    x + residual is normalised, and returned too. Further fields and errors as `RowProblem`
+    residual    x + residual is normalised, and returned too. For further fields and errors see `RowProblem`
 
     Inputs are (x, weight), or with `residual` (x, residual, weight): x and residual (R, C), weight (C,), contiguous.
     Outputs are 'out' (R, C) and with `residual` 'residual_out' (R, C), the sum. It is timed cold.
@@ -35,7 +35,7 @@ class RmsNorm(RowProblem):
 
     @property
     def flops(self) -> float:
-        """4 per element: square, add, and two products; one more with a residual. Per row nothing is counted."""
+        """4 per element: square, add, and two products; one more with a residual. Work per row is not counted."""
         return float((FLOPS_PER_ELEMENT + self.residual) * self.elements)
 
     @property
@@ -47,7 +47,7 @@ class RmsNorm(RowProblem):
         return {"eps": EPS}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """x and residual from N(0, 1), weight from N(1, 1/5).
+        """Draws x and residual from N(0, 1), weight from N(1, 1/5).
 
         With `planted` one element of every row, at an edge of a tile, holds 0.8 of the sum of squares; and every fourth
         row is so small that eps is as large as its mean square.
@@ -68,7 +68,7 @@ class RmsNorm(RowProblem):
         return tuple(tensor.to(dtype) for tensor in (x, *residual, weight))
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a stretch of rows at a time."""
+        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
         dtype = reference_dtype(inputs)
         x, *residual, weight = inputs
 
@@ -80,7 +80,7 @@ class RmsNorm(RowProblem):
         return row_shape.compute_in_chunks(of_rows, x, tuple(residual))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """As models write it: the sum rounded as it is stored, the norm of that in fp32, rounded, times weight."""
+        """Computes as models do: the sum rounded to the dtype, its norm in fp32, rounded, times weight."""
         *_, weight = inputs
 
         def of_rows(x: torch.Tensor, *residual: torch.Tensor) -> Outputs:
@@ -92,7 +92,7 @@ class RmsNorm(RowProblem):
 
 
 def normalise_rows(x: torch.Tensor) -> torch.Tensor:
-    """Rows of x (R, C) over the root of their mean square plus eps, in the dtype of x."""
+    """Returns rows of x (R, C) over the root of their mean square plus eps, in the dtype of x."""
     import torch
 
     return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + EPS)

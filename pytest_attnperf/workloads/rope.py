@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("f32", "f16", "bf16")
 THETA = 10000.0
-"""Base of the frequencies, RoFormer's and LLaMA's."""
+"""Base of the frequencies, as in RoFormer and LLaMA."""
 _TABLE_BYTES = 4
 
 
@@ -31,7 +31,7 @@ class Rope(FamilyWorkload):
     kv_heads      Hk, key heads; 0 means H
     head_dim      D, even, at most 512
     dtype         'f32', 'f16' or 'bf16': q, k and outputs
-    interleaved   which elements of a head are a pair (a, b): 2 i and 2 i + 1, as GPT-J; otherwise i and i + D / 2, as
+    interleaved   elements 2 i and 2 i + 1 of a head are a pair (a, b), as in GPT-J; otherwise i and i + D / 2, as in
                   GPT-NeoX and LLaMA's implementation in transformers
 
     Pair i of token s becomes (a cos[s, i] - b sin[s, i], b cos[s, i] + a sin[s, i]). Inputs are (q, k, cos, sin): q
@@ -51,7 +51,7 @@ class Rope(FamilyWorkload):
         same={"kv_heads": "heads"},
     )
     is_cold = True
-    """It is one pass over what a projection has written."""
+    """It is cold: it makes one pass over the output of a projection."""
 
     batch: int
     seq: int
@@ -67,7 +67,7 @@ class Rope(FamilyWorkload):
 
     @property
     def elements(self) -> int:
-        """Of q and k together."""
+        """Elements of q and k together."""
         return self.batch * self.seq * (self.heads + self.kv_heads) * self.head_dim
 
     @property
@@ -84,7 +84,7 @@ class Rope(FamilyWorkload):
         return {"pairs": "(2 i, 2 i + 1)" if self.interleaved else "(i, i + head_dim / 2)", "theta": THETA}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """q and k from N(0, 1), and tables of position * 10000^(-2 i / D).
+        """Draws q and k from N(0, 1), and makes tables of position * 10000^(-2 i / D).
 
         Every element of an output depends on two elements of an input, so that a lost one shows without planting.
         """
@@ -103,7 +103,7 @@ class Rope(FamilyWorkload):
         return q, k, angle.cos().float(), angle.sin().float()
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a sequence at a time."""
+        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; one sequence at a time."""
         import torch
 
         q, k, cos, sin = inputs
@@ -116,7 +116,7 @@ class Rope(FamilyWorkload):
         return {"q": rotate_all(q), "k": rotate_all(k)}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """With the tables in fp32, as they are given, so products and sums are fp32, and rounded once."""
+        """Computes with the fp32 tables, so that products and sums are fp32, and rounds once."""
         import torch
 
         q, k, cos, sin = inputs
@@ -128,16 +128,16 @@ class Rope(FamilyWorkload):
 
 
 def require_pairs(family: str, head_dim: int) -> None:
-    """Raise WorkloadError for a head dimension that is odd or too large."""
+    """Raises WorkloadError for a head dimension that is odd or too large."""
     if head_dim % 2 or head_dim > HEAD_DIM_MAX:
         raise WorkloadError(
-            f"{family} workload: head_dim must be even, for elements are rotated in pairs, and at most {HEAD_DIM_MAX}, "
-            f"got {head_dim}"
+            f"{family} workload: head_dim must be even, because elements are rotated in pairs, and at most "
+            f"{HEAD_DIM_MAX}, got {head_dim}"
         )
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """x (..., S, H, D) rotated by cos and sin (S, D / 2), in torch's common dtype of the three."""
+    """Rotates x (..., S, H, D) by cos and sin (S, D / 2), in torch's common dtype of the three."""
     import torch
 
     cos, sin = cos[:, None, :], sin[:, None, :]  # (S, 1, D / 2)

@@ -1,8 +1,8 @@
-"""What softmax and the norms share: the shape (rows, columns), its grammar, and rows that show a single lost element.
+"""Shared code of softmax and the norms: the shape (rows, columns), its grammar, and rows that show a lost element.
 
-A row of 4,096 random elements hardly changes when a kernel drops one of them: less than bf16 rounds. A planted row has
-one element, at an edge that a tile may have, which holds most of what the row is divided by: dropping it, or counting
-it twice, moves every element of the row by about its own size.
+A row of 4,096 random elements hardly changes when a kernel drops one of them: less than the rounding of bf16. A planted
+row has one element, at a possible edge of a tile, which holds most of the row's divisor: dropping it, or counting it
+twice, moves every element of the row by about its own size.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16")
-"""What rows are stored in; sums are at least fp32 everywhere."""
+"""Dtypes of rows; sums are always at least fp32."""
 CHUNK_ELEMENTS = 2**24
 """Elements that a reference computes at once: 128 MiB each in fp64."""
 SMALLEST_TILE = 16
 
 
 def make_grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
-    """Of a family over rows: r rows, c columns, a dtype and flags."""
+    """Returns the grammar of a family over rows: r rows, c columns, a dtype and flags."""
     return Grammar(
         family=family,
         numbers={"r": "rows", "c": "columns"},
@@ -42,10 +42,10 @@ def make_grammar(family: str, flags: tuple[str, ...] = ()) -> Grammar:
 
 @dataclass(frozen=True)
 class RowProblem(FamilyWorkload):
-    """One operation over the last dimension of (rows, columns); subclasses give the operation.
+    """One operation over the last dimension of (rows, columns); subclasses define the operation.
 
     rows       R
-    columns    C, what a row is reduced over
+    columns    C, length of a row, over which it is reduced
     dtype      'f32', 'f16' or 'bf16': inputs and outputs
 
     Raises WorkloadError naming the field for sizes that are not positive integers, for fewer columns than
@@ -53,9 +53,9 @@ class RowProblem(FamilyWorkload):
     """
 
     is_cold = True
-    """The layers between two norms move more than a cache holds."""
+    """They are cold: the layers between two norms move more than a cache holds."""
     columns_min: ClassVar[int] = 1
-    """Fewest columns whose result depends on what they hold."""
+    """Least number of columns for which the result depends on the values."""
 
     rows: int
     columns: int
@@ -76,7 +76,7 @@ class RowProblem(FamilyWorkload):
 
 
 def list_edges(columns: int) -> list[int]:
-    """Columns at edges of tiles, ordered: 0, the last, both sides of the first and last multiple of 16, 32, 64 ..."""
+    """Returns columns at tile edges, ordered: 0, the last, both sides of the first and last multiple of 16, 32 ..."""
     found = {0, columns - 1}
     tile = SMALLEST_TILE
     while tile < columns:
@@ -87,16 +87,16 @@ def list_edges(columns: int) -> list[int]:
 
 
 def planted_columns(rows: int, columns: int, seed: int) -> list[int]:
-    """The column that each row's plant is in: the last one and then the edges in an order that the seed decides."""
+    """Returns the planted column of each row: the last one and the other edges, in an order that the seed decides."""
     *others, last = list_edges(columns)
     random.Random(seed).shuffle(others)
     order = [last, *others]
-    first = 0 if seed % 2 else len(order) // 2  # of a single row too, seeds plant different columns
+    first = 0 if seed % 2 else len(order) // 2  # so that seeds differ in a single row, too
     return [order[(first + row) % len(order)] for row in range(rows)]
 
 
 def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
-    """Set the planted column of every row of x (R, C) to `value`, in place."""
+    """Sets the planted column of every row of x (R, C) to `value`, in place."""
     import torch
 
     rows, columns = x.shape
@@ -105,14 +105,14 @@ def plant_columns(x: torch.Tensor, value: float, seed: int) -> None:
 
 
 def row_numbers(x: torch.Tensor, seed: int) -> torch.Tensor:
-    """(R, 1) int64 on the device of x (R, C): the row plus the seed, which kinds of rows are taken from in turn."""
+    """Returns (R, 1) int64 on the device of x (R, C): row plus seed, by which kinds of rows alternate."""
     import torch
 
     return torch.arange(x.shape[0], device=x.device)[:, None] + seed
 
 
 def compute_in_chunks(compute: Callable[..., Outputs], x: torch.Tensor, others: Tensors) -> Outputs:
-    """`compute(rows of x, rows of each of others)` over stretches of rows, joined, so that memory is bounded."""
+    """Calls `compute(rows of x, rows of each of others)` for chunks of rows, to bound memory, and joins the outputs."""
     import torch
 
     parts = [compute(*held) for held in _iterate_chunks((x, *others))]

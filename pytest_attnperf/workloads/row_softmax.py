@@ -24,11 +24,11 @@ class RowSoftmax(AttentionStage):
     """Softmax of rows of scores; id e.g. `row_softmax-b1-s512-h8-f16-causal`. Fields as `AttentionStage`.
 
     dtype     of the weights
-    causal    scores that a causal mask hides are -inf, so that a kernel may leave them unread. A row that sees no key
-              has weights of 0 exactly, as `Prefill`'s has an output of 0
+    causal    scores that a causal mask hides are -inf, so a kernel need not read them. A row that sees no key has
+              weights of exactly 0, as in `Prefill` it has an output of 0
 
     Input is (scores,), (B, H, Sq, Skv) in fp32, contiguous. Output is 'weights', (B, H, Sq, Skv) in the dtype, all of
-    them. A single key, whose weight is 1 whatever its score, is refused.
+    them. A single key raises WorkloadError: its weight is 1 whatever its score.
     """
 
     grammar = attention_stages.make_grammar("row_softmax", flags=("causal",))
@@ -50,7 +50,7 @@ class RowSoftmax(AttentionStage):
 
     @property
     def flops(self) -> float:
-        """5 per visible pair, as of `Softmax`: compare, subtract, exponential, add, divide."""
+        """5 per visible pair, as for `Softmax`: compare, subtract, exponential, add, divide."""
         return float(FLOPS_PER_ELEMENT * self.visible_pairs)
 
     @property
@@ -62,8 +62,8 @@ class RowSoftmax(AttentionStage):
         return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(scores,) from N(0, 1). With `planted` one key of every row that sees any holds 0.8 of the weight: the last
-        one it sees, or one at an edge of a tile; and rows are shifted by 100, 0 and -100 in turn, see
+        """Draws (scores,) from N(0, 1). With `planted` one key of every row that sees any holds 0.8 of the weight: the
+        last one it sees, or one at an edge of a tile. Rows are also shifted by 100, 0 and -100 in turn, see
         `softmax.SHIFT`."""
         import torch
 
@@ -71,7 +71,7 @@ class RowSoftmax(AttentionStage):
         return (draw_scores(self, generator, seed, causal=self.causal, planted=planted),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, on a GPU fp32 for weights of 16 bits; a sequence at a time."""
+        """Computes in fp64 on a CPU and for f32, on a GPU in fp32 for 16-bit weights; one sequence at a time."""
         import torch
 
         wide = inputs[0].device.type == "cpu" or self.dtype == "f32"
@@ -82,14 +82,14 @@ class RowSoftmax(AttentionStage):
         return {"weights": weights}
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """torch.softmax in fp32, which scores are, rounded once."""
+        """Computes torch.softmax in fp32, the dtype of scores, and rounds once."""
         return {"weights": compute_plain_weights(self, inputs[0], causal=self.causal)}
 
 
 def draw_scores(
     stage: AttentionStage, generator: torch.Generator, seed: int, *, causal: bool, planted: bool
 ) -> torch.Tensor:
-    """Scores (B, H, Sq, Skv) in fp32, as `RowSoftmax.make_inputs` states them, for any stage of that shape."""
+    """Draws scores (B, H, Sq, Skv) in fp32, as `RowSoftmax.make_inputs` describes, for any stage of that shape."""
     import torch
 
     shape = (stage.batch, stage.heads, stage.seq_q, stage.seq_kv)
@@ -102,7 +102,7 @@ def draw_scores(
 
 
 def compute_plain_weights(stage: AttentionStage, scores: torch.Tensor, *, causal: bool) -> torch.Tensor:
-    """torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; 0 for rows that see no key."""
+    """Computes torch.softmax of fp32 scores (B, H, Sq, Skv), rounded to the stage's dtype; rows without keys get 0."""
     import torch
 
     return _compute_by_sequence(stage, scores, stage.stored_as, causal, lambda part: torch.softmax(part, dim=-1))
@@ -126,9 +126,9 @@ def _compute_by_sequence(
 
 
 def _plant_scores(stage: AttentionStage, scores: torch.Tensor, seed: int, causal: bool) -> None:
-    """In place: rows take the last key they see and the edges before it in turn, from one that the seed decides.
+    """Plants in place: rows take the last key they see and the edges before it in turn; the seed decides the first.
 
-    Under a causal mask every other row takes the last key it sees: few rows see the last keys of all.
+    Under a causal mask every other row takes the last key it sees, because few rows see the last keys of all.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Sequences packed end to end without padding: their lengths as one word, and what problems over them share.
+"""Sequences packed end to end without padding: their lengths as one word, and the base of problems over them.
 
 `8x512_63` is eight sequences of 512 and one of 63.
 """
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import torch
 
 PATTERN = r"([0-9]+x)?[0-9]+(_([0-9]+x)?[0-9]+)*"
-"""What a word of lengths looks like; also to be used as the pattern of a text field of `fields.Grammar`."""
+"""Pattern of a word of lengths; also for a text field of `fields.Grammar`."""
 
 SEQUENCES_MAX = 65_536
-"""Largest number of sequences of one batch; more is taken for a slip of the pen."""
+"""Largest number of sequences of one batch; a larger one is taken for a typing error."""
 
 OFFSET_BYTES = 4
 _LENGTHS = {"q": "seqs_q", "kv": "seqs_kv"}
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """`8x512_63` -> eight times 512, then 63, in that order.
+    """Parses `8x512_63` -> eight times 512, then 63, in that order.
 
     Raises WorkloadError for another form, for a length or a count of zero, and for more than SEQUENCES_MAX sequences.
     """
@@ -45,12 +45,12 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     if any(count == 0 or length == 0 for count, length in runs):
         raise WorkloadError(f"sequence lengths {text!r} hold a zero; every length and every count must be at least 1")
     if (sequences := sum(count for count, _ in runs)) > SEQUENCES_MAX:
-        raise WorkloadError(f"sequence lengths {text!r} are {sequences} sequences; at most {SEQUENCES_MAX} are taken")
+        raise WorkloadError(f"sequence lengths {text!r} are {sequences} sequences; at most {SEQUENCES_MAX} are allowed")
     return tuple(length for count, length in runs for _ in range(count))
 
 
 def format_lengths(lengths: Sequence[int]) -> str:
-    """The one word that `parse_lengths` reads these lengths from; equal lengths in a row are written with a count."""
+    """Formats lengths as the word that `parse_lengths` reads; equal lengths in a row are written with a count."""
     runs = ((length, len(list(run))) for length, run in itertools.groupby(lengths))
     return "_".join(f"{count}x{length}" if count > 1 else str(length) for length, count in runs)
 
@@ -63,7 +63,7 @@ def make_grammar(
     further: Mapping[str, str] | None = None,
     unsaid: tuple[str, ...] = (),
 ) -> Grammar:
-    """Of a family over packed sequences: q, kv, h, hk, d, further numbers that may be 0, a dtype and flags."""
+    """Returns the grammar for packed sequences: q, kv, h, hk, d, further numbers that may be 0, a dtype and flags."""
     numbers = {"h": "heads", "hk": "kv_heads", "d": "head_dim"}
     return Grammar(
         family=family,
@@ -82,13 +82,13 @@ def make_grammar(
 
 @dataclass(frozen=True)
 class PackedSequences(FamilyWorkload):
-    """One problem over packed sequences; subclasses give the work.
+    """One problem over packed sequences; subclasses define the work.
 
-    seqs_q     queries of every sequence, in order; B of them, and Tq in all
+    seqs_q     queries of every sequence, in order; B sequences, Tq queries in total
     heads      H, query heads
     head_dim   D, at most 512
-    seqs_kv    keys of every sequence, Tk in all; () means seqs_q. In text they are `kv`, and runs of equal lengths are
-               written with their count: `q8x512_63-kv8x1024_63`
+    seqs_kv    keys of every sequence, Tk in total; () means seqs_q. In text they are `kv`, and runs of equal lengths
+               are written with their count: `q8x512_63-kv8x1024_63`
     kv_heads   Hk, key and value heads; 0 means H. Query head h reads key head h // (H / Hk)
     dtype      one of the family's
     causal     bottom-right aligned in every sequence: its query row i sees key j iff j <= i + Skv - Sq
@@ -112,7 +112,7 @@ class PackedSequences(FamilyWorkload):
             require_positive(self.family, ((name, length) for length in getattr(self, name) or (0,)))
         if len(self.seqs_q) != len(self.seqs_kv):
             raise WorkloadError(
-                f"{self.family} workload: seqs_q and seqs_kv must be as many, got {len(self.seqs_q)} and "
+                f"{self.family} workload: seqs_q and seqs_kv must be equally many, got {len(self.seqs_q)} and "
                 f"{len(self.seqs_kv)}"
             )
 
@@ -136,18 +136,18 @@ class PackedSequences(FamilyWorkload):
         return max(self.seqs_kv)
 
     def definition(self) -> dict[str, Any]:
-        """Every field but those that go unsaid while they are off (lengths as text), and the conventions."""
+        """Returns the definition of `FamilyWorkload`, with lengths as text."""
         texts = {name: format_lengths(getattr(self, name)) for name in _LENGTHS.values()}
         return super().definition() | texts
 
     def iterate_slices(self) -> Iterator[tuple[slice, slice]]:
-        """(rows of q, rows of k) of every sequence."""
+        """Yields (rows of q, rows of k) of every sequence."""
         ends = (itertools.pairwise(list_offsets(lengths)) for lengths in (self.seqs_q, self.seqs_kv))
         for rows, keys in zip(*ends, strict=True):
             yield slice(*rows), slice(*keys)
 
     def _make_offsets(self, device: str) -> Iterator[torch.Tensor]:
-        """cu_seqlens_q and cu_seqlens_k."""
+        """Makes cu_seqlens_q and cu_seqlens_k."""
         import torch
 
         for lengths in (self.seqs_q, self.seqs_kv):
@@ -155,5 +155,5 @@ class PackedSequences(FamilyWorkload):
 
 
 def list_offsets(lengths: Sequence[int]) -> list[int]:
-    """Where every sequence begins, and where the last one ends."""
+    """Returns where every sequence begins, and where the last one ends."""
     return [0, *itertools.accumulate(lengths)]

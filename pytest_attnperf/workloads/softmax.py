@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 MARGIN = 1.5
-"""How far, in nats, a planted element lies above the log-sum-exp of the others: it holds 0.8 of its row."""
+"""How far, in nats, a planted element is above the log-sum-exp of the others: it holds 0.8 of its row."""
 SHIFT = 100.0
-"""Every third row is moved up by so much and every third down: exp(100) overflows fp32, and exp(-100) is almost 0 in
-it, so that a kernel that does not subtract the maximum shows."""
+"""Every third row is moved up by this much and every third down: exp(100) overflows fp32, and exp(-100) is almost 0 in
+it, which shows a kernel that does not subtract the maximum."""
 FLOPS_PER_ELEMENT = 5
 
 
@@ -25,12 +25,12 @@ FLOPS_PER_ELEMENT = 5
 class Softmax(RowProblem):
     """Softmax of every row of (R, C); id e.g. `softmax-r4096-c8192-f16`. Fields and errors as `RowProblem`.
 
-    Input is (x,), (R, C), contiguous; output is 'out' (R, C). It is timed cold. A single column is refused.
+    Input is (x,), (R, C), contiguous; output is 'out' (R, C). It is timed cold. A single column raises WorkloadError.
     """
 
     grammar = row_shape.make_grammar("softmax")
     columns_min = 2
-    """The softmax of one column is 1."""
+    """Least number of columns: the softmax of one column is 1."""
 
     @property
     def flops(self) -> float:
@@ -43,8 +43,8 @@ class Softmax(RowProblem):
         return float(2 * self.elements * self.element_bytes)
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(x,) from N(0, 1). With `planted` one element of every row, at an edge of a tile, holds 0.8 of the weight,
-        and rows are shifted by 100, 0 and -100 in turn."""
+        """Draws (x,) from N(0, 1). With `planted` one element of every row, at an edge of a tile, holds 0.8 of the
+        weight, and rows are shifted by 100, 0 and -100 in turn."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -56,14 +56,14 @@ class Softmax(RowProblem):
         return (x.to(self.stored_as),)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 on a GPU for f16 and bf16; a stretch of rows at a time."""
+        """Computes in fp64 on a CPU and for f32, in fp32 on a GPU for f16 and bf16; in chunks of rows."""
         import torch
 
         dtype = reference_dtype(inputs)
         return row_shape.compute_in_chunks(lambda x: {"out": torch.softmax(x.to(dtype), dim=-1)}, inputs[0], ())
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """torch.softmax in the working dtype, which sums in fp32 and rounds once."""
+        """Computes torch.softmax in the working dtype, which sums in fp32 and rounds once."""
         import torch
 
         return {"out": torch.softmax(inputs[0], dim=-1)}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_attnperf.backends import Outputs, Tensors
 
 DTYPES = ("f32", "f16", "bf16", "tf32")
-"""What sequences may be stored in; there are no scales for 8 bits here."""
+"""Dtypes of sequences; 8-bit ones are missing, because there are no scales here."""
 _SLOPE_BYTES = 4
 
 
@@ -25,16 +25,16 @@ class Varlen(PackedSequences):
     """One attention problem over packed sequences; id e.g. `varlen-q63_1000_2049-h8-hk2-d64-f16-causal`.
 
     dtype      one of DTYPES: q, k, v and out
-    lse, window, alibi    as `Prefill`, of every sequence by itself. Further fields as `PackedSequences`
+    lse, window, alibi    as in `Prefill`, for every sequence alone. For further fields see `PackedSequences`
     cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, cu_seqlens_q, cu_seqlens_k) and with `alibi` slopes: q (Tq, H, D), k and v (Tk, Hk, D),
     contiguous, the offsets of the sequences in the packed rows, (B + 1,) int32 from 0 to Tq and Tk, and slopes fp32
-    (H,). Outputs are 'out' (Tq, H, D) and, with `lse`, 'lse' (H, Tq) in fp32; all of it the layout of
+    (H,). Outputs are 'out' (Tq, H, D) and, with `lse`, 'lse' (H, Tq) in fp32. This is the layout of
     flash_attn_varlen_func (flash-attention 2.7). A row that sees no key has out = 0 and lse = -inf.
 
-    Raises WorkloadError naming the field for lengths that are not positive integers (a sequence of none is not
-    allowed), other numbers of sequences in seqs_q and seqs_kv, another dtype, and whatever `Prefill` refuses.
+    Raises WorkloadError naming the field for lengths that are not positive integers (empty sequences are not allowed),
+    different numbers of sequences in seqs_q and seqs_kv, another dtype, and fields that `Prefill` rejects.
     """
 
     grammar = sequence_lengths.make_grammar(
@@ -61,11 +61,11 @@ class Varlen(PackedSequences):
 
     @property
     def non_finite_outputs(self) -> frozenset[str]:
-        """'lse' where some rows see no key."""
+        """'lse' if some rows see no key."""
         return frozenset({"lse"}) if self.lse and self.rows_without_keys else frozenset()
 
     def make_sequence(self, number: int) -> Prefill:
-        """One sequence as a dense problem of batch 1."""
+        """Returns one sequence as a dense problem of batch 1."""
         names = ("heads", "head_dim", "kv_heads", "dtype", "causal", "lse", "window", "alibi")
         fields = {name: getattr(self, name) for name in names}
         return Prefill(batch=1, seq_q=self.seqs_q[number], seq_kv=self.seqs_kv[number], **fields)
@@ -77,7 +77,7 @@ class Varlen(PackedSequences):
 
     @property
     def rows_without_keys(self) -> int:
-        """How many rows, of all sequences, see no key."""
+        """Number of rows, of all sequences, that see no key."""
         return sum(one.rows_without_keys for one in self.sequences)
 
     @property
@@ -87,12 +87,12 @@ class Varlen(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """4 D per visible pair and head, as `Prefill`."""
+        """4 D per visible pair and head, as in `Prefill`."""
         return float(4 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
     def bytes_min(self) -> float:
-        """That of every sequence, see `Prefill`, and both offsets (int32); the slopes count once."""
+        """The sum over sequences, see `Prefill`, plus both offsets (int32); the slopes count once."""
         slopes = (self.batch - 1) * self.heads * _SLOPE_BYTES if self.alibi else 0
         return sum(one.bytes_min for one in self.sequences) - slopes + 2 * (self.batch + 1) * OFFSET_BYTES
 
@@ -104,10 +104,10 @@ class Varlen(PackedSequences):
         return {**said, "scale": "1/sqrt(head_dim)", "mask_alignment": alignment}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1).
+        """Makes (q, k, v, cu_seqlens_q, cu_seqlens_k[, slopes]) on `device`, the first three drawn from N(0, 1).
 
-        With `planted`, keys are planted in every sequence, see `planted_keys`, from a seed of its own, and rows are
-        aligned with keys of the sequences beside theirs.
+        With `planted`, `planted_keys` plants keys in every sequence, each with its own seed, and aligns rows with keys
+        of neighbouring sequences.
         """
         import torch
 
@@ -129,11 +129,11 @@ class Varlen(PackedSequences):
         return (*(tensor.to(self.stored_as) for tensor in (q, k, v)), *self._make_offsets(device), *further)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """Of every sequence by itself as `Prefill.reference`: fp64 on a CPU and for f32 and tf32, else fp32."""
+        """Computes every sequence alone by `Prefill.reference`: fp64 on a CPU and for f32 and tf32, else fp32."""
         return self._compute_by_sequence(inputs, Prefill.reference)
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Of every sequence by itself as `Prefill.plain`, in the working dtype."""
+        """Computes every sequence alone by `Prefill.plain`, in the working dtype."""
         return self._compute_by_sequence(inputs, Prefill.plain)
 
     def _compute_by_sequence(self, inputs: Tensors, compute: Callable[[Prefill, Tensors], Outputs]) -> Outputs:

@@ -25,18 +25,18 @@ class VarlenBackward(PackedSequences):
     """One backward pass over packed sequences; id e.g. `varlen_backward-q63_1000-h8-hk2-d64-f16-causal`.
 
     dtype      'f32', 'f16' or 'bf16': inputs (but for lse and the offsets) and outputs
-    causal     a row that sees no key has out = 0 and lse = -inf, and zero gradients. Further fields as
+    causal     a row that sees no key has out = 0, lse = -inf, and zero gradients. For further fields see
                `PackedSequences`
     cold       timed with inputs that are in no cache; hot otherwise
 
     Inputs are (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k): q, dout and out (Tq, H, D), k and v (Tk, Hk, D),
     contiguous, lse (H, Tq) in fp32, and the offsets of the sequences in the packed rows, (B + 1,) int32 from 0 to Tq
-    and Tk; which is the layout of flash_attn_varlen_func (flash-attention 2.7). Outputs are 'dq' (Tq, H, D), 'dk' and
+    and Tk. This is the layout of flash_attn_varlen_func (flash-attention 2.7). Outputs are 'dq' (Tq, H, D), 'dk' and
     'dv' (Tk, Hk, D).
 
-    Raises WorkloadError naming the field for lengths that are not positive integers, other numbers of sequences in
-    seqs_q and seqs_kv, heads that kv_heads does not divide, another dtype, too large a head_dim, and no sequence of
-    at least two keys, for dq and dk would then be zero everywhere.
+    Raises WorkloadError naming the field for lengths that are not positive integers, different numbers of sequences in
+    seqs_q and seqs_kv, heads that kv_heads does not divide, another dtype, and too large a head_dim. Also raises it if
+    no sequence has two keys or more, because dq and dk would then be zero everywhere.
     """
 
     grammar = sequence_lengths.make_grammar(
@@ -58,7 +58,7 @@ class VarlenBackward(PackedSequences):
 
     @property
     def sequences(self) -> tuple[Backward | None, ...]:
-        """Every sequence as a dense problem of batch 1; None for one of a single key, which is none of that family."""
+        """Every sequence as a dense problem of batch 1; None for a single key, which `Backward` does not allow."""
         fields = {name: getattr(self, name) for name in ("heads", "head_dim", "kv_heads", "dtype", "causal")}
         return tuple(
             Backward(batch=1, seq_q=seq_q, seq_kv=seq_kv, **fields) if seq_kv > 1 else None
@@ -74,7 +74,7 @@ class VarlenBackward(PackedSequences):
 
     @property
     def flops(self) -> float:
-        """10 D per visible pair and head, as `Backward`."""
+        """10 D per visible pair and head, as in `Backward`."""
         return float(10 * self.head_dim * self.visible_pairs * self.heads)
 
     @property
@@ -88,10 +88,10 @@ class VarlenBackward(PackedSequences):
         return {"scale": "1/sqrt(head_dim)", "mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1), out and lse
-        from the exact forward pass.
+        """Makes (q, k, v, dout, out, lse, cu_seqlens_q, cu_seqlens_k) on `device`: the first four from N(0, 1).
 
-        With `planted`, keys are planted in every sequence, see `planted_keys`, with a seed of its own.
+        out and lse come from the exact forward pass. With `planted`, `planted_keys` plants keys in every sequence, each
+        with its own seed.
         """
         import torch
 
@@ -120,7 +120,7 @@ class VarlenBackward(PackedSequences):
         return q, k, v, dout, out, lse
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """From q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
+        """Uses q, k, v and dout alone, in fp64 on a CPU and for f32; in fp32 without TF32 on a GPU for f16 and bf16."""
         q, k, v, dout, *_ = inputs
         return self._join_gradients(
             attention_gradients.compute_reference(
@@ -130,11 +130,11 @@ class VarlenBackward(PackedSequences):
         )
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """The same in the working dtype, rounded where autograd of eager attention rounds."""
+        """Computes the same in the working dtype, rounded where autograd of eager attention rounds."""
         return self._compute_plain(inputs, wide_dp=False)
 
     def plain_otherwise(self, inputs: Tensors) -> tuple[Outputs, ...]:
-        """The same, rounded where kernels round; none in f32, where nothing is rounded in between."""
+        """Computes the same, rounded where kernels round; empty for f32, where nothing is rounded in between."""
         return () if self.dtype == "f32" else (self._compute_plain(inputs, wide_dp=True),)
 
     def _compute_plain(self, inputs: Tensors, *, wide_dp: bool) -> Outputs:
@@ -150,7 +150,7 @@ class VarlenBackward(PackedSequences):
 
     @staticmethod
     def _join_gradients(of_sequences: Iterator[Outputs]) -> Outputs:
-        """Gradients of batches of one, end to end."""
+        """Joins the gradients of batches of one, end to end."""
         import torch
 
         found = list(of_sequences)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class WeightedValues(ProductStage):
     """Sums of values by weight; id e.g. `weighted_values-b1-s512-h8-hk2-d64-f16-causal`. Fields as `ProductStage`.
 
-    causal    weights of keys that a causal mask hides are 0 exactly, so that a kernel may leave them, and their values,
-              unread
+    causal    weights of keys that a causal mask hides are exactly 0, so a kernel need not read them or their values
 
     Inputs are (weights, v), contiguous: weights (B, H, Sq, Skv), v (B, Skv, Hk, D). Output is 'out' (B, Sq, H, D).
     """
@@ -32,7 +31,7 @@ class WeightedValues(ProductStage):
 
     @property
     def visible_pairs(self) -> int:
-        """Pairs whose weight may be other than 0, of all heads of all sequences."""
+        """Pairs whose weight may differ from 0, of all heads of all sequences."""
         return self.causal_pairs if self.causal else self.pairs
 
     @property
@@ -50,8 +49,8 @@ class WeightedValues(ProductStage):
         return {"mask_alignment": "bottom-right" if self.causal else "none"}
 
     def make_inputs(self, seed: int, device: str, *, planted: bool) -> Tensors:
-        """(weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one key of
-        every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
+        """Makes (weights, v): softmax of the scores of `RowSoftmax`, rounded, and v from N(0, 1). With `planted` one
+        key of every row, the last it sees or one at an edge of a tile, has a weight of 0.8."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -61,11 +60,11 @@ class WeightedValues(ProductStage):
         return weights, v.to(self.stored_as)
 
     def reference(self, inputs: Tensors) -> Outputs:
-        """fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
+        """Uses fp64 on a CPU and for f32, fp32 without TF32 on a GPU for f16 and bf16; some heads at a time."""
         return self._compute_out(inputs, reference_dtype(inputs))
 
     def plain(self, inputs: Tensors) -> Outputs:
-        """Multiplied in the dtype, f32 without TF32."""
+        """Multiplies in the dtype, f32 without TF32."""
         return self._compute_out(inputs, self.stored_as)
 
     def _compute_out(self, inputs: Tensors, dtype: torch.dtype) -> Outputs:

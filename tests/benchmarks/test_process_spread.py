@@ -59,7 +59,7 @@ def run(program: Any, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> in
 def test_spread_is_the_relative_standard_deviation(program: Any, tmp_path: Path) -> None:
     """Of the processes' medians, over their mean, in percent; smallest first."""
     path = written(tmp_path, wide=entry(100, 0.5), narrow=entry(40, 0.2))
-    rows = program.spreads(program.decode(path.read_bytes(), str(path)))
+    rows = program.spreads(program.decode_baseline(path.read_bytes(), str(path)))
     assert [(key, count) for key, count, *_ in rows] == [("narrow", 3), ("wide", 3)]
     assert rows[1][2:] == pytest.approx((100, 100 * statistics.stdev([99.5, 100, 100.5]) / 100))
 

@@ -224,7 +224,7 @@ def test_leb128(encoded: bytes, unsigned: int, signed: int) -> None:
     assert Cursor(encoded, "").read_sleb128() == signed
 
 
-@pytest.mark.parametrize("read", ["take", "unsigned", "skip"])
+@pytest.mark.parametrize("read", ["take", "read_unsigned", "skip"])
 def test_the_end_is_an_error(read: str) -> None:
     """Reading beyond the end, or backwards, names what was read, where, and where it ends."""
     cursor = Cursor(bytes(8), "k.co: a part", 2, end=6)

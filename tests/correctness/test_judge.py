@@ -48,7 +48,7 @@ def test_a_missing_output_is_named(judged: Judged, honest: Kernel) -> None:
     found = first_problems(judged, WITH_LSE, lambda q, k, v: honest(q, k, v, causal=True)[0])
     assert found == ("timed inputs: output 'lse' is missing; the backend gave out",)
     untold, missing = first_problems(judged, WORKLOAD, lambda q, k, v: None, outputs=lambda raw: {})
-    assert untold.startswith("timed inputs: the call returned None, in which no plain torch.Tensor is: return the")
+    assert untold.startswith("timed inputs: the call returned None, which holds no plain torch.Tensor: return the")
     assert missing == "timed inputs: output 'out' is missing; the backend gave nothing"
 
 

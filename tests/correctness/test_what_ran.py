@@ -92,7 +92,7 @@ def test_another_stream_is_a_problem() -> None:
     (found,) = list_problems(replace(ON_GPU, other_streams=(FLASH,)), Declares(), "lib.flash")
     assert found.startswith("the call ran 1 x void flash_fwd_kernel<256> on another stream than the one")
     (found,) = list_problems(Trace((FLASH,), branches=True, on_gpu=True), Declares(), "lib.flash")
-    assert found.startswith("the call uses another stream beside the one it was made on")
+    assert found.startswith("the call uses another stream besides the one it was made on")
 
 
 def test_equal_launches_are_counted_per_call() -> None:

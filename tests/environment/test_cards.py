@@ -101,7 +101,7 @@ def test_cards_counted_by_speed_cannot_be_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         require_one_product(cards[:2], {}, system)
     assert str(caught.value) == (
-        f"a run over several GPUs needs cards of one product, and these are of several: {FIRST} (NVIDIA T4), "
+        f"a run over several GPUs needs cards of one product, but these differ: {FIRST} (NVIDIA T4), "
         f"{SECOND} ({H200}), {THIRD} ({H200}). Set CUDA_DEVICE_ORDER=PCI_BUS_ID, because CUDA counts them by speed, "
         "and choose those of one product with CUDA_VISIBLE_DEVICES=UUID,UUID or --attnperf-pin-gpu"
     )
@@ -232,5 +232,5 @@ def test_the_default_directory_is_this_users(tmp_path: Path, monkeypatch: pytest
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rename(tmp_path / f"attnperf-leases-{user + 1}")
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(UsageError, match=f"belongs to user id {user}, not to {user + 1}; have it removed"):
+    with pytest.raises(UsageError, match=f"belongs to user id {user}, not to {user + 1}; ask that user to remove it"):
         lease_directory()

@@ -71,7 +71,7 @@ def test_an_older_driver_is_asked_for_less(tmp_path: Path) -> None:
     smi = Smi(refused, refused, OLD, OLD)
     state = watch(smi, tmp_path).end()
     assert state.before["throttle_reasons"] == "software thermal slowdown"
-    assert state.notes == ("this driver does not count for how long the clock was held down",)
+    assert state.notes == ("this driver does not count for how long the clock was throttled",)
     assert state.throttled_s == {}
     asked = [line for line in smi.asked if "--query-gpu" in line]
     assert len(asked) == 4
@@ -135,7 +135,7 @@ def test_values_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert state.before.keys() == {"device_id", "sm_clock_mhz", "power_limit_w", "compute_mode", "persistence_mode"}
     assert state.notes == (
         "nvidia-smi gives no memory_clock_mhz, temperature_c, power_w, throttle_reasons",
-        "this driver does not count for how long the clock was held down",
+        "this driver does not count for how long the clock was throttled",
     )
 
 

@@ -108,4 +108,7 @@ def test_reasons_say_what_cards_do() -> None:
     assert "cards:" not in "\n".join(decided([0] * 7, [0] * 3))
     further = "\n".join(decided([0] * 7, [1] * 3))
     assert "cards: 0.5" in further
-    assert "as between four H200s: no baseline here is stored from several); 1 stored, measured on another" in further
+    assert (
+        "as between four H200s: no baseline here is stored from several cards); 1 stored, measured on another"
+        in further
+    )

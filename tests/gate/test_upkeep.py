@@ -65,7 +65,10 @@ def test_an_orphaned_entry_keeps_its_key(case: TreeCase | None) -> None:
 
 
 def test_a_timed_case_without_an_entry_is_missing() -> None:
-    """Unless it is unsupported there, is not timed, or nobody knows before it runs."""
+    """Unless it is unsupported there, is not timed, is left out by the tier, or nobody knows before it runs."""
+    nightly = replace(CASE, policy={**POLICY, "tier": "nightly"})
+    assert compare_with_tree("prefill", {}, [nightly], "pr") == []
+    assert len(compare_with_tree("prefill", {}, [nightly, CASE], "nightly")) == 1
     (one,) = due(None)
     assert (one.state, one.key) == (UpkeepState.MISSING, KEY)
     for other in (

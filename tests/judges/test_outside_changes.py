@@ -138,7 +138,7 @@ def test_autocast_left_on_loosens_no_reference() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         wrong = checked(product, pairs, lambda a, b: (a @ b).float())
         assert "'out' is off by" in wrong.problems[0]
-        assert wrong.problems[-1].startswith("autocast is on for cpu around the call, and the reference")
+        assert wrong.problems[-1].startswith("autocast is on for cpu around the call, but the reference")
         off = torch.autocast("cpu", enabled=False)
         assert checked(off(product), pairs, lambda a, b: a @ b).problems == ()
         on = torch.autocast("cpu", dtype=torch.bfloat16)

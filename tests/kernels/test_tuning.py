@@ -85,7 +85,7 @@ def test_the_default_is_today_s_configuration_and_may_be_tried(name: str, worklo
     assert isinstance(BACKENDS[name], Tunable)
     space = backend.tuning_space([workload], arch)
     assert dict(space.default.values) in kept(space)
-    pinned = backend.pinned(backend.tuning_pin(space.default, space))
+    pinned = backend.replay_config(backend.tuning_pin(space.default, space))
     declared = tuning.declared_by_kernel()[space.kernel]
     today = backend.choose(declared.space, arch, declared.problem(workload)).config
     told = pinned.choose(declared.space, arch, declared.problem(workload)).config
@@ -125,10 +125,10 @@ def test_what_cannot_be_launched_is_not_tried() -> None:
 def test_another_default_can_be_started_from() -> None:
     """A replaced default is pinned as it is: the kernel runs what the space was given, not what the files say."""
     space = replace(FLASH.tuning_space([D256], "sm_90"), default=Candidate(SEEDS_DEFAULT))
-    pinned = FLASH.pinned(FLASH.tuning_pin(space.default, space))
+    pinned = FLASH.replay_config(FLASH.tuning_pin(space.default, space))
     choice = pinned.choose(SPACE, "sm_90", problem_of(D256))
     assert choice.config == SEEDS_DEFAULT
-    recorded = pinned.recorded({SPACE.kernel: choice})
+    recorded = pinned.config_entries({SPACE.kernel: choice})
     assert recorded.items() >= {name: str(value) for name, value in SEEDS_DEFAULT.items()}.items()
     assert recorded["config_source"] == "pinned: a candidate of a tuning run"
 
@@ -138,7 +138,7 @@ def test_one_kernel_of_several_is_pinned_by_itself() -> None:
     backend, workload = BACKENDS["triton.flash_decode"], Decode.parse("decode-b64-kv4096-h32-hk8-d128-f16")
     space = backend.tuning_space([workload], "sm_90", kernel="decode_reduce")
     assert space.kernel == "decode_reduce"
-    pinned = backend.pinned(backend.tuning_pin(Candidate({**space.default.values, "BLOCK_SPLITS": 8}), space))
+    pinned = backend.replay_config(backend.tuning_pin(Candidate({**space.default.values, "BLOCK_SPLITS": 8}), space))
     assert {kernel: choice.config["BLOCK_SPLITS"] for kernel, choice in pinned.pinned_choices.items()} == {
         "decode_reduce": 8
     }
@@ -226,8 +226,8 @@ def test_a_condition_that_does_not_fit_is_refused(when: dict[str, Any], message:
     [
         (lambda: FLASH.tuning_space([], "sm_90"), "no workload was chosen; name one with --workload"),
         (lambda: FLASH.tuning_space([CASES[5][1]], "sm_90"), "gemm-m8192.* is no workload of prefill_forward"),
-        (lambda: FLASH.tuning_space([D256], "interpreter"), "nothing is declared to be tuned for 'interpreter'"),
-        (lambda: FLASH.tuning_space([D256], "../../sm_90"), r"nothing is declared to be tuned for '\.\./\.\./sm_90'"),
+        (lambda: FLASH.tuning_space([D256], "interpreter"), "nothing can be tuned for 'interpreter'"),
+        (lambda: FLASH.tuning_space([D256], "../../sm_90"), r"nothing can be tuned for '\.\./\.\./sm_90'"),
         (
             lambda: FLASH.tuning_space([D256], "sm_90", kernel="gemm"),
             "triton.flash has no kernel 'gemm'; it has prefill",

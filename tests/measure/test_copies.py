@@ -53,8 +53,8 @@ def test_loading_from_one_of_the_copies_fills_the_others() -> None:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ((torch.ones(1),), "its inputs hold 4 bytes, of which 2621440 copies make the 10 MiB that outgrow"),
-        ((), "its inputs hold 0 bytes, of which no number of copies make the 10 MiB that outgrow"),
+        ((torch.ones(1),), "its inputs hold 4 bytes, so 2621440 copies make the 10 MiB that exceed"),
+        ((), "its inputs hold 0 bytes, so no number of copies make the 10 MiB that exceed"),
     ],
 )
 def test_inputs_too_small_for_a_cold_block_are_refused(tensors: tuple[torch.Tensor, ...], message: str) -> None:

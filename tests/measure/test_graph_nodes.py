@@ -26,7 +26,7 @@ def captured(call: Callable[[], Any], calls: int = 1) -> GraphContent:
 
 def test_an_older_torch_is_named() -> None:
     """A graph that torch keeps to itself is unreadable, which is said with the version that changed it."""
-    with pytest.raises(UnreadableGraphError, match=r"torch \S+ does not give its graphs away; 2.8 and later do"):
+    with pytest.raises(UnreadableGraphError, match=r"torch \S+ does not expose its graphs; 2.8 and later do"):
         graph_nodes.read_graph_content(object())  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def graph(eager_gpu: EagerGpu, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def chosen(*asked: Any) -> Any:
         timer = choose(*asked)
-        timer.content = lambda: content
+        timer.read_graph_content = lambda: content
         return timer
 
     monkeypatch.setattr(timing, "choose_timer", chosen)

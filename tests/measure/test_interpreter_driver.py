@@ -40,11 +40,11 @@ def test_an_interpreter_runs_one_program_at_a_time() -> None:
 def test_what_only_a_gpu_has_is_named() -> None:
     """The error is one of an unsupported case and one of Triton's without a driver; Python's own look-ups go on."""
     driver = InterpreterDriver()
-    with pytest.raises(NeedsGpuError, match=r"driver\.active\.utils\.load_binary was asked for, which only a GPU has"):
+    with pytest.raises(NeedsGpuError, match=r"driver\.active\.utils\.load_binary was requested, but only a GPU has it"):
         driver.utils.load_binary  # noqa: B018
-    with pytest.raises(NeedsGpuError, match="a benchmark was asked for, which only a GPU has"):
+    with pytest.raises(NeedsGpuError, match="a benchmark was requested, but only a GPU has it"):
         driver.get_benchmarker()(print)
-    with pytest.raises(NeedsGpuError, match=r"the compiled kernel softmax\.n_spills was asked for"):
+    with pytest.raises(NeedsGpuError, match=r"the compiled kernel softmax\.n_spills was requested"):
         NotCompiled("softmax").n_spills  # noqa: B018
     assert issubclass(NeedsGpuError, UnsupportedError)
     assert issubclass(NeedsGpuError, RuntimeError)

@@ -57,7 +57,7 @@ def test_libdevice_is_computed_on_the_cpu(facts: dict[str, Any]) -> None:
     kind, text = facts["unknown"]
     assert kind == "UnsupportedError"
     assert text.startswith(
-        "needs a GPU, and is interpreted here: libdevice.erfcx was asked for, which only a GPU has ("
+        "needs a GPU, and is interpreted here: libdevice.erfcx was requested, but only a GPU has it ("
     )
     kind, text = facts["half"]
     assert kind == "InterpretedKernelError"
@@ -87,7 +87,7 @@ def test_what_needs_a_gpu_is_told_from_what_is_broken(facts: dict[str, Any], fac
 def test_a_warm_up_compiles_nothing(facts: dict[str, Any]) -> None:
     """What is asked of the compiled kernel is named; Triton 3.5 cannot warm up an interpreted kernel at all."""
     assert re.search(
-        r"the compiled kernel of_library\.n_regs was asked for|has no attribute 'warmup'", facts["warmed"][1]
+        r"the compiled kernel of_library\.n_regs was requested|has no attribute 'warmup'", facts["warmed"][1]
     )
 
 

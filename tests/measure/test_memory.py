@@ -50,7 +50,7 @@ def test_without_a_profiler_the_peak_is_unknown_and_says_why(monkeypatch: pytest
     """A torch that cannot count memory on a CPU gives no number but a reason."""
     monkeypatch.setattr(torch._C._autograd, "kineto_available", lambda: False)
     assert measure_peak_memory(lambda: None, "cpu") == PeakMemory(
-        None, "this torch is built without its profiler, which is what counts memory on a CPU"
+        None, "this torch is built without its profiler, which counts memory on a CPU"
     )
 
 

@@ -70,8 +70,8 @@ def test_what_the_driver_refuses_is_said_once() -> None:
     """A stream is asked of the interpreter's driver."""
     error = raised(lambda: InterpreterDriver().get_current_stream(0))
     assert str(error).startswith(
-        "needs a GPU, and is interpreted here: triton.runtime.driver.active.get_current_stream was asked for, which "
-        "only a GPU has ("
+        "needs a GPU, and is interpreted here: triton.runtime.driver.active.get_current_stream was requested, "
+        "but only a GPU has it ("
     )
     assert "test_not_interpreted.py:" in str(error)
 

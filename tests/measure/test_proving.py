@@ -81,7 +81,7 @@ def test_code_that_both_reach_is_named() -> None:
     """A reference that calls what the kernel calls is told of, with the function and where it stands."""
     (found,) = list_shared_functions(kernel, lambda: helper(torch.zeros(3)))
     assert found.startswith("helper (test_proving.py:")
-    assert "a fault there would not be seen" in describe_shared_code([found])
+    assert "a fault there is not detectable" in describe_shared_code([found])
 
 
 def test_torch_is_shared_by_everybody() -> None:

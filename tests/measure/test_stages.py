@@ -174,7 +174,7 @@ def test_replays_that_are_wrong_are_not_timed(monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(stages, "choose_timer", spoilt)
-        with pytest.raises(CaseFailedError, match="right when each stage runs once, and wrong when each is run again"):
+        with pytest.raises(CaseFailedError, match="right when each stage runs once, but wrong when each runs again"):
             subject.measure_stages(600.0)
     assert subject.measure_stages(600.0).stages
     assert subject.finish().check.right
@@ -203,7 +203,10 @@ def test_a_time_comes_first() -> None:
     with pytest.raises(NotProvenRightError):
         subject.measure_stages(600.0)
     subject.check()
-    with pytest.raises(CaseFailedError, match=r"test\.piped on product-f32 is not ready for stages\(\): blocks\(\)"):
+    with pytest.raises(
+        CaseFailedError,
+        match=r"test\.piped on product-f32 is not ready for measure_stages\(\): call measure_blocks\(\)",
+    ):
         subject.measure_stages(600.0)
 
 
@@ -261,7 +264,7 @@ class Gpu:
             device=DeviceInfo("cuda", "sm_90", "h200"),
             backend=SimpleNamespace(name="test.piped"),
             seeds=Seeds(0, 1, 2),
-            judge=lambda prepared: SimpleNamespace(check_call=self._check),
+            make_judge=lambda prepared: SimpleNamespace(check_call=self._check),
             note_cost=lambda report: None,
             load_timed_inputs=lambda prepared: None,
         )

@@ -309,7 +309,7 @@ def test_finish_frees_the_case() -> None:
     subject.finish()
     gc.collect()
     assert [tensor() for tensor in inputs] == [None, None]
-    with pytest.raises(CaseFailedError, match=r"is not prepared: prepare\(\) comes first, and nothing after finish"):
+    with pytest.raises(CaseFailedError, match=r"is not prepared: call prepare\(\) first, and nothing after finish"):
         subject.check()
 
 

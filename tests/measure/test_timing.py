@@ -82,7 +82,7 @@ def test_blocks_use_one_timer_for_one_length_and_name() -> None:
 def test_a_timer_that_cannot_be_used_leaves_the_case_proven() -> None:
     """The reason is told, and the rule's timer may still be used."""
     subject = subject_of()
-    with pytest.raises(CaseFailedError, match="'graph' was asked for on 'cpu', but it needs a GPU"):
+    with pytest.raises(CaseFailedError, match="'graph' was requested on 'cpu', but it needs a GPU"):
         subject.measure_blocks(1, 200.0, 1e9, "graph")
     assert subject.measure_blocks(1, 200.0, 1e9).timer == "host"
 
@@ -93,7 +93,7 @@ def test_a_profiled_process_is_timed_by_the_profiler_only(monkeypatch: pytest.Mo
     monkeypatch.setattr(trace, "_used", [True])
     with pytest.raises(NotProvenRightError, match="a profiler has been used in this process"):
         subject.measure_blocks(1, 200.0, 1e9, "host")
-    with pytest.raises(CaseFailedError, match="'profiler' was asked for on 'cpu'"):
+    with pytest.raises(CaseFailedError, match="'profiler' was requested on 'cpu'"):
         subject.measure_blocks(1, 200.0, 1e9, "profiler")
 
 

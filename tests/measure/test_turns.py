@@ -77,14 +77,14 @@ def test_nothing_takes_turns_before_a_passing_check() -> None:
 def test_turns_come_before_a_turn_and_make_its_place() -> None:
     """A turn without a plan, and at a place that the plan has not, say so; another block length needs a new plan."""
     subject = checked(subject_of())
-    with pytest.raises(CaseFailedError, match=r"is not ready for turn\(\): turns\(\) comes first"):
+    with pytest.raises(CaseFailedError, match=r"is not ready for measure_turn\(\): call prepare_turns\(\) first"):
         subject.measure_turn(0)
     subject.prepare_turns(200.0)
     for place in (1, -1):
-        with pytest.raises(CaseFailedError, match=rf"has no place {place}: turns\(\) made 1, counted from 0"):
+        with pytest.raises(CaseFailedError, match=rf"has no place {place}: prepare_turns\(\) made 1, counted from 0"):
             subject.measure_turn(place)
     subject.measure_blocks(1, 900.0, 1e9)
-    with pytest.raises(CaseFailedError, match=r"turns\(\) comes first"):
+    with pytest.raises(CaseFailedError, match=r"call prepare_turns\(\) first"):
         subject.measure_turn(0)
 
 

@@ -61,7 +61,7 @@ def test_a_case_that_is_quarantined_and_not_comparable_is_found(found: object, s
 
 KEY = CaseKey("prefill", "fake.a", "w")
 NEW = CaseResult(KEY, "n", Verdict.NO_BASELINE, "", new=True)
-AGAINST: Any = SimpleNamespace(name="base side", only_there=lambda _here: [KEY], vanished=("suites/test_old.py",))
+AGAINST: Any = SimpleNamespace(name="base side", list_only_there=lambda _here: [KEY], vanished=("suites/test_old.py",))
 CONFIG: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: None))
 
 
@@ -90,7 +90,7 @@ def test_what_is_left_to_nightly_runs_has_not_gone_from_the_base_side(monkeypatc
     """Of cases that only the base side has judged, those that this run leaves to nightly ones are no finding."""
     left, gone = CaseKey("prefill", "fake.a", WORKLOAD, "long"), CaseKey("prefill", "fake.b", WORKLOAD)
     collector = SimpleNamespace(left_to_nightly=(left,))
-    against: Any = SimpleNamespace(name="base side", only_there=lambda _results: [left, gone], vanished=())
+    against: Any = SimpleNamespace(name="base side", list_only_there=lambda _results: [left, gone], vanished=())
     config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin=lambda _name: collector))
     monkeypatch.setattr(ending, "is_unfiltered", lambda _config: True)
     (finding,) = ending.find_only_on_base(config, against, {})

@@ -178,7 +178,7 @@ def test_an_unreliable_row_gives_no_ceiling() -> None:
     """MI308X has no published peaks, so nothing is a share of them; the note says why."""
     roofs = roofs_of(GEMM, SPECS["MI308X"], None)
     assert (roofs.compute, roofs.dram, roofs.cache_bytes) == (None, None, None)
-    assert roofs.notes[0].startswith("the table's row of MI308X is not to be relied on (80 CU bin")
+    assert roofs.notes[0].startswith("the table's row of MI308X is unreliable (80 CU bin")
 
 
 def test_hot_bytes_that_fit_the_cache_have_no_memory_roof() -> None:

@@ -310,5 +310,5 @@ def test_a_kernel_is_taken_apart_once_for_all_runs(tmp_path: Path, monkeypatch: 
     assert first is not None
     assert len(list(tmp_path.glob("*.json"))) == 1
     plausibility._analyse_object.cache_clear()
-    monkeypatch.setattr("pytest_attnperf.codeobject.analysis.decode", None)
+    monkeypatch.setattr("pytest_attnperf.codeobject.analysis.decode_machine_code", None)
     assert analyse_launch(data, launch) == first

@@ -111,7 +111,7 @@ def test_memory_that_only_this_look_lacks_is_no_error(known: Bench, monkeypatch:
     def refused(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("pytest_attnperf.testing.fake.device.FakeSubject.turns", refused)
+    monkeypatch.setattr("pytest_attnperf.testing.fake.device.FakeSubject.prepare_turns", refused)
     assert judge(known, **ON_100_US).verdict is Verdict.SAME
     error.out_of_memory = False
     assert judge(known).verdict is Verdict.ERROR

@@ -11,26 +11,26 @@ from benchmarks.prose import Place, places_in, places_of_package
 ROOT = Path(__file__).parents[2]
 
 ALLOWED = {
-    ("baselines/ceilings_store.py", "without"): "the form of a stored file: 'figure: note'",
-    ("codeobject/triton_function.py", "_imported"): "Triton's text",
+    ("baselines/ceilings_store.py", "drop_figures"): "the form of a stored file: 'figure: note'",
+    ("codeobject/triton_function.py", "_import_module"): "Triton's text",
     ("environment/nvidia.py", "read_state"): "nvidia-smi's text",
     ("measure/out_of_memory.py", "_is_out_of_memory"): "torch's text",
     ("measure/patching.py", "find_spec"): "no text: names of modules that are being found",
     ("measure/timers/capture.py", "_synchronising_raises"): "torch's text",
-    ("plugin/worker_session.py", "_ending"): "pytest's text of a skip",
+    ("plugin/worker_session.py", "_find_outcome"): "pytest's text of a skip",
     ("plugin/features/gpus/xdist_gpus.py", "busy_text"): "xdist hands on a worker's error as a text only",
-    ("reports/files/noted.py", "_of_summary"): "reads what was written before texts had kinds",
-    ("reports/files/noted.py", "_reasons"): "reads what was written before texts had kinds",
+    ("reports/files/noted.py", "_classify_summary"): "reads what was written before texts had kinds",
+    ("reports/files/noted.py", "_classify_reasons"): "reads what was written before texts had kinds",
     ("reports/run/terminal.py", "_is_said"): "tells nothing: a line that a problem has said already is left out",
-    ("session/faults.py", "told"): "tells nothing: a word that a foreign text has is not said twice",
-    ("tools/doctor/power.py", "_clocks"): "the driver's words for why a clock is low",
+    ("session/faults.py", "prefix_cause"): "tells nothing: a word that a foreign text has is not said twice",
+    ("tools/doctor/power.py", "_judge_clocks"): "the driver's words for why a clock is low",
     ("tools/history/failures.py", "is_passing"): "SQLite's text",
     ("tools/history/failures.py", "is_unopenable"): "texts of SQLite and of database drivers",
-    ("tools/profilers/claims/page.py", "_explained"): "msgspec's text",
-    ("tools/profilers/rocpd/schema.py", "unreadable"): "SQLite's text",
+    ("tools/profilers/claims/page.py", "_describe_error"): "msgspec's text",
+    ("tools/profilers/rocpd/schema.py", "make_read_error"): "SQLite's text",
     ("tools/tuner/bench.py", "is_death"): "the form of a stored trial: 'died: why'",
     ("tools/tuner/bench.py", "is_wrong"): "the form of a stored trial: 'wrong: why'",
-    ("tools/tuner/pruning.py", "_kind"): "tells nothing: reasons that begin alike are counted in one line",
+    ("tools/tuner/pruning.py", "_kind_of_reason"): "tells nothing: reasons that begin alike are counted in one line",
 }
 """(file, function): whose text it is, and why nobody gives it a kind."""
 

@@ -86,7 +86,7 @@ ACTS = {
     "meets1": meet,
     "meets2": meet,
 }
-real = server.build
+real = server.build_object
 
 
 def build(declared, cache):
@@ -96,7 +96,7 @@ def build(declared, cache):
     return real(declared, cache)
 
 
-server.build = build
+server.build_object = build
 '''.replace("OBJECT", OBJECT)
 
 MakePool = Callable[..., CompilePool]

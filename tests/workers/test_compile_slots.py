@@ -30,7 +30,7 @@ class FakeWorker:
     def __init__(self, _plan: LaunchPlan, name: str, gpu: str | None) -> None:
         assert gpu == ""
         self.name = name
-        self.alive = True
+        self.is_alive = True
         self.poisoned = False
         self.pid = -1
         self.asked: list[str] = []
@@ -43,13 +43,13 @@ class FakeWorker:
         """What the script says of this worker, or of all."""
         return self.script.get(self.name, self.script.get(""))
 
-    def ready(self, _limit_seconds: float) -> Any:
+    def wait_until_ready(self, _limit_seconds: float) -> Any:
         """Ready with three items, unless the script has an error."""
         if isinstance(self.answer, Exception):
             raise self.answer
-        return SimpleNamespace(cases=tuple(map(key, "abc")), known=frozenset(map(key, "abc")))
+        return SimpleNamespace(cases=tuple(map(key, "abc")), known_cases=frozenset(map(key, "abc")))
 
-    def told(self, _operation: str, answer: Any, kind: Any) -> Any:
+    def decode_answer(self, _operation: str, answer: Any, kind: Any) -> Any:
         """The answer as a record; what it raises is the pool's to catch."""
         return msgspec.convert(answer, kind)
 
@@ -65,7 +65,7 @@ class FakeWorker:
 
     def kill(self) -> None:
         """It does not run any more."""
-        self.alive = False
+        self.is_alive = False
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_a_worker_that_does_not_say_what_it_is(worker: MakeWorker) -> None:
     ("said", "why"),
     [
         ('{"us": "fast"}', "Expected `float`, got `str`"),
-        ('{"us": NaN}', "us is nan, which nobody can measure"),
+        ('{"us": NaN}', "us is nan, which is not a finite number"),
         ('{"us": -1.0}', "a time of -1.0 us per call"),
     ],
 )

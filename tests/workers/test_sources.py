@@ -119,9 +119,9 @@ def test_nothing_is_said_of_the_package_as_it_is(looked: OwnCode) -> None:
 
 
 REPLACED = [
-    (attention_math, "reference", "workloads.attention_math.reference"),
+    (attention_math, "compute_reference", "workloads.attention_math.compute_reference"),
     (prefill.Prefill, "reference", "workloads.prefill.Prefill.reference"),
-    (metrics, "compare", "correctness.metrics.compare"),
+    (metrics, "compare_output", "correctness.metrics.compare_output"),
     (HostTimer, "_calls_us", "measure.timers.host.HostTimer._calls_us"),
     (HostTimer, "measure", "measure.timers.host.HostTimer.measure"),
     (pytest_attnperf.correctness.judge, "Judge", "correctness.judge.Judge"),
@@ -166,7 +166,7 @@ def replaced(real):
     return lambda *args, **kwargs: real(*args, **kwargs)
 """
 REPLACING = {
-    "comparison": ("metrics.compare = replaced(metrics.compare)", "correctness.metrics.compare"),
+    "comparison": ("metrics.compare_output = replaced(metrics.compare_output)", "correctness.metrics.compare_output"),
     "timer": ("HostTimer._calls_us = replaced(HostTimer._calls_us)", "measure.timers.host.HostTimer._calls_us"),
 }
 SUITE = """

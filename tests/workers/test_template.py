@@ -247,7 +247,7 @@ root = Path(sys.argv[1])
 plan = LaunchPlan([str(root / "suites" / "test_prefill.py")], root, root / "logs", Role.DEVICE,
                   passed_options=("--attnperf-device=gpu",))
 pool = WorkerPool(plan)
-print(pool.ready(0).pid, pool.ready(1).pid, pool._template.process.pid, flush=True)
+print(pool.wait_until_ready(0).pid, pool.wait_until_ready(1).pid, pool._template.process.pid, flush=True)
 time.sleep(600)
 """
 

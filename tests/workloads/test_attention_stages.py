@@ -111,7 +111,7 @@ def test_a_malformed_line_names_field_and_value(kind: type[AttentionStage], line
 )
 def test_an_id_has_one_form(text: str) -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
-    with pytest.raises(WorkloadError, match="not in its one form; write 'qk_scores-b1-s9-h4-d8-f16'"):
+    with pytest.raises(WorkloadError, match="not in its canonical form; write 'qk_scores-b1-s9-h4-d8-f16'"):
         QkScores.parse(text)
 
 

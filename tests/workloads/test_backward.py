@@ -114,8 +114,8 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
     [
         ("prefill-b1-s8-h4-d16-f16", "starts with 'prefill', not with 'backward'"),
         ("backward-s8-h4-d16-f16", "does not give b"),
-        ("backward-b1-h4-s8-d16-f16", "not in its one form; write 'backward-b1-s8-h4-d16-f16'"),
-        ("backward-b1-s8-h4-d16", "not in its one form; write 'backward-b1-s8-h4-d16-f16'"),
+        ("backward-b1-h4-s8-d16-f16", "not in its canonical form; write 'backward-b1-s8-h4-d16-f16'"),
+        ("backward-b1-s8-h4-d16", "not in its canonical form; write 'backward-b1-s8-h4-d16-f16'"),
     ],
 )
 def test_an_id_has_one_form(text: str, message: str) -> None:

@@ -69,7 +69,7 @@ def test_sizes_are_integers(value: Any) -> None:
 def test_an_id_has_one_form() -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
     for text in ("bandwidth-copy-kib2048-f32", "bandwidth-mib2-copy-f32", "bandwidth-copy-mib2"):
-        with pytest.raises(WorkloadError, match="not in its one form; write 'bandwidth-copy-mib2-f32'"):
+        with pytest.raises(WorkloadError, match="not in its canonical form; write 'bandwidth-copy-mib2-f32'"):
             Bandwidth.parse(text)
 
 

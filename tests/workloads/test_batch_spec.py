@@ -53,10 +53,10 @@ def test_a_batch_has_one_text(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("2q2k_8s1k", "batch '2q2k_8s1k' has a part '8s1k' that is none; write " + GRAMMAR),
-        ("2q2k_", "has a part '' that is none"),
-        ("q2m", "has a part 'q2m' that is none"),
-        ("q5-q6", "has a part 'q5-q6' that is none"),
+        ("2q2k_8s1k", "batch '2q2k_8s1k': part '8s1k' does not follow the grammar; write " + GRAMMAR),
+        ("2q2k_", "part '' does not follow the grammar"),
+        ("q2m", "part 'q2m' does not follow the grammar"),
+        ("q5-q6", "part 'q5-q6' does not follow the grammar"),
         ("3q0", "batch part '3q0': q must be at least 1, got 0"),
         ("0q5", "batch part '0q5': count must be at least 1, got 0"),
         ("q1s0", "batch part 'q1s0': s must be at least 1, got 0"),

@@ -82,7 +82,7 @@ def test_ids_are_readable_and_never_change(line: str, expected: str) -> None:
         ("s=8,h=4,d=16,x=3", "unknown field 'x'"),
         ("s=0,h=4,d=16", "seq must be a positive integer, got 0"),
         ("s=8,h=4,hk=3,d=16", "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
-        ("s=8,h=4,d=15", "head_dim must be even, for elements are rotated in pairs, and at most 512, got 15"),
+        ("s=8,h=4,d=15", "head_dim must be even, because elements are rotated in pairs, and at most 512, got 15"),
         ("s=8,h=4,d=514", "at most 512, got 514"),
         ("s=8,p=60,room=64,h=4,d=16", "cache too small: room must be at least past + seq = 60 + 8 = 68, got room=64"),
         ("s=8,h=4,d=16,i8", "dtype 'i8' is not one of f32, f16, bf16"),

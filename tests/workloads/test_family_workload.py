@@ -69,7 +69,9 @@ def test_an_id_says_what_is_not_implied_and_parses_back(line: str, text: str) ->
 
 def test_an_id_has_one_form() -> None:
     """An id with its words in another order is refused, with the one to write."""
-    with pytest.raises(WorkloadError, match="toy workload id 'toy-n4-b1-f16' is not in its one form; write 'toy-b1-n4"):
+    with pytest.raises(
+        WorkloadError, match="toy workload id 'toy-n4-b1-f16' is not in its canonical form; write 'toy-b1-n4"
+    ):
         Toy.parse("toy-n4-b1-f16")
 
 

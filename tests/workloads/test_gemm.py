@@ -82,8 +82,8 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gemm-m1-n2-k3-f16-nn", "not in its one form; write 'gemm-m1-n2-k3-f16'"),
-        ("gemm-n2-m1-k3-f16", "not in its one form; write 'gemm-m1-n2-k3-f16'"),
+        ("gemm-m1-n2-k3-f16-nn", "not in its canonical form; write 'gemm-m1-n2-k3-f16'"),
+        ("gemm-n2-m1-k3-f16", "not in its canonical form; write 'gemm-m1-n2-k3-f16'"),
         ("gemm-m1-n2-f16", "does not give k"),
         ("prefill-m1-n2-k3-f16", "starts with 'prefill', not with 'gemm'"),
     ],

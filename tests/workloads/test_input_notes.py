@@ -140,9 +140,18 @@ def test_an_fp32_product_made_in_bf16_beside_a_bf16_input_is_said() -> None:
 @pytest.mark.parametrize(
     ("dtypes", "says"),
     [
-        ((F32, BF16, torch.int64), "bfloat16 because of 'b': an arithmetic as narrow would not be told of 'a'"),
-        ((F16, BF16, F32), "bfloat16 because of 'b': an arithmetic as narrow would not be told of 'a', 'c'"),
-        ((F64, F32, F32), "float32 because of 'b', 'c': an arithmetic as narrow would not be told of 'a'"),
+        (
+            (F32, BF16, torch.int64),
+            "bfloat16 because of 'b': computing with 'a' in the same low precision would not be detected",
+        ),
+        (
+            (F16, BF16, F32),
+            "bfloat16 because of 'b': computing with 'a', 'c' in the same low precision would not be detected",
+        ),
+        (
+            (F64, F32, F32),
+            "float32 because of 'b', 'c': computing with 'a' in the same low precision would not be detected",
+        ),
         ((BF16, BF16, torch.int32), ""),
         ((F8, BF16, F32), ""),
         ((torch.bool,), ""),

@@ -81,7 +81,7 @@ def test_a_line_gives_fields_in_any_order(line: str, expected: Mixed) -> None:
         ("h=4,d=64", "does not give batch; required are batch, h, d, allowed are h="),
         ("q5,h=4", "does not give d"),
         ("q0,h=4,d=64", "batch part 'q0': q must be at least 1, got 0"),
-        ("q5,q6x,h=4,d=64", "batch 'q5_q6x' has a part 'q6x' that is none"),
+        ("q5,q6x,h=4,d=64", "batch 'q5_q6x': part 'q6x' does not follow the grammar"),
         ("q5,h=4,d=64,f16,f16", "gives dtype (f16) twice"),
         ("q5,batch=q6,h=4,d=64", "gives batch twice"),
         ("q5,,h=4,d=64", "has an empty field"),
@@ -113,7 +113,7 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
 )
 def test_an_id_has_one_form(text: str) -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
-    with pytest.raises(WorkloadError, match="not in its one form; write 'mixed-"):
+    with pytest.raises(WorkloadError, match="not in its canonical form; write 'mixed-"):
         Mixed.parse(text)
 
 

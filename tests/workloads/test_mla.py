@@ -90,8 +90,8 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
     [
         ("prefill-b1-s8-h4-d16-r8-c32-f16", "starts with 'prefill', not with 'mla'"),
         ("mla-s8-h4-d16-r8-c32-f16", "does not give b"),
-        ("mla-b1-s8-h4-d16-dv16-r8-c32-f16", "not in its one form; write 'mla-b1-s8-h4-d16-r8-c32-f16'"),
-        ("mla-b1-s8-kv8-h4-d16-r8-c32-f16", "not in its one form"),
+        ("mla-b1-s8-h4-d16-dv16-r8-c32-f16", "not in its canonical form; write 'mla-b1-s8-h4-d16-r8-c32-f16'"),
+        ("mla-b1-s8-kv8-h4-d16-r8-c32-f16", "not in its canonical form"),
     ],
 )
 def test_an_id_has_one_form(text: str, message: str) -> None:

@@ -56,12 +56,12 @@ def read(folder: Path, base: dict[str, Any] = LLAMA, **fields: Any) -> ModelConf
         ({"layer_types": "full_attention"}, 'layer_types="full_attention" must be a list of texts'),
         (
             {"layer_types": ["mamba"]},
-            "layer_types has 'mamba', which is no attention.*allowed: full_attention, sliding_",
+            "layer_types has 'mamba', an attention that no family supports.*allowed: full_attention, sliding_",
         ),
         ({"layer_types": ["sliding_attention"]}, "sliding_window is missing; layer_types has 'sliding_attention'"),
         ({"attn_logit_softcapping": 30.5}, "attn_logit_softcapping=30.5 must be a whole number.*decode and mixed"),
         ({"attn_logit_softcapping": 0}, "attn_logit_softcapping=0 must be"),
-        ({"v_head_dim": 128}, "kv_lora_rank is missing; v_head_dim says that the model has latent attention"),
+        ({"v_head_dim": 128}, "kv_lora_rank is missing; v_head_dim means that the model has latent attention"),
     ],
 )
 def test_a_field_that_cannot_be_is_named(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
@@ -137,7 +137,7 @@ def test_biases(tmp_path: Path) -> None:
         ({"attention_bias": True}, "the output projection's bias is left out of block"),
         ({"model_type": "qwen3"}, "norms of queries and keys are left out of block"),
         ({"use_qk_norm": True}, "norms of queries and keys are left out of block"),
-        ({"model_type": "falcon"}, "model type falcon has not been looked up: its fields are read as Llama's"),
+        ({"model_type": "falcon"}, "model type falcon is unknown: its fields are read as Llama's"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is left out: weights and caches are bf16"),
         ({"query_pre_attn_scalar": 144}, "scores are scaled by 1/sqrt(128), not by query_pre_attn_scalar"),
         ({"attn_temperature_tuning": 4}, "attn_temperature_tuning, a factor of queries, is left out"),
@@ -146,7 +146,7 @@ def test_biases(tmp_path: Path) -> None:
         ({"model_type": "gpt_oss"}, "sinks are in decode and mixed, and left out of other families"),
         (
             {"model_type": "mixtral", "num_key_value_heads": ...},
-            "not in the file, and taken as mixtral has it: num_key_value_heads=8",
+            "not in the file, defaults of mixtral: num_key_value_heads=8",
         ),
     ],
 )

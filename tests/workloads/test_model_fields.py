@@ -34,7 +34,7 @@ def read(folder: Path, ignore: tuple[str, ...] = (), **fields: Any) -> ModelConf
     ("content", "said"),
     [
         (b"{", "is no JSON that can be read"),
-        (b'{"hidden_size": 1, "hidden_size": 2}', "field 'hidden_size' stands twice"),
+        (b'{"hidden_size": 1, "hidden_size": 2}', "field 'hidden_size' is given twice"),
         (b'{"hidden_size": NaN}', "NaN is no number of JSON"),
         (b'{"hidden_size": -Infinity}', "-Infinity is no number of JSON"),
         (b"\xff\xfe\x00", "is no JSON that can be read"),
@@ -76,23 +76,23 @@ def test_a_nested_text_model_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"alibi": True}, "alibi=true cannot be said .*families prefill and varlen could.*allowed: false or null"),
+        ({"alibi": True}, "alibi=true is not supported .*families prefill and varlen support.*allowed: false or null"),
         (
             {"partial_rotary_factor": 0.5},
-            "partial_rotary_factor=0.5 cannot be said .*rope and block rotate whole heads",
+            "partial_rotary_factor=0.5 is not supported .*rope and block rotate whole heads",
         ),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5 cannot be said"),
-        ({"rope_scaling": {"full_attention": {"partial_rotary_factor": 0.5}}}, "partial_rotary_factor=0.5 cannot"),
-        ({"partial_rotary_factor": True}, "partial_rotary_factor=true cannot be said"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor=0.5 is not supported"),
+        ({"rope_scaling": {"full_attention": {"partial_rotary_factor": 0.5}}}, "partial_rotary_factor=0.5 is not"),
+        ({"partial_rotary_factor": True}, "partial_rotary_factor=true is not supported"),
         ({"is_encoder_decoder": True}, "no family has cross attention"),
         ({"add_cross_attention": True}, "no family has cross attention"),
-        ({"cross_attention_layers": [3, 8]}, r"cross_attention_layers=\[3, 8\] cannot be said"),
+        ({"cross_attention_layers": [3, 8]}, r"cross_attention_layers=\[3, 8\] is not supported"),
         ({"use_bidirectional_attention": True}, "tokens see later ones"),
         ({"position_embedding_type": "absolute"}, "rotary positions only"),
         ({"pruned_heads": {"1": [2]}}, "different numbers of heads"),
-        ({"index_head_dim": 128}, "index_head_dim=128 is not known here, and by its name it may change attention"),
-        ({"kv_sharing": False}, "kv_sharing=false is not known here"),
-        ({"qk_layernorm": "x" * 99}, 'qk_layernorm="xxx.*\\.\\.\\. is not known here'),
+        ({"index_head_dim": 128}, "index_head_dim=128 is an unknown field, and by its name it may change attention"),
+        ({"kv_sharing": False}, "kv_sharing=false is an unknown field"),
+        ({"qk_layernorm": "x" * 99}, 'qk_layernorm="xxx.*\\.\\.\\. is an unknown field'),
     ],
 )
 def test_what_changes_attention_and_cannot_be_said_is_refused(
@@ -122,9 +122,9 @@ def test_harmless_values_are_no_matter(tmp_path: Path) -> None:
 def test_a_field_without_bearing_that_is_not_known_is_a_note(tmp_path: Path) -> None:
     """It is named, of many the first few; what is known to have no bearing is not mentioned."""
     assert read(tmp_path, vocab_size=3, rms_norm_eps=1e-5).notes == ()
-    assert read(tmp_path, mood="good", zeal=1).notes == ("not known here, and left out: mood, zeal",)
+    assert read(tmp_path, mood="good", zeal=1).notes == ("unknown fields, left out: mood, zeal",)
     many: dict[str, Any] = {f"x{number}": 1 for number in range(10)}
-    assert read(tmp_path, **many).notes == ("not known here, and left out: x0, x1, x2, x3, x4, x5, x6, x7 and 2 more",)
+    assert read(tmp_path, **many).notes == ("unknown fields, left out: x0, x1, x2, x3, x4, x5, x6, x7 and 2 more",)
 
 
 def test_what_is_to_be_ignored_must_be_there(tmp_path: Path) -> None:

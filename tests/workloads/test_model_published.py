@@ -125,5 +125,5 @@ def test_a_nested_configuration_leaves_out_what_its_class_has(tmp_path: Path) ->
     config = ModelConfig.read(path)
     assert (config.heads, config.kv_heads, config.head_dim, config.windows) == (8, 4, 256, (0, 1024))
     assert config.notes[0] == (
-        "not in the file, and taken as gemma3_text has it: num_attention_heads=8, num_key_value_heads=4, head_dim=256"
+        "not in the file, defaults of gemma3_text: num_attention_heads=8, num_key_value_heads=4, head_dim=256"
     )

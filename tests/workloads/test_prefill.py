@@ -141,15 +141,15 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
     [
         ("decode-b1-s8-h4-d16-f16", "starts with 'decode', not with 'prefill'"),
         ("prefill-s8-h4-d16-f16", "does not give b"),
-        ("prefill-b1-h4-s8-d16-f16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
-        ("prefill-b1-s8-kv8-h4-d16-f16", "not in its one form"),
-        ("prefill-b1-s8-h4-d16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
-        ("prefill-b1-s8-h4-d16-dv16-f16", "not in its one form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-h4-s8-d16-f16", "not in its canonical form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-kv8-h4-d16-f16", "not in its canonical form"),
+        ("prefill-b1-s8-h4-d16", "not in its canonical form; write 'prefill-b1-s8-h4-d16-f16'"),
+        ("prefill-b1-s8-h4-d16-dv16-f16", "not in its canonical form; write 'prefill-b1-s8-h4-d16-f16'"),
         ("prefill-b1-s8-h4-d16-f16-alibi-causal", "write 'prefill-b1-s8-h4-d16-f16-causal-alibi'"),
-        ("prefill-b1-s8-h4-d16-i8-causal-kv8", "not in its one form; write 'prefill-b1-s8-h4-d16-i8-causal'"),
+        ("prefill-b1-s8-h4-d16-i8-causal-kv8", "not in its canonical form; write 'prefill-b1-s8-h4-d16-i8-causal'"),
         ("prefill-b1-s8-h4-d16-f16-window4", "unknown field 'window4'"),
-        ("prefill-b1-s8-h4-d16-w0-f16-causal", "not in its one form; write 'prefill-b1-s8-h4-d16-f16-causal'"),
-        ("prefill-b1-s8-h4-d16-f16-causal-w4", "not in its one form; write 'prefill-b1-s8-h4-d16-w4-f16-causal'"),
+        ("prefill-b1-s8-h4-d16-w0-f16-causal", "not in its canonical form; write 'prefill-b1-s8-h4-d16-f16-causal'"),
+        ("prefill-b1-s8-h4-d16-f16-causal-w4", "not in its canonical form; write 'prefill-b1-s8-h4-d16-w4-f16-causal'"),
     ],
 )
 def test_an_id_has_one_form(text: str, message: str) -> None:

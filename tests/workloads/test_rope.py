@@ -51,7 +51,7 @@ def test_ids_are_readable_and_never_change(line: str, expected: str) -> None:
     ("line", "message"),
     [
         ("s=8,h=4", "does not give d; required are s, h, d"),
-        ("s=8,h=4,d=7", "head_dim must be even, for elements are rotated in pairs, and at most 512, got 7"),
+        ("s=8,h=4,d=7", "head_dim must be even, because elements are rotated in pairs, and at most 512, got 7"),
         ("s=8,h=4,d=514", "at most 512, got 514"),
         ("s=8,h=0,d=8", "heads must be a positive integer, got 0"),
         ("s=8,h=4,d=8,tf32", "dtype 'tf32' is not one of f32, f16, bf16"),
@@ -67,7 +67,7 @@ def test_a_malformed_line_names_field_and_value(line: str, message: str) -> None
 def test_an_id_has_one_form() -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
     for text in ("rope-b1-h4-s9-d64-f16", "rope-b1-s9-h4-hk4-d64-f16", "rope-b1-s9-h4-d64"):
-        with pytest.raises(WorkloadError, match="not in its one form; write 'rope-b1-s9-h4-d64-f16'"):
+        with pytest.raises(WorkloadError, match="not in its canonical form; write 'rope-b1-s9-h4-d64-f16'"):
             Rope.parse(text)
     with pytest.raises(WorkloadError, match="does not give b"):
         Rope.parse("rope-s9-h4-d64-f16")

@@ -78,8 +78,8 @@ def test_a_malformed_line_names_field_and_value(kind: type[RowProblem], line: st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rmsnorm-c4-r8-f16", "not in its one form; write 'rmsnorm-r8-c4-f16'"),
-        ("rmsnorm-r8-c4", "not in its one form; write 'rmsnorm-r8-c4-f16'"),
+        ("rmsnorm-c4-r8-f16", "not in its canonical form; write 'rmsnorm-r8-c4-f16'"),
+        ("rmsnorm-r8-c4", "not in its canonical form; write 'rmsnorm-r8-c4-f16'"),
         ("rmsnorm-r8-f16", "does not give c"),
     ],
 )

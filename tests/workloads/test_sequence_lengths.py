@@ -41,7 +41,7 @@ def test_equal_lengths_in_a_row_have_one_text() -> None:
         ("-5", "write positive lengths joined by '_'"),
         ("63_0", "sequence lengths '63_0' hold a zero"),
         ("0x512", "every length and every count must be at least 1"),
-        ("65537x1", "sequence lengths '65537x1' are 65537 sequences; at most 65536 are taken"),
+        ("65537x1", "sequence lengths '65537x1' are 65537 sequences; at most 65536 are allowed"),
     ],
 )
 def test_malformed_lengths_are_refused(text: str, message: str) -> None:

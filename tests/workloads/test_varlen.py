@@ -70,7 +70,7 @@ def test_ids_are_readable_and_never_change(workload: Varlen, expected: str) -> N
         ("q=0,h=8,d=64", "sequence lengths '0' hold a zero; every length and every count must be at least 1"),
         ("q=5_0,h=8,d=64", "sequence lengths '5_0' hold a zero"),
         ("q=5-6,h=8,d=64", "q must match"),
-        ("q=5_6,kv=5,h=8,d=64", "seqs_q and seqs_kv must be as many, got 2 and 1"),
+        ("q=5_6,kv=5,h=8,d=64", "seqs_q and seqs_kv must be equally many, got 2 and 1"),
         ("q=5_6,h=8,hk=3,d=64", "varlen workload: heads must be a multiple of kv_heads, got heads=8 and kv_heads=3"),
         ("q=5_6,h=8,d=513", "varlen workload: head_dim must be at most 512, got 513"),
         ("q=5_6,h=8,d=64,w=4", "varlen workload: window needs causal, got window=4 without it"),
@@ -95,9 +95,9 @@ def test_lengths_are_positive_integers(lengths: Any) -> None:
 
 def test_an_id_has_one_form() -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
-    with pytest.raises(WorkloadError, match=re.escape("not in its one form; write 'varlen-q2x5-h4-d16-f16'")):
+    with pytest.raises(WorkloadError, match=re.escape("not in its canonical form; write 'varlen-q2x5-h4-d16-f16'")):
         Varlen.parse("varlen-q5_5-h4-d16-f16")
-    with pytest.raises(WorkloadError, match=re.escape("not in its one form; write 'varlen-q5_6-h4-d16-f16'")):
+    with pytest.raises(WorkloadError, match=re.escape("not in its canonical form; write 'varlen-q5_6-h4-d16-f16'")):
         Varlen.parse("varlen-q5_6-kv5_6-h4-d16-f16")
 
 

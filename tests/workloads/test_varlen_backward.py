@@ -66,7 +66,7 @@ def test_ids_are_readable_and_never_change(line: str, expected: str) -> None:
         ("h=4,d=16", "does not give q; required are q, h, d, allowed are h="),
         ("q=63_0,h=4,d=16", "sequence lengths '63_0' hold a zero"),
         ("q=63_,h=4,d=16", "q must match"),
-        ("q=8_8,kv=8,h=4,d=16", "seqs_q and seqs_kv must be as many, got 2 and 1"),
+        ("q=8_8,kv=8,h=4,d=16", "seqs_q and seqs_kv must be equally many, got 2 and 1"),
         ("q=8,h=4,hk=3,d=16", "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
         ("q=8,h=4,d=513", "head_dim must be at most 512, got 513"),
         ("q=8_3,kv=2x1,h=4,d=16", "seqs_kv must hold a length of at least 2, got only 1"),
@@ -90,7 +90,7 @@ def test_lengths_are_positive_integers(lengths: Any) -> None:
 @pytest.mark.parametrize("text", ["q8_8-h4-d16-f16", "h4-q8-d16-f16", "q8-kv8-h4-d16-f16"])
 def test_an_id_has_one_form(text: str) -> None:
     """Two ids of one workload would be two baselines, so every other spelling is refused."""
-    with pytest.raises(WorkloadError, match="not in its one form"):
+    with pytest.raises(WorkloadError, match="not in its canonical form"):
         VarlenBackward.parse(f"varlen_backward-{text}")
 
 

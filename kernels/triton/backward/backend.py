@@ -33,15 +33,15 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
     spaces = (DELTA, DKV, DQ)
 
     def unsupported_reasons(self, workload: Backward | VarlenBackward, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Refuses head dimensions above HEAD_DIM_MAX, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest these kernels take")
         return found
 
     def prepare(self, workload: Backward | VarlenBackward, inputs: Tensors) -> Prepared:
-        """Pick the configurations for this architecture from the data files, or the pinned ones, and compile; nothing
-        is tuned here."""
+        """Picks the configurations for this architecture from the data files, or the pinned ones, and compiles. It does
+        not tune."""
         from kernels.triton.backward.launch import flash_backward
 
         tensors = own_copies(inputs)
@@ -74,7 +74,7 @@ class TritonFlashBackward(Configured, Backend[Backward | VarlenBackward]):
 
 
 def _find_packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packed | None:
-    """Where the sequences lie, or None for a dense problem."""
+    """Returns the offsets of packed sequences, or None for a dense problem."""
     from kernels.triton.backward.launch import Packed
 
     if not isinstance(workload, VarlenBackward):
@@ -83,7 +83,7 @@ def _find_packed(workload: Backward | VarlenBackward, tensors: Tensors) -> Packe
 
 
 def _compile_kernels(workload: Backward | VarlenBackward, tensors: Tensors, choices: dict[str, ConfigChoice]) -> None:
-    """Each kernel by itself, so that one which does not fit the device is named."""
+    """Compiles each kernel separately, so that an error names the kernel that does not fit the device."""
     from kernels.triton.backward import launch
 
     if not tensors[0].is_cuda:
@@ -95,7 +95,7 @@ def _compile_kernels(workload: Backward | VarlenBackward, tensors: Tensors, choi
     delta = partial(launch.launch_delta, config=configs[DELTA.kernel])
     dkv = partial(launch.launch_dkv, geometry=geometry, causal=workload.causal, config=configs[DKV.kernel])
     dq = partial(launch.launch_dq, geometry=geometry, causal=workload.causal, config=configs[DQ.kernel])
-    # lse in place of delta: what is compiled does not depend on values, and what is computed here is thrown away.
+    # lse replaces delta: compiled code does not depend on values, and the results are dropped.
     launches: tuple[tuple[Space, Callable[..., Any], Tensors], ...] = (
         (DELTA, delta, (dout, out)),
         (DKV, dkv, (q, k, v, dout, lse, lse)),

@@ -1,4 +1,4 @@
-"""What the kernels of the backward pass are compiled as: every shipped rule, in variants that users run.
+"""Builds of the backward pass's kernels: every shipped rule, in variants that users run.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -40,10 +40,10 @@ VARIANTS = {
     ),
     256: (BackwardVariant("f16", True, "ragged"),),
 }
-"""Of 16-bit rules, by their largest head dimension."""
+"""Largest head dimension of a 16-bit rule -> its variants."""
 
 WIDE_VARIANTS = (BackwardVariant("f32", True, "ragged"),)
-"""Of 32-bit rules."""
+"""Variants of 32-bit rules."""
 
 ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "f32": "*fp32"}
 
@@ -60,7 +60,7 @@ class BackwardKernel(TritonKernel):
     even: str
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per variant that the rule takes."""
+        """Yields one build per variant that the rule takes."""
         head_dim, bits = int(rule.when["head_dim_max"]), int(rule.when["element_bits"])
         for variant in VARIANTS.get(head_dim, ()) if bits == 16 else WIDE_VARIANTS:
             if rule.when.get("causal", variant.causal) != variant.causal:
@@ -92,7 +92,7 @@ class BackwardKernel(TritonKernel):
             )
 
     def _kernel_signature(self, element: str, *, varlen: bool) -> dict[str, str]:
-        """As it is launched; `None` offsets of dense problems are constants."""
+        """Returns the launch's signature; dense problems have None as offsets, which are constants."""
         return {
             **dict.fromkeys((*INPUTS, *self.outputs), element),
             **dict.fromkeys(STATISTICS, "*fp32"),
@@ -107,7 +107,7 @@ class BackwardDeltaKernel(TritonKernel):
     """`backward_delta_kernel`, at the largest head dimension of each rule."""
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One."""
+        """Yields one build."""
         head_dim = int(rule.when["head_dim_max"])
         dtype = "f32" if rule.when["element_bits"] == 32 else "bf16"
         pointers = ("dout_ptr", "out_ptr")

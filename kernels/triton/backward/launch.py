@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIM_MAX = 256
-"""Past it the two accumulators of even 16 keys no longer fit the registers of one program."""
+"""Above it the two accumulators of only 16 keys do not fit the registers of one program."""
 DTYPES = ("float16", "bfloat16", "float32")
 
 Config = Mapping[str, Any]
@@ -30,10 +30,10 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Packed:
-    """Where packed sequences lie.
+    """Offsets and longest lengths of packed sequences.
 
     cu_seqlens_q, cu_seqlens_k    offsets of the sequences in the packed rows, (B + 1,) int32 on the device
-    max_q, max_kv                 longest sequence, known to the host: the grid is made of them
+    max_q, max_kv                 longest sequence, known to the host, which computes the grid from them
     """
 
     cu_seqlens_q: torch.Tensor
@@ -44,7 +44,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """Sizes as the kernels take them; for packed sequences seq_q and seq_kv are those of the longest."""
+    """Sizes for the kernels; for packed sequences seq_q and seq_kv are those of the longest."""
 
     batch: int
     seq_q: int
@@ -57,7 +57,7 @@ class _Geometry:
 
     @property
     def common_arguments(self) -> tuple[Any, ...]:
-        """The arguments that dkv and dq have in common, from the offsets on."""
+        """The arguments that dkv and dq share, from the offsets on."""
         offsets = (self.packed.cu_seqlens_q, self.packed.cu_seqlens_k) if self.packed else (None, None)
         scale = 1.0 / math.sqrt(self.head_dim)
         return (*offsets, self.heads, self.kv_heads, self.seq_q, self.seq_kv, self.stats_stride, scale)
@@ -75,7 +75,7 @@ def flash_backward(
     configs: Mapping[str, Config],
     packed: Packed | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dq, dk, dv), like q, k and v.
+    """Computes (dq, dk, dv), with the shapes and dtypes of q, k and v.
 
     q, dout, out    (B, Sq, H, D), contiguous, all of one of fp16, bf16, fp32
     k, v            (B, Skv, Hk, D), Hk divides H: query head h reads key head h // (H / Hk)
@@ -94,7 +94,7 @@ def flash_backward(
 
 
 def launch_delta(dout: torch.Tensor, out: torch.Tensor, config: Config) -> torch.Tensor:
-    """rowsum(dout * out) in fp32: (B, S, H, D) -> (B, H, S), and packed (T, H, D) -> (H, T)."""
+    """Computes rowsum(dout * out) in fp32: (B, S, H, D) -> (B, H, S), and packed (T, H, D) -> (H, T)."""
     import torch
 
     *batches, seq, heads, head_dim = dout.shape
@@ -116,7 +116,7 @@ def launch_dkv(
     causal: bool,
     config: Config,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """dk and dv, like k; the inputs are as `checked` took them, delta as `launch_delta` gave it."""
+    """Computes dk and dv, like k and v. `make_geometry` must have checked the inputs; delta is from `launch_delta`."""
     import torch
 
     dk, dv = torch.empty_like(k), torch.empty_like(v)
@@ -141,7 +141,7 @@ def launch_dq(
     causal: bool,
     config: Config,
 ) -> torch.Tensor:
-    """dq, like q; the inputs are as `checked` took them, delta as `launch_delta` gave it."""
+    """Computes dq, like q. `make_geometry` must have checked the inputs; delta is from `launch_delta`."""
     import torch
 
     dq = torch.empty_like(q)
@@ -155,7 +155,7 @@ def launch_dq(
 
 
 def _kernel_constants(q: torch.Tensor, geometry: _Geometry, *, causal: bool) -> dict[str, Any]:
-    """What dkv and dq are both compiled for."""
+    """Returns the compile-time constants that dkv and dq share."""
     import torch
 
     return {
@@ -177,7 +177,7 @@ def make_geometry(
     lse: torch.Tensor,
     packed: Packed | None = None,
 ) -> _Geometry:
-    """The sizes of a problem. Raises UsageError naming the argument, what it is and what it must be."""
+    """Checks the arguments and returns their sizes. Raises UsageError naming an argument and what it must be."""
     import torch
 
     dims = 3 if packed else 4
@@ -206,7 +206,7 @@ def make_geometry(
 
 
 def _count_sequences(packed: Packed) -> int:
-    """How many there are. What the offsets hold is on the device, and is not read."""
+    """Returns the number of sequences from the shape of the offsets; their values on the device are not read."""
     import torch
 
     lengths = packed.cu_seqlens_q.numel()

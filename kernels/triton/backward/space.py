@@ -1,4 +1,4 @@
-"""What the three kernels of the backward pass are configured by."""
+"""The configuration spaces of the backward pass's three kernels."""
 
 from __future__ import annotations
 

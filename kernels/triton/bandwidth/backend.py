@@ -29,11 +29,11 @@ class TritonBandwidth(Configured, Backend[Bandwidth]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Bandwidth, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Returns why Triton or, without a GPU, its interpreter is missing."""
         return missing_triton(device)
 
     def prepare(self, workload: Bandwidth, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
         tensors = own_copies(inputs)
         problem: Problem = {"kind": workload.kind, "element_bits": tensors[0].element_size() * 8}
         choice = self.choose(SPACE, arch_of(tensors[0].device), problem)
@@ -50,7 +50,7 @@ class TritonBandwidth(Configured, Backend[Bandwidth]):
 
 
 def _choose_launcher(workload: Bandwidth, config: dict[str, int | bool]) -> Callable[..., torch.Tensor]:
-    """The call on the workload's inputs."""
+    """Returns a function of the workload's inputs."""
     from kernels.triton.bandwidth import kernel
 
     def run_copy(b: torch.Tensor) -> torch.Tensor:

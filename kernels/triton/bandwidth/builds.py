@@ -1,4 +1,4 @@
-"""What the bandwidth kernels are compiled as: every shipped rule, for two widths of elements.
+"""Builds of the bandwidth kernels: every shipped rule, for two widths of elements.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -20,20 +20,20 @@ POINTERS = {
     "write": ("p_ptr", "a_ptr"),
     "triad": ("b_ptr", "c_ptr", "a_ptr"),
 }
-"""Tensors of each kind's kernel."""
+"""Kind -> the tensor arguments of its kernel."""
 CONSTANTS = {"copy": {}, "read": {"WORDS": WORDS}, "write": {"PATTERN": PATTERN}, "triad": {}}
 
 
 @dataclass(frozen=True)
 class BandwidthKernel(TritonKernel):
-    """`bandwidth_copy_kernel` and its siblings, for counts that 16 divides."""
+    """`bandwidth_copy_kernel` and the kernels of the other kinds, for counts that 16 divides."""
 
     space: Space = SPACE
     name: str = "triton.bandwidth"
     backends: tuple[str, ...] = ("triton.bandwidth",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per kind and width; `read` sees 32-bit words only."""
+        """Yields one build per kind and width; `read` reads 32-bit words only."""
         for kind in KINDS:
             for dtype in ("f32", "f16"):
                 element, bits = ELEMENTS[dtype]

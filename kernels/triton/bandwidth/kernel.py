@@ -1,8 +1,8 @@
 """Copy, read, write and triad over whole arrays: the kernels and their launcher.
 
-A program moves BLOCK consecutive elements, as wide as the hardware loads; no loop, so that many programs have loads in
-flight. With STREAM, what is moved is marked as not needed again: it is written past the caches where the hardware can,
-and evicted first.
+A program moves BLOCK consecutive elements with the widest loads, without a loop, so that many programs have loads in
+flight. With STREAM, the data is marked as not needed again: it bypasses the caches on writes if the hardware can, and
+is evicted first.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -75,9 +75,9 @@ def bandwidth_triad_kernel(b_ptr, c_ptr, a_ptr, count, scalar, BLOCK: tl.constex
 
 
 def copy(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """A copy of b (N,), contiguous, fp32, fp16 or bf16. `config` holds BLOCK, STREAM and the compiler's options.
+    """Returns a copy of b (N,), contiguous, fp32, fp16 or bf16. `config` has BLOCK, STREAM and compiler options.
 
-    Raises UsageError for another b.
+    Raises UsageError for any other b.
     """
     import torch
 
@@ -88,9 +88,9 @@ def copy(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
 
 
 def read_sums(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """int32 sums, modulo 2^32, of every 256 of the 32-bit words that b (N,) holds; `config` as of `copy`.
+    """Returns int32 sums, modulo 2^32, of each group of 256 32-bit words in b (N,); `config` as for `copy`.
 
-    Raises UsageError for a b that `copy` would not take, or that is no whole number of 1,024 bytes long.
+    Raises UsageError for a b that `copy` refuses, or whose size is not a multiple of 1,024 bytes.
     """
     import torch
 
@@ -104,9 +104,9 @@ def read_sums(b: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
 
 
 def write_pattern(p: torch.Tensor, count: int, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """a (count,) with a[i] = p[i modulo P], p (P,) being contiguous, P a power of two from 16 on, `config` as copy.
+    """Returns a (count,) with a[i] = p[i modulo P]: p (P,) contiguous, P a power of two from 16 on, `config` as `copy`.
 
-    Raises UsageError for another p, a P that does not divide BLOCK, and a count below 1.
+    Raises UsageError for any other p, a P that does not divide BLOCK, and a count below 1.
     """
     import torch
 
@@ -125,9 +125,9 @@ def write_pattern(p: torch.Tensor, count: int, *, config: Mapping[str, Any]) -> 
 
 
 def triad(b: torch.Tensor, c: torch.Tensor, scalar: float, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """b + scalar * c, of b and c (N,), contiguous and of one dtype; `config` as of `copy`.
+    """Computes b + scalar * c, of b and c (N,), contiguous and of one dtype; `config` as for `copy`.
 
-    Raises UsageError for others.
+    Raises UsageError for other tensors.
     """
     import torch
 

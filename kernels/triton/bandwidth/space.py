@@ -1,4 +1,4 @@
-"""What the bandwidth kernels are configured by."""
+"""The configuration space of the bandwidth kernels."""
 
 from __future__ import annotations
 

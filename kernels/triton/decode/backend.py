@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonFlashDecode(Configured, Backend[Decode]):
-    """Split over the keys, and a second kernel that joins the splits; every feature, 64 rows a program."""
+    """A kernel split over the keys, and a second kernel that joins the splits; every feature, 64 rows per program."""
 
     families = ("decode",)
     spaces = (SPACE, REDUCE_SPACE)
 
     def unsupported_reasons(self, workload: Decode, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Refuses too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         rows = workload.heads // workload.kv_heads * workload.queries
         if workload.head_dim > HEAD_DIM_MAX:
@@ -44,7 +44,7 @@ class TritonFlashDecode(Configured, Backend[Decode]):
         return found
 
     def prepare(self, workload: Decode, inputs: Tensors) -> Prepared:
-        """Check the block table, pick the configurations for this architecture or the pinned ones, and compile."""
+        """Checks the block table, picks the configurations for this architecture or the pinned ones, and compiles."""
         from kernels.triton.decode.kernel import flash_decode
 
         tensors = own_copies(inputs)

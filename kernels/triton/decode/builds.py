@@ -1,4 +1,4 @@
-"""What the two kernels of flash decoding are compiled as: problems that serving engines run, in the shipped rules.
+"""Builds of the two flash decoding kernels: problems that serving engines run, in the shipped rules.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -25,7 +25,7 @@ TYPES = {
 """Element types as Triton writes them."""
 
 FNUZ = frozenset({"gfx942"})
-"""Architectures whose own fp8 is the fnuz one (CDNA3 instruction set, section 9.2: BF8 and FP8)."""
+"""Architectures whose native fp8 is the fnuz format (CDNA3 instruction set, section 9.2: BF8 and FP8)."""
 
 LINES = (
     "b=64,kv=4096,h=32,hk=8,d=128,f16",
@@ -50,13 +50,13 @@ class DecodeKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per problem."""
+        """Returns one build per problem."""
         return [self.build_of(arch, parse_problem(line, arch)) for line in LINES]
 
     def build_of(self, arch: str, workload: Decode) -> KernelBuild:
-        """The build of a problem under the rule that takes it."""
+        """Returns the build of a problem under the rule that takes it."""
         rule = self.space.choose(arch, problem_of(workload)).rule
-        # What decides the grid alone is no argument of the kernel.
+        # Values that only decide the grid are not arguments of the kernel.
         seen = {name: value for name, value in rule.config.items() if name not in LAUNCH_CONSTANTS}
         return make_build(
             self.name,
@@ -82,11 +82,11 @@ class DecodeReduceKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_decode",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per head dimension, for bf16."""
+        """Returns one build per head dimension, for bf16."""
         return [self.build_of(arch, head_dim) for head_dim in (64, 128, 256)]
 
     def build_of(self, arch: str, head_dim: int) -> KernelBuild:
-        """The build for a head dimension."""
+        """Returns the build for a head dimension."""
         floats = dict.fromkeys(("acc_ptr", "max_ptr", "sum_ptr", "sinks_ptr", "lse_ptr"), "*fp32")
         pointers = {**floats, "seq_lens_ptr": "*i32", "out_ptr": "*bf16"}
         sizes = dict.fromkeys(("heads", "splits", "split_keys"), "i32")
@@ -113,19 +113,19 @@ class DecodeReduceKernel(TritonKernel):
 
 
 def parse_problem(line: str, arch: str) -> Decode:
-    """The workload of a line, with the fp8 that the architecture computes in."""
+    """Returns the workload of a line, with the architecture's own fp8 format."""
     return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
 
 
 def config_id(workload: Decode) -> str:
-    """'d128-r16-page16-bf16-kvi8': what of a problem the compiled code depends on."""
+    """Returns e.g. 'd128-r16-page16-bf16-kvi8': the properties that the compiled code depends on."""
     rows = problem_of(workload)["rows"]
     words = [f"d{workload.head_dim}", f"r{rows}", *([f"page{workload.page}"] if workload.page else []), workload.dtype]
     return "-".join([*words, *([workload.kv_dtype] if workload.kv_dtype else [])])
 
 
 def _kernel_signature(workload: Decode) -> dict[str, str]:
-    """As `flash_decode` launches it; what a problem does not have is None, and a constant."""
+    """Returns the signature of `flash_decode`'s launch. Absent tensors are None and count as constants."""
     own, cache = TYPES[workload.dtype], TYPES[workload.cache_dtype]
     signature = {"q_ptr": own, "k_ptr": cache, "v_ptr": cache, "seq_lens_ptr": "*i32", "out_ptr": own}
     optional = {"table_ptr": workload.page, "sinks_ptr": workload.sinks, "lse_ptr": workload.lse}
@@ -158,7 +158,7 @@ def _kernel_constants(workload: Decode) -> dict[str, object]:
 
 
 def _has_one_split(workload: Decode) -> bool:
-    """A short window is one split in every shipped rule."""
+    """Returns whether the problem has one split in every shipped rule, as with a short window."""
     return 0 < workload.window <= 128
 
 

@@ -1,4 +1,4 @@
-"""What the launcher of flash decoding refuses, by shapes, dtypes and numbers that the host knows."""
+"""Argument checks of the flash decoding launcher: shapes, dtypes and numbers that the host knows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 QUERIES_MAX = 8
 ROWS_MAX = 64
-"""Query heads of one K/V head times tokens: the rows of one program."""
+"""Most rows of one program: query heads per K/V head times tokens."""
 HEAD_DIM_MAX = 256
-"""Past it the accumulator of 64 rows no longer fits the registers of one program."""
+"""Above it the accumulator of 64 rows does not fit the registers of one program."""
 PAGE_MIN = 16
 
 
@@ -29,7 +29,7 @@ def require_arguments(
     cap: float,
     window: int,
 ) -> None:
-    """Raise UsageError for the first argument of `flash_decode` that it does not take; reads no device memory."""
+    """Raises UsageError for the first invalid argument of `flash_decode`; reads no device memory."""
     import torch
 
     named = {"q": q, "k": k, "v": v}

@@ -166,14 +166,14 @@ def decode_kernel(
 
 
 def keys_walked(room_keys: int, queries: int, window: int, block_n: int) -> int:
-    """The most keys that the splits of one sequence must cover: with a window, it and what its first tile has more."""
+    """Returns the most keys that one sequence's splits must cover; with a window also the rest of its first tile."""
     return min(room_keys, window + queries - 1 + block_n) if window else room_keys
 
 
 def splits_of(span: int, programs_per_split: int, config: dict[str, Any]) -> tuple[int, int]:
-    """(splits, keys of each): as many as make PROGRAMS programs, but of at least SPLIT_KEYS_MIN keys.
+    """Returns (splits, keys of each): enough splits for PROGRAMS programs, but of at least SPLIT_KEYS_MIN keys.
 
-    span                  keys that the longest sequence may walk over
+    span                  most keys that a sequence's programs read
     programs_per_split    B * Hk
     """
     wanted = max(1, min(triton.cdiv(config["PROGRAMS"], programs_per_split), span // config["SPLIT_KEYS_MIN"]))
@@ -197,7 +197,7 @@ def flash_decode(
     config: dict[str, Any],
     reduce_config: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Attention of q (B, Q, H, D) over the first seq_lens[b] keys of sequence b; token i sees keys to L - Q + i.
+    """Attends from q (B, Q, H, D) to the first L = seq_lens[b] keys of sequence b; token i sees keys to L - Q + i.
 
     k, v             (B, Skv, Hk, D), or with block_table (pages, page_size, Hk, D); in q's dtype (fp16, bf16, fp32), or
                      in fp8 or int8 with k_scale and v_scale
@@ -244,7 +244,7 @@ def flash_decode(
 
 
 def _partial_results(q: torch.Tensor, splits: int) -> tuple[torch.Tensor | None, ...]:
-    """What the splits leave to the reduction, (B, Q, H, splits, D) and twice (B, Q, H, splits), fp32; None for one."""
+    """Allocates the splits' results, (B, Q, H, splits, D) and twice (B, Q, H, splits), fp32; None for one split."""
     import torch
 
     if splits == 1:

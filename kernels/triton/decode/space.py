@@ -1,4 +1,4 @@
-"""What the kernels of flash decoding are configured by."""
+"""The configuration spaces of the flash decoding kernels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SPACE = Space(
 """rows: tokens times query heads of one K/V head, padded; PROGRAMS and SPLIT_KEYS_MIN: see `decode.splits_of`."""
 
 LAUNCH_CONSTANTS = frozenset({"PROGRAMS", "SPLIT_KEYS_MIN"})
-"""Of a configuration, what decides the grid; the kernel does not see it."""
+"""Values of a configuration that decide the grid only; the kernel does not get them."""
 
 REDUCE_SPACE = Space("decode_reduce", {"BLOCK_SPLITS": int}, ("head_dim",))
 
 
 def problem_of(workload: Decode) -> dict[str, int | bool | str]:
-    """What a rule is chosen by."""
+    """Returns the properties by which a rule is chosen."""
     return {
         "head_dim": workload.head_dim,
         "rows": pad_size(workload.heads // workload.kv_heads * workload.queries),

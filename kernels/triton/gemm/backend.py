@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonGemm(Configured, Backend["Gemm"]):
-    """One schedule of matrix multiplication; subclasses give its space, `launch` and what it declares.
+    """One schedule of matrix multiplication; subclasses define its space and `bind_launch`.
 
     All take every dtype and layout of the family, and any sizes.
     """
@@ -43,22 +43,22 @@ class TritonGemm(Configured, Backend["Gemm"]):
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
+        """The space of its one kernel."""
         return (self.space,)
 
     @property
     @abc.abstractmethod
     def space(self) -> Space:
-        """What its kernel is configured by."""
+        """The configuration space of its kernel."""
 
     @abc.abstractmethod
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """The timed call, a function of `tensors`; names of the kernels that it runs; and what else is recorded."""
+        """Returns the timed function of `tensors`, the names of its kernels, and further recorded settings."""
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter; fp8 only in formats that the device multiplies."""
+        """Refuses fp8 formats that the device does not multiply, and missing Triton or interpreter."""
         found = missing_triton(device)
         if workload.is_scaled and device.kind != "cpu" and workload.dtype not in (formats := fp8_formats(device)):
             held = ", ".join(sorted(formats)) or "no fp8 format"
@@ -66,7 +66,7 @@ class TritonGemm(Configured, Backend["Gemm"]):
         return found
 
     def prepare(self, workload: Gemm, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call, kernels, recorded = self.bind_launch(workload, tensors, choice)
@@ -90,13 +90,13 @@ class DataParallel(TritonGemm):
 
     @property
     def space(self) -> Space:
-        """Of `gemm_kernel`."""
+        """The space of `gemm_kernel`."""
         return SPACE
 
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Records how tiles are read."""
+        """Also records how tiles are read."""
         from kernels.triton.gemm.kernel import gemm, takes_descriptors
 
         config = {name: value for name, value in choice.config.items() if name not in STREAM_K_ONLY}
@@ -113,26 +113,26 @@ class DataParallel(TritonGemm):
 
 
 class DataParallelTwin(DataParallel):
-    """`gemm_kernel` with the tiles, warps and stages of stream-K: what differs in time is the schedule."""
+    """`gemm_kernel` with the tiles, warps and stages of stream-K, so that only the schedule differs."""
 
     @property
     def space(self) -> Space:
-        """Stream-K's."""
+        """The space of stream-K."""
         return STREAM_K_SPACE
 
 
 class StreamK(TritonGemm):
-    """A fixed number of programs that share K tiles evenly. The workspace is allocated once, in `bind`."""
+    """A fixed number of programs that share K tiles evenly. The workspace is allocated once, in `prepare`."""
 
     @property
     def space(self) -> Space:
-        """Of `gemm_stream_k_kernel`."""
+        """The space of `gemm_stream_k_kernel`."""
         return STREAM_K_SPACE
 
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """Records how tiles are read, how many are cut, and over how many programs."""
+        """Also records how tiles are read, how many are cut, and the number of programs."""
         from kernels.triton.gemm.kernel import takes_descriptors
         from kernels.triton.gemm.stream_k import cut_tile_count, gemm_stream_k, new_workspace, program_count
 
@@ -156,11 +156,11 @@ class MultiplyReduce(TritonGemm):
 
     @property
     def space(self) -> Space:
-        """Of `gemm_multiply_reduce_kernel`."""
+        """The space of `gemm_multiply_reduce_kernel`."""
         return MULTIPLY_REDUCE_SPACE
 
     def unsupported_reasons(self, workload: Gemm, device: DeviceInfo) -> list[str]:
-        """At most MULTIPLY_REDUCE_SIZE_M_MAX rows; fp8 is converted, so a format that the device converts will do."""
+        """Refuses more than MULTIPLY_REDUCE_SIZE_M_MAX rows. fp8 only needs conversion on the device, not products."""
         found = super().unsupported_reasons(workload, device)
         if workload.size_m > MULTIPLY_REDUCE_SIZE_M_MAX:
             found.append(
@@ -172,7 +172,7 @@ class MultiplyReduce(TritonGemm):
     def bind_launch(
         self, workload: Gemm, tensors: Tensors, choice: ConfigChoice
     ) -> tuple[Call, tuple[str, ...], dict[str, str]]:
-        """As chosen."""
+        """Returns the launch in the chosen configuration."""
         from kernels.triton.gemm.multiply_reduce import gemm_multiply_reduce
 
         config, transposed = choice.config, workload.layout == "nt"
@@ -185,7 +185,7 @@ class MultiplyReduce(TritonGemm):
 
 
 def _tile_read_entries(*, described: int) -> dict[str, str]:
-    """What is recorded of how tiles are read, which the sizes decide too."""
+    """Returns the recorded way to read tiles, which also depends on the sizes."""
     return {"reads": "descriptors" if described else "pointers"}
 
 

@@ -152,10 +152,10 @@ def gemm_kernel(
 def gemm(
     a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
 ) -> torch.Tensor:
-    """Launch the kernel: a (M, K), b (K, N) or, with `transposed`, (N, K); contiguous, of one dtype.
+    """Launches the kernel: a (M, K), b (K, N) or, with `transposed`, (N, K); contiguous, of one dtype.
 
     Takes fp32, fp16, bf16 and int8, and fp8 with `scales` (a's, b's), fp32 (1,). `config` holds BLOCK_M, BLOCK_N,
-    BLOCK_K, GROUP_M, DESCRIPTORS (see `operands`) and the compiler's options (num_warps, num_stages, on AMD
+    BLOCK_K, GROUP_M, DESCRIPTORS (see `make_operands`) and the compiler's options (num_warps, num_stages, on AMD
     waves_per_eu and others). Returns out (M, N): int32 for int8, bf16 for fp8, else of a's dtype. Raises UsageError
     naming the argument that does not fit.
     """
@@ -173,9 +173,9 @@ def gemm(
 def make_operands(
     a: torch.Tensor, b: torch.Tensor, *, transposed: bool, config: dict[str, Any]
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """a and b as the kernel reads them, and the configuration with DESCRIPTORS as it is then.
+    """Returns a and b for the kernel, and the configuration with DESCRIPTORS set to what is used.
 
-    Descriptors of tiles where the configuration asks for them and the operands allow it; otherwise the tensors.
+    They are tile descriptors if the configuration requests them and the operands allow it, otherwise the tensors.
     """
     if not config["DESCRIPTORS"] or not takes_descriptors(a, b):
         return a, b, {**config, "DESCRIPTORS": False}
@@ -195,9 +195,9 @@ def takes_descriptors(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
-    """The constants of a kernel that follow from its operands.
+    """Returns the constants of a kernel that follow from its operands.
 
-    Triton's interpreter multiplies the bit patterns of bf16, so there what is narrower than f16 is widened (exact).
+    Triton's interpreter multiplies the bit patterns of bf16, so there types other than f16 and f32 are widened (exact).
     """
     import torch
 
@@ -211,7 +211,7 @@ def kernel_constants(a: torch.Tensor, *, transposed: bool) -> dict[str, bool]:
 
 
 def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
-    """Fresh memory for out (M, N)."""
+    """Allocates out (M, N)."""
     import torch
 
     narrow = torch.int32 if a.dtype == torch.int8 else torch.bfloat16
@@ -220,7 +220,7 @@ def empty_result(a: torch.Tensor, size_n: int) -> torch.Tensor:
 
 
 def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, transposed: bool) -> tuple[int, int, int]:
-    """(M, N, K) of two operands. Raises UsageError naming the argument, what it is, and what is allowed."""
+    """Checks two operands and returns (M, N, K). Raises UsageError naming the argument, its value and limits."""
     import torch
 
     for name, tensor in (("a", a), ("b", b)):
@@ -252,7 +252,7 @@ def checked_sizes(a: torch.Tensor, b: torch.Tensor, scales: Scales | None, *, tr
 
 
 def operand_dtypes() -> tuple[torch.dtype, ...]:
-    """What a and b may be."""
+    """Returns the dtypes that a and b may have."""
     import torch
 
     return (

@@ -1,12 +1,12 @@
-"""Matrix multiplication of few rows without `tl.dot`, in Triton: every product is formed, then summed over K.
+"""Matrix multiplication of few rows without `tl.dot`, in Triton: it forms every product, then sums over K.
 
-Matrix instructions take 16 rows; a tile of fewer is padded, and its padding multiplied too. This kernel has tiles of as
-many rows as there are. Its products are ordinary multiply-adds: acc (BLOCK_M, BLOCK_N) grows by the sum over axis 1 of
-a (BLOCK_M, BLOCK_K, 1) times b (1, BLOCK_K, BLOCK_N). It is kept to be measured against `gemm.py`.
+Matrix instructions take 16 rows; a tile of fewer is padded, and its padding multiplied too. This kernel's tiles have
+only the existing rows. Its products are ordinary multiply-adds: acc (BLOCK_M, BLOCK_N) grows by the sum over axis 1 of
+a (BLOCK_M, BLOCK_K, 1) times b (1, BLOCK_K, BLOCK_N). It is kept for comparison with `gemm_kernel`.
 
-What it costs: each element of b, once loaded and widened to fp32, is multiplied BLOCK_M times by ordinary instructions,
-and the sum over BLOCK_K crosses lanes and warps; a matrix instruction does both while b is still being read, so that
-its padding costs nothing where reading b is what takes the time.
+Its cost: ordinary instructions multiply each element of b, loaded and widened to fp32, BLOCK_M times, and the sum over
+BLOCK_K crosses lanes and warps. A matrix instruction does both while b is still being read, so its padding costs
+nothing if the time goes into reading b.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -60,9 +60,9 @@ def gemm_multiply_reduce_kernel(
 def gemm_multiply_reduce(
     a: torch.Tensor, b: torch.Tensor, scales: Scales | None = None, *, transposed: bool, config: dict[str, Any]
 ) -> torch.Tensor:
-    """Launch the kernel: operands and result as `gemm`, M at most 8.
+    """Launches the kernel: operands and result as `gemm`, M at most 8.
 
-    `config` holds BLOCK_N, BLOCK_K and the compiler's options; the rows are M, padded to a power of two. Raises
+    `config` holds BLOCK_N, BLOCK_K and the compiler's options; the tile has M rows, padded to a power of two. Raises
     UsageError naming the argument that does not fit.
     """
     size_m, size_n, size_k = checked_sizes(a, b, scales, transposed=transposed)

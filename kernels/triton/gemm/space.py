@@ -1,4 +1,4 @@
-"""What the kernels of matrix multiplication are configured by, and which sizes and addresses they take."""
+"""The configuration spaces of the matrix multiplication kernels, and the sizes and addresses that they take."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from pytest_attnperf.workloads.gemm import Gemm
 
 MULTIPLY_REDUCE_SIZE_M_MAX = 8
-"""Rows of a that the kernel without `tl.dot` takes: past it, padding to the 16 rows of `tl.dot` is at most half."""
+"""Most rows of a for the kernel without `tl.dot`: above it, padding to `tl.dot`'s 16 rows is less than half."""
 
 DESCRIPTOR_BYTES = 16
-"""What addresses and strides of a tensor descriptor must be divisible by (CUDA driver API, cuTensorMapEncodeTiled)."""
+"""Divisor of addresses and strides of a tensor descriptor (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 TILE = {"BLOCK_M": int, "BLOCK_N": int, "BLOCK_K": int, "GROUP_M": int, "DESCRIPTORS": bool}
 STREAM_K_ONLY = {"PROGRAMS": int, "FIX_M": int}
 PROPERTIES = ("m", "outputs", "element_bits", "transposed")
-"""What a configuration is chosen by: M, M * N, the bits of an element of a, and whether b is stored (N, K)."""
+"""Properties by which a rule is chosen: M, M * N, the bits of an element of a, and whether b is stored (N, K)."""
 
 SPACE = Space("gemm", TILE, PROPERTIES)
 STREAM_K_SPACE = Space("gemm_stream_k", TILE | STREAM_K_ONLY, PROPERTIES)
@@ -27,7 +27,7 @@ MULTIPLY_REDUCE_SPACE = Space("gemm_multiply_reduce", {"BLOCK_N": int, "BLOCK_K"
 
 
 def problem_of(workload: Gemm) -> dict[str, int | bool | str]:
-    """PROPERTIES of a workload."""
+    """Returns a workload's PROPERTIES."""
     return {
         "m": workload.size_m,
         "outputs": workload.size_m * workload.size_n,

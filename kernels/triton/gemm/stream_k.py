@@ -127,17 +127,17 @@ def gemm_fix_up_kernel(
 
 
 def cut_tile_count(tiles: int, programs: int) -> int:
-    """How many tiles are cut: none where they fill whole waves, all where they do not fill one, and otherwise those of
-    the incomplete wave and of one full wave."""
+    """Returns how many tiles are cut: none if they fill whole waves, all if they do not fill one, and otherwise those
+    of the incomplete wave and of one full wave."""
     if tiles % programs == 0:
         return 0
     return tiles if tiles < programs else programs + tiles % programs
 
 
 def program_count(device: torch.device, config: dict[str, Any]) -> int:
-    """PROGRAMS of the configuration, or where that is 0 one per multiprocessor.
+    """Returns PROGRAMS of the configuration; for 0, one per multiprocessor.
 
-    Raises UsageError for a negative number, and for 0 where there is no GPU.
+    Raises UsageError for a negative number, and for 0 without a GPU.
     """
     import torch
 
@@ -148,7 +148,7 @@ def program_count(device: torch.device, config: dict[str, Any]) -> int:
 
 
 def new_workspace(a: torch.Tensor, config: dict[str, Any]) -> torch.Tensor:
-    """Memory for the fragments of `gemm_stream_k`, which may be used again; (2 * programs, BLOCK_M, BLOCK_N)."""
+    """Allocates reusable memory for the fragments of `gemm_stream_k`; (2 * programs, BLOCK_M, BLOCK_N)."""
     import torch
 
     dtype = torch.float32 if a.dtype.is_floating_point else torch.int32
@@ -165,7 +165,7 @@ def gemm_stream_k(
     workspace: torch.Tensor,
     config: dict[str, Any],
 ) -> torch.Tensor:
-    """Launch both kernels: operands and result as `gemm`, `workspace` as `new_workspace` gives it.
+    """Launches both kernels: operands and result as `gemm`, `workspace` from `new_workspace`.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, DESCRIPTORS, PROGRAMS (0: one per multiprocessor), FIX_M, which
     divides BLOCK_M, and the compiler's options. Calls that share a workspace must not overlap. Raises UsageError naming
@@ -195,7 +195,7 @@ def gemm_stream_k(
 
 
 def _checked_programs(a: torch.Tensor, workspace: torch.Tensor, config: dict[str, Any]) -> int:
-    """The number of programs. Raises UsageError for a FIX_M or a workspace that does not fit."""
+    """Returns the number of programs. Raises UsageError for a FIX_M or a workspace that does not fit."""
     import torch
 
     block_m, fix_m = config["BLOCK_M"], config["FIX_M"]

@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 HEAD_DIM_MAX = 256
-"""Past it the accumulator of even 16 rows no longer fits the registers of one program."""
+"""Above it the accumulator of only 16 rows does not fit the registers of one program."""
 
 GROUP_MAX = 64
-"""Query heads per K/V head: they are rows of one program."""
+"""Most query heads per K/V head, which are rows of one program."""
 
 
 @dataclass(frozen=True)
 class TritonUnified(Configured, Backend[Mixed]):
     """Every feature of the family, head dimensions to 256, up to 64 query heads per K/V head.
 
-    All keys of a block of rows are walked over by one program: a step of few sequences that each add a token to very
-    many keys leaves most of a GPU idle. The grid and the configuration follow from the numbers of tokens and sequences
-    and the longest query; lengths are read on the device.
+    One program reads all keys of a block of rows, so a step of few sequences with one token and very many keys leaves
+    most of a GPU idle. The grid and the configuration follow from the numbers of tokens and sequences and the longest
+    query; the device reads the lengths.
     """
 
     families = ("mixed",)
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Mixed, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Refuses too large heads or groups, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
@@ -47,8 +47,8 @@ class TritonUnified(Configured, Backend[Mixed]):
         return found
 
     def prepare(self, workload: Mixed, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
-        tuned here. Raises UsageError for a block table or lengths out of range."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles. Raises
+        UsageError for a block table or lengths out of range."""
         from kernels.triton.mixed.kernel import mixed_attention
 
         tensors = tuple(tensor.clone() for tensor in inputs)

@@ -1,4 +1,4 @@
-"""What the kernel of mixed batches is compiled as: every shipped rule, at its largest head dimension.
+"""Builds of the kernel for mixed batches: every shipped rule, at its largest head dimension.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -14,7 +14,7 @@ from kernels.triton.mixed.space import SPACE
 from pytest_attnperf.kernel_builds import KernelBuild
 
 ELEMENTS = {"f16": "*fp16", "bf16": "*bf16", "kvf8e4m3": "*fp8e4nv", "kvi8": "*i8"}
-"""Words of an id, as Triton writes the element types that they mean."""
+"""Dtype word of an id -> the element type as Triton writes it."""
 
 GROUP = 4
 PAGE = 16
@@ -23,9 +23,9 @@ PAGE = 16
 
 @dataclass(frozen=True)
 class MixedVariant:
-    """What is compiled of one rule; `name` is its part of the configuration's id.
+    """One compiled variant of a rule; `name` is its part of the configuration's id.
 
-    decode   whether for steps without prompts only
+    decode   whether it is only for steps without prompts
     """
 
     head_dim: int
@@ -66,7 +66,7 @@ class MixedKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.unified",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per variant."""
+        """Returns one build per variant."""
         return list(self._make_builds(arch))
 
     def _make_builds(self, arch: str) -> Iterator[KernelBuild]:
@@ -94,7 +94,7 @@ class MixedKernel(TritonKernel):
 
 
 def _kernel_signature(element: str, cached: str) -> dict[str, str]:
-    """As `mixed_attention` launches it."""
+    """Returns the signature of `mixed_attention`'s launch."""
     return {
         **dict.fromkeys(("q_ptr", "out_ptr"), element),
         **dict.fromkeys(("k_ptr", "v_ptr"), cached),

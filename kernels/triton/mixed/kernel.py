@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
 
 LOWEST = tl.constexpr(-1e30)
-"""Below every score, and finite."""
+"""A finite value below every score."""
 
 
 @triton.jit
@@ -250,7 +250,7 @@ def mixed_attention(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Launch the kernel; returns out (T, H, D) in q's dtype. All tensors are contiguous and on one device.
+    """Launches the kernel; returns out (T, H, D) in q's dtype. All tensors are contiguous and on one device.
 
     q               (T, H, D), fp16 or bf16: the query tokens of all sequences, one after the other
     k_cache, v_cache    (pages, page_size, Hk, D) in q's dtype, or 8-bit with both scales; page_size a power of two
@@ -262,8 +262,8 @@ def mixed_attention(
     sinks           (H,) fp32, one more score per head in the denominator
     k_scale, v_scale    (1,) fp32, value = stored * scale
 
-    What the int32 tensors hold is not read on the host. Raises UsageError naming the argument, what it is and what is
-    allowed, and where BLOCK_M is below H / Hk.
+    The host does not read the values of the int32 tensors. Raises UsageError naming the argument, its value and what
+    is allowed, and if BLOCK_M is below H / Hk.
     """
     import torch
 
@@ -293,7 +293,7 @@ def mixed_attention(
 
 
 def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
-    """Shapes and dtypes of q and the two caches."""
+    """Checks shapes and dtypes of q and the two caches. Raises UsageError."""
     import torch
 
     q, k, v = tensors.values()
@@ -315,7 +315,7 @@ def _require_inputs(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _require_indices(tensors: dict[str, torch.Tensor]) -> None:
-    """Shapes and dtypes of the tensors that say where sequences are."""
+    """Checks shapes and dtypes of the block table, offsets and lengths. Raises UsageError."""
     import torch
 
     table, starts, lengths = tensors.values()
@@ -332,7 +332,7 @@ def _require_indices(tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _require_floats(tensors: dict[str, torch.Tensor | None], *, heads: int, quantised: bool) -> None:
-    """Sinks may be left out; scales come with an 8-bit cache, and only with one."""
+    """Checks sinks, which are optional, and scales, which only an 8-bit cache must have. Raises UsageError."""
     import torch
 
     for name, tensor in tensors.items():
@@ -344,7 +344,7 @@ def _require_floats(tensors: dict[str, torch.Tensor | None], *, heads: int, quan
 
 
 def _require_together(tensors: dict[str, torch.Tensor]) -> None:
-    """All on q's device, and contiguous."""
+    """Raises UsageError unless all tensors are contiguous and on q's device."""
     device = tensors["q"].device
     for name, tensor in tensors.items():
         if tensor.device != device:

@@ -1,4 +1,4 @@
-"""What the kernel over mixed steps is configured by."""
+"""The configuration space of the kernel for mixed steps."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pytest_attnperf.records import DeviceInfo
 
 LATENT_DIM_MAX = 512
-"""Past it the accumulator of even 16 rows no longer fits the registers of one program."""
+"""Above it the accumulator of only 16 rows does not fit the registers of one program."""
 
 HEAD_DIM_MAX = 256
-"""Largest nope_dim, value_dim and rope_dim: the absorbing kernel holds a head's W_UK in one tile of so many rows."""
+"""Largest nope_dim, value_dim and rope_dim: the absorbing kernel holds a head's W_UK in one tile of as many rows."""
 
 DECODE_KERNELS = ("mla_absorb_kernel", "mla_split_kernel", "mla_combine_kernel")
 
@@ -36,7 +36,7 @@ class TritonMla(Configured, Backend[Mla]):
     spaces = (PREFILL, DECODE)
 
     def unsupported_reasons(self, workload: Mla, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter; and registers that RDNA does not have."""
+        """Refuses too large dimensions, RDNA (too few registers), and missing Triton or interpreter."""
         found = missing_triton(device) + too_few_registers(device.arch)
         if workload.latent_dim > LATENT_DIM_MAX:
             found.append(f"latent_dim {workload.latent_dim} is above {LATENT_DIM_MAX}, the largest this kernel takes")
@@ -46,7 +46,7 @@ class TritonMla(Configured, Backend[Mla]):
         return found
 
     def prepare(self, workload: Mla, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
         from kernels.triton.mla.decode import mla_decode
         from kernels.triton.mla.kernel import mla_prefill
 

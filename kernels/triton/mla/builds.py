@@ -1,4 +1,4 @@
-"""What the latent-attention kernels are compiled as: every shipped rule, at the shapes that models have.
+"""Builds of the latent-attention kernels: every shipped rule, at the shapes of models.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -14,13 +14,13 @@ from kernels.triton.mla.space import DECODE, PREFILL, too_few_registers
 from pytest_attnperf.kernel_builds import KernelBuild
 
 TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
-"""Element types that a rule's width stands for, as Triton writes them."""
+"""Element bits of a rule -> element types that are built, as Triton writes them."""
 
 SHAPES = {256: (64, 32), 512: (128, 64)}
 """latent_dim -> (nope_dim and value_dim, rope_dim): AMD's perf-kernels example and DeepSeek-V2's (arXiv:2405.04434)."""
 
 MANY_ROWS = 128
-"""Rows of a sequence that a rule without a limit stands for: one token of DeepSeek-V3's 128 heads."""
+"""Rows of a sequence in the build of a rule without a limit: one token of DeepSeek-V3's 128 heads."""
 
 Signature = dict[str, str]
 Constants = dict[str, object]
@@ -31,9 +31,9 @@ class MlaKernel(TritonKernel):
     """One of the kernels, for each rule and element type of its space; bf16 also with the other mask.
 
     function    its name
-    arguments   (element type, nope_dim, rope_dim, latent_dim) -> signature and constants that no rule gives
+    arguments   (element type, nope_dim, rope_dim, latent_dim) -> signature and constants that no rule sets
     used        the constants of a rule that it takes
-    masks       whether it is built causal, first the one for all element types; (None,) where it knows no mask
+    masks       values of causal that are built, the first for all element types; (None,) for a kernel without mask
     """
 
     function: str
@@ -42,11 +42,11 @@ class MlaKernel(TritonKernel):
     masks: tuple[bool | None, ...] = (None,)
 
     def unsupported_reasons(self, arch: str) -> list[str]:
-        """RDNA is left out, see `too_few_registers`."""
+        """Refuses RDNA, see `too_few_registers`."""
         return too_few_registers(arch)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per element type, and one per further mask in bf16."""
+        """Yields one build per element type, and one per further mask in bf16."""
         latent, bits = int(rule.when["latent_dim_max"]), int(rule.when["element_bits"])
         nope, rope = SHAPES[latent]
         rows = f"-rows{rule.when.get('rows_max', MANY_ROWS)}" if "rows" in self.space.properties else ""
@@ -79,7 +79,7 @@ def _common_constants(nope: int, latent: int) -> Constants:
 
 
 def _prefill_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """As `mla_prefill` launches it, with log-sum-exp and ragged lengths."""
+    """Returns signature and constants of `mla_prefill`'s launch, with log-sum-exp and ragged lengths."""
     pointers = "q_nope_ptr q_pe_ptr kv_ptr k_pe_ptr wkv_b_ptr out_ptr scratch_ptr"
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv"), "i32"), "scale_log2": "fp32"}
     constants = {"WITH_LSE": True, "EVEN_N": False, "R": rope, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
@@ -87,13 +87,13 @@ def _prefill_arguments(element: str, nope: int, rope: int, latent: int) -> tuple
 
 
 def _absorb_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """As `mla_decode` launches it."""
+    """Returns signature and constants of `mla_decode`'s launch."""
     signature = _pointer_types(element, "q_nope_ptr wkv_b_ptr q_latent_ptr")
     return {**signature, "tokens": "i32", "heads": "i32"}, _common_constants(nope, latent) | {"BLOCK_D": pad_size(nope)}
 
 
 def _split_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """As `mla_decode` launches it with several parts."""
+    """Returns signature and constants of `mla_decode`'s launch with several parts."""
     pointers = _pointer_types(element, "q_latent_ptr q_pe_ptr kv_ptr k_pe_ptr", "part_ptr part_lse_ptr")
     numbers = {**dict.fromkeys(("heads", "seq_q", "seq_kv", "keys_per_part"), "i32"), "scale_log2": "fp32"}
     constants = {"R": rope, "C": latent, "BLOCK_R": pad_size(rope), "BLOCK_C": pad_size(latent)}
@@ -101,7 +101,7 @@ def _split_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[S
 
 
 def _combine_arguments(element: str, nope: int, rope: int, latent: int) -> tuple[Signature, Constants]:
-    """As `mla_decode` launches it with several parts, with log-sum-exp."""
+    """Returns signature and constants of `mla_decode`'s launch with several parts and log-sum-exp."""
     pointers = _pointer_types(element, "wkv_b_ptr out_ptr", "part_ptr part_lse_ptr lse_ptr")
     numbers = dict.fromkeys(("tokens", "heads", "seq_q", "parts"), "i32")
     return {**pointers, **numbers}, _common_constants(nope, latent) | {"WITH_LSE": True}

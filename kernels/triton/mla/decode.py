@@ -175,7 +175,7 @@ def mla_decode(
     with_lse: bool,
     config: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launch the three kernels: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
+    """Launches the three kernels: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
     (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_T, BLOCK_K, BLOCK_V, PROGRAMS (how many programs of the split kernel fill the
@@ -223,9 +223,9 @@ _CONSTANTS = frozenset({"BLOCK_M", "BLOCK_N", "BLOCK_T", "BLOCK_K", "BLOCK_V", "
 
 
 def split_keys(seq_kv: int, block_n: int, programs: int, wanted: int) -> int:
-    """Keys per part, a multiple of block_n, so that `programs` times the number of parts comes near to `wanted`.
+    """Returns the keys per part, a multiple of block_n, so that `programs` times the number of parts is near `wanted`.
 
-    programs   how many there are without splitting
+    programs   number of programs without splitting
     """
     tiles = triton.cdiv(seq_kv, block_n)
     parts = max(1, min(tiles, wanted // programs))

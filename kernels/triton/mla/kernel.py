@@ -197,7 +197,7 @@ def check_tensors(
     *,
     causal: bool,
 ) -> None:
-    """Raise UsageError naming the argument, what it is and what is allowed, unless the five fit each other.
+    """Raises UsageError naming the argument, its value and what is allowed, unless the five fit each other.
 
     Shapes are those of `mla_prefill`; all contiguous, on one device, of one dtype of fp16, bf16, fp32; at most 2^31 - 1
     rows and, with causal, as many keys as queries at least.
@@ -247,7 +247,7 @@ def mla_prefill(
     with_lse: bool,
     config: dict[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launch the one kernel: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
+    """Launches the one kernel: q_nope (B, S, H, D), q_pe (B, S, H, R), kv_latent (B, T, C), k_pe (B, T, R), wkv_b
     (H, D + Dv, C), contiguous, one of fp16, bf16, fp32.
 
     `config` holds BLOCK_M, BLOCK_N, BLOCK_D, RELOAD (see `reloaded`) and the compiler's options (num_warps, num_stages,

@@ -1,4 +1,4 @@
-"""What the kernels of latent attention are configured by, and where they are not offered."""
+"""The configuration spaces of the latent attention kernels, and the architectures that they exclude."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DECODE = Space(
 
 
 def too_few_registers(arch: str) -> list[str]:
-    """Why the kernels are not offered on RDNA; empty on every other architecture.
+    """Returns why the kernels are not offered on RDNA; empty for every other architecture.
 
     Compiled by Triton 3.9 in the smallest tiles, the attention kernels with a latent dimension of 512 spilled 120 to
     250 registers on gfx1201 and 820 to 1,400 on gfx1100.
@@ -28,6 +28,6 @@ def too_few_registers(arch: str) -> list[str]:
     if not arch.startswith(("gfx11", "gfx12")):
         return []
     return [
-        f"{arch} has 256 vector registers per wave and no others, and an operand of 512 latent dimensions, which every "
-        "wave holds whole, spills hundreds of them"
+        f"{arch} has only 256 vector registers per wave; every wave holds a whole operand of 512 latent dimensions, "
+        "which spills hundreds of registers"
     ]

@@ -36,8 +36,8 @@ class TritonFlash(Configured, Backend["Prefill"]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Prefill, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter; of fp8 only what the device multiplies, and its log-sum-exp
-        not on NVIDIA's, whose sums of fp8 are too short."""
+        """Refuses missing Triton or interpreter, fp8 formats that the device does not multiply, and fp8 log-sum-exp on
+        NVIDIA, whose fp8 sums have too few bits."""
         found = missing_triton(device)
         for name in ("head_dim", "head_dim_v"):
             if (size := getattr(workload, name)) > HEAD_DIM_MAX:
@@ -45,15 +45,15 @@ class TritonFlash(Configured, Backend["Prefill"]):
                 break
         if workload.lse and workload.dtype in OCP and device.kind == "cuda":
             found.append(
-                f"a log-sum-exp of {workload.dtype} is held to fp32, and the tensor cores add fp8 products with some "
-                "14 bits (arXiv:2412.19437, section 3.3.2)"
+                f"a log-sum-exp of {workload.dtype} must have fp32 precision, but the tensor cores add fp8 products "
+                "with about 14 bits (arXiv:2412.19437, section 3.3.2)"
             )
         eight = OCP | FNUZ if device.kind == "cpu" else FLOAT_8.get(device.arch, frozenset())
         return found + refusal_reasons(workload, AttentionLimits(self.name, dtypes=FLOATS | {"i8"} | eight))
 
     def prepare(self, workload: Prefill, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile; nothing is
-        tuned here. Values that are multiplied in 8 bits are stored transposed, untimed."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles. Values
+        that are multiplied in 8 bits are transposed, untimed."""
         (space,) = self.spaces
         transposes = multiplies_8_bits(dtype_name(inputs[2]), workload.int8)
 
@@ -80,7 +80,7 @@ class TritonFlash(Configured, Backend["Prefill"]):
         )
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """The launcher for a device."""
+        """Returns the launcher for a device."""
         from kernels.triton.prefill.forward import prefill_forward
 
         return prefill_forward
@@ -88,12 +88,12 @@ class TritonFlash(Configured, Backend["Prefill"]):
 
 @dataclass(frozen=True)
 class TritonFlashPersistent(TritonFlash):
-    """The same with a fixed number of programs, see `prefill_persistent`."""
+    """`TritonFlash` with a fixed number of programs, see `prefill_persistent`."""
 
     spaces = (PERSISTENT,)
 
     def choose_function(self, device: torch.device) -> Callable[..., Any]:
-        """The launcher for a device, with its number of multiprocessors; three where it is interpreted."""
+        """Returns the launcher, with the device's number of multiprocessors; three for the interpreter."""
         import functools
 
         import torch
@@ -105,7 +105,7 @@ class TritonFlashPersistent(TritonFlash):
 
 
 def make_launcher(function: Callable[..., Any], workload: Prefill, choice: ConfigChoice) -> Callable[..., Any]:
-    """What is timed: the launch with the tensors of `Prefill` in their order."""
+    """Returns the timed function: the launch with the tensors of `Prefill` in order."""
     scales, config = len(workload.scaled_names), choice.config
 
     def launch_kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: torch.Tensor) -> Any:

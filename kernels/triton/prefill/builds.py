@@ -1,4 +1,4 @@
-"""What the dense flash attention kernels are compiled as: every shipped rule, and the features that users run.
+"""Builds of the dense flash attention kernels: every shipped rule, and the features that users run.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -19,13 +19,13 @@ SCALES = ("q_scale_ptr", "k_scale_ptr", "v_scale_ptr")
 LENGTHS = ("seq_q", "seq_kv")
 
 TYPES = {16: {"f16": "*fp16", "bf16": "*bf16"}, 32: {"f32": "*fp32"}}
-"""Element types that a rule's width stands for, as Triton writes them."""
+"""Element bits of a rule -> element types that are built, as Triton writes them."""
 
 TYPES_8 = {"f8e4m3": "*fp8e4nv", "f8e4m3fnuz": "*fp8e4b8"}
-"""fp8 that is built where the architecture multiplies it."""
+"""fp8 types that are built if the architecture multiplies them."""
 
 MANY_ROWS = 1 << 20
-"""B * H * Sq that a build stands for: 8 sequences of 4,096 rows in 32 heads."""
+"""B * H * Sq of the builds' problem: 8 sequences of 4,096 rows in 32 heads."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class PrefillVariant:
 
     @property
     def bits(self) -> int:
-        """Of an element of k and v."""
+        """Bits of an element of k and v."""
         return {"*fp32": 32, "*fp16": 16, "*bf16": 16}.get(self.kv, 8)
 
     @property
     def problem(self) -> Problem:
-        """What a rule is chosen by."""
+        """The properties by which a rule is chosen."""
         return {
             "head_dim": max(self.head_dims),
             "causal": self.causal,
@@ -65,7 +65,7 @@ class PrefillVariant:
         }
 
     def kernel_signature(self) -> dict[str, str]:
-        """Types of the arguments that are not None and no constants, as the launcher gives them."""
+        """Returns the types of the launch's arguments that are neither None nor constants."""
         found = {"q_ptr": self.q, "k_ptr": self.kv, "v_ptr": self.kv}
         found |= {"out_ptr": self.q if self.bits > 8 else "*bf16", "lse_ptr": "*fp32"}
         if self.bits == 8:
@@ -80,7 +80,7 @@ class PrefillVariant:
         return found | {"scale_log2": "fp32"}
 
     def kernel_constants(self) -> dict[str, object]:
-        """The others, as `prefill_launch.constants` has them."""
+        """Returns the values of the other arguments, as in `launch.kernel_constants`."""
         given = self.kernel_signature()
         absent = (*SCALES, "slopes_ptr", "bias_ptr", "window")
         return {
@@ -107,7 +107,7 @@ FEATURES = (
     PrefillVariant("d128-i8-causal-pv16", q="*i8", kv="*i8", feature="pv16"),
     PrefillVariant("d128-i8-causal-kv8", kv="*i8", feature="kv8"),
 )
-"""What users run of each feature, beside fp8."""
+"""The variants of each feature that users run, except fp8."""
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,14 @@ class PrefillPersistentKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_persistent",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per kind of lengths."""
+        """Returns one build per kind of lengths."""
         variants = (PrefillVariant("d128-bf16-causal-ragged"), PrefillVariant("d128-bf16-causal-even", even=True))
         further = {"batch_heads": "i32", "multiprocessors": "i32"}
         return [build_variant(self.name, arch, self.space, each, further) for each in variants]
 
 
 def feature_variants(arch: str) -> Iterator[PrefillVariant]:
-    """The features that an architecture has."""
+    """Yields the feature variants that an architecture supports."""
     yield from FEATURES
     for dtype, element in TYPES_8.items():
         if dtype in FLOAT_8.get(arch, ()):
@@ -171,7 +171,7 @@ def feature_variants(arch: str) -> Iterator[PrefillVariant]:
 def build_variant(
     kernel: str, arch: str, space: Space, variant: PrefillVariant, further: Mapping[str, str] | None = None
 ) -> KernelBuild:
-    """The build of a variant under the rule that takes it; `further` arguments of the kernel and their types."""
+    """Returns the build of a variant under the rule that takes it; `further`: more arguments and their types."""
     signature = {**variant.kernel_signature(), **(further or {})}
     aligned = [name for name, kind in signature.items() if kind.startswith("*")]
     return make_build(

@@ -1,6 +1,6 @@
-"""What the launchers of our flash attention kernels share: their checks, and the constants that follow from arguments.
+"""Shared by the launchers of our flash attention kernels: argument checks, and constants that follow from arguments.
 
-Names and values only, no Triton: the declarations of code objects are made of the same constants.
+Names and values only, no Triton: the declarations of code objects use the same constants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIM_MAX = 256
-"""Past it the accumulator of even 16 rows no longer fits the registers of one program."""
+"""Above it the accumulator of only 16 rows does not fit the registers of one program."""
 
 FLOATS = ("float16", "bfloat16", "float32")
 FLOATS_8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -42,10 +42,10 @@ class PrefillSizes:
 
 
 def split_head_dim(head_dim: int, least: int = 16) -> tuple[int, int]:
-    """(lead, tail), powers of two of at least `least` that cover a head dimension; tail is 0 where one part does.
+    """Returns (lead, tail), powers of two of at least `least` that cover a head dimension; tail is 0 for one part.
 
-    Two parts where they save at least a quarter of the padding to one: 192 is 128 + 64 instead of 256, 160 is 128 + 32.
-    Below 64 the tail would be too narrow to be worth a product of its own.
+    There are two parts if they save at least a quarter of one part's size: 192 is 128 + 64 instead of 256, 160 is
+    128 + 32. Below 64 a separate product for the narrow tail is not worthwhile.
     """
     whole = max(least, pad_size(head_dim))
     lead = whole // 2
@@ -61,19 +61,19 @@ def multiplies_8_bits(dtype: str, int8: str) -> bool:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """'float16'."""
+    """Returns e.g. 'float16'."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def output_dtype(q: torch.Tensor) -> torch.dtype:
-    """The dtype of out: q's, and bf16 for 8 bits."""
+    """Returns the dtype of out: q's, and bf16 for 8 bits."""
     import torch
 
     return q.dtype if q.element_size() > 1 else torch.bfloat16
 
 
 def transposed_values(v: torch.Tensor) -> torch.Tensor:
-    """v (B, Skv, Hk, Dv) -> contiguous (B, Hk, Dv, S), zeros after Skv, as 8-bit products take it."""
+    """Transposes v (B, Skv, Hk, Dv) for 8-bit products: contiguous (B, Hk, Dv, S), zeros after Skv."""
     import torch
 
     batch, seq_kv, kv_heads, head_dim_v = v.shape
@@ -85,7 +85,7 @@ def transposed_values(v: torch.Tensor) -> torch.Tensor:
 
 
 def head_dims(head_dim: int, head_dim_v: int, element_bytes: int = 2, int8: str = "") -> dict[str, int]:
-    """The kernel's constants for two head dimensions, of keys whose elements have that many bytes.
+    """Returns the kernel's constants for two head dimensions and keys of `element_bytes`.
 
     Products of 8-bit elements are sums over at least 32 of them (PTX manual, wgmma and mma shapes of .s8 and .e4m3).
     int8 that is widened before a product gets 64: with 16 columns Triton 3.6 on sm_90 multiplied unwritten memory.
@@ -113,10 +113,10 @@ def kernel_constants(
     bias: torch.Tensor | None,
     config: Mapping[str, Any],
 ) -> dict[str, object]:
-    """The constants of a dense launch that its configuration does not give.
+    """Returns the constants of a dense launch that its configuration does not set.
 
-    Rows are guarded against having seen no key yet where a window may hide the first tile from them, where there are
-    fewer keys than causal queries, and where a bias may be -inf.
+    Rows are guarded against having seen no key yet if a window may hide the first tile from them, if there are fewer
+    keys than causal queries, and if a bias may be -inf.
     """
     import torch
 
@@ -146,7 +146,7 @@ def check_dense(
     alibi_slopes: torch.Tensor | None,
     bias: torch.Tensor | None,
 ) -> PrefillSizes:
-    """The sizes of a dense launch. Raises UsageError naming the argument, its value and what is allowed."""
+    """Checks a dense launch and returns its sizes. Raises UsageError naming the argument, value and what is allowed."""
     check_dtypes(q, k, v, int8)
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4 or not tensor.is_contiguous():
@@ -182,7 +182,7 @@ def check_varlen(
     window: int,
     alibi_slopes: torch.Tensor | None,
 ) -> None:
-    """Raise UsageError naming the argument of `varlen_forward`, its value and what is allowed; reads no tensor."""
+    """Raises UsageError naming the argument of `varlen_forward`, its value and what is allowed; reads no tensor."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 3 or not tensor.is_contiguous():
             raise UsageError(f"{name} must be contiguous with 3 dimensions, got shape {tuple(tensor.shape)}")
@@ -211,7 +211,7 @@ def check_varlen(
 
 
 def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
-    """The longest sequence of cumulative lengths. Reads them, so it waits for the device: call it before timing.
+    """Returns the longest sequence of cumulative lengths. It waits for the device: call it before timing.
 
     Raises UsageError naming `name` unless they start at 0, end at `total` and every sequence has a row.
     """
@@ -226,7 +226,7 @@ def check_lengths(name: str, cu_seqlens: torch.Tensor, total: int) -> int:
 
 
 def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -> None:
-    """Raise UsageError unless q, k and v have dtypes that go together."""
+    """Raises UsageError unless q, k and v have compatible dtypes."""
     if int8 not in INT8_MODES:
         raise UsageError(f"int8 is {int8!r}; it must be one of {', '.join(map(repr, INT8_MODES))}")
     names = tuple(map(dtype_name, (q, k, v)))
@@ -245,7 +245,7 @@ def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, int8: str) -
 
 
 def check_heads(heads: int, kv_heads: int, head_dim: int, head_dim_v: int) -> None:
-    """Raise UsageError for heads that do not share keys evenly, and head dimensions past the largest."""
+    """Raises UsageError if k's heads do not divide q's, and for head dimensions above the largest."""
     if kv_heads < 1 or heads % kv_heads:
         raise UsageError(f"q has {heads} heads and k {kv_heads}; those of q must be a multiple of those of k")
     for name, size in (("q", head_dim), ("v", head_dim_v)):
@@ -254,13 +254,13 @@ def check_heads(heads: int, kv_heads: int, head_dim: int, head_dim_v: int) -> No
 
 
 def check_window(window: int, causal: bool) -> None:
-    """Raise UsageError for a negative window, and for one without a causal mask."""
+    """Raises UsageError for a negative window, and for one without a causal mask."""
     if window < 0 or (window and not causal):
         raise UsageError(f"window is {window} with causal={causal}; it must be 0, or the most keys a causal row sees")
 
 
 def check_slopes(alibi_slopes: torch.Tensor | None, heads: int) -> None:
-    """Raise UsageError unless they are None or fp32 (H,)."""
+    """Raises UsageError unless the slopes are None or fp32 (H,)."""
     if alibi_slopes is not None:
         _check_shape("alibi_slopes", alibi_slopes, (heads,))
         if dtype_name(alibi_slopes) != "float32":

@@ -1,4 +1,4 @@
-"""What the kernels of flash attention are configured by, and which fp8 formats they multiply."""
+"""The configuration spaces of the flash attention kernels, and the fp8 formats that they multiply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONSTANTS = {"BLOCK_M": int, "BLOCK_N": int, "PRELOAD_V": bool, "GROUP_HEADS": int}
 PROPERTIES = ("head_dim", "causal", "element_bits", "plain", "int8", "rows")
 """head_dim: the larger of D and Dv. element_bits: of k and v. plain: no window, ALiBi, bias, and D = Dv. int8: 'none',
-or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, how much there is to share out among multiprocessors."""
+or for int8 keys 'pv8', 'pv16' or 'kv8'. rows: B * H * Sq, the work to distribute over multiprocessors."""
 
 SPACE = Space("prefill_forward", CONSTANTS, PROPERTIES)
 PERSISTENT = Space("prefill_persistent", {**CONSTANTS, "PROGRAMS_PER_SM": int}, PROPERTIES)
@@ -25,7 +25,7 @@ CDNA4 and RDNA4, and NVIDIA's PTX manual (mma with .e4m3 and .e5m2)."""
 
 
 def problem_of(workload: Prefill) -> Problem:
-    """What the rules of both spaces are chosen by."""
+    """Returns the properties by which the rules of both spaces are chosen."""
     plain = not (workload.window or workload.alibi or workload.bias) and workload.head_dim == workload.head_dim_v
     return {
         "head_dim": max(workload.head_dim, workload.head_dim_v),

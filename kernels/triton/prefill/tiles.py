@@ -1,8 +1,8 @@
 """The inner part of our flash attention kernels: one tile of keys, and the walk over all that a block of rows sees.
 
 A head dimension that is no power of two is padded, or, where that saves a third or more, cut into a `lead` and a `tail`
-(see `prefill_launch.parts`): 192 is 128 + 64, and both parts of a product are added up. Whatever is named `_tail` below
-is unused where there is one part only. What is off (a constant that is false, a pointer that is None) is not compiled.
+(see `launch.split_head_dim`): 192 is 128 + 64, and both parts of a product are added up. Names that end with `_tail`
+are unused if there is only one part. Code behind a false constant or a None pointer is not compiled.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -16,7 +16,7 @@ import triton.language as tl
 from kernels.triton.primitives import LOG2_E, dot
 
 INT8_STEPS = tl.constexpr(127.0)
-"""Softmax weights in [0, 1] are multiplied by it and rounded, where they become int8."""
+"""Factor of softmax weights in [0, 1] before they are rounded to int8."""
 
 
 @triton.jit

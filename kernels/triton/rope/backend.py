@@ -27,11 +27,11 @@ class TritonRope(Configured, Backend[Rope]):
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Rope, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Returns why Triton or, without a GPU, its interpreter is missing."""
         return missing_triton(device)
 
     def prepare(self, workload: Rope, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
         from kernels.triton.rope.kernel import rope
 
         tensors = own_copies(inputs)

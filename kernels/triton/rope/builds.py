@@ -1,4 +1,4 @@
-"""What the rotary embedding is compiled as: every shipped rule, in the variants that its launcher makes of it.
+"""Builds of the rotary embedding: every shipped rule, in the variants of its launcher.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -27,7 +27,7 @@ class RopeKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.rope",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per dtype and kind of pairs."""
+        """Yields one build per dtype and kind of pairs."""
         head_dim = int(rule.when["head_dim_max"])
         for dtype in ("bf16", "f32"):
             element, bits = ELEMENTS[dtype]

@@ -83,7 +83,7 @@ def rope(
     interleaved: bool,
     config: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q (B, S, H, D) and k (B, S, Hk, D) rotated by cos and sin (S, D / 2) fp32, all contiguous.
+    """Rotates q (B, S, H, D) and k (B, S, Hk, D) by cos and sin (S, D / 2) fp32, all contiguous.
 
     interleaved   pairs are elements 2 i and 2 i + 1 of a head instead of i and i + D / 2
     config        BLOCK_S, BLOCK_H and the compiler's options

@@ -1,4 +1,4 @@
-"""What the rotary embedding is configured by, for its backend, its builds and its tuning."""
+"""The configuration space of the rotary embedding, for its backend, its builds and its tuning."""
 
 from __future__ import annotations
 

@@ -32,38 +32,38 @@ P = TypeVar("P", bound=RowProblem)
 
 @dataclass(frozen=True)
 class RowsBackend(Configured, Backend[P]):
-    """One kernel over rows of any length; subclasses give its space and its launch."""
+    """One kernel over rows of any length; subclasses define its space and its launch."""
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The one of the same name as the kernel."""
+        """The op family that has the kernel's name."""
         return (self.space.kernel,)
 
     @property
     @abc.abstractmethod
     def space(self) -> Space:
-        """The kernel's."""
+        """The kernel's configuration space."""
 
     @property
     @abc.abstractmethod
     def replaced_operators(self) -> str:
-        """Names of torch's own operators for it, which must not run."""
+        """Names of torch's own operators for this family, which must not run."""
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """The one kernel's."""
+        """The space of its one kernel."""
         return (self.space,)
 
     @abc.abstractmethod
     def bind_launch(self, workload: P, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """The call on the workload's inputs: gives 'out', or ('out', 'residual_out' or None)."""
+        """Returns a function of the workload's inputs that returns out, or (out, residual_out or None)."""
 
     def unsupported_reasons(self, workload: P, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Returns why Triton or, without a GPU, its interpreter is missing."""
         return missing_triton(device)
 
     def prepare(self, workload: P, inputs: Tensors) -> Prepared:
-        """Pick the configuration for this architecture from the data files, or the pinned one, and compile."""
+        """Picks the configuration for this architecture from the data files, or the pinned one, and compiles."""
         tensors = own_copies(inputs)
         choice = self.choose(self.space, arch_of(tensors[0].device), problem_of(workload))
         call = self.bind_launch(workload, choice.config)
@@ -80,20 +80,20 @@ class RowsBackend(Configured, Backend[P]):
 
 @dataclass(frozen=True)
 class TritonSoftmax(RowsBackend[Softmax]):
-    """One pass where a row fits a program, otherwise online softmax over tiles and a second walk."""
+    """One pass if a row fits a program, otherwise online softmax over tiles and a second pass."""
 
     @property
     def space(self) -> Space:
-        """softmax."""
+        """The space of `softmax_kernel`."""
         return SOFTMAX
 
     @property
     def replaced_operators(self) -> str:
-        """torch's softmax."""
+        """Names of torch's softmax operators."""
         return "aten::_?softmax"
 
     def bind_launch(self, workload: Softmax, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """(x,) -> out."""
+        """Returns a function: (x,) -> out."""
         from kernels.triton.rows.softmax import softmax
 
         def launch_kernel(x: torch.Tensor) -> torch.Tensor:
@@ -104,20 +104,20 @@ class TritonSoftmax(RowsBackend[Softmax]):
 
 @dataclass(frozen=True)
 class TritonRmsNorm(RowsBackend[RmsNorm]):
-    """The residual is added in the same kernel; what is normalised is the sum as it is stored."""
+    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
-        """rmsnorm."""
+        """The space of `rmsnorm_kernel`."""
         return RMSNORM
 
     @property
     def replaced_operators(self) -> str:
-        """torch's RMSNorm."""
+        """Names of torch's RMSNorm operators."""
         return "aten::(_fused_)?rms_norm"
 
     def bind_launch(self, workload: RmsNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """(x, weight) or (x, residual, weight) -> (out, residual_out)."""
+        """Returns a function: (x, weight) or (x, residual, weight) -> (out, residual_out)."""
         from kernels.triton.rows.rmsnorm import rmsnorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:
@@ -129,20 +129,20 @@ class TritonRmsNorm(RowsBackend[RmsNorm]):
 
 @dataclass(frozen=True)
 class TritonLayerNorm(RowsBackend[LayerNorm]):
-    """The residual is added in the same kernel; what is normalised is the sum as it is stored."""
+    """Adds the residual in the same kernel, and normalises the sum as stored, after rounding."""
 
     @property
     def space(self) -> Space:
-        """layernorm."""
+        """The space of `layernorm_kernel`."""
         return LAYERNORM
 
     @property
     def replaced_operators(self) -> str:
-        """torch's LayerNorm."""
+        """Names of torch's LayerNorm operators."""
         return "aten::(native_)?layer_norm"
 
     def bind_launch(self, workload: LayerNorm, config: dict[str, int | bool]) -> Callable[..., Any]:
-        """(x, weight, bias) or (x, residual, weight, bias) -> (out, residual_out)."""
+        """Returns a function: (x, weight, bias) or (x, residual, weight, bias) -> (out, residual_out)."""
         from kernels.triton.rows.layernorm import layernorm as launched
 
         def launch_kernel(x: torch.Tensor, *others: torch.Tensor) -> Summed:

@@ -1,4 +1,4 @@
-"""What the kernels over rows are compiled as: every shipped rule, in the variants that their launchers make of it.
+"""Builds of the kernels over rows: every shipped rule, in the variants of their launchers.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -28,7 +28,7 @@ class RowsKernel(TritonKernel):
     dtypes: tuple[str, ...]
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per dtype."""
+        """Yields one build per dtype."""
         longest = rule.when.get("columns_max")
         columns = "long" if longest is None else f"c{longest}"
         one_pass = longest is not None and int(longest) <= rule.constants["BLOCK_C"]
@@ -50,7 +50,7 @@ class RowsKernel(TritonKernel):
         residual: bool,
         even: Sequence[str] = ("rows", "columns"),
     ) -> KernelBuild:
-        """The build of a dtype under a rule, which need not be a shipped one.
+        """Returns the build of a dtype under a rule, which need not be a shipped one.
 
         one_pass    whether a program holds whole rows
         even        sizes that 16 divides

@@ -163,7 +163,7 @@ def layernorm(
     eps: float,
     config: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(norm of x or of x + residual, that sum or None): x and residual (R, C), weight and bias (C,), contiguous, one
+    """Returns (norm of x or of x + residual, that sum or None): x, residual (R, C), weight, bias (C,), contiguous, one
     dtype.
 
     `config` holds BLOCK_R, BLOCK_C, PROGRAMS and STAGES (see `tiles`), and the compiler's options. Results are

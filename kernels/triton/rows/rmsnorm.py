@@ -134,7 +134,7 @@ def rmsnorm(
     eps: float,
     config: Mapping[str, Any],
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(norm of x or of x + residual, that sum or None): x and residual (R, C), weight (C,), contiguous, one dtype.
+    """Returns (norm of x or of x + residual, that sum or None): x, residual (R, C), weight (C,), contiguous, one dtype.
 
     `config` holds BLOCK_R, BLOCK_C, PROGRAMS and STAGES (see `tiles`), and the compiler's options. Results are
     (R, C) in x's dtype, one of fp32, fp16 and bf16. Raises UsageError for other tensors.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The least fp32, where running maxima begin: -inf less an element of -inf would be NaN."""
+"""The least finite fp32, the start of running maxima: -inf minus an element of -inf would be NaN."""
 
 
 @triton.jit
@@ -116,7 +116,7 @@ def softmax_kernel(
 
 
 def softmax(x: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """Softmax of every row of x (R, C), contiguous, fp32, fp16 or bf16; returns (R, C) in x's dtype.
+    """Computes the softmax of every row of x (R, C), contiguous, fp32, fp16 or bf16; returns (R, C) in x's dtype.
 
     `config` holds BLOCK_R, BLOCK_C, PROGRAMS and STAGES (see `tiles`), and the compiler's options. Raises
     UsageError for another x.

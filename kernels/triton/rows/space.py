@@ -1,4 +1,4 @@
-"""What the kernels over rows are configured by."""
+"""The configuration spaces of the kernels over rows."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ LAYERNORM = Space("layernorm", _CONSTANTS, _PROPERTIES)
 
 
 def problem_of(workload: RowProblem) -> Problem:
-    """What a rule is chosen by."""
+    """Returns the properties by which a rule is chosen."""
     return {"columns": workload.columns, "element_bits": 8 * workload.element_bytes}

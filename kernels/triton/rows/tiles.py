@@ -1,11 +1,11 @@
-"""What the kernels over rows (softmax, RMSNorm, LayerNorm) share: the tile of a launch, and rows with a residual added.
+"""Shared by the kernels over rows (softmax, RMSNorm, LayerNorm): the tile of a launch, and rows plus a residual.
 
 A configuration gives the tile of its largest rows, BLOCK_R rows of BLOCK_C columns. Shorter rows take as many columns
 as they need, in powers of two, and more rows, so that a program always holds the same number of elements. Rows of more
-than BLOCK_C columns are walked over in tiles of BLOCK_C, twice: forwards for what a row is divided by, then backwards
-for the result, because what was read last is what a cache still holds.
+than BLOCK_C columns are read twice in tiles of BLOCK_C: forwards for the row's divisor, then backwards for the result,
+because a cache still holds the tiles that were read last.
 
-    PROGRAMS    0: one program for every BLOCK_R rows. Otherwise so many programs per multiprocessor, p of P doing
+    PROGRAMS    0: one program for every BLOCK_R rows. Otherwise that many programs per multiprocessor, p of P doing
                 blocks p, p + P, p + 2 P ..., each of which walks over a block for the second time while it walks over
                 the next for the first, so that memory is read and written at any time. The tiles of two such walks
                 are as many as those of one row: while one grows in the cache, the other shrinks
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def tile_of(columns: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The constants and options of a launch for rows of `columns`: BLOCK_R, BLOCK_C and ONE_PASS among them."""
+    """Returns the constants and options of a launch for rows of `columns`, including BLOCK_R, BLOCK_C and ONE_PASS."""
     block_c = min(config["BLOCK_C"], pad_size(columns))
     block_r = config["BLOCK_R"] * (config["BLOCK_C"] // block_c)
     return {**config, "BLOCK_R": block_r, "BLOCK_C": block_c, "ONE_PASS": columns <= block_c}
 
 
 def programs_of(x: torch.Tensor, tile: Mapping[str, Any]) -> int:
-    """How many programs to start for x (R, C) in tiles of `tile_of`; the interpreter has one multiprocessor."""
+    """Returns the number of programs for x (R, C) in tiles of `tile_of`; the interpreter has one multiprocessor."""
     import torch
 
     blocks = int(triton.cdiv(x.shape[0], tile["BLOCK_R"]))

@@ -1,6 +1,6 @@
 """Backend `triton.staged`: attention as four kernels with whole matrices in global memory, as before fused kernels.
 
-Scores, mask, softmax, weighted values: each kernel stands alone, can be replaced, and is a family of its own. Triton is
+Scores, mask, softmax, weighted values: each kernel is independent, replaceable, and an op family of its own. Triton is
 imported in `prepare` only.
 """
 
@@ -36,7 +36,7 @@ SPACE_OF = {
     "row_softmax": ROW_SOFTMAX,
     "weighted_values": WEIGHTED_VALUES,
 }
-"""Stage -> what its kernel is configured by."""
+"""Stage -> its kernel's configuration space."""
 
 PRODUCTS = frozenset({"qk_scores", "weighted_values"})
 
@@ -52,11 +52,11 @@ class TritonStaged(Configured, StagedBackend):
     dtypes = FLOATS
 
     def missing_reasons(self, device: DeviceInfo) -> list[str]:
-        """Triton and, without a GPU, its interpreter."""
+        """Returns why Triton or, without a GPU, its interpreter is missing."""
         return missing_triton(device)
 
     def stage_reasons(self, problem: StageProblem, stage: str, device: DeviceInfo) -> list[str]:
-        """Head dimensions and keys that the kernels take."""
+        """Returns refused head dimensions and numbers of keys."""
         found = []
         if problem.head_dim > HEAD_DIM_MAX:
             found.append(
@@ -67,7 +67,7 @@ class TritonStaged(Configured, StagedBackend):
         return found
 
     def stage_kernel(self, stage: str, problem: StageProblem, device: torch.device) -> StageKernel:
-        """The kernel in the configuration of this architecture from the data files, or the pinned one."""
+        """Returns the kernel in this architecture's configuration from the data files, or in the pinned one."""
         space = SPACE_OF[stage]
         choice = self.choose(space, arch_of(device), chosen_by(stage, problem))
         return StageKernel(
@@ -81,12 +81,12 @@ class TritonStaged(Configured, StagedBackend):
         )
 
     def prepare(self, workload: StagedWorkload, inputs: Tensors) -> Prepared:
-        """As `StagedBackend`; what another kernel has computed is read where it lies."""
+        """Prepares as `StagedBackend` does, but reads the results of another kernel in place, without a copy."""
         return dataclasses.replace(super().prepare(workload, inputs), arguments=_as_they_lie)
 
 
 def chosen_by(stage: str, problem: StageProblem) -> Problem:
-    """What the rules of a stage's space are chosen by."""
+    """Returns the properties by which the rules of a stage's space are chosen."""
     rows = problem.batch * problem.heads * problem.seq_q
     known: Problem = {
         "head_dim": problem.head_dim,
@@ -99,7 +99,7 @@ def chosen_by(stage: str, problem: StageProblem) -> Problem:
 
 
 def _name_config_errors(launch: Run, space: Space, choice: ConfigChoice) -> Run:
-    """The launch, which is timed; one that asks for more than the device has raises KernelConfigError, naming the
+    """Returns the timed launch. If it needs more than the device has, it raises KernelConfigError, which names the
     file."""
     from triton.runtime.errors import OutOfResources
 
@@ -166,7 +166,7 @@ _LAUNCHERS: dict[str, Callable[[StageProblem, ConfigChoice], Run]] = {
     "row_softmax": _row_softmax,
     "weighted_values": _weighted_values,
 }
-"""Stage -> what turns a configuration of its kernel into what is timed: results are allocated and it is launched."""
+"""Stage -> function that makes the timed call in a configuration: it allocates the results and launches the kernel."""
 
 
 def _as_they_lie(canonical: Tensors) -> Tensors:

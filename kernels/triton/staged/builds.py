@@ -1,5 +1,5 @@
-"""What the kernels of the staged pipeline are compiled as: every shipped rule, at a head dimension of 128 and lengths
-that 16 and every tile divide. Names and values only, so that listing them needs no Triton.
+"""Builds of the staged pipeline's kernels: every shipped rule, at a head dimension of 128 and lengths that 16 and
+every tile divide. Names and values only, so that listing them needs no Triton.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TritonStagedKernel(TritonKernel):
     pointers    its tensors and their types, '' for the dtype of the attention
     integers    its sizes and strides that 16 divides
     others      its further numbers and their types
-    constants   values of what its configuration does not give
+    constants   values of constants that its configuration does not set
     product     whether it multiplies matrices
     """
 
@@ -36,7 +36,7 @@ class TritonStagedKernel(TritonKernel):
     product: bool = False
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One."""
+        """Yields one build."""
         bits = int(rule.when.get("element_bits", 16))
         once = {"ONE_PASS": "columns_max" in rule.when} if self.space is ROW_SOFTMAX else {}
         yield make_build(
@@ -59,7 +59,7 @@ class TritonStagedKernel(TritonKernel):
 
 
 def _config_name(space: Space, dtype: str, rule: ConfigRule) -> str:
-    """'d128-bf16', 'd128-bf16-pairs4194304' for problems of at least so many; of rows 'c8192' or 'long'; else 'any'."""
+    """Returns 'd128-bf16', with a minimum e.g. 'd128-bf16-pairs4194304'; for rows 'c8192' or 'long'; else 'any'."""
     if space is CAUSAL_MASK:
         return "any"
     if space is ROW_SOFTMAX:

@@ -1,4 +1,4 @@
-"""Second kernel of the staged pipeline: -inf over the scores of keys that a row does not see, in place.
+"""Second kernel of the staged pipeline: sets the scores of keys that a row does not see to -inf, in place.
 
 A program owns BLOCK_M rows of one head and writes their hidden scores, BLOCK_N keys at a time; nothing is read, and
 what a row sees is not touched. Row i sees key j iff j <= i + Skv - Sq. The tiles that the edge of the mask runs through
@@ -52,7 +52,7 @@ def staged_causal_mask_kernel(
 
 
 def causal_mask(scores: torch.Tensor, *, config: Mapping[str, Any]) -> torch.Tensor:
-    """Set what a row does not see of scores (B, H, Sq, Skv), fp32 and contiguous, to -inf in place; returns them.
+    """Sets scores (B, H, Sq, Skv), fp32 and contiguous, of keys that a row does not see to -inf in place; returns them.
 
     `config` holds BLOCK_M, BLOCK_N, and the compiler's options. Raises UsageError for other scores.
     """

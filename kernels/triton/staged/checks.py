@@ -1,4 +1,4 @@
-"""What the launchers of the staged pipeline refuse, and the step along a head dimension. No Triton is imported."""
+"""Argument checks of the staged pipeline's launchers, and the step along a head dimension. Imports no Triton."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 KEYS_MAX = (1 << 31) // 256
-"""Positions inside a tile are 32 bits, and no tile has more than 256 rows."""
+"""Most keys: positions inside a tile have 32 bits, and no tile has more than 256 rows."""
 
 
 def head_step(head_dim: int, block: int) -> int:
-    """How many dimensions a tile has whose configuration says `block`: no more than the padded head dimension."""
+    """Returns a tile's number of dimensions: `block` of the configuration, at most the padded head dimension."""
     return min(block, pad_size(head_dim))
 
 
 def require_matrix(launcher: str, name: str, matrix: torch.Tensor, dtypes: Sequence[str]) -> tuple[int, int, int, int]:
-    """(B, H, Sq, Skv) of scores or weights. Raises UsageError unless they are contiguous, not empty, of `dtypes`."""
+    """Returns (B, H, Sq, Skv) of scores or weights. Raises UsageError unless contiguous, not empty, of `dtypes`."""
     if matrix.dim() != 4 or not matrix.numel():
         raise UsageError(
             f"{launcher}: {name} must be (B, H, Sq, Skv) with at least one element, got shape {tuple(matrix.shape)}"
@@ -42,13 +42,13 @@ def require_matrix(launcher: str, name: str, matrix: torch.Tensor, dtypes: Seque
 
 
 def require_keys_in_range(launcher: str, seq_kv: int) -> None:
-    """Raise UsageError for more keys than positions inside a tile can count."""
+    """Raises UsageError for more keys than 32-bit positions inside a tile can address."""
     if seq_kv > KEYS_MAX:
         raise UsageError(f"{launcher}: Skv is {seq_kv}; it must be at most {KEYS_MAX}, whose tiles 32 bits can address")
 
 
 def require_attention(launcher: str, q: torch.Tensor, k: torch.Tensor) -> tuple[int, int, int, int]:
-    """(B, Sq, H, D) of q, when k (B, Skv, Hk, D) goes with it. Raises UsageError naming what does not fit."""
+    """Returns (B, Sq, H, D) of q. Raises UsageError, which names the argument, unless k (B, Skv, Hk, D) fits."""
     _require_tokens(launcher, "q", q)
     _require_tokens(launcher, "k", k)
     batch, seq_q, heads, head_dim = q.shape
@@ -58,7 +58,7 @@ def require_attention(launcher: str, q: torch.Tensor, k: torch.Tensor) -> tuple[
 
 
 def require_values(launcher: str, weights: torch.Tensor, v: torch.Tensor) -> tuple[int, int, int, int]:
-    """(B, H, Sq, Skv) of weights, when v (B, Skv, Hk, D) goes with them. Raises UsageError naming what does not fit."""
+    """Returns (B, H, Sq, Skv) of weights. Raises UsageError, naming the argument, unless v (B, Skv, Hk, D) fits."""
     batch, heads, seq_q, seq_kv = require_matrix(launcher, "weights", weights, FLOATS)
     _require_tokens(launcher, "v", v)
     _require_keys(launcher, "v", v, like=weights, wanted=(batch, seq_kv, *v.shape[2:]), heads=heads)

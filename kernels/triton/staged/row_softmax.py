@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import torch
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The least fp32, where running maxima begin: -inf less a score of -inf would be NaN."""
+"""The least finite fp32, the start of running maxima: -inf minus a score of -inf would be NaN."""
 READ_KEYS = tl.constexpr(16)
-"""Scores are read in groups of so many keys, of which a row sees at least one: a mask that is the same for neighbours
-leaves loads as wide as they are without one."""
+"""Scores are read in groups of this many keys, of which a row sees at least one. Loads stay as wide as without a mask,
+because neighbours have the same mask."""
 
 
 @triton.jit
@@ -106,11 +106,11 @@ def staged_row_softmax_kernel(
 def row_softmax(
     scores: torch.Tensor, *, dtype: torch.dtype, causal: bool, with_lse: bool, config: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weights (B, H, Sq, Skv) of scores (B, H, Sq, Skv), fp32 and contiguous, and their log-sum-exp when asked.
+    """Returns weights (B, H, Sq, Skv) of scores (B, H, Sq, Skv), fp32 and contiguous, and the log-sum-exp or None.
 
     dtype       of the weights: fp32, fp16 or bf16
-    causal      says that scores of keys j > i + Skv - Sq are -inf; not all of them are read then
-    with_lse    whether to give the natural log-sum-exp (B, H, Sq), fp32
+    causal      whether scores of keys j > i + Skv - Sq are -inf; not all of them are read then
+    with_lse    whether to return the natural log-sum-exp (B, H, Sq), fp32
     config      BLOCK_R, BLOCK_C (see `rows.tiles.tile_of`), and the compiler's options
 
     Rows of -inf have weights 0 and a log-sum-exp of -inf. Raises UsageError for other arguments.

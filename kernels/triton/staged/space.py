@@ -1,7 +1,7 @@
-"""What the kernels of the staged pipeline are configured by. Names and values only, no Triton.
+"""The configuration spaces of the staged pipeline's kernels. Names and values only, no Triton.
 
-BLOCK_M, BLOCK_N and BLOCK_K are rows, columns and steps of the product that a kernel computes, in its own terms: of
-weighted_values, BLOCK_N are dimensions and BLOCK_K keys.
+BLOCK_M, BLOCK_N and BLOCK_K are rows, columns and steps of a kernel's own product: in weighted_values, BLOCK_N counts
+dimensions and BLOCK_K keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kernels.configs import Space
 _PRODUCT = {"BLOCK_M": int, "BLOCK_N": int, "BLOCK_K": int}
 
 QK_SCORES = Space("staged_qk_scores", _PRODUCT, ("head_dim", "element_bits", "pairs"))
-"""pairs: B * H * Sq * Skv, how much there is to share out among multiprocessors."""
+"""pairs: B * H * Sq * Skv, the work to distribute over multiprocessors."""
 
 CAUSAL_MASK = Space("staged_causal_mask", {"BLOCK_M": int, "BLOCK_N": int}, ("columns",))
 """columns: Skv."""

@@ -1,4 +1,4 @@
-"""Last kernel of the staged pipeline: the values of all keys, weighted, from weights kept in global memory.
+"""Last kernel of the staged pipeline: the weighted sum of values, with weights from global memory.
 
 One program owns BLOCK_M rows and BLOCK_N dimensions of one head of the result and walks over BLOCK_K keys at a time:
 
@@ -80,11 +80,11 @@ def staged_weighted_values_kernel(
 
 
 def weighted_values(weights: torch.Tensor, v: torch.Tensor, *, causal: bool, config: Mapping[str, Any]) -> torch.Tensor:
-    """weights (B, H, Sq, Skv), contiguous, times v (B, Skv, Hk, D): (B, Sq, H, D) in their dtype.
+    """Multiplies weights (B, H, Sq, Skv), contiguous, by v (B, Skv, Hk, D): (B, Sq, H, D) in their dtype.
 
     v           of the weights' dtype, fp16, bf16 or fp32, H a multiple of Hk, D at most 256; elements of a head lie
                 beside each other, the other strides are free
-    causal      says that weights of keys j > i + Skv - Sq are 0, so that they may be left out
+    causal      whether weights of keys j > i + Skv - Sq are 0, so that they may be skipped
     config      BLOCK_M, BLOCK_N, BLOCK_K, and the compiler's options
 
     Raises UsageError naming the argument, its value and what is allowed.

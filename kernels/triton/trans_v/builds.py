@@ -1,4 +1,4 @@
-"""What the kernel over transposed values is compiled as: every shipped rule, with and without its statistics.
+"""Builds of the kernel over transposed values: every shipped rule, with and without log-sum-exp.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -17,8 +17,7 @@ POINTERS = ("q_ptr", "k_ptr", "v_ptr", "out_ptr")
 LENGTHS = ("seq_q", "seq_kv")
 ELEMENTS = {"f16": "*fp16", "bf16": "*bf16"}
 VARIANTS = (("f16", True, False), ("f16", False, False), ("bf16", True, True))
-"""(element type, causal, with log-sum-exp), all of lengths that tiles and 16 divide: those that layouts are compared
-at."""
+"""(element type, causal, with log-sum-exp), of lengths that tiles and 16 divide, as in the comparison of layouts."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class TransVKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_trans_v",)
 
     def builds_under(self, arch: str, rule: ConfigRule) -> Iterator[KernelBuild]:
-        """One per variant that the rule takes."""
+        """Yields one build per variant that the rule takes."""
         head_dim = int(rule.when["head_dim"])
         for dtype, causal, with_lse in VARIANTS:
             if rule.when.get("causal", causal) != causal:

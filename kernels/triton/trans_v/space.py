@@ -1,4 +1,4 @@
-"""What the kernel over transposed values is configured by."""
+"""The configuration space of the kernel over transposed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backend `triton.flash_varlen`: our flash attention forward over sequences that lie one after the other.
+"""Backend `triton.flash_varlen`: our flash attention forward over packed sequences.
 
 Triton is imported in `prepare` only.
 """
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonFlashVarlen(Configured, Backend["Varlen"]):
-    """As `triton.flash` for every sequence of a batch in one launch; tf32 is multiplied as fp32."""
+    """`triton.flash` for all sequences of a batch in one launch; tf32 is multiplied as fp32."""
 
     families = ("varlen",)
     spaces = (SPACE,)
 
     def unsupported_reasons(self, workload: Varlen, device: DeviceInfo) -> list[str]:
-        """Needs Triton and, without a GPU, its interpreter."""
+        """Refuses head dimensions above HEAD_DIM_MAX, and missing Triton or, without a GPU, its interpreter."""
         found = missing_triton(device)
         if workload.head_dim > HEAD_DIM_MAX:
             found.append(f"head_dim {workload.head_dim} is above {HEAD_DIM_MAX}, the largest this kernel takes")
         return found
 
     def prepare(self, workload: Varlen, inputs: Tensors) -> Prepared:
-        """Check the cumulative lengths, pick the configuration from the data files, or the pinned one, and compile."""
+        """Checks the cumulative lengths, picks the data files' or the pinned configuration, and compiles."""
         from kernels.triton.varlen.kernel import varlen_forward
 
         tensors = own_copies(inputs)

@@ -1,4 +1,4 @@
-"""What the flash attention kernel over sequences of different lengths is compiled as, at a head dimension of 128.
+"""Builds of the flash attention kernel over packed sequences, at a head dimension of 128.
 
 Names and values only, so that listing them needs no Triton.
 """
@@ -27,13 +27,13 @@ class VarlenForwardKernel(TritonKernel):
     backends: tuple[str, ...] = ("triton.flash_varlen",)
 
     def builds(self, arch: str) -> Sequence[KernelBuild]:
-        """One build per element type and mask."""
+        """Returns one build per element type and mask."""
         return [self.build_of(arch, dtype, causal) for dtype in TYPES for causal in (True, False)]
 
     def build_of(
         self, arch: str, dtype: str, causal: bool, head_dim: int = HEAD_DIM, *, windowed: bool = False
     ) -> KernelBuild:
-        """The build of an element type, mask and head dimension under the rule that takes it."""
+        """Returns the build of an element type, mask and head dimension under the rule that takes it."""
         pointers = {
             **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), TYPES[dtype]),
             "lse_ptr": "*fp32",

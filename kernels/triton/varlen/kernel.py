@@ -1,4 +1,4 @@
-"""Flash attention forward over sequences of different lengths that lie one after the other, and its launcher.
+"""Flash attention forward over packed sequences of different lengths, and its launcher.
 
 Sequence b holds rows cu_seqlens_q[b] ... cu_seqlens_q[b + 1] of q and out, and rows cu_seqlens_k[b] ... of k and v. One
 program owns BLOCK_M rows of one head of one sequence, as in `prefill_forward`, whose walk over the keys it shares.
@@ -90,10 +90,10 @@ def varlen_forward(
     window: int = 0,
     alibi_slopes: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Launch the kernel: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv), contiguous, all fp16, all bf16 or all fp32.
+    """Launches the kernel: q (Tq, H, D), k (Tk, Hk, D), v (Tk, Hk, Dv), contiguous, all fp16, all bf16 or all fp32.
 
     cu_seqlens_q, cu_seqlens_k    int32 (B + 1,): 0, then where each sequence ends. Not read here, which would wait for
-                                  the device; `prefill_launch.check_lengths` checks them beforehand
+                                  the device; `prefill.launch.check_lengths` checks them beforehand
     max_q                         rows of the longest sequence of q; rows past it are not computed
     causal                        bottom-right aligned in each sequence
     window                        0, or with causal the most keys that a row sees

@@ -1,4 +1,4 @@
-"""What flash attention over sequences one after the other is configured by."""
+"""The configuration space of flash attention over packed sequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPACE = Space("varlen_forward", CONSTANTS, ("head_dim", "causal", "element_bits"
 
 
 def problem_of(workload: Varlen) -> Problem:
-    """What a rule is chosen by."""
+    """Returns the properties by which a rule is chosen."""
     return {
         "head_dim": workload.head_dim,
         "causal": workload.causal,

@@ -24,10 +24,12 @@ SUMMARY = "compare every stored entry with this tree, without measuring: stale, 
 DESCRIPTION = "Compares every stored baseline entry with the cases of this tree. Needs no GPU, and measures nothing."
 
 BASELINES = Path("baselines")
+TIERS = ("pr", "nightly")
+REMOVABLE = ("orphaned", "stale")
 
-EPILOG = """stale     the workload, the policy or the method is not what was recorded: record it again
-orphaned  no case has this key, or the case is not timed any more: --remove-orphaned takes it out
-missing   a case is timed and supported there, and no time is stored
+EPILOG = """stale     workload, policy or method is not what was recorded: record it again (or --remove-stale)
+orphaned  no case has this key, or the case is not timed any more: --remove-orphaned removes it
+missing   runs of the tier time the case on this product, and no time is stored
 
 A backend whose library is not installed here counts as unsupported: its cases are not missing. Machine code is not
 compared: another version of a compiler makes other code of the same kernel.
@@ -35,6 +37,7 @@ compared: another version of a compiler makes other code of the same kernel.
 examples:
   attnperf baselines check
   attnperf baselines check --on sm_90/h200 --suite suites/test_prefill.py
+  attnperf baselines check --tier nightly
   attnperf baselines check --remove-orphaned && git diff baselines/
 
 exit status: 0 every entry fits and no case is without one, 1 something is stale, orphaned or missing, 2 the command,
@@ -56,21 +59,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", default="", metavar="ARCH/PRODUCT", help="entries of this product only (default: all)")
     parser.add_argument("--baselines", type=Path, default=BASELINES, metavar="DIR", help=f"default: {BASELINES}")
     parser.add_argument("--suite", default="", metavar="PATH", help="tests of the project (default: suites/, or here)")
-    parser.add_argument("--remove-orphaned", action="store_true", help="take orphaned entries out of their files")
+    parser.add_argument(
+        "--tier",
+        choices=TIERS,
+        default=TIERS[0],
+        help="cases that need an entry: of pull requests (default), or all",
+    )
+    for state in REMOVABLE:
+        parser.add_argument(f"--remove-{state}", action="store_true", help=f"remove {state} entries from their files")
 
 
 def run(options: argparse.Namespace) -> int:
     """Compare, and print what is due. Raises UsageError and BaselineError."""
     from pytest_attnperf.plugin.own_pytest import collect_cases
 
-    if options.remove_orphaned and options.suite:
+    removed = [state for state in REMOVABLE if getattr(options, f"remove_{state}")]
+    if removed and options.suite:
         raise UsageError(
-            "--remove-orphaned with --suite: other files may have cases of the same suite, whose entries would be "
+            f"--remove-{removed[0]} with --suite: other files may have cases of the same suite, whose entries would be "
             "lost; drop --suite"
         )
     products = _list_products(options.baselines, options.on)
     work = partial(_print_all_due, options, products)
-    return collect_cases(work, options.suite, whole=options.remove_orphaned)
+    return collect_cases(work, options.suite, whole=bool(removed))
 
 
 def _list_products(root: Path, on: str) -> list[Product]:
@@ -99,7 +110,7 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     """(how many entries are stored of the suites that were collected, what is due)."""
     from pytest_attnperf.baselines.store import BaselineStore
     from pytest_attnperf.baselines.writing import remove_entries
-    from pytest_attnperf.gate.upkeep import UpkeepState, compare_with_tree
+    from pytest_attnperf.gate.upkeep import compare_with_tree
 
     store = BaselineStore(options.baselines)
     of_tree = cases(_make_device(product))
@@ -110,13 +121,13 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
         count += len(stored)
-        found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite])
-        orphaned = [one.key.entry for one in found if one.state is UpkeepState.ORPHANED]
-        if orphaned and options.remove_orphaned:
-            path = remove_entries(store, options.baselines, product.arch, product.name, suite, orphaned)
-            sys.stderr.write(f"{len(orphaned)} entries taken out of {path}\n")
-            found = [one for one in found if one.state is not UpkeepState.ORPHANED]
-        due += found
+        found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite], options.tier)
+        gone = [one for one in found if getattr(options, f"remove_{one.state.value}", False)]
+        if gone:
+            entries = [one.key.entry for one in gone]
+            path = remove_entries(store, options.baselines, product.arch, product.name, suite, entries)
+            sys.stderr.write(f"{len(gone)} entries removed from {path}\n")
+        due += [one for one in found if one not in gone]
     return count, due
 
 

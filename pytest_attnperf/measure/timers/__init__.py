@@ -1,4 +1,4 @@
-"""Every timer, and the rule that chooses one. Which was used, and why not another, is recorded with the samples."""
+"""Every timer, and the rule that chooses one. The samples record the timer, and why it is not another."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ TIMERS: tuple[type[TimerKind], ...] = (
     *(GraphTimer, GraphColdTimer, EventTimer, ProfilerTimer, HostTimer, HostColdTimer),
     *(GraphFreshTimer, EventFreshTimer, HostFreshTimer, HostSyncTimer),
 )
-"""All timers; of those that fit a call the rule takes the first. Names must match between a number and its baseline."""
+"""All timers; the rule takes the first that fits a call. A number and its baseline must have the same timer name."""
 
 AUTO = "auto"
-"""In place of a timer's name: the rule chooses."""
+"""Instead of a timer's name: the rule chooses."""
 
 
 def timer_names() -> tuple[str, ...]:
-    """What a person may ask for."""
+    """Returns the names that a user may request."""
     return (AUTO, *(timer.name for timer in TIMERS))
 
 
@@ -46,17 +46,17 @@ def choose_timer(
     parts: CallParts | None = None,
     split: int = 1,
 ) -> Timer:
-    """The timer for a call on 'cuda' (both vendors) or 'cpu', prepared for blocks of about `block_us` microseconds.
+    """Chooses a timer for a call on 'cuda' (both vendors) or 'cpu' and prepares it for blocks of about `block_us` us.
 
-    CPU: the host's clock. GPU: a graph; where it cannot be captured, events, and the note says why. Cold calls go
-    round over `copies`, and where that cannot be captured they are not timed.
+    CPU: the host's clock. GPU: a graph; if capture fails, events, and the note says why. Cold calls rotate over
+    `copies`; if they cannot be captured, they are not timed.
 
-    asked    AUTO, or the name of the one timer to be used
-    parts    of a call that is not timed as a whole; each timed call then gets inputs of its own
-    split    blocks of a `GraphTimer` are so many times shorter (`placements.SPLIT`)
+    asked    AUTO, or the name of the only timer to be used
+    parts    of a call that is not timed as a whole; each timed call then gets its own inputs
+    split    blocks of a `GraphTimer` are this many times shorter (`placements.SPLIT`)
 
-    Raises CaseFailedError for a cache state that no timer provides, and when the timer that was asked for does not
-    exist, cannot be used here, or measures with another cache: a hot time must not pass for a cold one.
+    Raises CaseFailedError for a cache state that no timer provides. Raises it, too, if the requested timer does not
+    exist, cannot be used here, or has another cache state: a hot time must not pass for a cold one.
     """
     states = sorted({timer.cache_state for timer in TIMERS})
     if cache_state not in states:
@@ -79,7 +79,7 @@ def choose_timer(
 
 
 def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) -> type[TimerKind]:
-    """The timer that the rule chooses."""
+    """Returns the timer that the rule chooses."""
     on_cpu, in_parts = torch_device == "cpu", parts is not None
     waits = parts is not None and parts.host_sync and not on_cpu
     fit = [timer for timer in TIMERS if (timer.on_cpu, timer.in_parts, timer.waits) == (on_cpu, in_parts, waits)]
@@ -87,7 +87,7 @@ def _choose_usual(torch_device: str, cache_state: str, parts: CallParts | None) 
 
 
 def _find_timer(name: str) -> type[TimerKind]:
-    """Raises CaseFailedError for a name that no timer has."""
+    """Returns the timer of this name. Raises CaseFailedError if there is none."""
     for timer in TIMERS:
         if timer.name == name:
             return timer
@@ -97,15 +97,15 @@ def _find_timer(name: str) -> type[TimerKind]:
 def _reason_unusable(
     kind: type[TimerKind], usual: str, torch_device: str, cache_state: str, parts: CallParts | None
 ) -> str:
-    """Why the timer that was asked for cannot be used; '' when it can."""
+    """Returns why the requested timer cannot be used; '' if it can."""
     asked, on_cpu = kind.name, torch_device == "cpu"
     if kind.in_parts != (parts is not None):
         own = "gets inputs of its own before each call" if parts is not None else "is timed as a whole"
-        return f"the timer {asked!r} was asked for, but this case {own}; use --attnperf-timer={AUTO} or {usual}"
+        return f"the timer {asked!r} was requested, but this case {own}; use --attnperf-timer={AUTO} or {usual}"
     if kind.on_cpu != on_cpu:
         here = ", ".join((AUTO, *(timer.name for timer in TIMERS if timer.on_cpu == on_cpu)))
         why = "a GPU's work goes on after a call has returned" if kind.on_cpu else "it needs a GPU"
-        return f"the timer {asked!r} was asked for on {torch_device!r}, but {why}; use one of: {here}"
+        return f"the timer {asked!r} was requested on {torch_device!r}, but {why}; use one of: {here}"
     if kind.cache_state != cache_state:
         return (
             f"the timer {asked!r} measures with a {kind.cache_state} cache, and this workload is {cache_state}; use "
@@ -115,17 +115,17 @@ def _reason_unusable(
 
 
 def _no_substitute(name: str, why: str, cache_state: str) -> str:
-    """Why nothing takes the place of a timer whose capture failed."""
+    """Returns why no other timer replaces one whose capture failed."""
     if cache_state == "cold":
         return (
             f"{why}; cold calls are timed by the {name!r} timer only, because a hot time must not pass for a cold one. "
             "Make the call capturable, or run this workload without --attnperf to check its result only"
         )
-    return f"{why}; the timer {name!r} was asked for, and no other takes its place. Use --attnperf-timer={AUTO}"
+    return f"{why}; the timer {name!r} was requested, and no other replaces it. Use --attnperf-timer={AUTO}"
 
 
 def stamps_of(torch_device: str) -> Stamps | None:
-    """This process's clock stamps on 'cuda', None where none can be taken; the first call builds and tries them."""
+    """Returns this process's clock stamps on 'cuda', None if it has none; the first call builds and tests them."""
     # Imported late: the stamps use the timers' stream, and this package must be importable without them.
     from pytest_attnperf.measure.clock_stamps import open_clock_stamps
 

@@ -1,7 +1,7 @@
-"""What a timer is, and the arithmetic all timers share. A new timer is one file and one line in `timers/__init__.py`.
+"""Interface and shared arithmetic of all timers. A new timer is one file and one line in `timers/__init__.py`.
 
-A *block* is `count_calls_per_block` back-to-back calls timed as one. Before every measured block runs an unmeasured
-one of the same length: the first block after a pause runs on another clock and with other caches than its successors.
+A *block* is `calls_per_block` back-to-back calls timed as one. An unmeasured block of the same length runs before every
+measured one, because the first block after a pause has another clock and other caches than the next.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pytest_attnperf.measure.timers.pair_clocks import Stamps
 
 Call = Callable[[], Any]
-"""One call of what is timed, with its arguments bound; its result is the backend's raw result."""
+"""One call of what is timed, with its arguments bound; it returns the backend's raw result."""
 
 Setup = Callable[[], tuple[Any, ...]]
-"""Makes what one call takes, untimed."""
+"""Makes the arguments of one call, untimed."""
 
 CopiesMaker = Callable[[], "Copies"]
-"""Makes the copies of a call's inputs that a cold timer needs; called only when one is used."""
+"""Makes the copies of a call's inputs that a cold timer needs; called only if one is used."""
 
 MAX_CALLS_PER_BLOCK = 2000
-"""Bounds the nodes of a captured graph and its memory; a 0.5 us call still fills 1 ms."""
+"""Limits the nodes of a captured graph and its memory; a 0.5 us call still fills 1 ms."""
 
 WARM_UP_CALLS = 3
 """Calls before anything is captured or estimated: lazy initialisation, plans, autotuning."""
@@ -38,12 +38,12 @@ class Timer(Protocol):
 
     name             recorded with every sample; baselines of another timer are INCOMPARABLE
     cache_state      'hot' or 'cold': what a timed call may find in the last-level cache
-    note             why this timer and not the usual one, and what weakens its figures; '' when nothing does
-    replays          True when blocks re-run recorded work instead of calling: it must be proven right by itself
-    max_pairs        pairs of blocks queued before one synchronisation; 1 where Python runs inside a block, so that a
+    note             why this timer and not the usual one, and what limits its accuracy; '' for nothing
+    replays          True if blocks re-run recorded work instead of calling: it must be proven right by itself
+    max_pairs        pairs of blocks queued before one synchronisation; 1 if Python runs inside a block, so that a
                      block in which something compiled is rejected alone
     calls_per_block  known after `prepare`
-    clock_mhz        mean compute clock over each pair of blocks of the last `measure`; () where it is not known
+    clock_mhz        mean compute clock over each pair of blocks of the last `measure`; () if unknown
     """
 
     @property
@@ -62,29 +62,29 @@ class Timer(Protocol):
     def clock_mhz(self) -> tuple[float, ...]: ...  # noqa: D102
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warm up, record what must be recorded, and choose `count_calls_per_block` for blocks of about `block_us`."""
+        """Warms up, records what is replayed, and sets `calls_per_block` for blocks of about `block_us` us."""
 
     def measure(self, pairs: int) -> list[float]:
-        """Run `pairs` times an unmeasured then a measured block; microseconds per call of each measured block."""
+        """Runs `pairs` times an unmeasured then a measured block; returns us per call of each measured block."""
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Run what is timed once, unmeasured, and give the raw result of its last call.
+        """Runs what is timed once, unmeasured, and returns the raw result of its last call.
 
-        A timer that replays fills the memory of that result with NaN first, so that a replay that writes nothing shows;
-        not `poisoned` it leaves an earlier result there, so that one that writes only over NaN shows, too.
+        A timer that replays fills that result's memory with NaN first, so that a replay that writes nothing is noticed.
+        If not `poisoned`, an earlier result stays there, so that a replay that only overwrites NaN is noticed, too.
         """
 
     def close(self) -> None:
-        """Let go of the call and everything recorded from it."""
+        """Drops the call and everything recorded from it."""
 
 
 @dataclass(frozen=True)
 class CallParts:
-    """A call that is more than what is timed of it.
+    """A call of which only a part is timed.
 
-    setup      makes what `work` takes, before every timed call
+    setup      makes the arguments of `work`, before every timed call
     work       what is timed
-    host_sync  the call waits for the device, so that on a GPU the host's clock tells its time
+    host_sync  the call waits for the device, so that on a GPU the host's clock shows its time
     """
 
     setup: Setup
@@ -94,10 +94,10 @@ class CallParts:
 
 @dataclass(frozen=True)
 class TimerMaterial:
-    """What there is to make a timer of.
+    """What a timer can be made of.
 
-    stamps   gives this process's clock stamps; the first call builds and tries them
-    why      why not the usual timer
+    stamps   returns this process's clock stamps; the first call builds and tests them
+    why      why it is not the usual timer
     """
 
     stamps: Callable[[], Stamps | None]
@@ -106,27 +106,27 @@ class TimerMaterial:
     why: str = "asked for by name"
 
     def make_copies(self) -> Copies:
-        """The copies that a cold timer goes round over. Raises CaseFailedError where none can be made."""
+        """Makes the copies over which a cold timer rotates. Raises CaseFailedError if none can be made."""
         if self.copies is None:
             raise CaseFailedError(
-                "a cold time needs copies of a call's inputs, and of this call none can be made; gate it as a case "
+                "a cold time needs copies of a call's inputs, but none can be made for this call; gate it as a case "
                 "with cache_state='cold', or time it hot"
             )
         return self.copies()
 
     def require_parts(self) -> CallParts:
-        """The parts of a call, for a timer that is `in_parts`."""
+        """Returns the parts of a call, for a timer that is `in_parts`."""
         assert self.parts is not None, "a timer in parts is made for a call that has them"
         return self.parts
 
 
 class TimerKind:
-    """What a timer's class says of itself, for the rule that chooses; with `Timer`, all that a new one needs.
+    """Properties of a timer's class for the rule that chooses; a new timer needs these and `Timer`.
 
-    on_cpu      the work is the CPU's: it has finished when the call returns; False: it needs a GPU
-    in_parts    each timed call gets inputs of its own, which `Given.parts` makes
-    waits       of those, on a GPU, for calls that wait for the device
-    substitute  name of the timer that takes its place by the rule where a call cannot be captured; '' for none
+    on_cpu      the CPU does the work, which has finished when the call returns; False: it needs a GPU
+    in_parts    each timed call gets its own inputs, which `TimerMaterial.parts` makes
+    waits       with `in_parts` on a GPU: for calls that wait for the device
+    substitute  name of the timer that the rule uses instead if a call cannot be captured; '' for none
     """
 
     name: str
@@ -141,12 +141,12 @@ class TimerKind:
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """A timer of what there is, not yet prepared; of one that needs none of it, just that."""
+        """Makes a timer of the material, not yet prepared; here one that needs no material."""
         return cast(Timer, cls())
 
 
 def count_calls_per_block(block_us: float, call_us: float) -> int:
-    """Calls that fill a block of `block_us`, at least 1 and at most MAX_CALLS_PER_BLOCK."""
+    """Returns the calls that fill a block of `block_us`, at least 1 and at most MAX_CALLS_PER_BLOCK."""
     if call_us <= 0:
         return MAX_CALLS_PER_BLOCK
     return max(1, min(MAX_CALLS_PER_BLOCK, math.ceil(block_us / call_us)))

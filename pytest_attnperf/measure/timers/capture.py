@@ -1,8 +1,8 @@
-"""Recording calls into a CUDA or HIP graph, and putting the process in order again where that fails.
+"""Records calls into a CUDA or HIP graph, and restores the process's state if that fails.
 
-A failed capture leaves torch (2.6 to 2.13) in disorder: `torch.cuda.graph.__exit__` does not restore the stream when
-`capture_end` raises, the allocator keeps routing to the capture's pool, and the default random generator stays in
-capture mode. `capture` undoes all three, so that a case that cannot be captured costs the next one nothing.
+A failed capture leaves torch (2.6 to 2.13) in a bad state: `torch.cuda.graph.__exit__` does not restore the stream if
+`capture_end` raises, the allocator keeps using the capture's pool, and the default random generator stays in capture
+mode. `capture_graph` undoes all three, so a case that cannot be captured does not affect the next one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import torch
 
 _abandoned: list[Any] = []
-"""Graphs whose capture failed, kept for the life of the process: torch's allocator may still refer to them."""
+"""Graphs whose capture failed, kept until the process ends: torch's allocator may still refer to them."""
 
 
 class CaptureFailedError(AttnperfError):
-    """A call cannot be recorded into a graph; the text says why, and an event timer is what remains."""
+    """A call cannot be recorded into a graph; the message says why. An event timer can still time it."""
 
 
 def warm_up_for_capture(call: Call, stream: torch.cuda.Stream) -> None:
-    """Call on the stream that will capture, as torch asks, then once more with synchronisation forbidden.
+    """Calls on the stream that will capture, as torch recommends, then once more with synchronisation forbidden.
 
-    Raises CaptureFailedError when the call synchronises with the host: found here, it costs no failed capture.
+    Raises CaptureFailedError if the call synchronises with the host; found here, this needs no failed capture.
     """
     import torch
 
@@ -65,10 +65,10 @@ def _synchronising_raises() -> Iterator[None]:
 
 
 def capture_graph(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """Record `calls` calls; returns the graph and the raw result of its last call, which every replay overwrites.
+    """Records `calls` calls; returns the graph and the raw result of its last call, which every replay overwrites.
 
-    Each result is dropped before the next call, so that all calls of the graph use the same memory.
-    Raises CaptureFailedError for any RuntimeError but running out of memory; that and all others are passed on.
+    Each result is dropped before the next call, so that all calls of the graph use the same memory. Raises
+    CaptureFailedError for any RuntimeError except out of memory; that and all other errors are passed on.
     """
     import torch
 
@@ -85,7 +85,7 @@ def capture_graph(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[to
                 failure = error
                 raise
     except Exception as error:
-        # Ending an invalid capture raises, too; the call's own error is the one that explains.
+        # Ending an invalid capture raises, too, but the call's own error explains the failure.
         failure = failure or error
     if failure is None:
         return graph, result
@@ -99,7 +99,7 @@ def capture_graph(call: Call, calls: int, stream: torch.cuda.Stream) -> tuple[to
 
 
 def new_graph() -> torch.cuda.CUDAGraph:
-    """A graph whose nodes can be read after capture, where torch has that (2.8 and later)."""
+    """Makes a graph whose nodes can be read after capture, if torch has that (2.8 and later)."""
     import torch
 
     try:
@@ -109,7 +109,7 @@ def new_graph() -> torch.cuda.CUDAGraph:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text; CUDA errors continue with advice on debugging."""
+    """Returns the first line of an error's message; CUDA errors continue with advice on debugging."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -126,7 +126,7 @@ def _abandon_capture(graph: torch.cuda.CUDAGraph, pool: Any, stream: torch.cuda.
         try:
             end(device, pool)
         except RuntimeError:
-            # The capture had ended in order: the call raised, but did nothing that a capture forbids.
+            # The capture had ended properly: the call raised, but did nothing that a capture forbids.
             graph.reset()
             return
         torch._C._cuda_releasePool(device, pool)

@@ -1,4 +1,4 @@
-"""A pair of events around a block of eager calls, queued behind a held stream: where a graph cannot be captured."""
+"""Times a block of eager calls with a pair of events behind a held stream, for calls that cannot be captured."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from pytest_attnperf.measure.timers.pair_clocks import PairClocks, Stamps
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream
 
 MAX_QUEUED_CALLS = 100
-"""Calls per block. A GPU's launch queue holds about 1,000 kernels; when it is full the host waits, and the gaps between
-launches come back into the time. 100 calls twice leaves room for five kernels a call."""
+"""Calls per block. A GPU's launch queue holds about 1,000 kernels. If it is full, the host waits, and the gaps between
+launches become part of the time. Two blocks of 100 calls leave room for five kernels a call.
+"""
 
 _ESTIMATE_CALLS = 5
 
 
 class EventTimer(TimerKind):
-    """Times launches and kernels as the GPU sees them. `why` says why not a graph, and becomes part of the note.
+    """Times launches and kernels as the GPU sees them. `why` says why it is no graph, and becomes part of the note.
 
-    stamps   what tells the clock; None where nothing can
-    last     what the last call of the last block returned
+    stamps   read the clock; None if nothing can
+    last     the result of the last block's last call
     """
 
     name = "event"
@@ -45,12 +46,12 @@ class EventTimer(TimerKind):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         return cls(given.why, given.stamps())
 
     @property
     def note(self) -> str:
-        """Why not a graph, and in how many blocks the GPU had begun before the host had queued all of the block."""
+        """Why it is no graph, and in how many blocks the GPU started before the host had queued the whole block."""
         exposed = (
             f"launches may be timed with the kernels in {self._exposed_blocks} of {self._blocks} blocks"
             if self._exposed_blocks
@@ -59,7 +60,7 @@ class EventTimer(TimerKind):
         return "; ".join(part for part in (self._why, exposed) if part)
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warm up, learn how long the host and the GPU take per call, and choose the length of a block."""
+        """Warms up, measures the host's and the GPU's time per call, and chooses the length of a block."""
         import torch
 
         self._call = call
@@ -77,7 +78,7 @@ class EventTimer(TimerKind):
         self._blocks = self._exposed_blocks = 0
 
     def measure(self, pairs: int) -> list[float]:
-        """Microseconds per call of each measured block; one synchronisation per pair."""
+        """Returns microseconds per call of each measured block; synchronises once per pair."""
         times_us: list[float] = []
         clock_mhz: list[float] = []
         for _ in range(pairs):
@@ -87,7 +88,7 @@ class EventTimer(TimerKind):
         return times_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """One eager call, finished."""
+        """Makes one eager call and waits for it."""
         import torch
 
         assert self._call is not None, "prepare() comes first"
@@ -96,7 +97,7 @@ class EventTimer(TimerKind):
         return result
 
     def close(self) -> None:
-        """Let go of the call."""
+        """Drops the call."""
         self._call = self.last = None
 
     def _pair_us(self) -> float:

@@ -1,4 +1,4 @@
-"""Events around a block of eager calls that each get inputs of their own; where a graph cannot be captured."""
+"""Times a block of eager calls that each get their own inputs with events, for calls that cannot be captured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_s
 
 
 class EventFreshTimer(EventTimer):
-    """As `EventTimer`, of `work(*setup())` with every setup before the first call of a block."""
+    """Times `work(*setup())` as `EventTimer` does, with every setup before the first call of a block."""
 
     name = "event_fresh"
     in_parts = True
@@ -25,7 +25,7 @@ class EventFreshTimer(EventTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work, given.why, given.stamps())
 

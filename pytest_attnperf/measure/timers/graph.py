@@ -1,4 +1,4 @@
-"""Replays of a graph that holds a whole block: no launch gap is timed, whatever the host does. CUDA and HIP alike."""
+"""Times replays of a graph that holds a whole block: no launch gap is timed, whatever the host does. CUDA and HIP."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pytest_attnperf.measure.timers.stream import side_stream
 
 
 class GraphTimer(ReplayTimer):
-    """The same call over and over: its inputs are in the last-level cache as far as they fit."""
+    """Repeats the same call: its inputs are in the last-level cache as far as they fit."""
 
     name = "graph"
     substitute = "event"
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         return cls(given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Capture one call, learn its time from replays, and capture blocks of about `block_us`.
+        """Captures one call, measures its time in replays, and captures blocks of about `block_us`.
 
-        A graph of one short call is slower per call than a block (its launch shows), so the length is refined.
-        Raises CaptureFailedError when the call cannot be captured.
+        A graph of one short call is slower per call than a block, because its launch takes time; so the length is
+        refined. Raises CaptureFailedError if the call cannot be captured.
         """
         stream = side_stream()
         warm_up_for_capture(call, stream)
@@ -38,7 +38,7 @@ class GraphTimer(ReplayTimer):
                 break
 
     def make_twin(self, call: Call) -> GraphTimer:
-        """A timer of the same length for the same work on other tensors; warmed up and captured once."""
+        """Makes a timer of the same length for the same work on other tensors; it is warmed up and captured once."""
         other = GraphTimer(self._clocks.stamps)
         other.calls_per_block, other.call_us = self.calls_per_block, self.call_us
         other._replay_host_us = self._replay_host_us

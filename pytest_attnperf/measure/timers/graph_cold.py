@@ -1,13 +1,12 @@
-"""Replays of a graph whose calls go round over copies of their inputs, so that no call finds its own in a cache.
+"""Times replays of a graph whose calls rotate over copies of their inputs, so that no call finds its own in a cache.
 
-Flushing a cache between calls would put another kernel into every block, and MI300's last-level cache is not flushed
-by what torch calls its L2. Here every call reads memory that was last read a whole round ago, and a round reads twice
-as much as the cache holds (`copies`).
+Flushing a cache between calls would add another kernel to every block, and torch's flush of what it calls L2 does not
+flush MI300's last-level cache. Here every call reads memory that was last read a whole round ago, and a round reads
+twice as much as the cache holds (`copies`).
 
-A block is a whole number of rounds, and at least one: part of a round, replayed, would find its copies where it left
-them. A block may therefore be longer than asked for, and its time is the mean over all copies, wherever in memory they
-lie. What is cold are the inputs: results are written to the same memory by every call, and a kernel's own code and
-constants stay where they are.
+A block is a whole number of rounds, at least one: a replayed part of a round would find its copies still cached. So a
+block may be longer than requested, and its time is the mean over all copies, wherever they are in memory. Only the
+inputs are cold: every call writes its results to the same memory, and a kernel's code and constants stay in place.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from pytest_attnperf.measure.timers.stream import side_stream
 
 
 class GraphColdTimer(ReplayTimer):
-    """Rounds over `others`, the same call on other copies of its inputs, and the call itself, which ends each round.
+    """Times rounds over `others`, the same call on other copies of its inputs, and the call itself, which ends a round.
 
-    others   at most MAX_CALLS_PER_BLOCK - 1; they and the call together outgrow the last-level cache
-    note     how it is known how much that is, where it is not
+    others   at most MAX_CALLS_PER_BLOCK - 1; together with the call they exceed the last-level cache
+    note     says if that cache's size is an assumption
     """
 
     name = "graph_cold"
@@ -41,14 +40,14 @@ class GraphColdTimer(ReplayTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         own = given.make_copies()
         return cls(own.calls, own.note, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Capture one round, learn its time from replays, and capture as many rounds as fill `block_us`.
+        """Captures one round, measures its time in replays, and captures as many rounds as fill `block_us`.
 
-        Raises CaptureFailedError when the call cannot be captured.
+        Raises CaptureFailedError if the call cannot be captured.
         """
         stream = side_stream()
         calls = (*self._others, call)
@@ -66,15 +65,15 @@ class GraphColdTimer(ReplayTimer):
                 break
 
     def run_first(self, *, poisoned: bool = True) -> Any:
-        """As `run_once`, but give the result of the first call of the block: the one on the first of `others`.
+        """Runs as `run_once`, but returns the result of the block's first call: the one on the first of `others`.
 
-        Where the backend writes every result to one buffer of its own, that holds the last call's.
+        If the backend writes every result to one buffer of its own, that holds the last call's.
         """
         self.run_once(poisoned=poisoned)
         return self._first
 
     def close(self) -> None:
-        """Free the graph and its memory."""
+        """Frees the graph and its memory."""
         self._first = None
         super().close()
 
@@ -83,7 +82,7 @@ class GraphColdTimer(ReplayTimer):
 
 
 class CallRounds:
-    """The calls one after the other, round and round; keeps the result of the very first, so that it can be judged."""
+    """Makes the calls in turn, round after round; keeps the very first result, so that it can be judged."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.first: Any = None
@@ -91,7 +90,7 @@ class CallRounds:
         self._made = 0
 
     def __call__(self) -> Any:
-        """The next call."""
+        """Makes the next call."""
         result = self._calls[self._made % len(self._calls)]()
         if not self._made:
             self.first = result
@@ -100,6 +99,6 @@ class CallRounds:
 
 
 def count_rounds_per_block(block_us: float, call_us: float, copies: int) -> int:
-    """Rounds over `copies` that fill a block: at least 1, and no more than MAX_CALLS_PER_BLOCK calls allow."""
+    """Returns the rounds over `copies` that fill a block: at least 1, and at most what MAX_CALLS_PER_BLOCK allows."""
     wanted = math.ceil(count_calls_per_block(block_us, call_us) / copies)
     return max(1, min(wanted, MAX_CALLS_PER_BLOCK // copies))

@@ -1,9 +1,9 @@
-"""Replays of a graph whose calls each read inputs of their own, which another graph has made ready just before.
+"""Times replays of a graph whose calls each read their own inputs, which another graph prepares just before.
 
-A call that overwrites its inputs cannot be repeated on them, and a backward pass consumes what its forward left. So
-two graphs are captured: one that makes every call's inputs ready, by copying or by the forward pass, and one that holds
-the calls. Both are replayed, one behind the other, and only the second is timed. What a call reads was written by the
-first graph, so that it is in the cache as far as all of a block fits there.
+A call that overwrites its inputs cannot be repeated on them, and a backward pass consumes what its forward left. So two
+graphs are captured: one prepares every call's inputs, by copying or by the forward pass, and one holds the calls. They
+are replayed one after the other, and only the second is timed. The first graph has written what a call reads, so it is
+in the cache as far as the inputs of a whole block fit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pytest_attnperf.measure.timers.replay import CAPTURES, ReplayTimer, is_long
 from pytest_attnperf.measure.timers.stream import elapsed_us, event_pair, hold_stream, side_stream
 
 MEMORY_SHARE = 4
-"""The inputs of a block may take this part of the memory that is free."""
+"""The inputs of a block may use this part of free memory."""
 
 _ESTIMATE_REPLAYS = 3
 
 
 class GraphFreshTimer(ReplayTimer):
-    """Blocks of `work(*setup())`: setups and calls in a graph each."""
+    """Times blocks of `work(*setup())`; setups and calls have one graph each."""
 
     name = "graph_fresh"
     in_parts = True
@@ -39,16 +39,16 @@ class GraphFreshTimer(ReplayTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work, given.stamps())
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Capture one call, learn its time and its memory, and capture blocks of about `block_us`.
+        """Captures one call, measures its time and its memory, and captures blocks of about `block_us`.
 
-        call   a setup and its call, to warm up by
+        call   a setup and its call, for the warm-up
 
-        Raises CaptureFailedError when either cannot be captured.
+        Raises CaptureFailedError if either cannot be captured.
         """
         stream = side_stream()
         warm_up_for_capture(call, stream)
@@ -64,7 +64,7 @@ class GraphFreshTimer(ReplayTimer):
                 break
 
     def measure(self, pairs: int) -> list[float]:
-        """Queue all pairs back to back behind a held stream, then wait once; microseconds per call."""
+        """Queues all pairs behind a held stream, then waits once; returns microseconds per call."""
         import torch
 
         graph, clocks = self._require_graph(), self._clocks
@@ -85,7 +85,7 @@ class GraphFreshTimer(ReplayTimer):
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
     def close(self) -> None:
-        """Free both graphs and their memory."""
+        """Frees both graphs and their memory."""
         super().close()
         self._ready = []
         if self._before is not None:
@@ -99,17 +99,17 @@ class GraphFreshTimer(ReplayTimer):
             ready.append(self._setup())
 
         self._before, _ = capture_graph(make_ready, self.calls_per_block, stream)
-        self._before.replay()  # backward passes may look at what they were left, while they are captured
+        self._before.replay()  # a backward pass may read what its forward left, while it is captured
         waiting = iter(ready)
         self._graph, self._result = capture_graph(lambda: self._work(*next(waiting)), self.calls_per_block, stream)
 
     def _replay(self) -> None:
-        """Make every call's inputs ready, then replay the block."""
+        """Prepares every call's inputs, then replays the block."""
         self._before.replay()
         self._require_graph().replay()
 
     def _estimate_us(self) -> float:
-        """Microseconds per call over a few replays, each on inputs made ready anew."""
+        """Returns microseconds per call over a few replays, each on newly prepared inputs."""
         import time
 
         import torch
@@ -138,7 +138,7 @@ def _count_allocated_bytes() -> int:
 
 
 def _count_affordable(bytes_each: int) -> int:
-    """How many calls' inputs fit into a share of what is free; at least one."""
+    """Returns how many calls' inputs fit into MEMORY_SHARE of free memory; at least one."""
     import torch
 
     if bytes_each <= 0:

@@ -1,9 +1,8 @@
-"""The host's clock, for devices on which a call has finished when it returns: CPUs.
+"""Times with the host's clock, for devices on which a call has finished when it returns: CPUs.
 
-How long a thread was ready to run while every core ran something else: time that no kernel under test took.
-
-Linux counts it for each thread (`/proc/thread-self/schedstat`, second number, nanoseconds). On two cores beside two
-busy programs a call of 10 ms takes 10 to 90 ms by the clock; without what it waited it is the same to about 15 %.
+It subtracts how long a thread was ready to run while every core ran something else, because no kernel used that time.
+Linux counts it per thread (`/proc/thread-self/schedstat`, second number, nanoseconds). On two cores beside two busy
+programs a call of 10 ms takes 10 to 90 ms by the clock; without this waiting it repeats to about 15 %.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from pytest_attnperf.measure.timers.base import (
 )
 
 RUNS = 4
-"""Of a block that is short; the fastest of them counts. Other programs only ever add to a time, and hardly to all."""
+"""Runs of a short block; the fastest counts. Other programs only make a run longer, and rarely all of them."""
 
 RUN_CALLS_LEAST = 8
-"""Of runs with fewer calls the median counts: where every second call is slow, the fastest holds none of the slow."""
+"""For runs with fewer calls the median counts: if every second call is slow, the fastest has no slow one."""
 
 RUN_LONG_US = 2500.0
-"""A longer run is measured once: what it waited for a core is known, and more of them would cost too much."""
+"""A longer run is measured once: its waiting for a core is known, and more runs would take too long."""
 
 _ESTIMATE_SHARE = 0.2
 """The time per call is estimated from a run of at least this share of a block."""
@@ -41,21 +40,21 @@ _ESTIMATE_SHARE = 0.2
 _CHANCE = random.SystemRandom()
 
 _read, _thread_ns, _process_ns = os.pread, time.thread_time_ns, time.process_time_ns
-"""Held from before any user's code is imported, as the clocks are."""
+"""Captured before any user code is imported, like the clocks."""
 
 _BYTES = 64
 
 
 def one_or_none() -> int:
-    """1 or 0, by chance that no seed decides; the numbers that a suite draws stay its own."""
+    """Returns 1 or 0 at random, independent of every seed; the suite's random numbers do not change."""
     return _CHANCE.getrandbits(1)
 
 
 class HostTimer(TimerKind):
-    """Blocks of calls between two readings of a clock (see `clocks.TwoClocks`), without what they waited for a core.
+    """Times blocks of calls between two clock readings (see `clocks.TwoClocks`), without their waiting for a core.
 
-    last     what the last call of the last block returned
-    on_cpu   whether the work is the CPU's: it stands still while it waits for a core, and other programs disturb it
+    last     the result of the last block's last call
+    on_cpu   whether the CPU does the work: it stops while it waits for a core, and other programs disturb it
     """
 
     name = "host"
@@ -72,7 +71,7 @@ class HostTimer(TimerKind):
         self._call: Call | None = None
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warm up, then double the number of calls until they take a fifth of a block."""
+        """Warms up, then doubles the number of calls until they take a fifth of a block."""
         self._call = call
         for _ in range(WARM_UP_CALLS):
             call()
@@ -85,9 +84,9 @@ class HostTimer(TimerKind):
         self._runs = RUNS if self.on_cpu and self.calls_per_block * call_us <= RUN_LONG_US else 1
 
     def measure(self, pairs: int) -> list[float]:
-        """Microseconds per call of each measured block: of the fastest of its runs, or their median.
+        """Returns microseconds per call of each measured block: of the fastest of its runs, or their median.
 
-        One call more or less stands before each, by chance: no pattern of slow calls keeps step with the blocks.
+        A random choice adds one call before each block, so that no pattern of slow calls stays in step with the blocks.
         """
         calls, per_call_us = self.calls_per_block, []
         chosen = min if calls >= RUN_CALLS_LEAST else median
@@ -97,16 +96,16 @@ class HostTimer(TimerKind):
         return per_call_us
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """One call."""
+        """Makes one call."""
         assert self._call is not None, "prepare() comes first"
         return self._call()
 
     def close(self) -> None:
-        """Let go of the call."""
+        """Drops the call."""
         self._call = self.last = None
 
     def _calls_us(self, calls: int) -> float:
-        """Microseconds that `calls` calls take together; nothing but the calls stands between the two readings."""
+        """Returns the total microseconds of `calls` calls; only the calls run between the two clock readings."""
         call, self.last = self._call, None
         assert call is not None, "prepare() comes first"
         self._clocks.begin()
@@ -117,22 +116,24 @@ class HostTimer(TimerKind):
 
 
 class Waited:
-    """Called, the nanoseconds that the calling thread has waited so far, less what other threads of this process
-    computed: a thread that waits for work of its own process waits for the kernel under test. 0 where nobody counts."""
+    """Returns, when called, the nanoseconds that the calling thread has waited for a core, less the CPU time of other
+    threads of this process: a thread that waits for its own process's work waits for the kernel under test. 0 if not
+    counted.
+    """
 
     def __init__(self) -> None:
         self._file: int | None = None
         self._thread = 0
 
     def __call__(self) -> int:
-        """Nanoseconds; only differences mean something."""
+        """Returns nanoseconds; only differences are meaningful."""
         if self._thread != threading.get_ident():
             self._open_file()
         if self._file is None:
             return 0
         try:
             waited_ns = int(_read(self._file, _BYTES, 0).split()[1])
-        except (OSError, ValueError, IndexError):  # of a thread that has ended, whose number this one has now
+        except (OSError, ValueError, IndexError):  # the file is of an ended thread, whose number this one has now
             self.close()
             return 0
         return waited_ns - (_process_ns() - _thread_ns())
@@ -144,7 +145,7 @@ class Waited:
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Closes the file."""
         if self._file is not None:
             os.close(self._file)
         self._file = None

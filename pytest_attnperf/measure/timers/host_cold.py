@@ -1,4 +1,4 @@
-"""The host's clock around calls that go round over copies of their inputs, for CPUs (see `graph_cold`)."""
+"""Times calls that rotate over copies of their inputs with the host's clock, for CPUs (see `graph_cold`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_attnperf.measure.timers.host import HostTimer
 
 
 class HostColdTimer(HostTimer):
-    """Rounds over `others`, the same call on other copies of its inputs, and the call itself.
+    """Times rounds over `others`, the same call on other copies of its inputs, and the call itself.
 
-    Every block goes on where the one before it stopped, so that it need not be a whole number of rounds.
+    Every block continues where the previous one stopped, so it need not be a whole number of rounds.
 
-    note   how it is known how large the last-level cache is, where it is not
+    note   says if the size of the last-level cache is an assumption
     """
 
     name = "host_cold"
@@ -36,23 +36,23 @@ class HostColdTimer(HostTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         own = given.make_copies()
         return cls(own.calls, own.note)
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """As `HostTimer.prepare`, with calls that take turns."""
+        """Prepares as `HostTimer.prepare` does, with calls that take turns."""
         self._own = call
         calls = itertools.cycle((*self._others, call))
         super().prepare(lambda: next(calls)(), block_us)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """One call on the case's own inputs."""
+        """Makes one call on the case's own inputs."""
         assert self._own is not None, "prepare() comes first"
         return self._own()
 
     def close(self) -> None:
-        """Let go of the call and its copies."""
+        """Drops the call and its copies."""
         self._own = None
         self._others = ()
         super().close()

@@ -1,7 +1,7 @@
-"""The host's clock around calls that each get inputs of their own, made ready before the block and outside its time.
+"""Times calls that each get their own inputs, prepared before the block and not timed, with the host's clock.
 
-For calls that overwrite their inputs, and for backward passes, whose forward pass comes before. On a GPU, the same for
-calls that wait for the device themselves, where no other clock sees all that a caller waits for.
+It is for calls that overwrite their inputs, and for backward passes, which need a forward pass first. On a GPU it is
+for calls that wait for the device, because no other clock sees all that a caller waits for.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pytest_attnperf.measure.timers.base import Call, Setup, Timer, TimerMateria
 from pytest_attnperf.measure.timers.host import HostTimer
 
 FRESH_MOST = 64
-"""Inputs made ready at once: all are in memory together."""
+"""Inputs prepared at once: all of them are in memory together."""
 
 
 class HostFreshTimer(HostTimer):
-    """Blocks of `work(*setup())`, with every setup before the first call.
+    """Times blocks of `work(*setup())`, with every setup before the first call.
 
-    wait   waits for the device; called before each reading of the clock
+    wait   waits for the device; called before each clock reading
     """
 
     name = "host_fresh"
@@ -42,18 +42,18 @@ class HostFreshTimer(HostTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         parts = given.require_parts()
         return cls(parts.setup, parts.work)
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """One call on inputs made ready for it, finished."""
+        """Makes one call on its own prepared inputs and waits for it."""
         result = super().run_once(poisoned=poisoned)
         self._wait()
         return result
 
     def _calls_us(self, calls: int) -> float:
-        """Microseconds that `calls` calls take together, and the device with them."""
+        """Returns the total microseconds of `calls` calls, including the device's work."""
         work, self.last = self._work, None
         *ready, own = [self._setup() for _ in range(calls)]
         self._wait()
@@ -66,7 +66,7 @@ class HostFreshTimer(HostTimer):
 
 
 class HostSyncTimer(HostFreshTimer):
-    """On a GPU: calls that wait for the device, until it has done all of a block."""
+    """Times calls that wait for a GPU, until the GPU has finished the whole block."""
 
     name = "host_sync"
     on_cpu = False
@@ -75,7 +75,7 @@ class HostSyncTimer(HostFreshTimer):
 
     @classmethod
     def make(cls, given: TimerMaterial) -> Timer:
-        """As `TimerKind.make`."""
+        """Makes the timer as `TimerKind.make` does."""
         import torch
 
         parts = given.require_parts()

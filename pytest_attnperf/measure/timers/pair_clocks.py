@@ -1,4 +1,4 @@
-"""Clock stamps around the pairs of blocks that a timer queues, and what they say of each pair."""
+"""Takes clock stamps around the pairs of blocks that a timer queues, and gives the mean clock of each pair."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class Stamps(Protocol):
     """Stamps of the compute clock, taken by kernels (see `clock_stamps.ClockStamps`)."""
 
     def take(self) -> None:
-        """Queue a stamp on the current stream."""
+        """Queues a stamp on the current stream."""
 
     def read_clocks_mhz(self) -> list[float]:
-        """After a synchronisation: the mean clock between consecutive stamps in MHz; then forget them."""
+        """Returns, after a synchronisation, the mean clock between consecutive stamps in MHz, and forgets them."""
 
     def discard(self) -> None:
-        """Forget all stamps."""
+        """Forgets all stamps."""
 
 
 class PairClocks:
-    """A stamp before each pair of blocks and one behind it, so that none lies between blocks and their events.
+    """Takes a stamp before and after each pair of blocks, so that none lies between blocks and their events.
 
-    Without `stamps` nothing is queued and nothing is known.
+    Without `stamps` nothing is queued and no clock is known.
 
     host_us   microseconds the host needed to queue the last stamp
     """
@@ -33,12 +33,12 @@ class PairClocks:
         self.host_us = 0.0
 
     def begin(self) -> None:
-        """Forget what others, or a pair that failed, have left."""
+        """Forgets stamps of others, or of a pair that failed."""
         if self.stamps is not None:
             self.stamps.discard()
 
     def stamp(self) -> None:
-        """Queue a stamp."""
+        """Queues a stamp."""
         if self.stamps is None:
             return
         begin = time.perf_counter()
@@ -46,9 +46,9 @@ class PairClocks:
         self.host_us = (time.perf_counter() - begin) * 1e6
 
     def read_clocks(self, pairs: int) -> tuple[float, ...]:
-        """Mean MHz over each of `pairs` pairs, after a synchronisation; () unless it is known of every one."""
+        """Returns the mean MHz over each of `pairs` pairs, after a synchronisation; () if any is unknown."""
         if self.stamps is None:
             return ()
-        found = tuple(self.stamps.read_clocks_mhz())[::2]  # every other one is of what lies between two pairs
+        found = tuple(self.stamps.read_clocks_mhz())[::2]  # every second one covers the time between two pairs
         known = len(found) == pairs and all(math.isfinite(mhz) and mhz > 0 for mhz in found)
         return found if known else ()

@@ -1,8 +1,8 @@
-"""Time in kernels alone: what torch's profiler says that the kernels, copies and memory sets of a call took.
+"""Measures time in kernels alone: the kernels, copies and memory sets of a call by torch's profiler.
 
-A graph's time per call holds the gaps between its kernels, too. The difference to this timer's shows them, and shows
-what launches cost that a graph would hide. Like every number it is comparable with numbers of the same timer only.
-Work that runs side by side counts in full.
+A graph's time per call includes the gaps between its kernels. The difference between the two timers shows these gaps,
+and the cost of launches that a graph would hide. Its numbers are only comparable with numbers of this timer. Parallel
+work counts in full.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _HOLD_KERNEL = "spin_kernel"
 
 
 class ProfilerTimer(TimerKind):
-    """Profiles an unmeasured and a measured block together and adds up what ran in the second.
+    """Profiles an unmeasured and a measured block together and sums what ran in the second.
 
-    A process in which it was used may not be timed by any other timer afterwards (see `trace`).
+    After it was used, no other timer may time in this process (see `trace`).
     """
 
     name = "profiler"
@@ -39,16 +39,16 @@ class ProfilerTimer(TimerKind):
         self._launch_us = 0.0
 
     def prepare(self, call: Call, block_us: float) -> None:
-        """Warm up, profile a few calls, and choose the length of a block.
+        """Warms up, profiles a few calls, and chooses the length of a block.
 
-        Raises CaseFailedError when the profiler sees no work.
+        Raises CaseFailedError if the profiler sees no work.
         """
         import torch
 
         self._call = call
         for _ in range(WARM_UP_CALLS):
             call()
-        hold_stream(1.0)  # a process's first hold is calibrated by others, which must not be in a profile
+        hold_stream(1.0)  # the first hold in a process makes others to calibrate, which must not be profiled
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for _ in range(_ESTIMATE_CALLS):
@@ -59,14 +59,14 @@ class ProfilerTimer(TimerKind):
         self.calls_per_block = min(MAX_PROFILED_CALLS, count_calls_per_block(block_us, call_us))
 
     def measure(self, pairs: int) -> list[float]:
-        """Microseconds of GPU work per call of each measured block; one profile per pair.
+        """Returns microseconds of GPU work per call of each measured block; makes one profile per pair.
 
-        Raises CaseFailedError when the profiler sees no work.
+        Raises CaseFailedError if the profiler sees no work.
         """
         return [sum_measured_us(trace.profile_events(self._run_pair)) / self.calls_per_block for _ in range(pairs)]
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """One eager call, finished."""
+        """Makes one eager call and waits for it."""
         import torch
 
         assert self._call is not None, "prepare() comes first"
@@ -75,11 +75,11 @@ class ProfilerTimer(TimerKind):
         return result
 
     def close(self) -> None:
-        """Let go of the call."""
+        """Drops the call."""
         self._call = None
 
     def _run_pair(self) -> None:
-        """Each block behind a hold: the second hold also marks where the measured one begins."""
+        """Runs each block behind a hold; the second hold also marks the start of the measured block."""
         call = self._call
         assert call is not None, "prepare() comes first"
         for _ in range(2):
@@ -89,16 +89,16 @@ class ProfilerTimer(TimerKind):
 
 
 def sum_measured_us(events: Iterable[dict[str, Any]]) -> float:
-    """Microseconds of GPU work behind the second hold, together; `events` are those of a Chrome trace.
+    """Returns the total microseconds of GPU work after the second hold; `events` are those of a Chrome trace.
 
-    Raises CaseFailedError when there are not two holds, or nothing ran behind the second.
+    Raises CaseFailedError if there are not two holds, or nothing ran after the second.
     """
     work = sorted((event for event in events if event.get("cat") in trace.KINDS), key=lambda event: float(event["ts"]))
     holds = [index for index, event in enumerate(work) if _HOLD_KERNEL in event["name"]]
     if len(holds) != 2:
         raise CaseFailedError(
             f"the profiler saw {len(holds)} of the 2 kernels named {_HOLD_KERNEL!r} that mark a block, among "
-            f"{len(work)} events of GPU work: it lost events, or names them otherwise here; use another timer"
+            f"{len(work)} events of GPU work: it lost events, or uses other names here; use another timer"
         )
     measured = work[holds[1] + 1 :]
     if not measured:

@@ -1,4 +1,4 @@
-"""What all timers that replay a captured graph share: CUDA and HIP alike, one graph holds a whole block."""
+"""Shared code of all timers that replay a captured graph, on CUDA and HIP; one graph holds a whole block."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     import torch
 
 CAPTURES = 3
-"""Captures until the block has its length: one call or round, then blocks sized by the time per call before."""
+"""Most captures until a block has its length: one call or round first, then blocks sized by the last time per call."""
 
 _ENOUGH = (0.8, 1.25)
-"""A block is accepted when the calls wanted are within these multiples of the calls it holds."""
+"""A block is accepted if the wanted number of calls is within these multiples of its own number of calls."""
 
 _ESTIMATE_REPLAYS = 3
 
 
 def is_long_enough(wanted: int, calls: int) -> bool:
-    """Whether a block of `calls` calls is close enough to the `wanted` ones."""
+    """Tells whether a block of `calls` calls is close enough to `wanted` calls."""
     return _ENOUGH[0] <= wanted / calls <= _ENOUGH[1]
 
 
 class ReplayTimer(TimerKind):
-    """One graph of `calls_per_block` calls, replayed. The result of the last call stays in the same memory.
+    """Replays one graph of `calls_per_block` calls. The result of the last call stays in the same memory.
 
     call_us      microseconds per call of the last estimate, known after `prepare`
-    stamps       what tells the clock; None where nothing can
-    before_pair  queues what comes in front of each pair of blocks, untimed; None for nothing
+    stamps       read the clock; None if nothing can
+    before_pair  queues work before each pair of blocks, untimed; None for nothing
     """
 
     note = ""
@@ -51,7 +51,7 @@ class ReplayTimer(TimerKind):
         self._replay_host_us = 0.0
 
     def measure(self, pairs: int) -> list[float]:
-        """Queue all pairs behind a held stream, then wait once; microseconds per call."""
+        """Queues all pairs behind a held stream, then waits once; returns microseconds per call."""
         import torch
 
         graph, clocks = self._require_graph(), self._clocks
@@ -72,11 +72,11 @@ class ReplayTimer(TimerKind):
         return [elapsed_us(start, end) / self.calls_per_block for start, end in events]
 
     def read_graph_content(self) -> graph_nodes.GraphContent:
-        """What the graph holds, all its calls together. Raises UnreadableGraphError."""
+        """Reads what the graph holds, all its calls together. Raises UnreadableGraphError."""
         return graph_nodes.read_graph_content(self._require_graph())
 
     def run_once(self, *, poisoned: bool = True) -> Any:
-        """Fill the static results with NaN unless told not to, replay the block once, and give the last call's."""
+        """Fills static results with NaN if `poisoned`, replays the block once, and returns its last result."""
         import torch
 
         for tensor in poison.tensors_in(self._static_results()) if poisoned else ():
@@ -86,18 +86,18 @@ class ReplayTimer(TimerKind):
         return self._result
 
     def close(self) -> None:
-        """Free the graph and its memory."""
+        """Frees the graph and its memory."""
         self._result = None
         if self._graph is not None:
             self._graph.reset()
         self._graph = None
 
     def _replay(self) -> None:
-        """Replay the block, and what it needs in front."""
+        """Replays the block, and what it needs before."""
         self._require_graph().replay()
 
     def _static_results(self) -> Any:
-        """Every raw result that stays in memory of its own."""
+        """Returns every raw result that stays in its own memory."""
         return self._result
 
     def _require_graph(self) -> torch.cuda.CUDAGraph:
@@ -105,7 +105,7 @@ class ReplayTimer(TimerKind):
         return self._graph
 
     def _estimate_us(self) -> float:
-        """Microseconds per call over a few replays; learns beside it how long the host takes to queue a replay."""
+        """Returns microseconds per call over a few replays; also measures how long the host takes to queue a replay."""
         import torch
 
         graph = self._require_graph()

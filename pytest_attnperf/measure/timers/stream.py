@@ -1,8 +1,8 @@
-"""What is queued on a GPU's stream around timed work: a pair of events, and a kernel that holds the stream.
+"""Queues what a GPU's stream needs around timed work: a pair of events, and a kernel that holds the stream.
 
-The hold keeps the GPU busy while the host queues what is to be timed. Without it the gaps between launches are timed,
-too: below about 100 us an event pair then measures the host. The idea is NVBench's blocking kernel; this one waits for
-a time instead of a flag, so that a call that synchronises inside a block cannot deadlock.
+The hold keeps the GPU busy while the host queues the timed work. Without it the gaps between launches are timed, too:
+below about 100 us an event pair then measures the host. The idea is NVBench's blocking kernel. This one waits for a
+time instead of a flag, so that a call that synchronises inside a block cannot deadlock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 MAX_HOLD_US = 50_000.0
-"""A hold is never longer: a call whose launch takes this long is limited by the host anyway."""
+"""Longest hold: the host limits a call whose launch takes longer anyway."""
 
 _CALIBRATION_CYCLES = 2_000_000
 _MARGIN = 1.5
@@ -22,37 +22,37 @@ _MARGIN = 1.5
 
 @functools.cache
 def side_stream() -> torch.cuda.Stream:
-    """This process's stream for captures, which the default stream refuses. One, because each has cuBLAS workspace."""
+    """Returns the process's one stream for captures, which the default stream refuses; each has cuBLAS workspace."""
     stream: torch.cuda.Stream = _torch_cuda().Stream()
     return stream
 
 
 def event_pair() -> tuple[Any, Any]:
-    """Two events that record time, not recorded yet."""
+    """Makes two events that record time; they are not recorded yet."""
     cuda = _torch_cuda()
     return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
 
 
 def elapsed_us(start: Any, end: Any) -> float:
-    """Microseconds between two events that have both happened; events give milliseconds at 0.5 us resolution."""
+    """Returns the microseconds between two finished events; events give milliseconds at 0.5 us resolution."""
     return float(start.elapsed_time(end)) * 1000
 
 
 def hold_stream(launch_us: float) -> None:
-    """Queue a kernel that spins for 1.5 times `launch_us`, the time the host will need to queue what follows."""
+    """Queues a kernel that spins for 1.5 times `launch_us`, the time that the host needs to queue the next work."""
     idle_stream(min(MAX_HOLD_US, launch_us * _MARGIN))
 
 
 def idle_stream(idle_us: float) -> None:
-    """Queue a kernel of one thread that spins for about `idle_us`: the device draws next to no power meanwhile."""
+    """Queues a kernel of one thread that spins for about `idle_us`: the device draws almost no power meanwhile."""
     _torch_cuda()._sleep(max(1, int(idle_us * _cycles_per_us())))
 
 
 @functools.cache
 def _cycles_per_us() -> float:
-    """Spin cycles per microsecond on this process's GPU, at the clock it has now: `warm_device` comes first.
+    """Measures the spin cycles per microsecond on this GPU at its current clock, so `warm_device` must come first.
 
-    The clock moves by some 20 % later; the margin of a hold covers it.
+    The clock later changes by about 20 %; the margin of a hold covers that.
     """
     cuda = _torch_cuda()
     start, end = event_pair()
@@ -66,7 +66,7 @@ def _cycles_per_us() -> float:
 
 
 def _torch_cuda() -> Any:
-    """torch.cuda, whose events and `_sleep` carry types in some torch versions only."""
+    """Returns torch.cuda untyped, because its events and `_sleep` have types in some torch versions only."""
     import torch
 
     return torch.cuda

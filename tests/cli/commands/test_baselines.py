@@ -50,7 +50,7 @@ def test_a_renamed_case_is_orphaned_and_missing(recorded: FakeProject) -> None:
     )
     status, out, error = check(recorded, "--remove-orphaned")
     assert (status, "orphaned" in out) == (1, False)
-    assert "1 entries taken out of baselines" in error
+    assert "1 entries removed from baselines" in error
     assert not list((recorded.path / "baselines").rglob("prefill.json"))
 
 
@@ -61,6 +61,18 @@ def test_another_policy_is_stale(recorded: FakeProject) -> None:
     assert status == 1
     assert "stale     prefill/fake.a/" in out
     assert "policy threshold_percent: 7.0 here, 2.0 stored" in out
+    status, _, error = check(recorded, "--remove-stale")
+    assert (status, "1 entries removed from baselines" in error) == (0, True)
+    assert not recorded.baseline().exists()
+
+
+def test_nightly_cases_are_missing_in_their_tier(recorded: FakeProject) -> None:
+    """A case that a pull request's run leaves out needs no entry, unless the tier is nightly."""
+    recorded.suite([WORKLOAD, OTHER], f", nightly=[{OTHER!r}]")
+    status, out, _ = check(recorded)
+    assert (status, out) == (0, f"{product(recorded)}: 1 entries; nothing is due\n")
+    status, out, _ = check(recorded, "--tier=nightly")
+    assert (status, f"missing   prefill/fake.a/{OTHER}" in out) == (1, True)
 
 
 def test_what_is_not_there_is_named(

@@ -323,7 +323,7 @@ def test_the_whole_command_on_a_cpu(tmp_path: Path, capsys: Any, monkeypatch: py
     program = (
         "import sys; from pytest_attnperf.measure import ceilings as c; from pytest_attnperf.records import *; "
         "found = c.ProcessCeilings(DeviceInfo('cpu', 'cpu-x86_64', 'mine', compute_units=1), Fingerprint({}, {}), "
-        "{'f32': c.Figure(1e11, 'FLOP/s', '512 x 512 x 512')}, {'copy': 'too large'}); "
+        "{'f32': c.CeilingFigure(1e11, 'FLOP/s', '512 x 512 x 512')}, {'copy': 'too large'}); "
         "c.measure_ceilings = lambda torch_device, say: (say(f'f32 on {torch_device}'), found)[1]; "
         "sys.exit(c.main(sys.argv[1:]))"
     )

@@ -49,7 +49,7 @@ def test_every_adapter_is_in() -> None:
     registry = Registry()
     registry.add(*BACKENDS)
     for name, family, one in tunable_parts(part for module in MODULES for part in module.PARTS):
-        assert cast("Any", registry.get(name)).part(family) == one
+        assert cast("Any", registry.get(name)).get_part(family) == one
 
 
 def test_none_is_offered_on_a_cpu() -> None:

@@ -135,11 +135,11 @@ def test_a_stored_configuration_goes_to_the_part_that_takes_it() -> None:
     """The part of that family replays it; one that cannot says so when it is prepared, and no other is concerned."""
     parts = {"prefill": _Choosing("prefill"), "varlen": _Choosing("varlen"), "rope": _Part("rope")}
     backend = cast("Any", by_family("aiter.triton", parts))
-    pinned = backend.pinned({"for": "varlen", "BLOCK_M": "64"})
+    pinned = backend.replay_config({"for": "varlen", "BLOCK_M": "64"})
     assert isinstance(pinned, ByFamily)
     assert cast("_Choosing", pinned.get_part("varlen")).config == {"for": "varlen", "BLOCK_M": "64"}
     assert cast("_Choosing", pinned.get_part("prefill")).config == {}
-    other = backend.pinned({"for": "mla"})
+    other = backend.replay_config({"for": "mla"})
     with pytest.raises(UsageError, match=r"^no BLOCK_M in a configuration of mla"):
         other.prepare(workload("prefill"), ())
     assert other.prepare(workload("rope"), ()) == backend.prepare(workload("rope"), ())

@@ -119,7 +119,7 @@ def test_packed_sequences_and_their_strides(tmp_path: Path) -> None:
 def test_an_argument_that_nothing_is_known_of(tmp_path: Path) -> None:
     """A newer kernel is refused by the names of its new arguments, instead of being compiled with a guess."""
     root = tree(tmp_path, f"{ARGUMENTS} HEAD_STRIDE_ALIGNED_8! NEW_TRICK! q_paging_ptr")
-    with pytest.raises(CodeObjectError, match="nothing is known of here: NEW_TRICK; this aiter is newer"):
+    with pytest.raises(CodeObjectError, match="this adapter does not know: NEW_TRICK; this aiter is newer"):
         build_with(BUCKET, D128, "gfx942", root=root)
 
 
@@ -127,7 +127,7 @@ def test_an_argument_that_nothing_is_known_of(tmp_path: Path) -> None:
     ("lacking", "workload", "values", "told"),
     [
         ("PRELOAD_V!", D128, BUCKET, "takes no PRELOAD_V; its version of aiter has: BLOCK_M, BLOCK_N"),
-        ("", D128, {"BLOCK_N": 64}, "nothing is known of here: PRELOAD_V, BLOCK_M;"),
+        ("", D128, {"BLOCK_N": 64}, "this adapter does not know: PRELOAD_V, BLOCK_M;"),
         ("SLIDING_WINDOW!", Prefill(1, 64, 2, 64, causal=True, window=9), BUCKET, "has no SLIDING_WINDOW, which"),
         ("BLOCK_DMODEL_PE!", Prefill(1, 64, 2, 192, head_dim_v=128), BUCKET, "has no BLOCK_DMODEL_PE, which"),
         ("", Prefill(1, 64, 2, 64, dtype="i8"), BUCKET, "is built for f16, bf16, f32, not for i8"),

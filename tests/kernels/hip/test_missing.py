@@ -38,7 +38,7 @@ def test_without_tools_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> N
     assert missing_hip(CPU) == ["no clang"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert missing_hip(DeviceInfo("cuda", "sm_90", "h200")) == [
-        "torch is not installed, whose runtime compiler HIP kernels are compiled by; install torch"
+        "torch is not installed; its runtime compiler compiles the HIP kernels; install torch"
     ]
 
 

@@ -75,7 +75,7 @@ def test_a_folder_that_is_not_there(kernel: HipKernel, tmp_path: Path) -> None:
 def test_a_stale_object_is_an_error(kernel: HipKernel, folder: Folder, tmp_path: Path, sources: dict[str, str]) -> None:
     """An object of another version of the source is never run: the message says to build again."""
     with pytest.raises(
-        CodeObjectError, match=r"scale-d64\.co was compiled from another k\.hip than is here now; build it"
+        CodeObjectError, match=r"scale-d64\.co was compiled from another k\.hip than the present one; build it"
     ):
         find_prebuilt(kernel, "gfx942", folder(sources=sources))
 

@@ -60,7 +60,7 @@ def test_q_and_k_are_copied_for_the_rope_where_they_lie_apart(batch: int, copied
     block = Block.parse(f"block-b{batch}-s1-p3-h4-hk2-d32-f16")
     prepared: Any = LAYERS["layer.hip.decode"].prepare(block, block.make_inputs(1, "cpu", planted=False))
     assert prepared.config["copied_for_rope"] == copied
-    values = prepared.call.named(prepared.tensors)
+    values = prepared.call.name_arguments(prepared.tensors)
     for stage in prepared.call.stages[:2]:
         values |= stage.run(values)
     shared = [values[name].data_ptr() - values["v"].data_ptr() for name in ("q", "k")]

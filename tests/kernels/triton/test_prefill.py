@@ -84,8 +84,8 @@ def test_what_the_kernels_declare() -> None:
         (
             "d64-f8e4m3-lse",
             H200,
-            "a log-sum-exp of f8e4m3 is held to fp32, and the tensor cores add fp8 products with some 14 bits "
-            "(arXiv:2412.19437, section 3.3.2)",
+            "a log-sum-exp of f8e4m3 must have fp32 precision, but the tensor cores add fp8 products with about "
+            "14 bits (arXiv:2412.19437, section 3.3.2)",
         ),
         (
             "d64-f8e4m3",

@@ -113,7 +113,7 @@ def test_rows_that_a_tile_does_not_hold_are_built_with_two_walks(monkeypatch: py
     kernel: Any = ROWS_KERNELS[0]
     tile = {"BLOCK_R": 1, "BLOCK_C": 8192, "PROGRAMS": 0, "STAGES": 1, "num_warps": 8, "num_stages": 1}
     rules = tuple(ConfigRule(when, tile, "x") for when in ({"columns_max": 8192}, {"columns_max": 16384}, {}))
-    monkeypatch.setattr(type(kernel.space), "rules", lambda self, arch: rules)
+    monkeypatch.setattr(type(kernel.space), "load_rules", lambda self, arch: rules)
     held = {build.config: build.source.constants["ONE_PASS"] for build in kernel.builds("gfx942")}
     assert {name: one_pass for name, one_pass in held.items() if name.endswith("-f16")} == {
         "c8192-f16": True,

@@ -96,9 +96,9 @@ def test_a_cold_time_needs_copies() -> None:
             "cpu",
             "hot",
             "graph",
-            "'graph' was asked for on 'cpu', but it needs a GPU; use one of: auto, host",
+            "'graph' was requested on 'cpu', but it needs a GPU; use one of: auto, host",
         ),
-        ("cuda", "hot", "host", "'host' was asked for on 'cuda', but a GPU's work goes on after a call has returned"),
+        ("cuda", "hot", "host", "'host' was requested on 'cuda', but a GPU's work goes on after a call has returned"),
         ("cuda", "cold", "graph", "'graph' measures with a hot cache, and this workload is cold; use --attnperf-timer"),
         ("cuda", "cold", "profiler", "'profiler' measures with a hot cache, and this workload is cold"),
         ("cuda", "hot", "graph_cold", "'graph_cold' measures with a cold cache, and this workload is hot"),
@@ -116,7 +116,7 @@ def test_a_timer_that_cannot_be_used_is_not_replaced(
 @pytest.mark.parametrize(
     ("cache_state", "asked", "copies", "message"),
     [
-        ("hot", "graph", None, "it synchronises; the timer 'graph' was asked for, and no other takes its place"),
+        ("hot", "graph", None, "it synchronises; the timer 'graph' was requested, and no other replaces it"),
         ("cold", "auto", one_copy, "it synchronises; cold calls are timed by the 'graph_cold' timer only, because a"),
         ("cold", "graph_cold", one_copy, "it synchronises; cold calls are timed by the 'graph_cold' timer only"),
     ],
@@ -167,5 +167,5 @@ def test_a_call_that_cannot_be_captured_gets_events_and_the_reason() -> None:
     assert timer.name == "event"
     assert timer.note.startswith("graph capture failed: the call synchronises with the host")
     timer.close()
-    with pytest.raises(CaseFailedError, match=r"synchronises with the host.*no other takes its place"):
+    with pytest.raises(CaseFailedError, match=r"synchronises with the host.*no other replaces it"):
         choose_timer("cuda", lambda: value.sum().item(), 200.0, asked="graph")

@@ -29,7 +29,7 @@ def test_stamps_stand_around_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
             self.record = self.take = lambda: queued.append(name)
             self.query = lambda: False
             self.discard = lambda: queued.append("discard")
-            self.mhz = lambda: [1500.0 + queued.count("stamp")]
+            self.read_clocks_mhz = lambda: [1500.0 + queued.count("stamp")]
 
     monkeypatch.setattr(event, "event_pair", lambda: (Queued("start"), Queued("end")))
     monkeypatch.setattr(event, "hold_stream", lambda launch_us: queued.append("hold"))

@@ -64,7 +64,7 @@ def test_the_rule_chooses_by_whether_calls_get_their_own(parts: CallParts | None
     """On a CPU; and a timer of the other kind is refused by name."""
     assert choose_timer("cpu", lambda: 1, 100.0, parts=parts).name == usual
     other = "host" if parts else "host_fresh"
-    with pytest.raises(CaseFailedError, match=f"the timer '{other}' was asked for, but this case .*or {usual}"):
+    with pytest.raises(CaseFailedError, match=f"the timer '{other}' was requested, but this case .*or {usual}"):
         choose_timer("cpu", lambda: 1, 100.0, asked=other, parts=parts)
 
 

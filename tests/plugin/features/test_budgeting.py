@@ -74,7 +74,8 @@ def test_xdist_is_refused_by_its_controller(values: dict[str, Any], said: str) -
         stash=pytest.Stash(),
     )
     given.stash[RUN_CONFIG] = asked(**values)
-    collectors: Any = SimpleNamespace(register=lambda: None, registered=True, cases=SimpleNamespace(on_gpu=False))
+    cases = SimpleNamespace(on_gpu=False)
+    collectors: Any = SimpleNamespace(register_all=lambda: None, has_registered=True, cases=cases)
     with pytest.raises(pytest.UsageError, match=said):
         ControllerSession(given, collectors).pytest_collection()
 

@@ -77,7 +77,7 @@ def test_the_model_replaces_the_workloads_of_all_tests(project: FakeProject) -> 
     listed.stdout.fnmatch_lines(
         [
             "attnperf: model mistral (small.json), tp 2: heads 2, K/V heads 1, head_dim 16, hidden 64, f16",
-            "attnperf: note: not known here, and left out: mood",
+            "attnperf: note: unknown fields, left out: mood",
             "attnperf: note: longer than max_position_embeddings=64, and left out: 128",
             "collected 9 items / 6 deselected / 3 selected",
             "attnperf: no softmax of small.json: softmax is none of the families*",

@@ -161,7 +161,7 @@ def test_error_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(sizes, tail, pool)
             spent.append(2 * tail * len(sizes))
 
-    monkeypatch.setattr("pytest_attnperf.session.bisect.search.Sample", Spending)
+    monkeypatch.setattr("pytest_attnperf.session.bisect.search.RevisionSample", Spending)
     Machine(32, _step(9, 1.02)).search(confidence=0.9)
     assert len(spent) == 6
     assert 0.08 < sum(spent) <= 0.1

@@ -37,7 +37,7 @@ def scripted(declared, cache):
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-compile_process.serve(sys.stdin, answers, build_object=scripted)
+compile_process.serve(sys.stdin, answers, build=scripted)
 """
 COMMAND = (sys.executable, "-c", SCRIPTED)
 

@@ -24,7 +24,7 @@ def found_in(said: dict[str, Any], **document: Any) -> ProfileFinding:
         "model": MODEL,
         "verdicts": [{"said": "so it is", **said}],
     }
-    hook = lambda kind, value: kind.read(value) if issubclass(kind, PrintedFigure) else value  # noqa: E731
+    hook = lambda kind, value: kind.parse(value) if issubclass(kind, PrintedFigure) else value  # noqa: E731
     [found] = assess_claims(make_known(msgspec.convert(whole | document, type=Claims, dec_hook=hook)))
     return found
 
