@@ -25,8 +25,6 @@ SHOWN = re.compile(r"<!-- explain: (\w+) -->\n```\n(.*?)\n```", re.DOTALL)
 WORDS = slice(0, 2)
 SAMPLES: dict[str, tuple[Callable[[], CaseResult], Callable[[list[str]], list[str]]]] = {
     "slower": (recorded.slower, lambda parts: parts[WORDS]),
-    "decided": (recorded.slower, lambda parts: [p for p in parts if p.startswith("How it was decided")]),
-    "undecided": (recorded.undecided, lambda parts: parts[WORDS]),
     "options": (recorded.undecided, lambda parts: [p for p in parts if p.startswith("What would decide it")]),
 }
 """By the name in the page: the case, and which parts of its explanation are shown."""

@@ -257,7 +257,7 @@ def test_a_reader_of_profiles(tree: Tree) -> None:
 
 def test_a_look_of_the_doctor(tree: Tree) -> None:
     """Its line is in the report; a line without a module behind it says so, with its place."""
-    recipe = Recipe("A look of the doctor")
+    recipe = Recipe("A check of the doctor")
     listed = "pytest_attnperf/tools/doctor/probes.py"
     assert listed in recipe.paths
     tree.add_line(listed, "PROBES", 'Probe("visitors", PACKAGES, _later("visitors")),')
