@@ -126,7 +126,7 @@ def test_ordinary_registers_are_no_finding(shape: KernelShape, family: str, arch
 def test_constant_sgprs_are_named() -> None:
     """128 SGPRs of every kernel on gfx1151 are a constant; on gfx942 they are a figure."""
     summary = profile(kernel(KernelShape("a", sgprs=128)))
-    assert found_in(summary).text.startswith("every kernel has 128 SGPRs: on gfx1151 a constant of what is reported")
+    assert found_in(summary).text.startswith("every kernel has 128 SGPRs: on gfx1151 profilers always report it")
     assert find_contradictions(profile(kernel(KernelShape("a", sgprs=128)), arch="gfx942"), SPEC) == ()
 
 
