@@ -1,4 +1,4 @@
-"""One comment on a pull request, posted once and updated afterwards."""
+"""Posts one comment on a pull request and updates it afterwards."""
 
 from __future__ import annotations
 

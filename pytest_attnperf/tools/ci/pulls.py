@@ -124,7 +124,7 @@ def put_status(
 
 
 def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
-    """Returns the text beside the check. It ends with the run that it belongs to."""
+    """Returns the text next to the check. It ends with the run that it belongs to."""
     tail = f" [run {stamp.run}.{stamp.attempt}{'' if stamp.measured else ', not measured'}]"
     said = f"{conclusion.sentence}: {counted}" if counted else conclusion.sentence
     return one_line(said, DESCRIPTION_LIMIT - len(tail)) + tail

@@ -18,7 +18,7 @@ STALE = "0.1.7.post2.dev18"
 
 INSTALL = (
     "git clone --recursive https://github.com/ROCm/aiter && cd aiter && python3 setup.py develop (never from PyPI, and "
-    "never run Python beside the clone)"
+    "never run Python in the clone's parent folder)"
 )
 LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
@@ -78,7 +78,7 @@ def _stranger_finding(here: Surroundings, folder: Path) -> DoctorFinding:
         return DoctorFinding(
             "aiter",
             status,
-            "the root of a checkout of ROCm/aiter, found because Python runs beside it",
+            "the root of a checkout of ROCm/aiter, found because Python runs in its parent folder",
             f"its package lies one folder deeper: {LOSES}",
             "change to another folder, or install it: cd aiter && python3 setup.py develop",
             where,

@@ -60,7 +60,7 @@ def _probe_runtime(here: Surroundings) -> DoctorFinding:
         return DoctorFinding(name, Status.OK, found.name, details=(str(found),))
     meaning = "HIP kernels are built as C++ extensions instead: slow, and their machine code is not known to the gate"
     return DoctorFinding(
-        name, Status.WARNING, f"no {library} beside torch", meaning, "reinstall torch: its wheels bring it"
+        name, Status.WARNING, f"no {library} in torch's folder", meaning, "reinstall torch: its wheels bring it"
     )
 
 

@@ -65,7 +65,7 @@ def is_passing(error: DBAPIError) -> bool:
 
 
 def is_unopenable(error: DBAPIError) -> bool:
-    """Returns whether SQLite could not open the file or the log files beside it."""
+    """Returns whether SQLite could not open the file or its log files."""
     return any(part in str(error.orig) for part in ("unable to open", "readonly database"))
 
 

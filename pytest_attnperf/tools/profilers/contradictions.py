@@ -311,7 +311,7 @@ def _compare_stats_with_trace(rows: Sequence[StatsRow], kernels: Sequence[Kernel
         if (row.spread.calls, row.spread.total_ns) != (seen.calls, seen.total_ns)
     ]
     if differing:
-        said = f"statistics beside a trace, {len(pairs)} names in both"
+        said = f"statistics and a trace with {len(pairs)} common name(s)"
         more = f"; and {len(differing) - MOST_NAMES} more" if len(differing) > MOST_NAMES else ""
         should = f"{len(differing)} differ: {'; '.join(differing[:MOST_NAMES])}{more}. Are both of one run, and whole?"
         yield make_contradiction("statistics against trace", said, should)

@@ -1,5 +1,5 @@
-"""Inputs of a tuning run (what to tune, processes, budget) and its journal records beside trials, with which a killed
-run resumes."""
+"""Inputs of a tuning run (what to tune, processes, budget), and its journal records other than trials. A killed run
+resumes with them."""
 
 from __future__ import annotations
 

@@ -288,10 +288,10 @@ def _require_optuna() -> None:
 
 
 def _open_study(journal: TrialJournal) -> optuna.Study:
-    """Opens the study beside the journal, or one in memory. The journal's lock also protects the study while it is
+    """Opens the study in the journal's folder, or one in memory. The journal's lock also protects the study while it is
     open.
 
-    A study beside a journal without trials belongs to a deleted journal, perhaps of another space, so it is deleted."""
+    If the journal has no trials, the study belongs to a deleted journal, perhaps of another space, so it is deleted."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

@@ -95,7 +95,7 @@ class Race:
                 self._drop_beaten(costs, rounds)
             if self._is_decided(costs, len(self.taken)):
                 return
-        self.ended = f"{len(self.taken)} processes were used, as many as asked for"
+        self.ended = f"all {len(self.taken)} processes were used"
 
     def _run_round(self, number: int, slots: Sequence[int]) -> None:
         first = number == 0

@@ -128,7 +128,7 @@ class Slots:
             since_default += 1
 
     def _time_default(self, lane: int, slot: int, workload: str, told: int) -> None:
-        """Times the default in this slot, in two attempts; `told` is how often it was timed there before."""
+        """Times the default in this slot, in two attempts. `told` is the number of earlier timings there."""
         failures: list[Trial] = []
         for attempt in (0, 1):
             timed = self._find_or_time(lane, slot, self.default, workload, 2 * told + attempt)

@@ -265,7 +265,7 @@ def test_worst_stands_first_with_meaning_and_fix() -> None:
         "             ck is UNSUPPORTED",
         "             fix: pip uninstall aiter",
         "  unknown  power                could not be checked (OSError: no)",
-        "             nothing is known of it",
+        "             its state is not known",
         "             fix: ask",
         "  warning  HIP_LAUNCH_BLOCKING  =1",
         "             every launch waits",

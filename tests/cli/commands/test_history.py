@@ -196,7 +196,7 @@ def test_migrating_a_store_of_today_changes_nothing(ran: Ran) -> None:
         (["case", "--prune", "--keep-runs", 5], "'case' is for looking"),
         (["--prune", "--keep-runs", 5], "is not there, so there is nothing to prune"),
         (["--migrate", "--history", "x.sqlite"], "x.sqlite is not there"),
-        (["case"], r"\.attnperf/history\.sqlite is not there yet"),
+        (["case"], r"\.attnperf/history\.sqlite does not exist yet"),
         (["--history", "mysql://u:secret@h/d"], "unknown scheme 'mysql'"),
     ],
 )

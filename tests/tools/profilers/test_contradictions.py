@@ -266,7 +266,7 @@ def test_statistics_of_another_run_are_found() -> None:
     found = found_in(summary, stats=(StatsRow("kernel", "a", replace(SOUND, calls=5), 100.0),))
     assert found.holds is False
     assert found.text == (
-        "statistics beside a trace, 1 names in both: 1 differ: a has 5 calls in 100 ns, in the trace 4 calls in 100 "
+        "statistics and a trace with 1 common name(s): 1 differ: a has 5 calls in 100 ns, in the trace 4 calls in 100 "
         "ns. Are both of one run, and whole?"
     )
     untraced = replace(summary, span_ns=None, busy_ns=None)
