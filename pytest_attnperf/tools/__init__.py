@@ -1,1 +1,1 @@
-"""What is not needed to gate, each tool with the reports that only it writes."""
+"""Tools that the gate does not need, each with the reports that only it writes."""

@@ -1,8 +1,8 @@
-"""What diagrams share: matplotlib without the user's settings, files that are equal where their points are, and places
-for labels that cover neither points nor each other (in pixels).
+"""Shared by all diagrams: matplotlib without the user's settings, reproducible files, and places for labels that cover
+neither points nor each other (in pixels).
 
-matplotlib draws (the extra `plots`) and is imported only here and in what draws, when a plot is asked for. The same
-points give the same bytes under the same matplotlib: fixed ids, no date, none of the user's settings.
+matplotlib (the extra `plots`) is imported only here and in modules that draw, when a plot is requested. The same points
+give the same bytes under the same matplotlib: fixed ids, no date, none of the user's settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMATS = {".svg": "svg", ".png": "png"}
 DPI = 100
-# Names are foreign text: a `$` in them begins no formula.
+# Names are foreign text, so a `$` in them must not begin a formula.
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -36,22 +36,22 @@ _SETTINGS: dict[Any, Any] = {
 _NO_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff\ud800-\udfff]")
 
 CHARACTER, HEIGHT = 7.0, 11.0
-"""Of a small label's text."""
+"""Width of a character and height of a small label, in pixels."""
 
 MARKER = 5.0
-"""Half the width of a point's marker."""
+"""Half the width of a point's marker, in pixels."""
 
 NEAR, STEP, RINGS, DIRECTIONS = 12.0, 9.0, 8, 12
 
 FIRST_START, STARTS = 0.03, 12
-"""Where text along a line begins, as a part of the line, and how many places are tried."""
+"""First start of text along a line, as a part of the line, and the number of starts that are tried."""
 
 Box = tuple[float, float, float, float]
 Pixel = tuple[float, float]
 
 
 def choose_plot_form(path: Path) -> str:
-    """Return the form of a file by its suffix. Raises UsageError for one that is not known."""
+    """Returns the form of a file by its suffix. Raises UsageError for an unknown one."""
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
@@ -59,7 +59,7 @@ def choose_plot_form(path: Path) -> str:
 
 
 def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
-    """Return the bytes of the figure that `draw` makes. Raises UsageError where matplotlib is missing."""
+    """Returns the bytes of the figure that `draw` makes. Raises UsageError if matplotlib is missing."""
     with _lend_matplotlib():
         stream = io.BytesIO()
         # Without these keys matplotlib writes the time and its own version.
@@ -69,13 +69,13 @@ def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
 
 
 def foreign_text(text: str, limit: int) -> str:
-    """Return a name of a file or a program without characters that XML forbids, on one line."""
+    """Returns a name from a file or program on one line, without characters that XML forbids."""
     return one_line(_NO_XML.sub(" ", text), limit)
 
 
 @contextmanager
 def _lend_matplotlib() -> Iterator[None]:
-    """Lend matplotlib with its own defaults, whatever the user's matplotlibrc says."""
+    """Provides matplotlib with its own defaults, whatever the user's matplotlibrc says."""
     try:
         import matplotlib
     except ImportError as error:
@@ -89,7 +89,7 @@ def _lend_matplotlib() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LabelPlace:
-    """Of a label's middle, from its point. far: it needs a line to its point. free: it covers nothing."""
+    """Offset of a label's middle from its point. far: it needs a line to its point. free: it covers nothing."""
 
     dx: float
     dy: float
@@ -99,7 +99,7 @@ class LabelPlace:
 
 @dataclass(frozen=True)
 class Slant:
-    """A straight line that rises to the right, with text along it. angle in radians."""
+    """A straight line that rises to the right, with text along it. angle: in radians."""
 
     x: float
     y: float
@@ -108,17 +108,17 @@ class Slant:
 
     @classmethod
     def from_pixels(cls, first: Pixel, last: Pixel) -> Slant:
-        """The line from one pixel to another."""
+        """Makes the line from one pixel to another."""
         across, up = last[0] - first[0], last[1] - first[1]
         return cls(*first, math.atan2(up, across), math.hypot(across, up))
 
     def pixel_at(self, part: float) -> Pixel:
-        """The pixel at this part of the line."""
+        """Returns the pixel at this part of the line."""
         reach = part * self.length
         return self.x + reach * math.cos(self.angle), self.y + reach * math.sin(self.angle)
 
     def list_boxes(self, start: float, width: float, above: bool) -> list[Box]:
-        """What text of that width covers which begins at a part of the line, as squares one beside the other."""
+        """Returns squares along the line that cover text of that width, which begins at a part of the line."""
         x, y = self.pixel_at(start)
         side = HEIGHT / 2 if above else -HEIGHT / 2
         x, y = x - side * math.sin(self.angle), y + side * math.cos(self.angle)
@@ -131,7 +131,7 @@ class Slant:
 
 
 def find_free_start(slant: Slant, width: float, above: bool, points: Sequence[Pixel]) -> float:
-    """The first part of the line where text of that width covers no point; the first of all where every one does."""
+    """Returns the first part of the line where text of that width covers no point; the first tried if there is none."""
     markers = _list_markers(points)
     last = max(0.0, 1.0 - width / slant.length) if slant.length else 0.0
     for step in range(STARTS):
@@ -144,8 +144,7 @@ def find_free_start(slant: Slant, width: float, above: bool, points: Sequence[Pi
 def place_labels(
     points: Sequence[Pixel], labels: Sequence[str], inside: Box, covered: Sequence[Box] = ()
 ) -> list[LabelPlace]:
-    """A place for each label, nearest first, in rings around its point and off what is covered already; where none is
-    free, the first inside."""
+    """Returns a place for each label: the nearest free one in rings around its point, else the first inside."""
     taken = [*_list_markers(points), *covered]
     places = []
     for point, label in zip(points, labels, strict=True):
@@ -160,7 +159,7 @@ def _place_label(point: Pixel, label: str, inside: Box, taken: Sequence[Box]) ->
     fallback: tuple[LabelPlace, Box] | None = None
     for ring in range(RINGS):
         for turn in range(DIRECTIONS):
-            # From the upper right on, where a reader looks for a label first.
+            # Starts at the upper right, where a reader looks for a label first.
             angle = math.pi / 4 + 2 * math.pi * turn / DIRECTIONS
             radius = NEAR + ring * STEP
             dx, dy = radius * math.cos(angle), radius * math.sin(angle)

@@ -1,1 +1,1 @@
-"""What continuous integration needs beside the gate: results as data, one comment, one commit status."""
+"""Tools for continuous integration: results as data, one comment on a pull request, one commit status."""

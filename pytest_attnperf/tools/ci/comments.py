@@ -1,4 +1,4 @@
-"""One comment on a pull request, posted once and updated afterwards."""
+"""Posts one comment on a pull request and updates it afterwards."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from pytest_attnperf.tools.ci.github import GitHub, GitHubError, expect_documented_form
 
 BODY_LIMIT = 65_536
-"""Characters that GitHub takes."""
+"""Most characters that GitHub accepts in a comment."""
 ACTIONS_BOT = "github-actions[bot]"
-"""Whose comments the token of a workflow writes. People's logins hold no brackets."""
+"""Author of comments written with a workflow's token. A person's login cannot hold brackets."""
 POSTS = 3
 _STAMP = re.compile(r"<!-- attnperf-run: (\{[^\n<>]*\}) -->")
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """Which run a comment is of. measured: whether there were results."""
+    """The run that a comment belongs to. measured: whether the run had results."""
 
     sha: str
     run: int = 0
@@ -28,15 +28,15 @@ class Stamp:
     measured: bool = True
 
     def format_line(self) -> str:
-        """As it stands in the comment, unseen."""
+        """Returns the stamp as an HTML comment, which GitHub does not show."""
         fields = {"sha": self.sha, "run": self.run, "attempt": self.attempt, "measured": self.measured}
         return f"<!-- attnperf-run: {json.dumps(fields)} -->"
 
     def reason_superseded(self, shown: Stamp) -> str:
-        """Why this run must not replace the one that is shown; '' where it may.
+        """Returns why this run must not replace the stamp `shown`; '' if it may.
 
-        Runs are numbered in the order they began, so that a slow run of an older commit is told from a new one.
-        """
+        Runs are numbered in the order in which they began, so a slow run of an older commit does not replace a newer
+        one."""
         if (shown.run, shown.attempt) > (self.run, self.attempt):
             return f"the comment is of run {shown.run}.{shown.attempt}, which is newer than {self.run}.{self.attempt}"
         if shown.sha == self.sha and shown.measured and not self.measured:
@@ -48,7 +48,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Comment:
-    """One of ours. stamp: None where its line is not readable."""
+    """One comment that this tool posted. stamp: None if its stamp line cannot be read."""
 
     id: int
     body: str
@@ -57,7 +57,7 @@ class Comment:
 
 @expect_documented_form()
 def fetch_login(github: GitHub) -> str:
-    """Whom the token writes as. A workflow's token may not ask and is that of the Actions bot."""
+    """Returns the login that owns the token. A workflow's token may not ask; it belongs to the Actions bot."""
     try:
         return str(github.get("user")["login"])
     except GitHubError as error:
@@ -67,10 +67,9 @@ def fetch_login(github: GitHub) -> str:
 
 
 def list_own_comments(github: GitHub, repo: str, pull: int, marker: str, author: str) -> Iterator[Comment]:
-    """Comments that `author` wrote and that begin with the marker, oldest first.
+    """Yields the comments that `author` wrote and that begin with the marker, oldest first.
 
-    Anybody can write the marker into a comment of their own; nobody can write a comment as somebody else.
-    """
+    The author is checked because anybody can write the marker into a comment of their own."""
     for found in github.list_items(f"repos/{repo}/issues/{pull}/comments"):
         body = str(found.get("body") or "")
         first, _, rest = body.lstrip("\ufeff").replace("\r\n", "\n").partition("\n")
@@ -79,7 +78,7 @@ def list_own_comments(github: GitHub, repo: str, pull: int, marker: str, author:
 
 
 def parse_stamp(line: str) -> Stamp | None:
-    """Read what `Stamp.format_line` wrote; None for anything else."""
+    """Reads a line that `Stamp.format_line` wrote; returns None for any other line."""
     found = _STAMP.fullmatch(line.strip())
     if found is None:
         return None
@@ -94,11 +93,10 @@ def parse_stamp(line: str) -> Stamp | None:
 def put_comment(
     github: GitHub, repo: str, pull: int, body: str, *, marker: str, author: str, stamp: Stamp, dry_run: bool = False
 ) -> str:
-    """Post the comment, or update ours; gives what was done in words.
+    """Posts the comment or updates the existing one; returns a sentence that says what was done.
 
-    Posting is not repeated blindly after a failure that leaves open whether it was done: it is looked for first.
-    Raises GitHubError.
-    """
+    If a post fails and GitHub may have made it all the same, looks for the comment before posting again. Raises
+    GitHubError."""
     for attempt in range(1, POSTS + 1):
         ours = next(list_own_comments(github, repo, pull, marker, author), None)
         why = stamp.reason_superseded(ours.stamp) if ours is not None and ours.stamp is not None else ""
@@ -121,7 +119,8 @@ def put_comment(
 
 
 def cut_body(body: str, limit: int = BODY_LIMIT) -> str:
-    """A body that GitHub takes: cut at a line where it is too long, with what was open closed, and the cut said."""
+    """Returns the body at a length that GitHub accepts. If it is too long, cuts it at a line, closes open code fences
+    and <details>, and says that it was cut."""
     if len(body) <= limit:
         return body
     said = "\n\n*Cut here: the rest is in the report of the run.*\n"

@@ -1,9 +1,9 @@
-"""`python -m pytest_attnperf.tools.ci.fetch_results`: what a finished, untrusted workflow run left, as data.
+"""`python -m pytest_attnperf.tools.ci.fetch_results`: fetches the results of a finished, untrusted workflow run as
+data.
 
-For the judging workflow: finds the pull request of the measured commit and the newest commit of its base branch, and
-takes results.json out of the run's artifacts. Nothing that the run wrote chooses a pull request, a base or a path.
-
-Takes one named file out of a zip archive that an untrusted job made. Nothing of the archive chooses a path.
+For the judging workflow. It finds the pull request of the measured commit and the newest commit of its base branch. It
+takes one named file, results.json, out of each zip archive that the run uploaded. Nothing that the run wrote chooses a
+pull request, a base or a path.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pytest_attnperf.tools.ci.github import (
 
 EPILOG = """Every --artifact must be there for the run to count as measured. Each is written to INTO/NAME/results.json.
 In the file of $GITHUB_OUTPUT:
-  skip      true where there is nothing to judge: no open pull request has this commit as its head any more
+  skip      true if there is nothing to judge: no open pull request has this commit as its head any more
   pull      its number; empty for a push
   base-ref  its base branch; empty for a push
   base-sha  the newest commit of that branch; empty for a push
-  state     measured, unmeasured (an artifact is not there) or broken (one cannot be used)
-  commits   what the results may be of: HEAD_SHA, and its merge where a file names one and GitHub says that it is one
+  state     measured, unmeasured (an artifact is missing) or broken (an artifact cannot be used)
+  commits   the commits that results may belong to: HEAD_SHA, and its merge if a file names one and GitHub confirms it
 
-exit status: 0 done, whatever was found; 1 GitHub refused or did not answer; 2 the command is off
+exit status: 0 done, whatever was found; 1 GitHub refused or did not answer; 2 the command line is invalid
 """
 MOST_SHOWN = 300
 PULL_EVENTS = ("pull_request", "push", "workflow_dispatch")
@@ -53,12 +53,12 @@ MEMBER_LIMIT = 200_000_000
 ARCHIVE_LIMIT = 100_000_000
 MOST_MEMBERS = 1_000
 PACKED_BY = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What an upload is packed by. Other methods may ask for gigabytes to unpack a byte, and fail in ways of their own."""
+"""Accepted compression methods. Others may need gigabytes to unpack a byte, and raise other errors."""
 _CHUNK = 1 << 20
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Entry point."""
+    """Runs the command and returns its exit status: see EPILOG."""
     options = _build_parser().parse_args(arguments)
     try:
         _check_artifact_names(options.artifact)
@@ -84,32 +84,32 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pytest_attnperf.tools.ci.fetch_results",
-        description="The results of a finished workflow run, as data.",
+        description="Fetches the results of a finished workflow run, as data.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="whose workflow run it is")
+    parser.add_argument("--repo", required=True, metavar="OWNER/NAME", help="repository of the workflow run")
     parser.add_argument("--run-id", required=True, type=int, metavar="N", help="the finished run")
-    parser.add_argument("--event", required=True, choices=PULL_EVENTS, help="what started it")
-    parser.add_argument("--head-sha", required=True, metavar="SHA", help="the commit that it is of")
-    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="where that commit was pushed to")
-    parser.add_argument("--artifact", required=True, action="append", metavar="NAME", help="repeatable")
-    parser.add_argument("--into", required=True, type=Path, metavar="DIR", help="where files are written")
+    parser.add_argument("--event", required=True, choices=PULL_EVENTS, help="event that started the run")
+    parser.add_argument("--head-sha", required=True, metavar="SHA", help="commit that was measured")
+    parser.add_argument("--head-repo", default="", metavar="OWNER/NAME", help="repository of that commit; default: any")
+    parser.add_argument("--artifact", required=True, action="append", metavar="NAME", help="artifact; repeatable")
+    parser.add_argument("--into", required=True, type=Path, metavar="DIR", help="folder that files are written to")
     parser.add_argument(
         "--max-bytes",
         type=int,
         default=MEMBER_LIMIT,
         metavar="N",
-        help="most bytes of a file (default %(default)s)",
+        help="most bytes of a file; default: %(default)s",
     )
     parser.add_argument(
-        "--output", default=os.environ.get("GITHUB_OUTPUT", ""), metavar="FILE", help="default $GITHUB_OUTPUT"
+        "--output", default=os.environ.get("GITHUB_OUTPUT", ""), metavar="FILE", help="file; default: $GITHUB_OUTPUT"
     )
     return parser
 
 
 def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
-    """The pull request of the run's commit, by GitHub's list of open ones."""
+    """Returns the outputs that describe the pull request of the run's commit, taken from GitHub's list of open ones."""
     if options.event != "pull_request":
         return {"skip": "false", "pull": "", "base-ref": "", "base-sha": ""}
     pull = pulls.find_open_pull(github, repo, sha, options.head_repo)
@@ -121,7 +121,7 @@ def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace)
 
 
 def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Write each artifact's results; gives the state, and the commits they may be of. Raises GitHubError."""
+    """Writes each artifact's results; returns the state and the commits that they may belong to. Raises GitHubError."""
     there = _list_newest_artifacts(github, repo, options.run_id)
     state, commits = "measured", [sha]
     for name in options.artifact:
@@ -147,7 +147,7 @@ def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Name
 
 @expect_documented_form()
 def _list_newest_artifacts(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
-    """By name, the newest artifact of each that has not expired: every attempt of a run adds its own."""
+    """Returns the newest artifact of each name that has not expired. Every attempt of a run adds its own."""
     listed = github.list_items(f"repos/{repo}/actions/runs/{run_id}/artifacts")
     kept = sorted((each for each in listed if not each.get("expired")), key=lambda each: int(each["id"]))
     return {str(each.get("name", "")): each for each in kept}
@@ -155,7 +155,7 @@ def _list_newest_artifacts(github: GitHub, repo: str, run_id: int) -> dict[str, 
 
 @expect_documented_form()
 def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
-    """Raises ArtifactError and GitHubError."""
+    """Returns the bytes of an artifact's results.json. Raises ArtifactError and GitHubError."""
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
@@ -167,7 +167,7 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
 def _check_artifact_names(names: Sequence[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-            raise UsageError(f"--artifact {one_line(name)!r} would not be a plain folder name")
+            raise UsageError(f"--artifact {one_line(name)!r} is no plain folder name")
 
 
 def _print_error(error: AttnperfError, status: int) -> int:
@@ -180,16 +180,15 @@ if __name__ == "__main__":
 
 
 class ArtifactError(AttnperfError):
-    """An archive of results cannot be used; the message says what was found in it and what is expected."""
+    """An archive of results cannot be used. The message says what it holds and what is expected."""
 
 
 def extract_member(
     archive: bytes, name: str = MEMBER, *, limit: int = MEMBER_LIMIT, where: str = "the artifact"
 ) -> bytes:
-    """The bytes of the regular file `name`, which must be there exactly once, at the top.
+    """Returns the bytes of the regular file `name`, which must be in the archive exactly once, at the top.
 
-    The size that the archive claims is not believed: unpacking stops at `limit`. Raises ArtifactError.
-    """
+    Unpacking stops at `limit` bytes, because the size that the archive claims may be wrong. Raises ArtifactError."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             entry = _find_entry(opened, name, where)
@@ -203,7 +202,7 @@ class _Commit(msgspec.Struct):
 
 
 def read_commit(results: bytes) -> str:
-    """The commit that a results file says it is of; '' where it says none or is no results file."""
+    """Returns the commit that a results file names; '' if it names none or is no results file."""
     try:
         return msgspec.json.decode(results, type=_Commit).commit
     except (msgspec.MsgspecError, ValueError, RecursionError):

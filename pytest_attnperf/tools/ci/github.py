@@ -1,7 +1,7 @@
 """A small client of GitHub's REST API. Standard library only.
 
-The token travels in one header of requests to the API's own host, and nowhere else: not to where a redirect leads,
-not into an error, not into a log.
+The token is sent in one header, to the API's own host only. It is not sent after a redirect, and it is kept out of
+errors and logs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PAGE = 100
 MOST_PAGES = 50
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PASSING = frozenset({500, 502, 503, 504})
-"""Statuses after which the same request may succeed."""
+"""HTTP statuses after which the same request may succeed later."""
 LIMITED = frozenset({403, 429})
-"""Statuses by which GitHub says that it was asked too often; 403 has other meanings, too."""
+"""HTTP statuses that GitHub gives at a rate limit; 403 has other meanings, too."""
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.{1,2}$)[A-Za-z0-9._-]{1,100}")
 _NEXT = re.compile(r'<([^<>]+)>\s*;\s*rel="next"')
@@ -40,7 +40,7 @@ Json = Any
 
 
 class GitHubError(AttnperfError):
-    """GitHub refused, or did not answer. status: of its answer, 0 without one."""
+    """GitHub refused, or did not answer. status: the HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -48,13 +48,13 @@ class GitHubError(AttnperfError):
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether GitHub may have done what was asked all the same."""
+        """Whether GitHub may have carried out the request although it failed."""
         return self.status == 0 or self.status in PASSING
 
 
 @contextlib.contextmanager
 def expect_documented_form() -> Iterator[None]:
-    """Around what takes answers apart. Raises GitHubError where one is not as GitHub documents it: a proxy's, say."""
+    """Raises GitHubError if the code inside finds an answer that GitHub does not document, e.g. a proxy's page."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -73,7 +73,7 @@ class _Answer:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """urllib follows a redirect with every header of the request, the token's among them."""
+    """Stops urllib from following a redirect, because it would send every header, including the token."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -81,11 +81,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class GitHub:
-    """The API at one address with one token.
+    """A client of the API at one address with one token.
 
-    timeout_s    of a single request
-    attempts     how often a request is sent at most
-    patience_s   the longest single wait that GitHub may ask for
+    timeout_s    seconds that a single request may take
+    attempts     most times that a request is sent
+    patience_s   longest single wait in seconds that GitHub may ask for
     """
 
     token: str = field(repr=False)
@@ -101,16 +101,16 @@ class GitHub:
         _check_address(self.api_url, "GITHUB_API_URL")
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
-        """The answer to a GET. Raises GitHubError."""
+        """Sends a GET and returns the decoded answer. Raises GitHubError."""
         return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
-        """Every item of a listing, over all of its pages. Raises GitHubError."""
+        """Yields every item of a listing, over all of its pages. Raises GitHubError."""
         url = self._build_url(path, {**(query or {}), "per_page": PAGE})
         for _ in range(MOST_PAGES):
             answer = self._send_request("GET", url, None, again=True)
             found = self._parse_json(answer)
-            if isinstance(found, dict):  # artifacts stand beside their count
+            if isinstance(found, dict):  # artifacts come as an object with their count
                 found = next((part for part in found.values() if isinstance(part, list)), [])
             yield from (item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict))
             following = _NEXT.search(answer.get_header("Link"))
@@ -122,16 +122,16 @@ class GitHub:
         raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
 
     def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
-        """The answer to a request that changes something.
+        """Sends a request that changes something and returns the decoded answer.
 
-        again: whether it may be sent again after a failure that leaves open whether it was done. Raises GitHubError.
+        again: whether to send it again after a failure although GitHub may have carried it out. Raises GitHubError.
         """
         return self._parse_json(
             self._send_request(method, self._build_url(path, None), json.dumps(body).encode(), again=again)
         )
 
     def download(self, path: str, limit: int) -> bytes:
-        """What a GET gives, redirects followed without the token. Raises GitHubError, also for more than `limit`."""
+        """Returns the bytes of a GET. Follows redirects without the token. Raises GitHubError, also beyond `limit`."""
         answer = self._send_request("GET", self._build_url(path, None), None, again=True, limit=limit)
         for _ in range(3):
             if answer.status not in REDIRECTS:
@@ -155,7 +155,7 @@ class GitHub:
         limit: int = ANSWER_LIMIT,
         with_token: bool = True,
     ) -> _Answer:
-        """Send until there is an answer that will not change by asking again."""
+        """Sends a request and repeats it while waiting may help; returns the last answer. Raises GitHubError."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Accept", "application/vnd.github+json")
         request.add_header("User-Agent", "pytest-attnperf")
@@ -180,7 +180,7 @@ class GitHub:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _send_once(self, request: urllib.request.Request, limit: int) -> _Answer:
-        """One exchange. Raises GitHubError where none came about, or the answer is too long."""
+        """Sends a request once and returns the answer. Raises GitHubError if there is none or it exceeds `limit`."""
         where = self._describe_request(request.get_method(), request.full_url)
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
         if _is_loopback(request.full_url):
@@ -200,7 +200,7 @@ class GitHub:
         return answer
 
     def _compute_wait(self, answer: _Answer, attempt: int, *, again: bool) -> float | None:
-        """Seconds until the request is worth sending again; None where it is not."""
+        """Returns the seconds until the request is worth sending again; None if it is not."""
         if answer.status in PASSING:
             return 2.0**attempt if again else None
         if answer.status not in LIMITED:
@@ -211,11 +211,11 @@ class GitHub:
         if answer.get_header("X-RateLimit-Remaining") == "0" and answer.get_header("X-RateLimit-Reset").isdigit():
             wait = max(1.0, float(answer.get_header("X-RateLimit-Reset")) - time.time())
             return wait if wait <= self.patience_s else None
-        # A secondary limit without a time: a minute, as GitHub asks for.
+        # A secondary rate limit without a time: GitHub asks to wait a minute.
         return 60.0 if answer.status == 429 or b"secondary rate limit" in answer.body.lower() else None
 
     def _check_status(self, answer: _Answer, method: str, url: str) -> _Answer:
-        """Raises GitHubError for an answer that is a refusal, with GitHub's words and what to do."""
+        """Returns the answer. Raises GitHubError if it is a refusal, with GitHub's message and what to do."""
         if answer.status < 400:
             return answer
         said = self._clean_text(_parse_message(answer.body)) or "without a message"
@@ -226,19 +226,19 @@ class GitHub:
         try:
             return json.loads(answer.body) if answer.body else None
         except (ValueError, RecursionError):
-            raise GitHubError(f"GitHub answered {answer.status} with what is no JSON", answer.status) from None
+            raise GitHubError(f"GitHub answered {answer.status} with text that is no JSON", answer.status) from None
 
     def _describe_request(self, method: str, url: str) -> str:
-        """A request in words: without the query, which of a download holds a signature."""
+        """Returns method and address without the query, because a download's query holds a signature."""
         return self._clean_text(f"{method} {url.partition('?')[0]}")
 
     def _clean_text(self, text: str) -> str:
-        """GitHub's or another host's text for an error: one line, without the token."""
+        """Returns another host's text as one line without the token, for an error."""
         return one_line(text.replace(self.token, "***"), MESSAGE_LIMIT)
 
 
 def make_client(environ: Mapping[str, str]) -> GitHub:
-    """By GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
+    """Returns a client that uses GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
     token = environ.get("GITHUB_TOKEN") or environ.get("GH_TOKEN") or ""
     if not token:
         raise UsageError("no token: set GITHUB_TOKEN in the environment; it is never taken from the command line")
@@ -246,21 +246,21 @@ def make_client(environ: Mapping[str, str]) -> GitHub:
 
 
 def parse_repository(text: str) -> str:
-    """'OWNER/NAME' as it may stand in a path. Raises UsageError."""
+    """Returns the text if it is 'OWNER/NAME' and safe in a URL path. Raises UsageError."""
     if not _REPOSITORY.fullmatch(text):
         raise UsageError(f"{one_line(text)!r} is no repository; expected OWNER/NAME")
     return text
 
 
 def parse_full_sha(text: str, what: str) -> str:
-    """A full commit id. Raises UsageError: a short one or a name could be another commit later."""
+    """Returns a full commit id. Raises UsageError: a short id or a name could mean another commit later."""
     if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
         raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
     return text
 
 
 def _parse_message(body: bytes) -> str:
-    """GitHub's message and, of a 422, what is wrong with which field."""
+    """Returns GitHub's message and, for a 422, the fields that it rejects."""
     try:
         found = json.loads(body[:100_000])
     except (ValueError, RecursionError):
@@ -282,11 +282,11 @@ def _format_advice(answer: _Answer) -> str:
     if answer.status in LIMITED and (
         answer.get_header("Retry-After") or answer.get_header("X-RateLimit-Remaining") == "0"
     ):
-        return "; asked too often: run this again later"
+        return "; a rate limit was reached: run this again later"
     if answer.status == 403:
         return "; the job needs `permissions:` of pull-requests: write, statuses: write and actions: read"
     if answer.status == 404:
-        return "; it is not there, or this token may not see it"
+        return "; it does not exist, or this token may not see it"
     return ""
 
 
@@ -300,7 +300,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _check_address(url: str, what: str) -> None:
-    """Raises UsageError for an address that a token or a result must not be sent to."""
+    """Raises UsageError unless the address is https without a user, or this machine. A token may be sent to it."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" and parts.hostname and not parts.username:
         return

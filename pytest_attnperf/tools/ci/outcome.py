@@ -1,4 +1,4 @@
-"""What a judged run means for a commit: in the modes shadow, warn and block."""
+"""What a judged run means for a commit in the modes shadow, warn and block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODE_VARIABLE = "ATTNPERF_GATE"
 
 
 class GateMode(str, Enum):
-    """shadow: nothing is shown on the pull request; warn: shown, blocks nothing; block: a failure blocks."""
+    """Effect on a pull request. shadow: not shown; warn: shown, never blocks; block: shown, a failure blocks."""
 
     SHADOW = "shadow"
     WARN = "warn"
@@ -21,7 +21,7 @@ class GateMode(str, Enum):
 
 
 class GateOutcome(str, Enum):
-    """passed, failed: as judged; broken: the judge itself failed; unmeasured: there were no results."""
+    """Result of judging. passed, failed: the verdict; broken: the judge failed; unmeasured: there were no results."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -35,7 +35,7 @@ STATES = {
     GateOutcome.BROKEN: "error",
     GateOutcome.UNMEASURED: "pending",
 }
-"""Commit states where the gate blocks; a required check lets only 'success' through."""
+"""Outcome -> commit state in mode block. A required check accepts only 'success'."""
 
 SENTENCES = {
     GateOutcome.PASSED: "passed",
@@ -49,24 +49,24 @@ EXPLAINED = {
     "any, or "
     "the pull request comes from a fork and no maintainer has let this commit onto the runner yet.",
 }
-"""What a comment says where there is no report."""
+"""Text of a comment if there is no report."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """An outcome in a mode."""
+    """An outcome of judging and the mode that it counts in."""
 
     outcome: GateOutcome
     mode: GateMode
 
     @property
     def state(self) -> str:
-        """Of the commit status: a mode that blocks nothing is 'success' even where the check is required."""
+        """State of the commit status. A mode that does not block gives 'success', so that a required check passes."""
         return STATES[self.outcome] if self.mode is GateMode.BLOCK else "success"
 
     @property
     def sentence(self) -> str:
-        """'failed', 'would fail (warn)', 'passed'."""
+        """The outcome in words: 'passed', 'failed', or 'would fail (warn)' if the mode does not block."""
         if self.outcome is GateOutcome.PASSED or self.mode is GateMode.BLOCK:
             return SENTENCES[self.outcome]
         said = "would fail" if self.outcome is GateOutcome.FAILED else SENTENCES[self.outcome]
@@ -74,11 +74,11 @@ class Conclusion:
 
     @property
     def heading(self) -> str:
-        """The comment's first line that is seen."""
+        """The first visible line of the comment."""
         if self.outcome is GateOutcome.PASSED:
             return "**attnperf gate: passed.**"
         consequence = {
-            GateMode.BLOCK: "This commit is not let through",
+            GateMode.BLOCK: "This commit is blocked",
             GateMode.WARN: "Mode `warn`: nothing is blocked",
             GateMode.SHADOW: "Mode `shadow`: nothing is blocked",
         }[self.mode]
@@ -86,7 +86,7 @@ class Conclusion:
 
 
 def choose_mode(text: str, environ: Mapping[str, str]) -> GateMode:
-    """By an option or, where that is empty, ATTNPERF_GATE; 'warn' without either. Raises UsageError."""
+    """Returns the mode from an option or, if that is empty, from ATTNPERF_GATE; default: warn. Raises UsageError."""
     source = "--mode" if text else MODE_VARIABLE
     wanted = (text or environ.get(MODE_VARIABLE, "")).strip().lower() or GateMode.WARN.value
     try:

@@ -1,6 +1,5 @@
-"""Which pull request a measured commit belongs to, by what GitHub says and never by what the results say; and the
-status of the commit, which a required check looks at.
-"""
+"""Finds the pull request of a measured commit, from GitHub's answers and never from the results. Sets the commit status
+that a required check reads."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from pytest_attnperf.tools.ci.github import GitHub, GitHubError, expect_document
 from pytest_attnperf.tools.ci.outcome import Conclusion
 
 DESCRIPTION_LIMIT = 140
-"""Characters that GitHub takes."""
+"""Most characters that GitHub accepts in a status."""
 _RUN = re.compile(r"\[run (\d+)\.(\d+)(, not measured)?\]$")
 
 
 @dataclass(frozen=True)
 class Pull:
-    """A pull request. head_repo: 'OWNER/NAME', '' where that repository is gone; default_ref: the default branch of the
-    repository that it goes into, '' where GitHub does not say."""
+    """A pull request. head_repo: 'OWNER/NAME', '' if that repository is gone; default_ref: the default branch of the
+    target repository, '' if GitHub does not say."""
 
     number: int
     open: bool
@@ -35,7 +34,7 @@ class Pull:
 
 @expect_documented_form()
 def parse_pull(found: dict[str, Any]) -> Pull:
-    """From GitHub's JSON."""
+    """Makes a pull request of GitHub's JSON."""
     head, base = found.get("head") or {}, found.get("base") or {}
     return Pull(
         number=int(found["number"]),
@@ -48,16 +47,15 @@ def parse_pull(found: dict[str, Any]) -> Pull:
 
 
 def fetch_pull(github: GitHub, repo: str, number: int) -> Pull:
-    """Raises GitHubError where there is none."""
+    """Returns the pull request of a number. Raises GitHubError if there is none."""
     return parse_pull(github.get(f"repos/{repo}/pulls/{number}"))
 
 
 def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = "") -> Pull | None:
-    """The open pull request whose newest commit this is; None where there is none.
+    """Returns the open pull request whose newest commit is `head_sha`; None if there is none.
 
-    head_repo: the repository that the commit was pushed to. Without it, anybody who pushes the same commit to a fork
-    and opens a pull request of it makes the answer ambiguous. Raises UsageError where several are left.
-    """
+    head_repo: the repository that the commit was pushed to. Without it, a fork with the same commit and a pull request
+    of its own makes the answer ambiguous. Raises UsageError if several are left."""
     query = {"state": "open", "sort": "updated", "direction": "desc"}
     candidates = [parse_pull(found) for found in github.list_items(f"repos/{repo}/pulls", query)]
     fitting = [
@@ -71,18 +69,17 @@ def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = ""
 
 @expect_documented_form()
 def fetch_branch_tip(github: GitHub, repo: str, ref: str) -> str:
-    """The newest commit of a branch of `repo`."""
+    """Returns the full id of the newest commit of a branch of `repo`."""
     found = github.get(f"repos/{repo}/git/ref/heads/{quote(ref)}")
     return parse_full_sha(str((found.get("object") or {}).get("sha", "")), f"the tip of {ref}")
 
 
 @expect_documented_form()
 def find_merge(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
-    """The full id of the merge of `head_sha` into something that `claimed` names, by GitHub's word; '' for none.
+    """Returns the full id of commit `claimed` if GitHub says that it merges `head_sha` into a base; '' otherwise.
 
-    A pull request is measured as it would be after merging. That commit is made anew whenever its base branch moves, so
-    that by the time of judging GitHub does not name it with the pull request any more.
-    """
+    A pull request is measured as it would be after merging. GitHub makes that merge commit again whenever the base
+    branch moves, so at the time of judging the pull request may name another one."""
     if not re.fullmatch(r"[0-9a-f]{12,64}", claimed):
         return ""
     try:
@@ -107,10 +104,9 @@ def put_status(
     url: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Set the status of the stamp's commit, unless a newer run has set it; gives what was done in words.
+    """Sets the status of the stamp's commit, unless a newer run has set it; returns a sentence that says what was done.
 
-    counted: the cases in words, foreign text. Raises GitHubError.
-    """
+    counted: the number of cases in words; it comes from the untrusted run. Raises GitHubError."""
     shown = _find_shown_stamp(github, repo, stamp.sha, context)
     why = stamp.reason_superseded(shown) if shown is not None else ""
     if why:
@@ -128,7 +124,7 @@ def put_status(
 
 
 def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
-    """What stands beside the check; its end says which run it is of."""
+    """Returns the text next to the check. It ends with the run that it belongs to."""
     tail = f" [run {stamp.run}.{stamp.attempt}{'' if stamp.measured else ', not measured'}]"
     said = f"{conclusion.sentence}: {counted}" if counted else conclusion.sentence
     return one_line(said, DESCRIPTION_LIMIT - len(tail)) + tail
@@ -136,7 +132,7 @@ def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> st
 
 @expect_documented_form()
 def _find_shown_stamp(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
-    """The run that the newest status of this context is of; None where there is none."""
+    """Returns the run that the newest status of this context belongs to; None if there is none."""
     for found in github.list_items(f"repos/{repo}/commits/{sha}/statuses"):
         if found.get("context") == context:
             run = _RUN.search(str(found.get("description") or ""))

@@ -1,1 +1,1 @@
-"""Which backend to take where, from measured times: points, decisions, regions, and a function to paste."""
+"""Dispatch tables from measured times: which backend to use for which workload, and a function to paste."""

@@ -1,7 +1,7 @@
-"""A workload as a shape and a size: the size along which regions are formed, and every field beside it.
+"""Splits a workload into a shape and a size. Regions run along the size; the shape is every other field.
 
-Fields are those of the workload's class. What repeats another field (kv_heads = heads, seq_kv = seq_q) is left out, so
-that regions of whole sequences run along seq_q alone.
+Fields are those of the workload's class. A field that repeats another one (kv_heads = heads, seq_kv = seq_q) is left
+out, so that regions of self-attention run along seq_q alone.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ LINKED = {
     "seqs_kv": "seqs_q",
     "value_dim": "nope_dim",
 }
-"""Field -> the field it is equal to unless it is given."""
+"""Field -> the field that it equals by default."""
 
 AXES = {"seq_kv": "kv", "seq_q": "s", "seq": "s", "past": "p", "rows": "r", "size_m": "m", "mib": "mib", "kib": "kib"}
-"""Field that regions may run along, the first that a shape has -> its word in an id."""
+"""Field that regions may run along -> its word in an id. The first one that a shape has is used."""
 
 NEVER_DEFAULT = ("dtype",)
-"""Fields that a caller must give although a workload's class has a default."""
+"""Fields that a caller must give, although the workload's class has a default."""
 
 
 @dataclass(frozen=True)
 class WorkloadShape:
-    """Everything of a workload but its size.
+    """Every field of a workload except its size.
 
     fields     by name, sorted; without the axis
-    axis       the field that the size is of; '' where a workload has none (varlen, mixed)
-    label      its words without family and size, e.g. 'b4 h8 d256 f16 causal'
-    defaults   what a field is that a caller does not give, by name, sorted
+    axis       name of the field that the size belongs to; '' if a workload has none (varlen, mixed)
+    label      words of its id without family and size, e.g. 'b4 h8 d256 f16 causal'
+    defaults   value of each field that a caller may leave out, by name, sorted
     """
 
     family: str
@@ -54,21 +54,20 @@ class WorkloadShape:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """What shapes are sorted by: numbers in labels by value, so that d64 comes before d256."""
+        """Sort key of shapes. Numbers in labels count by value, so d64 comes before d256."""
         label = re.sub(r"[0-9]+", lambda match: match[0].zfill(12), self.label)
         return self.family, label, self.axis, repr(self.fields)
 
     def find_value(self, name: str) -> Value | None:
-        """A field's value, None where the shape does not have it."""
+        """Returns a field's value, None if the shape does not have it."""
         return dict(self.fields).get(name)
 
 
 def parse_shape(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Shape and size of a workload by its id, or by its stored definition where its family is not built in.
+    """Returns shape and size of a workload, from its id or, if its family is not built in, from its stored definition.
 
-    The size is 0 where there is no axis. Raises WorkloadError for an id of a built-in family that cannot be read, and
-    for a definition that holds what no table can.
-    """
+    The size is 0 if there is no axis. Raises WorkloadError if an id of a built-in family cannot be read, or a
+    definition holds values that a table cannot hold."""
     try:
         parsed = parse_workload(workload)
     except UnknownNameError as error:
@@ -100,13 +99,13 @@ def _shape_from_workload(workload: Workload) -> tuple[WorkloadShape, int]:
 
 
 def _find_repeated(values: Mapping[str, Value]) -> set[str]:
-    """Fields that only repeat what others say."""
+    """Returns the fields that only repeat the value of other fields."""
     linked = {name for name, like in LINKED.items() if name in values and values[name] == values.get(like)}
     return linked | {name for name, usual in _usual_values(values).items() if values[name] == usual}
 
 
 def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
-    """What an attention layer's hidden size and room in the cache are unless they are given."""
+    """Returns the default hidden size and cache room of an attention layer; empty for other workloads."""
     seq, past, heads, head_dim = (values.get(name) for name in ("seq", "past", "heads", "head_dim"))
     if "room" not in values or not all(isinstance(value, int) for value in (seq, past, heads, head_dim)):
         return {}
@@ -114,7 +113,7 @@ def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _choose_axis(values: Mapping[str, Value]) -> str:
-    """The first of AXES that is a positive number; of a layer with a cache, its past."""
+    """Returns the first name of AXES with a positive number; `past` comes first if it is not 0. '' if there is none."""
     order = ("past", *AXES) if values.get("past") else AXES
     return next((name for name in order if _is_size(values.get(name))), "")
 
@@ -124,7 +123,7 @@ def _is_size(value: object) -> bool:
 
 
 def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """By a stored definition. A text or a fraction that a caller leaves out is taken to be this workload's."""
+    """Returns shape and size from a stored definition. Its texts and fractions become the shape's defaults."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
         raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")

@@ -1,7 +1,7 @@
-"""A dispatch table -> the source of a Python module without imports, which a project pastes or imports.
+"""Writes a dispatch table as the source of a Python module without imports, which a project pastes or imports.
 
-Everything that comes from files (names of backends, families and devices) is written as a string literal in ASCII,
-never as code: a backend named `"; import os` is a string there. Names of fields are checked to be identifiers.
+Text from files (names of backends, families and devices) is written as string literals in ASCII, never as code: a
+backend named `"; import os` stays a string. Names of fields are checked to be identifiers.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ def _found(family: str, given: "dict[str, object]") -> "str | None":
 
 
 def render_module(table: DispatchTable, told: Sequence[str]) -> str:
-    """The module's text; `told` are the lines of its docstring: device, date, source of the figures, caveats.
+    """Returns the module's text. `told` are the lines of its docstring: device, date, source of the figures, caveats.
 
-    Raises UsageError for a field that is no identifier.
-    """
+    Raises UsageError for a field that is no identifier."""
     names = _field_types(group.shape for group in table.groups)
     off = _common_defaults(table.groups)
     defaults = "".join(f"    {family!a}: {_format_mapping(values)},\n" for family, values in off.items())
@@ -82,7 +81,7 @@ def _describe_rule(table: DispatchTable) -> str:
 
 
 def _render_functions(names: Mapping[str, str]) -> str:
-    """Both functions, with every field of every family as a keyword."""
+    """Returns the source of choose_backend and measured, with every field of every family as a keyword."""
     parameters = "".join(f"    {name}: {kind!r} = None,\n" for name, kind in names.items())
     given = "{" + ", ".join(f'"{name}": {name}' for name in names) + "}"
     wrapped = textwrap.fill(
@@ -111,7 +110,7 @@ def measured(
 
 
 def _field_types(shapes: Iterable[WorkloadShape]) -> dict[str, str]:
-    """Annotation of every field by name: 'int | None'. Raises UsageError for a name that cannot be a parameter."""
+    """Returns each field's annotation by name, e.g. 'int | None'. Raises UsageError if a name cannot be a parameter."""
     kinds: dict[str, set[str]] = {}
     for shape in shapes:
         if shape.axis:
@@ -128,7 +127,7 @@ def _field_types(shapes: Iterable[WorkloadShape]) -> dict[str, str]:
 
 
 def _common_defaults(groups: Iterable[ShapeGroup]) -> dict[str, dict[str, Value]]:
-    """By family, what every shape of it has as the default: what shapes do not agree on, a caller must give."""
+    """Returns, by family, the defaults on which all of its shapes agree. A caller must give the other fields."""
     common: dict[str, dict[str, Value]] = {}
     for group in groups:
         own = dict(group.shape.defaults)
@@ -161,7 +160,7 @@ def _render_group(group: ShapeGroup, off: Mapping[str, Value]) -> str:
 
 
 def _format_comment(region: Region) -> str:
-    """Confidence and margin: our own words and numbers, nothing that a file may hold."""
+    """Returns confidence and margin of a region as a code comment. It holds no text from files."""
     margins = region.margins
     ahead = f", {margins[0] * 100:+.1f} % at least" if margins else ""
     return f"{region.confidence}{ahead}{'' if region.is_sampled else f'; {NO_SAMPLES}'}"
@@ -172,8 +171,8 @@ def _format_mapping(values: Mapping[str, Value]) -> str:
 
 
 def _render_docstring(lines: Iterable[str]) -> str:
-    """A string literal over several lines that nothing in them can end; Python 3.13 compiles none with half a
-    surrogate pair in it."""
+    """Returns a string literal over several lines. Quotes and backslashes are escaped, so that no line can end it. Lone
+    surrogates are replaced, because Python 3.13 does not compile them."""
     lines = [line.encode("utf-8", "replace").decode() for line in lines]
     filled = [part for line in lines for part in textwrap.wrap(line, WIDTH - 4, break_on_hyphens=False) or [""]]
     escaped = [line.encode("unicode_escape").decode("ascii").replace('"', '\\"') for line in filled]

@@ -1,6 +1,6 @@
-"""Times of backends -> points: one workload each, with every backend that was proven right and timed the same way.
+"""Makes points of backends' times: one workload with every backend that was proven right and timed the same way.
 
-Cases of a results file -> times that may be chosen from: only what was proven right and timed.
+Also chooses, from a results file, the cases that may be used: only those that were proven right and timed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ TIMED = frozenset(
         Verdict.RECORDED,
     }
 )
-"""Verdicts on a time that is right in itself, however it stands to its baseline; one of another tree's code is not."""
+"""Verdicts whose time is valid in itself, whatever the baseline says. Code of another tree is left out by its note."""
 
 
 @dataclass(frozen=True)
 class BackendTime:
-    """One backend's time of one workload: of a result proven right, or as published.
+    """One backend's time of one workload: measured and proven right, or published.
 
-    backend      its name, with '/label' where the case has one: what a table chooses
-    median_us    microseconds per call, median of `processes` where there are some
-    source       where it stands, for messages
-    recorded     when, as text that sorts by time; '' where that is not known
-    processes    empty where only a figure was published
-    conditions   what must be the same for two times to be compared, e.g. {'timer': 'graph'}
+    backend      its name, with '/label' if the case has one: what a table chooses
+    median_us    microseconds per call, median of `processes` if there are some
+    source       the file that holds it, for messages
+    recorded     when it was measured, as text that sorts by time; '' if not known
+    processes    empty if only a figure was published
+    conditions   what must be equal before two times are compared, e.g. {'timer': 'graph'}
     definition   the workload's fields, for families that are not built in
     """
 
@@ -59,7 +59,7 @@ class BackendTime:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A case that no decision was made from, and why."""
+    """A case that no decision uses, and why."""
 
     backend: str
     workload: str
@@ -77,20 +77,19 @@ class WorkloadPoint:
 
     @property
     def fastest(self) -> BackendTime:
-        """The shortest time, whether or not it can be told from the next."""
+        """The shortest time, even if its difference from the next one is not detectable."""
         return self.times[0]
 
     def find_time(self, backend: str) -> BackendTime | None:
-        """The time of one backend, None where it was not measured."""
+        """Returns the time of one backend, None if it was not measured."""
         return next((timed for timed in self.times if timed.backend == backend), None)
 
 
 def make_points(cases: Iterable[BackendTime]) -> tuple[list[WorkloadPoint], list[LeftOut]]:
-    """Points in order of family, shape and size, and what was left out of them.
+    """Returns points in order of family, shape and size, and the cases that were left out.
 
-    Of a case that is there twice the newest is taken (of equal ages the later one). Where conditions differ within a
-    workload, those of most backends are kept. Raises UsageError for a time that is not finite and positive.
-    """
+    If a case occurs twice, takes the newest (of equal ages the later one). If conditions differ within a workload,
+    keeps those that most backends share. Raises UsageError for a time that is not finite and positive."""
     left_out: list[LeftOut] = []
     by_place: dict[tuple[WorkloadShape, int], dict[str, BackendTime]] = {}
     for timed in cases:
@@ -128,11 +127,11 @@ def _require_time(timed: BackendTime) -> None:
 
 def _describe_repeat(kept: BackendTime, dropped: BackendTime) -> str:
     when = f" of {kept.recorded}" if kept.recorded else ""
-    return f"measured twice: that of {kept.source}{when} is taken, that of {dropped.source} is not"
+    return f"measured twice: the time of {kept.source}{when} is used, that of {dropped.source} is not"
 
 
 def _split_comparable(cases: Sequence[BackendTime]) -> tuple[list[BackendTime], list[LeftOut]]:
-    """The cases of the conditions that most backends share, and the others with what differs."""
+    """Returns the cases with the conditions that most backends share, and the others with what differs."""
     by_conditions: dict[tuple[tuple[str, str], ...], list[BackendTime]] = {}
     for timed in cases:
         by_conditions.setdefault(tuple(sorted(timed.conditions.items())), []).append(timed)
@@ -156,12 +155,12 @@ def _describe_difference(timed: BackendTime, other: BackendTime) -> str:
 
 
 def choice_name(key: CaseKey) -> str:
-    """What a table calls the backend of a case: a label makes it another choice."""
+    """Returns the name of a case's backend in a table. A label makes it another choice."""
     return f"{key.backend}/{key.label}" if key.label else key.backend
 
 
 def split_timed_cases(run: RunResult, source: str) -> tuple[list[BackendTime], list[LeftOut]]:
-    """The cases of a run that count, and the others with the reason."""
+    """Returns the cases of a run that may be used, and the others with the reason."""
     timed: list[BackendTime] = []
     left_out: list[LeftOut] = []
     for case in run.cases:
@@ -174,7 +173,7 @@ def split_timed_cases(run: RunResult, source: str) -> tuple[list[BackendTime], l
 
 
 def compute_median(processes: Iterable[ProcessSummary]) -> float:
-    """Median of the processes' medians, in microseconds per call."""
+    """Returns the median of the processes' medians, in microseconds per call."""
     return statistics.median(process.median_us for process in processes)
 
 
@@ -193,7 +192,7 @@ def _make_backend_time(case: CaseResult, started: str, source: str) -> BackendTi
 
 
 def _choose_processes(case: CaseResult) -> tuple[ProcessSummary, ...]:
-    """Of the second look where there was one: a case that got one was selected for its first look's size."""
+    """Returns the second look's processes if there are some: the first look's size selected these cases."""
     return case.second or case.first
 
 

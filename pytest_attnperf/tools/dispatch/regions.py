@@ -1,14 +1,13 @@
-"""Choices of points -> regions: neighbouring sizes of one shape with one choice, and what lies between and beyond them.
+"""Makes regions of points' choices. A region is a run of neighbouring sizes of one shape that choose one backend.
 
-Between two measured sizes that choose the same backend, it is taken to hold. Where they choose differently, the first
-holds up to the last size at which it was shown to win, and what lies between is unmeasured: a table says so, and a
-function returns the incumbent there. A size at which a single backend was measured shows that it works, not that it
-wins, so it stands by itself.
+Between two measured sizes that choose the same backend, the choice is assumed to hold. Where they choose differently,
+the sizes between them count as unmeasured: a table says so, and a function returns the incumbent there. A size with
+only one measured backend shows that it works, not that it is fastest, so it is a region of its own.
 
-Which backend a point chooses, and how sure that is: the unit is the process. A ratio of two backends has its interval
-over processes of either, with the spread that `stats.noise` pools over all cases. Interleaved pairs of a run hold two
-revisions of one backend, never two backends, so they say nothing here. Two cases may have been recorded on different
-days or cards, which moves a ratio by up to half a percent beyond the interval: the margin must be larger than that.
+The ratio of two backends has an interval over the processes of both, with the spread that `stats.noise` pools over all
+cases. Interleaved pairs are not used: they hold two revisions of one backend, never two backends. Two cases may have
+been recorded on different days or cards. That moves a ratio by up to 0.5 % beyond the interval, so the margin must be
+larger.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from pytest_attnperf.tools.dispatch.features import Value, WorkloadShape
 from pytest_attnperf.tools.dispatch.points import BackendTime, LeftOut, WorkloadPoint
 
 COMBINED = {"dtype": str, "head_dim": int, "batch": int}
-"""Fields of which combinations that were never measured are named, with what they hold."""
+"""Field -> type. Combinations of their values that were never measured are listed."""
 
 CLEAR = "clear"
-"""No other backend is within the margin, and no interval of a ratio reaches 1."""
+"""Every other backend is slower by the margin or more, and no interval of a ratio includes 1."""
 TIE = "tie"
-"""Some other backend cannot be told from the fastest, or is within the margin of it."""
+"""Some other backend is within the margin of the fastest, or their difference is not detectable."""
 ALONE = "alone"
 """No other backend was measured."""
 NO_SAMPLES = "no samples: confidence unknown"
 
 MARGIN = 0.02
-"""How much longer another backend must take to be slower, as a fraction."""
+"""Least extra time of another backend to count as slower, as a fraction."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Sizes of one shape that choose one backend, from the smallest to the largest measured one."""
+    """Neighbouring sizes of one shape that choose one backend."""
 
     backend: str
     choices: tuple[BackendChoice, ...]
 
     @property
     def first(self) -> int:
-        """The smallest measured size, 0 where the shape has no axis."""
+        """The smallest measured size, 0 if the shape has no axis."""
         return self.choices[0].point.size
 
     @property
@@ -58,12 +57,12 @@ class Region:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether every choice could be judged by samples."""
+        """Whether samples exist for every choice, so that intervals could be computed."""
         return all(choice.sampled for choice in self.choices)
 
     @property
     def confidence(self) -> str:
-        """'clear', or 'clear, tie at 1024'; without samples this is by the margin alone."""
+        """'clear', 'tie', 'alone', or 'clear, tie at 1024'. Without samples only the margin decides."""
         tied = [choice.point.size for choice in self.choices if choice.confidence == TIE]
         if not tied or len(tied) == len(self.choices):
             return self.choices[0].confidence
@@ -71,13 +70,13 @@ class Region:
 
     @property
     def backends(self) -> tuple[int, int]:
-        """The smallest and the largest number of backends that were measured at one of its sizes."""
+        """The smallest and the largest number of backends measured at one size of the region."""
         counts = [len(choice.point.times) for choice in self.choices]
         return min(counts), max(counts)
 
     @property
     def margins(self) -> tuple[float, float] | None:
-        """Smallest and largest margin over the fastest other backend; None where there is no other."""
+        """Smallest and largest margin over the fastest other backend; None if there is no other."""
         margins = [choice.margin for choice in self.choices if choice.margin is not None]
         return (min(margins), max(margins)) if margins else None
 
@@ -89,7 +88,7 @@ class Region:
 
 @dataclass(frozen=True)
 class ShapeGroup:
-    """One shape with its regions, by size."""
+    """One shape with its regions, ordered by size."""
 
     shape: WorkloadShape
     regions: tuple[Region, ...]
@@ -102,7 +101,7 @@ class ShapeGroup:
 
     @property
     def absent(self) -> dict[int, list[str]]:
-        """By size, backends that were measured at another size of this shape, but not at this one."""
+        """By size, the backends that were measured at another size of this shape, but not at this one."""
         points = [choice.point for region in self.regions for choice in region.choices]
         every = sorted({timed.backend for point in points for timed in point.times})
         absent = {point.size: [name for name in every if point.find_time(name) is None] for point in points}
@@ -110,17 +109,17 @@ class ShapeGroup:
 
     @property
     def has_choice(self) -> bool:
-        """Whether there was anything to choose between."""
+        """Whether any size has two or more backends."""
         return any(region.against for region in self.regions)
 
 
 @dataclass(frozen=True)
 class DispatchTable:
-    """What was decided.
+    """The decisions of all shapes.
 
-    incumbents   by family: takes ties, and everything unmeasured
+    incumbents   by family: the backend that is chosen at ties and for everything unmeasured
     margin       as a fraction
-    left_out     cases that nothing was decided from
+    left_out     cases that no decision uses
     """
 
     groups: tuple[ShapeGroup, ...]
@@ -137,10 +136,9 @@ def make_dispatch_table(
     incumbent: str = "",
     family: str = "",
 ) -> DispatchTable:
-    """Decide every point and form regions; noise is pooled over all families, also where only one is shown.
+    """Decides every point and forms regions. Noise is pooled over all families, even if only one is shown.
 
-    Raises UsageError for no points, an unknown family or incumbent, and a margin that is none.
-    """
+    Raises UsageError for no points, an unknown family or incumbent, and an invalid margin."""
     left_out = tuple(case for case in left_out if family in ("", case.workload.split("-")[0]))
     families = sorted({point.shape.family for point in points})
     if not points:
@@ -158,8 +156,8 @@ def make_dispatch_table(
 
 
 def list_never_combined(groups: Iterable[ShapeGroup]) -> list[tuple[str, dict[str, Value]]]:
-    """(family, fields) of each combination of dtypes, head dimensions and batches that occur in a family, but never
-    together."""
+    """Returns (family, fields) of each combination of dtype, head dimension and batch that was never measured, although
+    each value was."""
     missing: list[tuple[str, dict[str, Value]]] = []
     for family, of_family in itertools.groupby(groups, key=lambda group: group.shape.family):
         shapes = [group.shape for group in of_family]
@@ -199,13 +197,13 @@ def _reason_no_points(left_out: Sequence[LeftOut]) -> str:
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """What one point chooses.
+    """The backend that is chosen for one point.
 
     confidence   CLEAR, TIE or ALONE
-    sampled      whether intervals could be computed; if not, confidence is by the margin alone: NO_SAMPLES
-    against      the fastest other backend, '' where there is none
-    margin       how much longer `against` takes, as a fraction; negative where the incumbent won a tie
-    interval     of `margin`, 95 % over processes; None without samples
+    sampled      whether intervals could be computed; if not, only the margin decides (NO_SAMPLES)
+    against      the fastest other backend, '' if there is none
+    margin       extra time of `against`, as a fraction; negative if the incumbent won a tie
+    interval     95 % interval of `margin` over processes; None without samples
     """
 
     point: WorkloadPoint
@@ -218,7 +216,7 @@ class BackendChoice:
 
 
 class PointJudge:
-    """Decides points. `incumbent` is the user's, '' for the one that is fastest most often, by family."""
+    """Chooses backends. incumbent: the user's; '' for the backend that is fastest most often in its family."""
 
     def __init__(self, points: Sequence[WorkloadPoint], margin: float = MARGIN, incumbent: str = "") -> None:
         if not 0 <= margin < 1:
@@ -230,11 +228,11 @@ class PointJudge:
 
     @property
     def incumbents(self) -> dict[str, str]:
-        """By family."""
+        """Incumbent backend by family."""
         return {family: order[0] for family, order in self._preferred.items()}
 
     def decide_point(self, point: WorkloadPoint) -> BackendChoice:
-        """The fastest backend; of several that cannot be told apart the incumbent, or the one most often fastest."""
+        """Returns the fastest backend. At a tie, the incumbent, else the tied one that is fastest most often."""
         others = [(timed, *self._compare_with_fastest(point, timed)) for timed in point.times[1:]]
         tied = {point.fastest.backend} | {timed.backend for timed, slower, _ in others if not slower}
         backend = min(tied, key=self._preferred[point.shape.family].index)
@@ -249,13 +247,13 @@ class PointJudge:
         return BackendChoice(point, backend, confidence, sampled, against.backend, margin, interval)
 
     def _compare_with_fastest(self, point: WorkloadPoint, timed: BackendTime) -> tuple[bool, bool]:
-        """Whether it is shown to be slower than the fastest, and whether samples say so."""
+        """Returns whether `timed` is shown to be slower than the fastest, and whether samples were available for it."""
         interval = self._compute_interval(point.fastest, timed)
         beyond = timed.median_us / point.fastest.median_us - 1 >= self._margin
         return beyond and (interval is None or interval[0] > 0), interval is not None
 
     def _compute_interval(self, base: BackendTime, other: BackendTime) -> tuple[float, float] | None:
-        """95 % of the other's time over the base's, less 1; None where no spread is known."""
+        """Returns the 95 % interval of the other's time over the base's, minus 1; None if no spread is known."""
         if not base.processes or not other.processes:
             return None
         estimates = [
@@ -287,7 +285,7 @@ def _format_case(timed: BackendTime) -> str:
 
 
 def _rank_backends(points: Sequence[WorkloadPoint], incumbent: str) -> Mapping[str, list[str]]:
-    """Backends of each family, the incumbent first, then by how often each is the fastest of several."""
+    """Returns the backends of each family: the incumbent first, then by how often each is the fastest of several."""
     wins: dict[str, Counter[str]] = {}
     measured: dict[str, Counter[str]] = {}
     for point in points:

@@ -1,4 +1,4 @@
-"""A dispatch table as text: a table per family, what was never measured, and what nothing was decided from."""
+"""A dispatch table as text: a table per family, what was never measured, and which cases were left out."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _COLUMNS = (
     Column("of"),
     Column("over", "left"),
 )
-"""After the shape and its size. A terminal that is too narrow gets the last ones no more."""
+"""Columns after the shape and its size. The last ones are dropped if a terminal is too narrow."""
 
 
 def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing], width: int) -> str:
-    """For a terminal of this width, taken for 80 columns where it is less."""
+    """Returns the text for a terminal of this width, at least 80 columns."""
     width = max(width, MIN_WIDTH)
     lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
     body = [_fit_table(of_family, width) for of_family in make_tables(table)]
@@ -49,7 +49,7 @@ def render_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Mi
 
 
 def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> str:
-    """As Markdown."""
+    """Returns the text as Markdown."""
     lines = [*(one_line(line, 1000) for line in told), *legend_lines(table)]
     listed = [
         f"### {heading}\n\n{render_markdown_tables(items, [])}" for heading, items in closing_lists(table, missing)
@@ -58,15 +58,15 @@ def render_markdown(table: DispatchTable, told: Sequence[str], missing: Sequence
 
 
 def legend_lines(table: DispatchTable) -> list[str]:
-    """What the cells mean, and what there was nothing to choose of."""
+    """Returns lines that explain the cells, and the families that have only one backend."""
     lines = [
-        "incumbent: takes ties and everything that was never measured",
-        f"margin: how much longer the fastest other backend takes; below {table.margin * 100:g} %, or where the 95 % "
-        "interval over processes reaches 1, is a tie",
-        "of: how many backends were measured and right; alone: no other one was",
+        "incumbent: chosen at ties and for everything that was never measured",
+        f"margin: extra time of the fastest other backend; it is a tie below {table.margin * 100:g} %, or if the 95 % "
+        "interval over processes includes 1",
+        "of: number of backends that were measured and right; alone: only one was",
     ]
     if not all(region.is_sampled for group in table.groups for region in group.regions):
-        lines.append("no samples: confidence unknown; decided by the margin alone")
+        lines.append("no samples: confidence unknown; only the margin decides")
     undecided = [family for family in table.incumbents if family not in _decided_families(table)]
     if undecided:
         of = ", ".join(f"{_format_name(family)} ({_format_name(table.incumbents[family])})" for family in undecided)
@@ -75,7 +75,7 @@ def legend_lines(table: DispatchTable) -> list[str]:
 
 
 def make_tables(table: DispatchTable) -> list[Table]:
-    """One per family and axis, of families with something to choose."""
+    """Returns one table per family and axis, of families with something to choose."""
     decided = _decided_families(table)
     shown = sorted((group for group in table.groups if group.shape.family in decided), key=_table_key)
     found = []
@@ -89,13 +89,13 @@ def make_tables(table: DispatchTable) -> list[Table]:
 
 
 def closing_lists(table: DispatchTable, missing: Sequence[Missing]) -> list[tuple[str, list[str]]]:
-    """Lists under headings: unmeasured sizes and combinations, and cases that were left out."""
+    """Returns (heading, lines) of unmeasured sizes and combinations, and of cases that were left out."""
     unmeasured = [
         *_unmeasured_sizes(table.groups),
         *_unmeasured_combinations(missing),
         "every other shape than those in the table",
     ]
-    lists = [("Never measured, and so the incumbent's", unmeasured)]
+    lists = [("Never measured, so the incumbent is chosen", unmeasured)]
     absent = [line for group in table.groups for line in _describe_absent(group)]
     if absent:
         lists.append(("Measured at another size of the shape, but not at this one", absent))
@@ -105,12 +105,12 @@ def closing_lists(table: DispatchTable, missing: Sequence[Missing]) -> list[tupl
             *map(_describe_left_out, table.left_out[:LEFT_OUT_SHOWN]),
             *([f"{more} more, see --json"] if more > 0 else []),
         ]
-        lists.append((f"Left out, and no part of any decision: {_format_count(len(table.left_out), 'case')}", items))
+        lists.append((f"Left out of all decisions: {_format_count(len(table.left_out), 'case')}", items))
     return lists
 
 
 def encode_table(table: DispatchTable, told: Sequence[str], missing: Sequence[Missing]) -> dict[str, Any]:
-    """Builtins for --json: everything, nothing shortened."""
+    """Returns the table as builtin types for --json, with nothing shortened."""
     return {
         "told": list(told),
         "margin_percent": table.margin * 100,
@@ -150,7 +150,7 @@ def _decided_families(table: DispatchTable) -> set[str]:
 
 
 def _blank_repeated_names(rows: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """A shape's name stands in its first row only."""
+    """Returns the rows with a shape's name in its first row only."""
     kept: list[tuple[str, ...]] = []
     before = ""
     for row in rows:
@@ -199,7 +199,7 @@ def _unmeasured_sizes(groups: Iterable[ShapeGroup]) -> list[str]:
         axis = AXIS_NAMES.get(group.shape.axis, group.shape.axis)
         lines.append(f"{_format_shape(group)}: {axis} below {first}, {gaps}above {last}")
     if single:
-        lines.append(f"{_format_count(single, 'shape')} of which the table has one size: every other size")
+        lines.append(f"{_format_count(single, 'shape')} with one size in the table: every other size")
     if any(not group.shape.axis for group in groups):
         lines.append("shapes without a size: every other list of lengths")
     return lines
@@ -210,7 +210,7 @@ def _format_gap(gap: tuple[int, int]) -> str:
 
 
 def _unmeasured_combinations(missing: Sequence[Missing]) -> list[str]:
-    """'prefill f16: head_dim 40, 59 with batch 1, 2': those that lack the same in one line."""
+    """Returns lines such as 'prefill f16: head_dim 40, 59 with batch 1, 2'. Equal lists of batches share a line."""
     lines = []
     for (family, dtype), found in _group_by(missing, lambda case: (case[0], str(case[1].get("dtype", "")))).items():
         lacking = _group_by(found, lambda case: case[1].get("head_dim", ""))
@@ -250,7 +250,7 @@ def _format_count(number: int, what: str) -> str:
 
 
 def _fit_table(table: Table, width: int) -> str:
-    """The table with as much as fits: whole, without the last columns, or with shapes on lines of their own."""
+    """Returns the fullest form that fits: whole, without last columns, or with shapes on their own lines."""
     narrower = _drop_last_column(table)
     forms = (_render_whole(table), _render_whole(narrower), _render_under_shapes(table), _render_under_shapes(narrower))
     fewest = _render_under_shapes(_drop_last_column(narrower))
@@ -266,7 +266,7 @@ def _render_whole(table: Table) -> str:
 
 
 def _render_under_shapes(table: Table) -> str:
-    """Rows without their shape, which stands above them."""
+    """Renders rows without their shape, which has a line of its own above them."""
     first, *columns = table.columns
     untitled = Table("", first.header, tuple(columns), tuple(row[1:] for row in table.rows))
     header, line, *rows = _render_whole(untitled).splitlines()

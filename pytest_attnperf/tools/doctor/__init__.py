@@ -1,1 +1,1 @@
-"""`attnperf doctor`: what this machine and these packages do to the numbers, and the command that mends it."""
+"""`attnperf doctor`: finds what disturbs measurements on this machine, and names a command that fixes it."""

@@ -1,6 +1,7 @@
-"""Which package named `aiter` is installed: ROCm's, the stale one or a stranger. Its files are looked at, never run.
+"""Finds which package named `aiter` is installed: ROCm's, the stale pre-release or an unrelated one.
 
-Importing ROCm's aiter may build for minutes, and PyPI has an unrelated asyncio package of the same name.
+Its files are read, never run: importing ROCm's aiter may build for minutes, and PyPI has an unrelated asyncio package
+of the same name.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ STALE = "0.1.7.post2.dev18"
 
 INSTALL = (
     "git clone --recursive https://github.com/ROCm/aiter && cd aiter && python3 setup.py develop (never from PyPI, and "
-    "never run Python beside the clone)"
+    "never run Python in the clone's parent folder)"
 )
 LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """One finding: which aiter."""
+    """Returns one finding that says which aiter is installed."""
     folder = package_folder()
     if folder is None:
         return (_absent_finding(here),)
@@ -46,10 +47,10 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def package_folder() -> Path | None:
-    """Folder of the package `aiter`, ROCm's or not; None where there is none."""
+    """Returns the folder of the package `aiter`, ROCm's or not; None if there is none."""
     try:
         spec = importlib.util.find_spec("aiter")
-    except ValueError:  # something put a module of that name into sys.modules
+    except ValueError:  # sys.modules holds a module of that name without a spec
         return None
     locations = list(spec.submodule_search_locations or ()) if spec is not None else []
     if locations:
@@ -58,7 +59,7 @@ def package_folder() -> Path | None:
 
 
 def is_rocm_aiter(folder: Path) -> bool:
-    """Told by two of its parts."""
+    """Returns whether the folder holds two files that ROCm's package has."""
     return (folder / "ops/mha.py").is_file() and (folder / "jit").is_dir()
 
 
@@ -69,14 +70,15 @@ def _absent_finding(here: Surroundings) -> DoctorFinding:
 
 
 def _stranger_finding(here: Surroundings, folder: Path) -> DoctorFinding:
-    """A wrong package fails nothing where no AMD GPU could run the right one."""
+    """Returns the finding for an unrelated package: a problem on AMD; else a warning, because aiter needs an AMD
+    GPU."""
     where = (f"in {folder}",)
     status = Status.PROBLEM if here.vendor == "amd" else Status.WARNING
     if is_rocm_aiter(folder / "aiter"):
         return DoctorFinding(
             "aiter",
             status,
-            "the root of a checkout of ROCm/aiter, found because Python runs beside it",
+            "the root of a checkout of ROCm/aiter, found because Python runs in its parent folder",
             f"its package lies one folder deeper: {LOSES}",
             "change to another folder, or install it: cd aiter && python3 setup.py develop",
             where,

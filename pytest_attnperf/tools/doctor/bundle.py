@@ -1,6 +1,6 @@
-"""The report and what a bug report needs beside it, in one archive that names nobody and no place.
+"""Writes the report and other material for a bug report into one archive, without private names and folders.
 
-What is private on this machine: names of people and of the machine, their folders, values of secrets.
+Private on this machine are names of people and of the machine, their folders, and values of secrets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_RESULT_BYTES = 20 * 2**20
 Show = Callable[[DoctorReport], str]
 
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""Of every member: when somebody worked is theirs. The oldest that a zip file can hold."""
+"""Date of every member, to hide when somebody worked: the oldest that a zip file can hold."""
 
 USER_VARIABLES = (
     *("USER", "LOGNAME", "USERNAME", "SUDO_USER", "JUPYTERHUB_USER", "GITHUB_ACTOR", "GITLAB_USER_LOGIN"),
@@ -53,7 +53,7 @@ _LONGEST_COMMON_PART = 3
 
 
 def check_bundle_name(path: Path) -> None:
-    """Raises UsageError for a name that does not end in .zip, and for a folder that is not there."""
+    """Raises UsageError if the name does not end in .zip, is a folder, or lies in a folder that does not exist."""
     if path.suffix != SUFFIX:
         raise UsageError(f"--bundle {path}: the archive is a zip file, which bug trackers take; name it FILE{SUFFIX}")
     if path.is_dir():
@@ -65,10 +65,10 @@ def check_bundle_name(path: Path) -> None:
 def write_bundle(
     path: Path, report: DoctorReport, show: Show, here: Surroundings, private: Private | None = None
 ) -> list[str]:
-    """Write the archive; each member as 'name (KiB)'. `show` prints a report in full.
+    """Writes the archive and returns each member as 'name (size in KiB)'. `show` renders a report in full.
 
-    `private` is what must not stand in it, by default this user's and this machine's. Raises UsageError for a name that
-    it cannot have, OSError where it cannot be written.
+    `private` is what must not be in it; default: this user's and this machine's. Raises UsageError for an invalid name,
+    OSError if it cannot be written.
     """
     check_bundle_name(path)
     private = collect_private(here) if private is None else private
@@ -76,7 +76,7 @@ def write_bundle(
     said = []
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in list_members(report, show, here, private):
-            # A variable or a result may hold half a character, which UTF-8 cannot.
+            # A variable or a result may hold a lone surrogate, which UTF-8 cannot encode.
             data = content.encode("utf-8", "backslashreplace")
             archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
             said.append(f"{name} ({max(1, len(data) // 1024)} KiB)")
@@ -85,7 +85,8 @@ def write_bundle(
 
 
 def list_members(report: DoctorReport, show: Show, here: Surroundings, private: Private) -> Iterator[tuple[str, str]]:
-    """(name, content) of each, redacted; the report before it is printed, which breaks long names into lines."""
+    """Yields (name, content) of each member. Redacts the report before rendering, which breaks long names into
+    lines."""
     yield "doctor.json", _format_json(redact_tree(report_json(report), private))
     yield "doctor.txt", redact_text(show(_redact_report(report, private)), private)
     yield "packages.txt", redact_text(_render_packages(), private)
@@ -113,7 +114,7 @@ def _redact_report(report: DoctorReport, private: Private) -> DoctorReport:
 
 
 def _render_packages() -> str:
-    """name==version of every installed distribution; where they come from is left out."""
+    """Returns name==version of every installed distribution, without its origin."""
     found = {
         f"{distribution.metadata['Name']}=={distribution.version}"
         for distribution in importlib.metadata.distributions()
@@ -122,7 +123,7 @@ def _render_packages() -> str:
 
 
 def _render_environment(here: Surroundings, private: Private) -> str:
-    """Variables that can change what is measured, and no others."""
+    """Returns only the variables that can change measurements, redacted."""
     shown = {
         redact_text(name, private): SECRET if is_secret_name(name) else redact_text(value, private)
         for name, value in list_relevant_variables(here.environ).items()
@@ -131,7 +132,7 @@ def _render_environment(here: Surroundings, private: Private) -> str:
 
 
 def _render_results(path: Path, private: Private) -> str:
-    """The newest run's results with their figures; '' where there are none, or they are no JSON object."""
+    """Returns the newest run's results with their figures; '' if there are none or they are no JSON object."""
     try:
         found = json.loads(read_regular(path, MOST_RESULT_BYTES))
         return _format_json(redact_tree(_strip_folders(found), private)) if isinstance(found, dict) else ""
@@ -140,7 +141,7 @@ def _render_results(path: Path, private: Private) -> str:
 
 
 def _strip_folders(value: Any) -> Any:
-    """Node ids begin with the file's name: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
+    """Returns the value with shorter node ids: 'suites/client/test_a.py::test_b' -> 'test_a.py::test_b'."""
     if isinstance(value, dict):
         return {key: _shorten_id(item) if key == "nodeid" else _strip_folders(item) for key, item in value.items()}
     return [_strip_folders(item) for item in value] if isinstance(value, list) else value
@@ -154,7 +155,7 @@ def _shorten_id(nodeid: Any) -> Any:
 
 
 def _newest_logs(folder: Path) -> list[Path]:
-    """What the workers of the newest run wrote, the latest first."""
+    """Returns the worker logs of the newest run, latest first."""
     try:
         runs = [path for path in folder.iterdir() if path.is_dir()]
         newest = max(runs, key=lambda path: path.name, default=None)
@@ -167,7 +168,7 @@ def _newest_logs(folder: Path) -> list[Path]:
 
 
 def _read_tail(path: Path) -> str:
-    """The end of a log, from the beginning of a line: a name that is cut in two would not be known for one."""
+    """Returns the end of a log, from the start of a line: redaction would miss a name that is cut in two."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -181,7 +182,7 @@ def _read_tail(path: Path) -> str:
 
 
 def _make_file_name(name: str) -> str:
-    """A file name for any system."""
+    """Returns the name with characters that any file system accepts."""
     return "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
 
 
@@ -190,7 +191,7 @@ def _format_json(value: Any) -> str:
 
 
 def collect_private(here: Surroundings) -> Private:
-    """Of this user on this machine; nothing is asked of a network."""
+    """Returns what is private of this user on this machine. Reads local sources only, no network."""
     names = [name for name in _list_users(here) if name]
     hosts = [name for name in _list_hosts(here) if name]
     hosts += [name.partition(".")[0] for name in hosts]
@@ -204,7 +205,7 @@ def collect_private(here: Surroundings) -> Private:
 
 
 def _list_users(here: Surroundings) -> Iterator[str]:
-    """The account, and the person behind it, by full name and by each longer part of that."""
+    """Yields names of the account and its person: full name, its spellings without spaces, and its longer parts."""
     yield from (here.environ.get(name, "") for name in USER_VARIABLES)
     yield from (os.path.basename(home.rstrip("/")) for home in _list_homes(here))
     account = _find_account()
@@ -216,7 +217,7 @@ def _list_users(here: Surroundings) -> Iterator[str]:
 
 
 def _list_folders(here: Surroundings) -> Iterator[str]:
-    """The user's, each also as the system names it where it is a link."""
+    """Yields the user's folders, each also with links resolved."""
     for folder in (*_list_homes(here), *(here.environ.get(name, "") for name in FOLDER_VARIABLES)):
         if len(folder) > 1:
             yield folder
@@ -224,13 +225,13 @@ def _list_folders(here: Surroundings) -> Iterator[str]:
 
 
 def _list_homes(here: Surroundings) -> tuple[str, str]:
-    """As the environment says, and as the system does."""
+    """Returns the home folder by the environment and by the system's account; '' if unknown."""
     account = _find_account()
     return here.environ.get("HOME", ""), account.pw_dir if account is not None else ""
 
 
 def _list_roots(here: Surroundings) -> Iterator[str]:
-    """The project's folder as the system names it, and as the shell does that came there by a link."""
+    """Yields the project's folder with links resolved and, if different, as the shell names it."""
     yield str(here.root)
     shell = here.environ.get("PWD", "")
     if shell and os.path.realpath(shell) == os.path.realpath(here.root):
@@ -247,7 +248,7 @@ def _list_hosts(here: Surroundings) -> Iterator[str]:
 
 
 def _find_account() -> pwd.struct_passwd | None:
-    """None in a container whose user has no entry."""
+    """Returns the user's account; None in a container whose user has no entry."""
     try:
         return pwd.getpwuid(os.getuid())
     except KeyError:

@@ -1,4 +1,4 @@
-"""Another process asked one question: what may hang, crash or print rubbish does it there."""
+"""Runs one question in another process, because the answer may hang, crash or print rubbish."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from pathlib import Path
 from pytest_attnperf.environment.system import ProbeError
 
 _running: set[subprocess.Popen[str]] = set()
-"""Started by `answer_of` and not ended yet, each in a session of its own."""
+"""Running processes that `answer_of` started, each in a session of its own."""
 
 
 def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, str], folder: Path) -> dict[str, object]:
-    """The JSON object in the last line that a command prints.
+    """Runs a command and returns the JSON object in the last line that it prints.
 
-    It and all it started are ended after `limit_s` seconds. Raises ProbeError where it cannot be started, takes longer,
-    fails (with the last line of its error output) or prints something else.
-    """
+    After `limit_s` seconds, kills the process and all that it started. Raises ProbeError if it cannot be started, takes
+    longer, fails (with the last line of its error output) or prints something else."""
     try:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
@@ -46,21 +45,21 @@ def answer_of(command: Sequence[str], *, limit_s: float, environ: Mapping[str, s
 
 
 def last_error(text: str) -> str:
-    """The line of an error output that names the error: the last that is not blank."""
+    """Returns the last line of an error output that is not blank: it names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
 
 @atexit.register
 def end_all() -> None:
-    """End what still runs: a doctor that is stopped leaves no process on a GPU. They get no Ctrl-C of the terminal."""
+    """Kills processes that still run, so that none stays on a GPU. Ctrl-C of the terminal does not reach them."""
     for process in tuple(_running):
         _kill(process)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """With its group, which has its id; what it started may hold the pipes open."""
-    if process.returncode is None:  # not waited for yet, so that the id is still its own, ended or not
+    """Kills a process with its group, because what it started may hold the pipes open."""
+    if process.returncode is None:  # not waited for yet, so the id still belongs to it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -80,5 +79,5 @@ def _parse_object(out: str) -> dict[str, object]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProbeError(f"the process printed {(lines[-1] if lines else '')[:60]!r} in place of an answer")
+        raise ProbeError(f"the process printed {(lines[-1] if lines else '')[:60]!r} instead of a JSON object")
     return found

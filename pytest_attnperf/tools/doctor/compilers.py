@@ -1,4 +1,4 @@
-"""What compiles HIP here: clang for objects and the emulator, torch's runtime compiler, hipcc or nvcc behind it."""
+"""Checks what compiles HIP here: clang for objects and the emulator, torch's runtime compiler, and hipcc or nvcc."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pytest_attnperf.errors import AttnperfError
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 DEFAULT_ARCH = "gfx942"
-"""What is asked for where no AMD GPU says its own."""
+"""Architecture to compile for if there is no AMD GPU."""
 
 RUNTIME = {"amd": ("hipRTC", "libhiprtc.so"), "nvidia": ("NVRTC", "libnvrtc.so")}
 DRIVER = {"amd": ("hipcc", ("opt/rocm/bin",)), "nvidia": ("nvcc", ("usr/local/cuda/bin",))}
 
 
 def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Whether a clang here compiles HIP for the GPU's architecture, or for gfx942 where there is none."""
+    """Checks whether a clang here compiles HIP for the GPU's architecture, or for gfx942 without an AMD GPU."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_toolchain(arch, here.environ)
@@ -36,18 +36,18 @@ def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def objdump_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Whether AMD code objects can be disassembled."""
+    """Checks whether AMD code objects can be disassembled."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_objdump(arch)
     except AttnperfError as error:
-        meaning = "no instructions of HIP kernels are counted, and none shown; Triton's come from its own text"
+        meaning = "instructions of HIP kernels cannot be counted or shown; Triton's come from its own assembly text"
         return (DoctorFinding("llvm-objdump", Status.NOTE, f"none that knows {arch}", meaning, INSTALL, (str(error),)),)
     return (DoctorFinding("llvm-objdump", Status.OK, f"{found.version}, knows {arch}", details=(str(found.path),)),)
 
 
 def gpu_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """The runtime compiler of the GPU's torch, and the compiler driver that extensions and aiter are built with."""
+    """Checks the GPU's runtime compiler in torch, and the compiler driver that builds extensions and aiter."""
     if not here.vendor:
         return ()
     return (_probe_runtime(here), _probe_driver(here))
@@ -60,7 +60,7 @@ def _probe_runtime(here: Surroundings) -> DoctorFinding:
         return DoctorFinding(name, Status.OK, found.name, details=(str(found),))
     meaning = "HIP kernels are built as C++ extensions instead: slow, and their machine code is not known to the gate"
     return DoctorFinding(
-        name, Status.WARNING, f"no {library} beside torch", meaning, "reinstall torch: its wheels bring it"
+        name, Status.WARNING, f"no {library} in torch's folder", meaning, "reinstall torch: its wheels bring it"
     )
 
 
@@ -81,13 +81,13 @@ def _probe_driver(here: Surroundings) -> DoctorFinding:
 
 
 def _list_tool_folders(here: Surroundings, folders: Sequence[str]) -> list[str]:
-    """The vendor's folders, the one that the environment names first."""
+    """Returns the vendor's folders, after the one that the environment names."""
     named = here.environ.get("ROCM_PATH" if here.vendor == "amd" else "CUDA_HOME", "")
     return [*([f"{named.lstrip('/')}/bin"] if named else []), *folders]
 
 
 def _list_libraries(here: Surroundings, library: str) -> Iterator[Path]:
-    """Beside torch, in NVIDIA's wheels, and in ROCm or CUDA as installed by the system."""
+    """Yields paths of the library: in torch, in NVIDIA's wheels, and in the system's ROCm or CUDA."""
     try:
         spec = importlib.util.find_spec("torch")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Runs probes side by side, each with its own limit: what raises, hangs or answers nonsense is one line, UNKNOWN."""
+"""Runs probes in parallel with time limits. A probe that raises, hangs or answers wrongly gives an UNKNOWN finding."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Probe, Status, Su
 TEXT_LIMIT = 400
 DETAILS_LIMIT = 40
 
-ASK = "the other lines stand without it; run: attnperf doctor --bundle FILE.zip, and attach the file to a bug report"
-TOO_SLOW = "run attnperf doctor again when the machine is idle; if it hangs again, so would the part that it looked at"
+ASK = "the other lines are still valid; run: attnperf doctor --bundle FILE.zip, and attach the file to a bug report"
+TOO_SLOW = "run attnperf doctor again when the machine is idle; if it hangs again, the part that it checks hangs too"
 
 TIMER = "timer"
-"""Name of the finding whose value begins with the timer that cases get."""
+"""Name of the finding whose value begins with the timer that cases use."""
 
 SCHEMA = 1
-"""Fields are added without a new number; one that is renamed or removed has one."""
+"""Version of the JSON report. It changes if a field is renamed or removed, not if one is added."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """What one probe found, and the seconds it took."""
+    """The findings of one probe, and the seconds it took."""
 
     probe: str
     title: str
@@ -37,7 +37,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All probes in their order. `not_run` are those that need a GPU, where there is none."""
+    """Results of all probes in their order. `not_run` names those that need a GPU, if there is none."""
 
     examined: tuple[Examined, ...]
     seconds: float
@@ -45,17 +45,18 @@ class DoctorReport:
 
     @property
     def findings(self) -> tuple[DoctorFinding, ...]:
-        """Of all probes, in their order."""
+        """Findings of all probes, in their order."""
         return tuple(finding for each in self.examined for finding in each.findings)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many findings there are of each status, all five of them."""
+        """Number of findings by status, for all five statuses."""
         return {status.value: sum(each.status is status for each in self.findings) for status in Status}
 
     @property
     def timer(self) -> str:
-        """'graph', 'event', 'profiler' or 'host', 'none' where none works; 'not known' where no probe could say."""
+        """Timer of cases: 'graph', 'event', 'profiler', 'host', 'none' if none works, 'not known' if no probe found
+        out."""
         found = next((each for each in self.findings if each.name == TIMER and each.status is not Status.UNKNOWN), None)
         word = re.match(r"\w+", found.value) if found else None
         return word[0] if word else "not known"
@@ -63,7 +64,7 @@ class DoctorReport:
 
 @dataclass
 class _Running:
-    """A probe in a thread of its own. A thread cannot be ended, but a daemon is not waited for when the doctor ends."""
+    """A probe in a daemon thread. A thread cannot be killed, but the doctor does not wait for a daemon when it ends."""
 
     probe: Probe
     surroundings: Surroundings
@@ -74,7 +75,7 @@ class _Running:
     done: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
-        """Begin now; the limit counts from here."""
+        """Starts the probe; its time limit counts from here."""
         self.started_s = time.monotonic()
         threading.Thread(target=self._run_probe, daemon=True, name=f"doctor-{self.probe.name}").start()
 
@@ -87,7 +88,7 @@ class _Running:
         self.done.set()
 
     def wait_for_answer(self) -> Examined:
-        """Wait for it until its limit."""
+        """Waits for the probe until its limit and returns its findings, or that it was too slow."""
         is_done = self.done.wait(max(0.0, self.started_s + self.probe.limit_s - time.monotonic()))
         ended_s = self.ended_s if is_done else time.monotonic()
         findings = self._read_answer() if is_done else (_too_slow(self.probe),)
@@ -97,19 +98,19 @@ class _Running:
         name = self.probe.name
         if self.error is not None:
             said = f"{type(self.error).__name__}: {_format_error(self.error)}"
-            return (_unknown_finding(name, f"could not be looked at ({said})", ASK),)
+            return (_unknown_finding(name, f"could not be checked ({said})", ASK),)
         try:
             return clean_answer(self.answer)
-        except Exception as error:  # a sequence of another's making may raise anything when it is read
-            return (_unknown_finding(name, f"the probe's answer makes no sense ({_format_error(error)})", ASK),)
+        except Exception as error:  # a user-defined sequence may raise anything when it is read
+            return (_unknown_finding(name, f"the probe's answer is invalid ({_format_error(error)})", ASK),)
 
 
 def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> DoctorReport:
-    """Run them side by side; on a GPU those that look at its processes before, and those that time afterwards.
+    """Runs probes in parallel. On a GPU, those that list its processes run alone before, those that time run alone
+    after.
 
-    No probe takes longer than its limit: the longest start first. Probes that need a GPU are left out where there is
-    none. Nothing that a probe does raises here.
-    """
+    No probe takes longer than its limit; those with the longest limit start first. Without a GPU, probes that need one
+    are left out. Errors in a probe do not raise here."""
     started_s = time.monotonic()
     chosen = [probe for probe in probes if surroundings.has_gpu or not probe.needs_gpu]
     left_out = tuple(probe.name for probe in probes if probe not in chosen)
@@ -132,10 +133,9 @@ def run_probes(probes: Sequence[Probe], surroundings: Surroundings) -> DoctorRep
 
 
 def clean_answer(answer: object) -> tuple[DoctorFinding, ...]:
-    """The findings of an answer, each text on one line and without what a terminal would obey.
+    """Returns the findings of an answer, each text on one line without control characters.
 
-    Raises TypeError or ValueError for what is no sequence of findings.
-    """
+    Raises TypeError or ValueError if it is no sequence of findings."""
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
         raise TypeError(f"a {type(answer).__name__} is no list of findings")
     return tuple(_clean_finding(each) for each in answer)
@@ -149,7 +149,7 @@ def _clean_finding(finding: object) -> DoctorFinding:
     }  # fmt: skip
     wrong = next((name for name, text in texts.items() if not isinstance(text, str)), "")
     if wrong or not isinstance(finding.status, Status) or not finding.name:
-        raise ValueError(f"{wrong or 'status or name'} of a finding is off")
+        raise ValueError(f"{wrong or 'status or name'} of a finding is invalid")
     return replace(
         finding,
         name=_clean_text(finding.name),
@@ -161,16 +161,16 @@ def _clean_finding(finding: object) -> DoctorFinding:
 
 
 def _clean_text(text: str) -> str:
-    """One line, of at most TEXT_LIMIT characters: a name of a device or a variable may hold anything."""
+    """Returns one printable line of at most TEXT_LIMIT characters: names of devices or variables may hold anything."""
     line = "".join(c if c.isprintable() else " " for c in text)
     if len(line) <= TEXT_LIMIT:
         return line
     kept = line[: TEXT_LIMIT - 3]
-    return f"{kept.rpartition(' ')[0] or kept}..."  # half a name or a token would not be known for one in a bundle
+    return f"{kept.rpartition(' ')[0] or kept}..."  # redaction would miss half a name or token
 
 
 def _format_error(error: BaseException) -> str:
-    """The first line of what an exception says; its __str__ may raise, too."""
+    """Returns the first line of an exception's text; its __str__ may raise, too."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:
@@ -183,11 +183,11 @@ def _too_slow(probe: Probe) -> DoctorFinding:
 
 
 def _unknown_finding(name: str, value: str, fix: str) -> DoctorFinding:
-    return DoctorFinding(name, Status.UNKNOWN, _clean_text(value), "nothing is known of it", fix)
+    return DoctorFinding(name, Status.UNKNOWN, _clean_text(value), "its state is not known", fix)
 
 
 def report_json(report: DoctorReport) -> dict[str, Any]:
-    """Made of objects, lists, texts and numbers only."""
+    """Returns the report as objects, lists, texts and numbers."""
     return {
         "schema": SCHEMA,
         "version": __version__,

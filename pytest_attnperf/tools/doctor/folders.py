@@ -1,4 +1,4 @@
-"""Room and rights where runs write: results, compilers' caches, temporary files, shared memory."""
+"""Checks space and write access of the folders of results, compiler caches, temporary files and shared memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ FULL_BYTES = GIB // 5
 SMALL_SHM_BYTES = GIB
 
 NETWORK = ("nfs", "nfs4", "lustre", "cifs", "smb3", "gpfs", "ceph", "beegfs", "fuse.sshfs", "afs")
-"""File systems of other machines."""
+"""Types of network file systems."""
 
 
 @dataclass(frozen=True)
 class WriteFolder:
-    """A folder that something writes into, made when it is needed.
+    """A folder that runs write into; it is made when it is needed.
 
-    variable   what moves it elsewhere; '' where nothing does
+    use        what is written there, for messages
+    variable   environment variable that moves it; '' if there is none
     loaded     whether libraries are loaded from it, which a mount may forbid
     """
 
@@ -39,12 +40,12 @@ class WriteFolder:
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """One finding for each place, and one for shared memory where there is any."""
+    """Returns one finding for each folder, and one for shared memory if it exists."""
     return [*(_probe_folder(place, here) for place in list_write_folders(here)), *_probe_shared_memory(here)]
 
 
 def list_write_folders(here: Surroundings) -> list[WriteFolder]:
-    """Where runs of this project write, as the environment says; aiter's only where ROCm's aiter is."""
+    """Returns the folders that runs of this project write into, by the environment; aiter's only if it is ROCm's."""
     temporary = Path(here.environ.get("TMPDIR") or tempfile.gettempdir())
     found = [
         WriteFolder(".attnperf", here.root / ".attnperf", "results, logs, compiled objects and local baselines"),
@@ -70,7 +71,7 @@ def list_write_folders(here: Surroundings) -> list[WriteFolder]:
 
 
 def _triton_cache(here: Surroundings) -> Path:
-    """As Triton finds it (`knobs.cache`)."""
+    """Returns Triton's cache folder by Triton's own rule (`knobs.cache`)."""
     named = here.environ.get("TRITON_CACHE_DIR")
     if named:
         return Path(named)
@@ -82,7 +83,7 @@ def _home_folder(here: Surroundings) -> str:
 
 
 def _user_name() -> str:
-    """As Inductor names its folder; a container's user may have no name."""
+    """Returns the user's name as Inductor uses it in its folder; the id if a container's user has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -90,14 +91,14 @@ def _user_name() -> str:
 
 
 def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
-    """Worst first: cannot be written, full, forbids libraries, little room, another machine's disk."""
+    """Returns the worst finding of a folder: cannot be written, full, forbids libraries, little space, network disk."""
     stands = _nearest_existing(place.folder)
     elsewhere = (
         f"export {place.variable}=<a folder with room>" if place.variable else "free space, or mount it otherwise"
     )
     details = (str(place.folder),)
     if not stands.is_dir():
-        meaning = f"a file stands where a folder has to be made for {place.use}"
+        meaning = f"a file is where a folder is needed for {place.use}"
         return DoctorFinding(place.name, Status.PROBLEM, "no folder", meaning, f"remove the file {stands}", details)
     room = os.statvfs(stands)
     free_bytes = room.f_bavail * room.f_frsize
@@ -109,7 +110,7 @@ def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
         return DoctorFinding(place.name, Status.PROBLEM, "cannot be written", meaning, fix, details)
     if free_bytes < FULL_BYTES:
         return DoctorFinding(
-            place.name, Status.PROBLEM, value, f"{place.use}: runs will end for want of room", elsewhere, details
+            place.name, Status.PROBLEM, value, f"{place.use}: runs will fail for lack of space", elsewhere, details
         )
     if place.loaded and room.f_flag & _noexec_flag():
         meaning = f"mounted noexec: {place.use} cannot be loaded from there"
@@ -119,13 +120,13 @@ def _probe_folder(place: WriteFolder, here: Surroundings) -> DoctorFinding:
             place.name, Status.WARNING, value, f"{place.use}: caches of a long run need more", elsewhere, details
         )
     if kind in NETWORK and place.variable:
-        meaning = f"{place.use}: on another machine's disk, every process starts slower, by an amount that varies"
+        meaning = f"{place.use}: on a network disk every process starts slower, by a varying amount"
         return DoctorFinding(place.name, Status.NOTE, value, meaning, elsewhere, details)
     return DoctorFinding(place.name, Status.OK, value, details=details)
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Returns the folder, or its nearest parent that exists."""
     return next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
 
 
@@ -134,7 +135,7 @@ def _noexec_flag() -> int:
 
 
 def _file_system(folder: Path, here: Surroundings) -> str:
-    """Its type by the longest mount point above it; '' where the machine does not say."""
+    """Returns the type of the file system that the folder is on; '' if the machine does not say."""
     try:
         mounts = [line.split() for line in here.system.read("proc/self/mounts").splitlines()]
     except ProbeError:
@@ -153,5 +154,5 @@ def _probe_shared_memory(here: Surroundings) -> list[DoctorFinding]:
     value = f"{total_bytes / 2**20:.0f} MiB" if total_bytes < GIB else f"{total_bytes / GIB:.1f} GiB"
     if total_bytes >= SMALL_SHM_BYTES:
         return [DoctorFinding("/dev/shm", Status.OK, value)]
-    meaning = "cases do not use it, but RCCL, NCCL and torch's loaders end without a word when it is full"
+    meaning = "cases do not use it, but RCCL, NCCL and torch's loaders end without a message when it is full"
     return [DoctorFinding("/dev/shm", Status.NOTE, value, meaning, "docker run --ipc=host, or --shm-size=16g")]

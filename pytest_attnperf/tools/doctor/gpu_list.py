@@ -1,4 +1,4 @@
-"""The GPUs this project may use, and one value of each of them in as few words as possible."""
+"""Lists the GPUs that this project may use, and formats one value of each GPU in few words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NVIDIA = "nvidia"
 
 
 def list_tokens(surroundings: Surroundings) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES takes for each visible GPU."""
+    """Returns the value of CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES for each visible GPU."""
     return visible_gpus(surroundings.environ, surroundings.system.root)
 
 
 def list_cards(surroundings: Surroundings) -> dict[str, kfd.KfdCard]:
-    """AMD's cards by token. Raises ProbeError for one that the driver does not show."""
+    """Returns AMD's cards by token. Raises ProbeError for one that the driver does not show."""
     return {
         token: kfd.find_card(token, surroundings.system, surroundings.environ)
         for token in visible_gpus(surroundings.environ, surroundings.system.root)
@@ -27,7 +27,7 @@ def list_cards(surroundings: Surroundings) -> dict[str, kfd.KfdCard]:
 
 
 def format_by_gpu(values: Mapping[str, str]) -> str:
-    """{'0': 'SPX', '1': 'SPX'} -> 'SPX on all 2 GPUs'; several values each name their GPUs; '' of no GPU."""
+    """Joins equal values: {'0': 'SPX', '1': 'SPX'} -> 'SPX on all 2 GPUs'; others name their GPUs; '' without a GPU."""
     by_value: dict[str, list[str]] = {}
     for token, value in values.items():
         by_value.setdefault(value, []).append(token)
@@ -38,13 +38,13 @@ def format_by_gpu(values: Mapping[str, str]) -> str:
 
 
 def unknown_finding(name: str, error: object, fix: str = "") -> DoctorFinding:
-    """The finding of what could not be asked."""
-    meaning = "what could not be asked is not known to be right"
+    """Returns the finding for a fact that could not be read."""
+    meaning = "it could not be read, so it may be wrong"
     return DoctorFinding(name, Status.UNKNOWN, f"not known: {error}", meaning, fix)
 
 
 def ask_or_unknown(name: str, fix: str, look: Callable[[], DoctorFinding]) -> DoctorFinding:
-    """What `look` finds, or that it could not be asked: one fact that is missing costs no other."""
+    """Returns the finding of `look`, or one that the fact could not be read: a failure hides no other finding."""
     try:
         return look()
     except ProbeError as error:

@@ -1,7 +1,7 @@
-"""Who else computes on the visible GPUs, and which of them another timing run holds.
+"""Finds other programs that compute on the visible GPUs, and GPUs that another timing run holds.
 
-Another program on a GPU takes turns with what is measured. Our own processes are left out, as far as their ids show
-that they are ours: in a container NVIDIA's driver may give ids of the host.
+Another program shares the GPU with what is measured. Our own processes are left out if their ids show that they are
+ours; in a container, NVIDIA's driver may give ids of the host.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SHOWN = 3
 ANCESTORS_MAX = 50
 
 _LOCK = re.compile(r"^\d+: (?:FLOCK|POSIX|OFDLCK)\s+\S+\s+WRITE\s+(\d+)\s+[0-9a-f]+:[0-9a-f]+:(\d+)\s", re.MULTILINE)
-"""A line of /proc/locks (proc_locks(5)): the process's id, and the inode behind the device's numbers."""
+"""Matches a line of /proc/locks (proc_locks(5)): the process's id, and the inode after the device numbers."""
 
 
 def probe(surroundings: Surroundings, locks: Path | None = None) -> Sequence[DoctorFinding]:
-    """'GPU processes' and 'GPU lease'. `locks` is where leases lie, by default where runs keep them."""
+    """Returns the findings 'GPU processes' and 'GPU lease'. locks: the folder of leases; default: that of runs."""
     return [
         ask_or_unknown(PROCESSES, NO_SMI if surroundings.vendor != AMD else "", lambda: _probe_processes(surroundings)),
         ask_or_unknown(LEASE, "", lambda: _probe_leases(surroundings, locks)),
@@ -42,12 +42,12 @@ def _probe_processes(surroundings: Surroundings) -> DoctorFinding:
         return DoctorFinding(PROCESSES, Status.OK, "no other compute process on any visible GPU")
     shown = [f"{process} on GPU {token}" for token, found in busy.items() for process in found]
     value = "; ".join(shown[:SHOWN]) + (f"; {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
-    meaning = "it shares compute units, memory and power with what is measured: times are too long and scatter"
+    meaning = "it shares compute units, memory and power with what is measured: times are too long and noisy"
     return DoctorFinding(PROCESSES, Status.PROBLEM, value, meaning, _suggest_fix(busy, surroundings), tuple(shown))
 
 
 def _find_processes(surroundings: Surroundings) -> dict[str, list[str]]:
-    """Processes that are not ours by GPU. Raises ProbeError where they cannot be asked for."""
+    """Returns by GPU the processes that are not ours. Raises ProbeError if they cannot be listed."""
     system = surroundings.system
     if surroundings.vendor == AMD:
         found = {
@@ -67,7 +67,7 @@ def _is_ours(process: str, system: System) -> bool:
 
 
 def _is_own_descendant(pid: int, system: System) -> bool:
-    """Whether this process is ours or was started by us, at any depth."""
+    """Returns whether this process is ours or was started by us, at any depth."""
     for _ in range(ANCESTORS_MAX):
         if pid == os.getpid():
             return True
@@ -75,7 +75,7 @@ def _is_own_descendant(pid: int, system: System) -> bool:
             stat = system.read(f"proc/{pid}/stat")
         except ProbeError:
             return False
-        # The name, in brackets, may hold anything; the state and the parent follow it.
+        # The name, in brackets, may hold any character; state and parent follow it.
         rest = stat.rpartition(")")[2].split()
         if len(rest) < 2 or not rest[1].isdigit() or int(rest[1]) <= 1:
             return False
@@ -92,7 +92,7 @@ def _suggest_fix(busy: Mapping[str, Sequence[str]], surroundings: Surroundings) 
 
 
 def _probe_leases(surroundings: Surroundings, locks: Path | None) -> DoctorFinding:
-    """Each lease is taken and given back at once: there is no other way to ask."""
+    """Returns the finding on leases. Takes each lease and releases it at once: there is no other way to check."""
     names = list_tokens(surroundings)
     try:
         folder = lease_directory() if locks is None else locks
@@ -127,7 +127,7 @@ def _is_held(token: str, folder: Path, environ: Mapping[str, str]) -> bool:
 
 
 def _list_lock_holders(folder: Path, system: System) -> list[str]:
-    """Processes that hold a lock in this folder, each 'pid 12 name'; empty where the kernel does not tell."""
+    """Returns processes that hold a lock in this folder, each as 'pid 12 name'; empty if the kernel lists no locks."""
     try:
         text = system.read("proc/locks")
     except ProbeError:

@@ -1,7 +1,7 @@
-"""How far processes of the same code lie apart here, and what slowdown a gate would find in spite of it. Pure.
+"""Computes how much processes of the same code differ here, and the smallest slowdown that a gate can detect. Pure.
 
-The figures are those of the gate: Student's limits, two looks, the median of processes. A suite's own noise is pooled
-over its cases and better known than that of a few processes: `pytest --attnperf-calibrate=20` asks a suite itself.
+The figures use the gate's rules: Student's limits, two looks, the median of processes. A suite's own noise is pooled
+over its cases and known better than the noise of a few processes: `pytest --attnperf-calibrate=20` measures it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status
 
 SD_WARNING = 0.01
 SD_PROBLEM = 0.05
-"""Relative standard deviations between processes. Of 105 cases on an H200 that nobody else used, half were below
-0.14 %, and 13 above 0.6 % (docs/how-a-number-is-made.md)."""
+"""Limits of the relative standard deviation between processes. Of 105 cases on an idle H200, half were below 0.14 %,
+and 13 above 0.6 % (docs/how-a-number-is-made.md)."""
 
 SUITE_CASES = 100
 SHARES = Shares()
@@ -37,12 +37,12 @@ CALIBRATE = "pytest --attnperf-calibrate=20 suites/ says which thresholds a suit
 
 @dataclass(frozen=True)
 class CaseNoise:
-    """One case over several processes. Everything is a fraction but `median_us`.
+    """Noise of one case over several processes. Everything is a fraction except `median_us`.
 
-    sd_interval95   of `relative_sd`, if process medians are normal (chi-square)
-    apart           two processes of the same code differ by less, 19 times of 20
-    found           the smallest slowdown that a first look and a second find 99 % of the time; infinite where none is
-    clock_sd        relative standard deviation of the compute clock between processes; None where it is not known
+    sd_interval95   95 % interval of `relative_sd`, if process medians are normal (chi-square)
+    apart           largest difference of two processes of the same code in 95 % of pairs
+    found           smallest slowdown that both looks detect in 99 % of runs; infinite if there is none
+    clock_sd        relative standard deviation of the compute clock between processes; None if not known
     """
 
     case: str
@@ -57,15 +57,14 @@ class CaseNoise:
 
 
 def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
-    """The noise of a case from its samples, one per process.
+    """Computes the noise of a case from its samples, one per process.
 
-    Raises ValueError for fewer than two processes, for samples that hold no times, and where timers differ.
-    """
+    Raises ValueError for fewer than two processes, for samples without times, and if timers differ."""
     if len(samples) < LEAST_PROCESSES:
         raise ValueError(f"{case}: {len(samples)} process; a standard deviation needs at least {LEAST_PROCESSES}")
     timers = sorted({each.timer for each in samples})
     if len(timers) > 1:
-        raise ValueError(f"{case}: processes of the timers {', '.join(timers)} do not compare")
+        raise ValueError(f"{case}: the timers {', '.join(timers)} cannot be compared; use one")
     processes = [summarise_process(each) for each in samples]
     medians = [process.median_us for process in processes]
     degrees = len(medians) - 1
@@ -86,16 +85,15 @@ def compute_case_noise(case: str, samples: Sequence[Samples]) -> CaseNoise:
 
 
 def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | None = None) -> float:
-    """The slowdown, as a fraction, that both looks at a case of a suite of SUITE_CASES find in 99 % of runs.
+    """Returns the slowdown, as a fraction, that both looks at a case detect in 99 % of runs of a suite of SUITE_CASES.
 
-    Seven processes are stored, one is the first look and three the second; each look may miss half of the 1 %, so that
-    both together miss no more, however they depend on each other.
-    """
+    Seven processes are stored, one is the first look and three the second. Each look may miss half of the 1 %, so that
+    both together miss at most 1 %, even if they depend on each other."""
     policy = policy or Policy()
     tolerated = tolerated_ratio(policy, median_us)
     first = standard_error(relative_sd, SHARES.base, SHARES.first)
     second = standard_error(relative_sd, SHARES.base, SHARES.second)
-    # A suite's noise is known with the weight of the pool and that of the case's own stored processes.
+    # A suite's noise has the degrees of freedom of the pool and of the case's own stored processes.
     degrees = PRIOR_DEGREES + SHARES.base - 1
     z = z_for(policy.suite_false_alarm_rate, SUITE_CASES, degrees)
     looks = ((tolerated, first), (slower_beyond(tolerated, second, z, degrees), second))
@@ -103,7 +101,7 @@ def smallest_detectable(median_us: float, relative_sd: float, policy: Policy | N
 
 
 def list_findings(cases: Sequence[CaseNoise], causes: Sequence[str], failure: str = "") -> list[DoctorFinding]:
-    """One for each case. `causes` are what other probes found off, `failure` is why there are no more processes."""
+    """Returns one finding per case. causes: bad findings of other probes; failure: why there are no more processes."""
     return [_make_finding(case, causes, failure) for case in cases]
 
 
@@ -116,7 +114,7 @@ def _make_finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Docto
     )
     meaning = (
         f"two processes of the same code differ by up to {format_percent(case.apart)} (19 times of 20); a slowdown of "
-        f"{format_percent(case.found)} is found 99 % of the time by one first look and a second of "
+        f"{format_percent(case.found)} is detected 99 % of the time by a first look of one process and a second of "
         f"{SHARES.second}, in a "
         f"suite of {SUITE_CASES} cases"
     )
@@ -134,16 +132,16 @@ def _make_finding(case: CaseNoise, causes: Sequence[str], failure: str) -> Docto
 
 
 def _suggest_fix(case: CaseNoise, causes: Sequence[str]) -> str:
-    """The likely causes by name; otherwise what shows the cause."""
+    """Returns the likely causes by name; without any, how to find the cause."""
     if causes:
-        return f"settle this first: {'; '.join(causes)}"
+        return f"fix this first: {'; '.join(causes)}"
     if case.clock_sd is not None and case.clock_sd > case.relative_sd / 2:
         return f"the clock differs between processes by as much: see power cap and temperature; {CALIBRATE}"
-    return f"nothing else that was looked at explains it: run it again when the machine is idle; {CALIBRATE}"
+    return f"no other finding explains it: run it again when the machine is idle; {CALIBRATE}"
 
 
 def _detectable_beyond(limit: float, error: float) -> float:
-    """The slowdown whose observed ratio exceeds `limit` in all but half of MISSED of looks."""
+    """Returns the slowdown, as a fraction, whose observed ratio exceeds `limit` except in MISSED / 2 of looks."""
     return limit * compute_factor(upper_quantile(MISSED / 2) * error) - 1
 
 
@@ -153,7 +151,7 @@ def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
 
 
 def parse_samples(record: Mapping[str, object]) -> Samples:
-    """Samples as a self-test process prints them. Raises ValueError for what is none."""
+    """Makes samples of what a self-test process prints. Raises ValueError if it is invalid."""
     try:
         blocks, clocks = (
             tuple(float(each) for each in _parse_list(record[name])) for name in ("block_us", "clock_mhz")

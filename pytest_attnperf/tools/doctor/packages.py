@@ -1,4 +1,4 @@
-"""Python, pytest, this plugin and what disturbs it: read from package metadata and from text, nothing is imported."""
+"""Checks Python, pytest, this plugin and plugins that disturb it. Reads package metadata and text; imports nothing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NEEDED = ("pytest", "msgspec", "filelock")
 OLDEST_PYTEST = 8
 
 DISTURBING = {
-    "pytest-rerunfailures": "--reruns with --attnperf is refused: it would repeat a slow case until it is lucky",
-    "pytest-randomly": "its order of cases is undone with --attnperf, because neighbours heat each other's GPU",
+    "pytest-rerunfailures": "--reruns with --attnperf is refused: it would repeat a slow case until it passes",
+    "pytest-randomly": "--attnperf restores the order of cases, because a case heats the GPU for the next one",
     "pytest-xdist": "-n with --attnperf takes at most one worker per visible GPU",
     "pytest-timeout": "its limit counts in the controller, too: keep it above --attnperf-case-limit (300 s)",
 }
-"""What plugins mean for a run that measures."""
+"""Plugin -> its effect on a run that measures."""
 
 CONFIG_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
 SKIPPED_FOLDERS = {"node_modules", "site-packages", "build", "dist", "__pycache__", "venv", "env"}
@@ -37,12 +37,12 @@ _RERUNS = re.compile(r"^[^#\n]*--reruns\b", re.MULTILINE)
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Python, this plugin, what it needs, and other plugins."""
+    """Returns findings on Python, this plugin, its dependencies and other plugins."""
     return (_probe_python(here), _probe_plugin(), _probe_dependencies(here), _probe_other_plugins(here))
 
 
 def project_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Whether the project has cases, and registers backends."""
+    """Returns findings on whether the project has cases and registers backends."""
     return (_probe_cases(here), _probe_backends(here))
 
 
@@ -52,7 +52,7 @@ def _probe_python(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_plugin() -> DoctorFinding:
-    """Whether pytest would load the plugin: by its entry point, not because its folder can be imported."""
+    """Checks whether pytest would load the plugin: by its entry point, because an importable folder is not enough."""
     points = importlib.metadata.entry_points(group="pytest11")
     installed = version_of("pytest-attnperf")
     if any(point.value == OURS for point in points):
@@ -103,9 +103,9 @@ def _probe_other_plugins(here: Surroundings) -> DoctorFinding:
         return DoctorFinding(
             "pytest plugins",
             Status.WARNING,
-            f"--reruns stands in {', '.join(where)}",
+            f"--reruns is set in {', '.join(where)}",
             DISTURBING["pytest-rerunfailures"],
-            "pytest --attnperf -p no:rerunfailures -o addopts= ..., or take --reruns out of there",
+            "pytest --attnperf -p no:rerunfailures -o addopts= ..., or remove --reruns there",
             details,
         )
     return DoctorFinding("pytest plugins", Status.OK, value, details=details)
@@ -128,20 +128,20 @@ def _probe_cases(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_backends(here: Surroundings) -> DoctorFinding:
-    """Asked of conftest.py alone: a plugin may register some, too, and only pytest knows all."""
+    """Searches conftest.py only. A plugin may register backends, too, which only pytest knows."""
     if _REGISTERS.search(_read_text(here.root / "conftest.py")):
         return DoctorFinding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
     return DoctorFinding(
         "backends",
         Status.NOTE,
         "conftest.py of this folder registers none",
-        "tests over backends have those of plugins only; attnperf.gate and gpu_timer need none",
+        "tests run over backends of plugins only; attnperf.gate and gpu_timer need none",
         "define pytest_attnperf_register_backends(registry) in conftest.py",
     )
 
 
 def _find_case_files(here: Surroundings) -> tuple[list[str], bool]:
-    """Test files relative to the project that mark cases, and whether all were looked at."""
+    """Returns test files with cases, relative to the project, and whether the search was complete."""
     found: list[str] = []
     ends_s = here.clock() + SCAN_LIMIT_S
     for number, path in enumerate(_test_files(here.root)):

@@ -1,8 +1,8 @@
-"""How the GPUs are divided: AMD's compute and memory partitions; NVIDIA's MIG, compute and persistence mode.
+"""Checks how the GPUs are divided: AMD's compute and memory partitions; NVIDIA's MIG, compute and persistence mode.
 
-What changes a partition needs root and an idle GPU, and takes the GPU away from everybody else: the command is named,
-never run. Options as `amd-smi set --help` (AMD SMI 24 to 26) and `rocm-smi --help`, its forerunner, print them. No AMD
-GPU was at hand.
+Changing a partition needs root and an idle GPU, and stops everybody else's work on it. So the command is named, never
+run. Options follow the help of `amd-smi set` (AMD SMI 24 to 26) and of `rocm-smi`, its predecessor. They were not tried
+on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundi
 
 COMPUTE, MEMORY = "compute partition", "memory partition"
 WHOLE = {COMPUTE: "SPX", MEMORY: "NPS1"}
-"""What an undivided card says; 'none' is said of a card that cannot be divided."""
+"""Values of an undivided card. A card that cannot be divided has 'none'."""
 
 _OLDER = {COMPUTE: "--setcomputepartition SPX", MEMORY: "--setmemorypartition NPS1"}
 _EFFECT = {
     COMPUTE: "each partition is a GPU of its own with a share of the compute units",
-    MEMORY: "each part of the card reaches its own share of the memory",
+    MEMORY: "each part of the card uses its own share of the memory",
 }
 DISTURBS = "needs root and an idle GPU, and stops work of others on it"
 UNKNOWN = "unknown"
-NO_SMI = "see that nvidia-smi runs here: it comes with the driver, and a container needs --gpus all"
+NO_SMI = "make nvidia-smi run here: it comes with the driver, and a container needs --gpus all"
 
 
 def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
-    """'compute partition' and 'memory partition' of AMD; 'MIG', 'compute mode', 'persistence mode' of NVIDIA."""
+    """Returns 'compute partition', 'memory partition' of AMD; 'MIG', 'compute mode', 'persistence mode' of NVIDIA."""
     return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 
@@ -66,7 +66,7 @@ def _judge_partition(name: str, seen: Mapping[str, str], shown: Mapping[str, Kfd
     fix = f"sudo amd-smi set --gpu {address} {option}, or sudo rocm-smi {_OLDER[name]} ({DISTURBS})"
     if len(set(seen.values())) > 1:
         meaning = f"the GPUs are divided differently: a case measured on two of them is INCOMPARABLE; {baselines}"
-        fix = f"show only GPUs that are alike (HIP_VISIBLE_DEVICES={next(iter(divided))}), or {fix}"
+        fix = f"make only equal GPUs visible (HIP_VISIBLE_DEVICES={next(iter(divided))}), or {fix}"
         return DoctorFinding(name, Status.WARNING, format_by_gpu(seen), meaning, fix)
     return DoctorFinding(name, Status.NOTE, format_by_gpu(seen), f"{_EFFECT[name]}; {baselines}", f"to undo it: {fix}")
 

@@ -1,10 +1,11 @@
-"""What holds the clock of the GPUs down or fast: power cap, performance level, the clock's own reasons, temperature.
+"""Checks what limits or fixes the GPUs' clocks: power cap, performance level, the driver's throttle reasons,
+temperature.
 
-A canary and the fingerprint's power cap catch what moves later; this says what is off before anything is measured.
-No setting is changed. AMD's files are those of the kernel's amdgpu documentation (thermal: hwmon; power and clocks:
-power_dpm_force_performance_level); `amd-smi set` and `reset` as their help prints them. A cap is given back by `reset`:
-what `set --power-cap` takes, watts alone or with a name of the cap before or behind them, changes with its version. No
-AMD GPU was at hand.
+Canaries and the fingerprint's power cap detect later changes; this finds faults before anything is measured. No setting
+is changed. AMD's files follow the kernel's amdgpu documentation (thermal: hwmon; power and clocks:
+power_dpm_force_performance_level); `amd-smi set` and `reset` follow their help. A cap is undone by `reset`, because the
+arguments of `set --power-cap` (watts, with the cap's name before, after or not at all) differ between versions. Not
+tried on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from pytest_attnperf.tools.doctor.partitions import NO_SMI
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 CAP_SLACK = 0.99
-"""A cap of this share of the default is the default, rounded."""
+"""Share of the default cap from which a cap counts as the default, rounded."""
 
 HOT_C = 85.0
-"""Before any work of ours, °C: GPUs lower their clock some 5 to 15 degrees above."""
+"""Temperature in °C that is hot for an idle GPU: GPUs lower their clock some 5 to 15 degrees above it."""
 
 NVIDIA_CAPS = ("power.limit", "power.default_limit")
 
 HELD = ("high", "manual", "profile_standard", "profile_peak", "perf_determinism")
 SLOWED = ("low", "profile_min_sclk", "profile_min_mclk")
-"""Performance levels other than 'auto': the first hold clocks somewhere, the second hold one at its lowest."""
+"""Performance levels other than 'auto'. HELD fix clocks at some value, SLOWED fix one at its lowest."""
 
 Value = TypeVar("Value")
 
@@ -47,14 +48,14 @@ _BY_SETTING = ("applications clocks setting", "sync boost", "display clock setti
 
 @dataclass(frozen=True)
 class Cap:
-    """Watts of one GPU: what it may draw now, and what it may by default."""
+    """Power caps of one GPU in watts: the current one and the default."""
 
     now_w: float
     default_w: float
 
     @property
     def is_lowered(self) -> bool:
-        """Below the default by more than rounding."""
+        """Whether the cap is below the default by more than rounding."""
         return self.now_w < CAP_SLACK * self.default_w
 
     def __str__(self) -> str:
@@ -64,7 +65,7 @@ class Cap:
 
 
 def probe(surroundings: Surroundings) -> Sequence[DoctorFinding]:
-    """'power cap' and 'temperature'; 'performance level' of AMD, 'clocks' of NVIDIA."""
+    """Returns 'power cap' and 'temperature'; also 'performance level' of AMD, 'clocks' of NVIDIA."""
     return _probe_amd(surroundings) if surroundings.vendor == AMD else _probe_nvidia(surroundings)
 
 
@@ -76,7 +77,7 @@ def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
         return [unknown_finding(name, error) for name in ("power cap", "performance level", "temperature")]
 
     def suggest_reset(token: str, watts: float) -> str:
-        return f"sudo amd-smi reset --gpu {shown[token]} --power-cap (to the most it can; {watts:.0f} W by default)"
+        return f"sudo amd-smi reset --gpu {shown[token]} --power-cap (to its maximum; the default is {watts:.0f} W)"
 
     def read_each(read: Callable[[str, System], Value]) -> dict[str, Value]:
         return {token: read(address, system) for token, address in shown.items()}
@@ -89,12 +90,12 @@ def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
 
 
 def _read_amd_cap(address: str, system: System) -> Cap:
-    """Raises ProbeError where the card shows no cap."""
+    """Returns the card's power cap. Raises ProbeError if it shows none."""
     folder = f"sys/bus/pci/devices/{address}"
     now = _read_microwatts(folder, "power1_cap", system)
     if now is None:
         raise ProbeError(f"/{folder} has no hwmon/*/power1_cap that holds a number")
-    # Kernels before 5.13 have no default; the most that can be set is the same on cards as they are sold.
+    # Kernels before 5.13 have no default; on cards as they are sold the maximum is equal to it.
     default = (
         _read_microwatts(folder, "power1_cap_default", system)
         or _read_microwatts(folder, "power1_cap_max", system)
@@ -118,15 +119,15 @@ def _read_level(address: str, system: System) -> str:
 def _judge_levels(seen: Mapping[str, str], shown: Mapping[str, str]) -> DoctorFinding:
     name, value = "performance level", format_by_gpu(seen)
     if token := next((token for token, level in seen.items() if level in SLOWED), ""):
-        status, meaning = Status.WARNING, "a clock is held at its lowest: every time is far above the GPU's"
+        status, meaning = Status.WARNING, "a clock is fixed at its lowest: every time is far too long"
     elif token := next((token for token, level in seen.items() if level in HELD), ""):
         status = Status.NOTE
         meaning = (
-            "clocks are held: less noise, but other times than under auto, and the fingerprint does not show it; "
+            "clocks are fixed: less noise, but other times than under auto, and the fingerprint does not show it; "
             "record and gate under one level"
         )
     elif token := next((token for token, level in seen.items() if level != "auto"), ""):
-        return DoctorFinding(name, Status.NOTE, value, "a level that is not known here")
+        return DoctorFinding(name, Status.NOTE, value, "attnperf does not know this level")
     else:
         return DoctorFinding(name, Status.OK, value)
     return DoctorFinding(name, status, value, meaning, f"sudo amd-smi set --gpu {shown[token]} --perf-level AUTO")
@@ -155,7 +156,7 @@ def _read_nvidia_cap(token: str, system: System) -> Cap:
     answer = system.run(command).strip()
     fields = [field.strip() for field in answer.split(",")]
     if len(fields) != len(NVIDIA_CAPS) or not all(re.fullmatch(r"\d+(\.\d+)?", field) for field in fields):
-        raise ProbeError(f"nvidia-smi answered {answer[:80]!r} to a question for power limits")
+        raise ProbeError(f"nvidia-smi answered {answer[:80]!r} when asked for power limits")
     return Cap(*map(float, fields))
 
 
@@ -163,20 +164,20 @@ def _judge_caps(seen: Mapping[str, Cap], more: Callable[[str, float], str]) -> D
     name, value = "power cap", format_by_gpu({token: str(cap) for token, cap in seen.items()})
     if token := next((token for token, cap in seen.items() if cap.is_lowered), ""):
         meaning = (
-            "long compute-bound kernels run into the cap and are slower; baselines recorded under another cap are "
+            "long compute-bound kernels reach the cap and are slower; baselines recorded under another cap are "
             "INCOMPARABLE"
         )
         return DoctorFinding(name, Status.WARNING, value, meaning, more(token, seen[token].default_w))
     if len({round(cap.now_w) for cap in seen.values()}) > 1:
         meaning = "a case measured on two of these GPUs is INCOMPARABLE"
         return DoctorFinding(
-            name, Status.WARNING, value, meaning, "give all GPUs one cap, or make only alike ones visible"
+            name, Status.WARNING, value, meaning, "set one cap for all GPUs, or make only equal ones visible"
         )
     return DoctorFinding(name, Status.OK, value)
 
 
 def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
-    """Why the clock is low now. The driver tells no clock that was locked, only one that its settings hold down."""
+    """Returns why the clock is low now. The driver reports clocks that its settings lower, but no locked ones."""
     name = "clocks"
     reasons = {token: reading.values.get("throttle_reasons", "") for token, reading in state.items()}
     clocks = {token: reading.values.get("sm_clock_mhz", "") for token, reading in state.items()}
@@ -187,11 +188,11 @@ def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
     )
     value = f"held down: {format_by_gpu(reasons)}"
     if any(word in reason for reason in reasons.values() for word in _THERMAL):
-        meaning = "the GPU slows itself before any work of ours: times will be too long, and will scatter"
-        fix = "let it cool, look at its fans and power supply (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER)"
+        meaning = "the GPU lowers its clock before the benchmark starts: times will be too long and noisy"
+        fix = "let it cool, check its fans and power supply (nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER)"
         return DoctorFinding(name, Status.WARNING, value, meaning, fix, details)
     if token := next((token for token, reason in reasons.items() if any(word in reason for word in _BY_SETTING)), ""):
-        meaning = "a setting holds the clock: less noise, but other times; record and gate under one setting"
+        meaning = "a setting limits the clock: less noise, but other times; record and gate under one setting"
         fix = f"to undo it: sudo nvidia-smi -i {token} -rgc, and -rac for applications clocks"
         return DoctorFinding(name, Status.NOTE, value, meaning, fix, details)
     if any("power cap" in reason for reason in reasons.values()):
@@ -201,7 +202,7 @@ def _judge_clocks(state: Mapping[str, DeviceReading]) -> DoctorFinding:
 
 
 def _judge_temperatures(state: Mapping[str, DeviceReading]) -> DoctorFinding:
-    """Raises ProbeError where no GPU gives a temperature."""
+    """Returns the finding on temperature. Raises ProbeError if a GPU gives none."""
     name = "temperature"
     seen = {token: reading.values.get("temperature_c", "") for token, reading in state.items()}
     if not all(seen.values()):
@@ -209,7 +210,7 @@ def _judge_temperatures(state: Mapping[str, DeviceReading]) -> DoctorFinding:
     value = format_by_gpu({token: f"{celsius} °C" for token, celsius in seen.items()})
     if max(float(celsius) for celsius in seen.values()) < HOT_C:
         return DoctorFinding(name, Status.OK, value)
-    meaning = f"{HOT_C:.0f} °C or more before any work of ours: the clock will fall under load"
+    meaning = f"{HOT_C:.0f} °C or more before the benchmark starts: the clock will fall under load"
     return DoctorFinding(
-        name, Status.WARNING, value, meaning, "let the GPU cool, and look at its fans and at who else uses it"
+        name, Status.WARNING, value, meaning, "let the GPU cool, and check its fans and other processes on it"
     )

@@ -1,6 +1,6 @@
-"""What a probe is, all it may look at, what it finds, and every probe in the order of the report.
+"""Defines a probe, what it may read and what it returns. Lists every probe in the order of the report.
 
-A new one is a module here and a line in PROBES.
+A new probe is a module in this folder and a line in PROBES.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES, ENVIRONMENT, DEVICE, MEASURING, DISK = (
 )
 
 NOISE = "noise"
-"""The probe that takes a minute, and that --quick leaves out."""
+"""Name of the probe that takes a minute; --quick leaves it out."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Surroundings:
     """The machine and the project as probes see them; tests pass their own.
 
     root      the project: the current folder
-    python    the interpreter that started the doctor, which child processes are started with
-    clock     seconds, monotonic
-    has_gpu   whether a device node is there that this environment does not hide
+    python    the interpreter that runs the doctor and its child processes
+    clock     returns seconds, monotonic
+    has_gpu   whether a device node exists that this environment does not hide
     vendor    '', 'amd' or 'nvidia', from the device nodes alone
-    ends_s    by `clock`, when the doctor has promised to be done: what measures for as long as it may heeds it
+    ends_s    time by `clock` at which the doctor must end; a probe that measures must stop before it
     """
 
     system: System
@@ -50,12 +50,12 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Probe:
-    """One thing to look at.
+    """One check of the doctor.
 
-    title     the heading its findings stand under: 'Python and packages', 'Device', 'Measuring', 'Disk'
-    limit_s   seconds after which it is given up
-    first     ends before any other starts where there is a GPU, because others put processes of ours on it
-    alone     runs after the others and by itself where there is a GPU, because it times
+    title     heading of its findings: 'Python and packages', 'Device', 'Measuring', 'Disk'
+    limit_s   seconds after which it is abandoned
+    first     on a GPU, ends before any other probe starts, because others start processes on the GPU
+    alone     on a GPU, runs after the others and by itself, because it measures times
     """
 
     name: str
@@ -68,7 +68,7 @@ class Probe:
 
 
 def _later(module: str, function: str = "probe") -> Callable[[Surroundings], Sequence[DoctorFinding]]:
-    """A probe whose module is imported when it runs: one that cannot be imported is one UNKNOWN line."""
+    """Returns a probe that imports its module when it runs, so that an import error is one UNKNOWN finding."""
 
     def run(here: Surroundings) -> Sequence[DoctorFinding]:
         look = import_listed_function(
@@ -103,7 +103,7 @@ PROBES: tuple[Probe, ...] = (
 
 
 class Status(str, Enum):
-    """How a finding stands, from good to bad; UNKNOWN where the probe itself failed."""
+    """Severity of a finding, from good to bad. UNKNOWN: the probe itself failed."""
 
     OK = "ok"
     NOTE = "note"
@@ -117,9 +117,9 @@ class DoctorFinding:
     """One line of the report.
 
     name      'torch', 'aiter', 'render nodes': short, unique in a report
-    value     what was seen, one line: '2.13.0+cpu, CPU only'
-    meaning   what it means for the numbers, one sentence
-    fix       the command, or the step, that mends it; '' where nothing is to be done
+    value     what was found, one line: '2.13.0+cpu, CPU only'
+    meaning   its effect on measurements, one sentence
+    fix       the command or step that fixes it; '' if nothing is to be done
     details   shown with -v and in the bundle
     """
 

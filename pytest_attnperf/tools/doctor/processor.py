@@ -1,4 +1,4 @@
-"""The CPU that launches kernels and computes references: its cores, who else works on it, a container's limit."""
+"""Checks the CPU that launches kernels and computes references: cores, load, a container's limit, memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Cores and load, the container's limit, memory."""
+    """Returns findings on cores and load, the container's limit, and memory."""
     cores = len(os.sched_getaffinity(0))
     return [_probe_load(here, cores), *_probe_quota(here, cores), *_probe_memory(here.system)]
 
@@ -31,7 +31,7 @@ def _probe_load(here: Surroundings, cores: int) -> DoctorFinding:
     if load / total <= BUSY_LOAD_PER_CORE:
         return DoctorFinding("cpu", Status.OK, value)
     what = "launches come late and host times vary" if here.has_gpu else "times on the CPU vary by tens of per cent"
-    meaning = f"above {BUSY_LOAD_PER_CORE:g} per core another job works here: {what}"
+    meaning = f"a load above {BUSY_LOAD_PER_CORE:g} per core means that another job runs here: {what}"
     return DoctorFinding("cpu", Status.WARNING, value, meaning, "ps aux --sort=-%cpu | head, and wait for it or end it")
 
 
@@ -43,7 +43,7 @@ def _read_cpu_name(system: System) -> str:
 
 
 def _probe_quota(here: Surroundings, cores: int) -> list[DoctorFinding]:
-    """A container that has used its share of a period stops until the next one, in the middle of a sample."""
+    """Checks the container's CPU limit. A container that exceeds it stops until the next period, even in a sample."""
     quota = read_cpu_quota(here.system)
     if quota is None:
         return []
@@ -51,12 +51,12 @@ def _probe_quota(here: Surroundings, cores: int) -> list[DoctorFinding]:
     if quota >= cores:
         return [DoctorFinding("cpu limit", Status.OK, value)]
     meaning = "the container is stopped for parts of each 100 ms when it uses more: samples have gaps"
-    fix = "start it with --cpuset-cpus=0-7 (whole cores) in place of --cpus, or raise the limit"
+    fix = "start it with --cpuset-cpus=0-7 (whole cores) instead of --cpus, or raise the limit"
     return [DoctorFinding("cpu limit", Status.WARNING, value, meaning, fix)]
 
 
 def read_cpu_quota(system: System) -> float | None:
-    """CPUs that the control group allows, version 2 or 1; None where it does not limit them or does not say."""
+    """Returns the CPUs that the control group allows, version 2 or 1; None without a limit or if it cannot be read."""
     try:
         quota, period = system.read("sys/fs/cgroup/cpu.max").split()[:2]
     except (ProbeError, ValueError):
@@ -76,5 +76,5 @@ def _probe_memory(system: System) -> list[DoctorFinding]:
     value = f"{available_gib:.1f} GiB available"
     if available_gib >= LITTLE_MEMORY_GIB:
         return [DoctorFinding("memory", Status.OK, value)]
-    meaning = "references are computed in double precision on the CPU, and workers import torch each"
+    meaning = "references are computed in double precision on the CPU, and each worker imports torch"
     return [DoctorFinding("memory", Status.WARNING, value, meaning, "close other programs, or run fewer workers (-n)")]

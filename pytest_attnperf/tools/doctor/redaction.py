@@ -1,7 +1,8 @@
-"""Takes out of a text what says whose it is and where it lies: a pure function of the text and of what is private.
+"""Removes private text: names, places and secrets. A pure function of the text and of what is private.
 
-What is known to be private (names, folders, values of secrets) is replaced wherever it stands; what only looks private
-(addresses, tokens, paths, identifiers of devices) by its form. Where the two readings of a text differ, it goes.
+What is known to be private (names, folders, values of secrets) is replaced everywhere. What only looks private
+(addresses, tokens, paths, identifiers of devices) is found by its form. If a text can be read in two ways, it is
+replaced.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ COMMON_NAMES = frozenset(
         *("python", "torch", "pytest", "triton", "cuda", "rocm", "secret", "email", "url", "site", "packages"),
     }
 )
-"""Names that say nothing of a person or a machine, and stand in every report."""
+"""Common names that identify no person or machine, and occur in every report."""
 
 SHORTEST_SECRET, SHORTEST_MIXED_SECRET = 8, 6
-"""Characters; what is shorter ('true', '1') stands in ordinary text, too. Letters with digits or signs may be shorter,
-and are then taken out as a word of their own."""
+"""Least characters of a secret: shorter values ('true', '1') occur in ordinary text, too. Letters mixed with digits or
+signs may be shorter; they are replaced as whole words only."""
 
 LONG_NAME = 6
 
@@ -41,18 +42,18 @@ _PUBLIC = re.compile(
     r"https?://(?:github\.com/(?:rocm|pytorch|triton-lang)/|(?:[\w-]+\.)*(?:pytorch\.org|python\.org|amd\.com|nvidia\.com)(?:/|$))",
     re.IGNORECASE,
 )
-"""Addresses that name nobody. An account or a company stands in any other of GitHub's."""
+"""Addresses that identify nobody. Other addresses of GitHub hold an account or a company."""
 
 
 @dataclass(frozen=True)
 class Private:
-    """What must not be told.
+    """What must be removed from a text.
 
     users     names of people and accounts
     hosts     names of this machine, with and without its domain
     homes     home folders
-    roots     folder of the project, by each of its names; what lies below keeps its place in it
-    secrets   values of variables that are named like secrets
+    roots     folder of the project, by each of its names; paths below it stay, relative to <root>
+    secrets   values of variables whose names suggest a secret
     """
 
     users: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class Private:
 
 @functools.lru_cache(maxsize=4096)
 def redact_text(text: str, private: Private) -> str:
-    """The text without it; redacting twice changes nothing more."""
+    """Returns the text without private parts. Redacting twice changes nothing more."""
     text = _SLASH.sub("/", _ANSI.sub(" ", text))
     text = _apply_rules(text, _ADDRESSES)
     text = _redact_secrets(text, private.secrets)
@@ -80,7 +81,7 @@ def redact_text(text: str, private: Private) -> str:
 
 
 def redact_tree(value: Any, private: Private) -> Any:
-    """Texts of a JSON value, keys among them."""
+    """Returns a JSON value with all of its texts redacted, including keys."""
     if isinstance(value, str):
         return redact_text(value, private)
     if isinstance(value, dict):
@@ -94,17 +95,18 @@ def redact_tree(value: Any, private: Private) -> Any:
 
 
 def _is_secret_option(before: Any) -> bool:
-    """Whether an argument of a command is the name of an option, whose value follows, that takes a secret."""
+    """Returns whether a command's argument is an option without '=' that takes a secret as its next argument."""
     return isinstance(before, str) and before.startswith("-") and "=" not in before and is_secret_name(before)
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or a field is named like one that holds a secret."""
+    """Returns whether the name of a variable or field suggests a secret."""
     return bool(_SECRET_NAME.search(name) or _SECRET_VARIABLE.search(name))
 
 
 def _redact_value(key: Any, item: Any, private: Private) -> Any:
-    """A secret, or a serial number, is told by its name alone; lists and objects of them hold ordinary values, too."""
+    """Redacts a field by its name, if that suggests a secret or serial number, else by its text. Searches lists and
+    objects."""
     if isinstance(item, (str, int)) and not isinstance(item, bool) and _SERIAL_NAME.search(str(key)):
         return SECRET
     return SECRET if isinstance(item, str) and is_secret_name(str(key)) else redact_tree(item, private)
@@ -112,7 +114,7 @@ def _redact_value(key: Any, item: Any, private: Private) -> Any:
 
 @functools.cache
 def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Each also as it stands in an address, in JSON, in a repr, with accents apart, and by its longer lines."""
+    """Returns each value and its lines in all spellings: URL-quoted, in JSON, in a repr, in both Unicode forms."""
     found: list[str] = []
     for value in (line for text in values for line in (text.strip(), *text.split("\n"))):
         for form in (unicodedata.normalize("NFC", value), unicodedata.normalize("NFD", value)):
@@ -123,7 +125,7 @@ def _list_spellings(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _redact_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """In any case of letters, which a percent sign's digits have, too."""
+    """Replaces secrets in any letter case, because URL quoting may use either case."""
     for value in sorted(_list_spellings(secrets), key=len, reverse=True):
         mixed = not value.isalpha() and not value.isdigit()
         if len(value) >= SHORTEST_SECRET:
@@ -134,7 +136,7 @@ def _redact_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def _redact_folders(text: str, folders: tuple[str, ...]) -> str:
-    """A home with all that lies below it, which is named by its owner; packages installed there keep their place."""
+    """Replaces a home with the path below it, which may identify its owner. Paths inside of site-packages stay."""
     for folder in sorted({each.rstrip("/") for each in folders}, key=len, reverse=True):
         if len(folder) > 1:
             home = re.escape(folder)
@@ -144,10 +146,11 @@ def _redact_folders(text: str, folders: tuple[str, ...]) -> str:
 
 
 def _redact_names(text: str, names: tuple[str, ...], by: str) -> str:
-    """In any case of letters: whole words, which an underscore or a digit ends, too ('anna_2', 'torch_anna').
+    """Replaces names in any letter case as whole words; an underscore or digit also ends a word ('anna_2',
+    'torch_anna').
 
-    A long name that is more than letters, 'gpu-node-17', stands in no other word, and goes wherever it is.
-    """
+    A long name with more than letters, such as 'gpu-node-17', is replaced anywhere, because no other word contains
+    it."""
     for name in sorted(_list_spellings(names), key=len, reverse=True):
         if len(name) >= 2 and name.lower() not in COMMON_NAMES:
             anywhere = not name.isalpha() and len(name) >= LONG_NAME
@@ -163,24 +166,24 @@ def _apply_rules(text: str, rules: Rules) -> str:
 
 
 def _redact_url(found: re.Match[str]) -> str:
-    """Public addresses stay; others say where somebody works, or how to get in there."""
+    """Keeps public addresses and replaces others, which may identify an employer or hold a password."""
     address = found[0]
     return address if _PUBLIC.match(address) and "@" not in address and "?" not in address else URL
 
 
 def _redact_assigned(found: re.Match[str]) -> str:
-    """What stands before a value, and its quotes, stay."""
+    """Replaces a value; keeps the name before it and its quotes."""
     quote = found["quote"] or ""
     return f"{found['name']}{quote}{SECRET}{quote}"
 
 
 def _hash_identifier(found: re.Match[str]) -> str:
-    """The same for the same device, so that lines can be matched; nothing leads back."""
+    """Returns a short hash: equal for one device, so that lines can be matched, and not reversible."""
     return f"<id:{hashlib.sha256(found[0].lower().encode()).hexdigest()[:8]}>"
 
 
 def _redact_path(found: re.Match[str]) -> str:
-    """Device files and folders that every machine has stay."""
+    """Keeps device files and folders that every machine has; replaces other paths."""
     path = found[0]
     if _KNOWN_PATH.match(path) or (path.count("/") == 1 and len(path) < 4):
         return path
@@ -189,20 +192,20 @@ def _redact_path(found: re.Match[str]) -> str:
 
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-"""What a terminal would obey. It becomes a blank: nothing, or a colour's letter, would hide where a name begins."""
+"""Control characters of a terminal. A blank replaces them; removing them could join a name to the text before it."""
 
 _WORD_BEGINS = r"(?:(?<![A-Za-z])|(?<=%2[fF])|(?<=\\[nrt]))"
-"""Also behind what stands for a slash in an address, and for a line's end in a quoted text."""
+"""Start of a word, also after %2F (a slash in an address) and \\n, \\r, \\t in a quoted text."""
 
 _SLASH = re.compile(r"\\(?:/|u002f|x2f)", re.IGNORECASE)
-"""As JSON and a repr may write one."""
+"""A slash as JSON and a repr may write it."""
 
 _SECRET_WORD = (
     r"token(?!iz|s_per)|secret|passw(?:or)?d|passphrase|credential|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
 )
 _SECRET_NAME = re.compile(rf"{_SECRET_WORD}|auth|(?<![a-z])(?:(?-i:pwd)|dsn|sig)(?![a-z])", re.IGNORECASE)
 _SECRET_VARIABLE = re.compile(r"[A-Z0-9]_(?:KEY|PAT|PASS|PWD)$")
-"""In capitals only: 'case_key' is none."""
+"""Capitals only: 'case_key' is no secret."""
 
 _KEPT = r"(?![bru]?\\*[\"']?<(?:secret|user|host|home|root|path|url|email|address)>)"
 _SERIAL_NAME = re.compile(r"serial", re.IGNORECASE)
@@ -260,7 +263,7 @@ _ADDRESSES: Rules = (
     (re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]+://[^\s@]{0,1000}@[^\s\"'<>]*", re.IGNORECASE), URL),
     (re.compile(r"(?<![a-z0-9+.-])[a-z0-9+.-]+://[^\s\"'<>]+", re.IGNORECASE), _redact_url),
 )
-"""Before all others, which would replace a part of an address and leave the rest. A password may hold a quote."""
+"""Applied first: other rules would replace a part of an address and leave the rest. A password may hold a quote."""
 
 _PLACES: Rules = (
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*:[\w./~-]+"), URL),

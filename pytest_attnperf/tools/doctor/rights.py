@@ -1,9 +1,10 @@
-"""Whether this user, in this container, may open the device nodes of the machine's GPUs.
+"""Checks whether this user, in this container, may open the device nodes of the machine's GPUs.
 
-Nothing is opened: permissions and names only. A container whose device rules refuse a node that its permissions allow
-shows in the self-test.
-AMD's nodes and the options of a container are those of AMD's installation guide ("Running ROCm Docker containers"),
-NVIDIA's those of its container toolkit. Tried on folders made for tests and on NVIDIA; no AMD GPU was at hand.
+Reads permissions and names only and opens no node. If a container's device rules refuse a node that permissions allow,
+the self-test finds it.
+
+AMD's nodes and container options follow AMD's installation guide ("Running ROCm Docker containers"), NVIDIA's follow
+its container toolkit. Tried on folders made for tests and on NVIDIA, not on an AMD GPU.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from pytest_attnperf.environment.system import ProbeError, System
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 Access = Callable[[Path], bool]
-"""Whether this process may read and write a file."""
+"""A function that returns whether this process may read and write a file."""
 
 GroupOf = Callable[[Path], str]
-"""The group of a file: its name, or its number where this system has no name for it."""
+"""A function that returns a file's group: its name, or its number if it has no name here."""
 
 AMD_VENDOR, NVIDIA_VENDOR = "0x1002", "0x10de"
 DISPLAY, ACCELERATOR = "0x03", "0x12"
-"""How PCI classes of graphics cards and of processing accelerators (MI300X is one) begin."""
+"""First digits of the PCI classes of graphics cards and of processing accelerators (such as MI300X)."""
 
 GROUPS = ("render", "video")
 AMD_DOCKER = "--device=/dev/kfd --device=/dev/dri"
@@ -34,19 +35,19 @@ AMD_DOCKER_ALL = f"docker run {AMD_DOCKER} --group-add video{{}} --security-opt 
 NVIDIA_DOCKER = "start the container with: docker run --gpus all ... (needs the NVIDIA Container Toolkit on the host)"
 NVIDIA_CONTROL = ("nvidiactl", "nvidia-uvm")
 
-_NO_NUMBERS = "torch sees no GPU: proofs and code objects only, no time of a GPU"
+_NO_NUMBERS = "torch sees no GPU: correctness checks and code objects only, no GPU times"
 _FILTERED = re.compile(r"^Seccomp:\s*2$", re.MULTILINE)
 _RENDER_MINOR = re.compile(r"^drm_render_minor (\d+)$", re.MULTILINE)
 _NVIDIA_NODE = re.compile(r"nvidia\d+")
 
 
 def can_read_and_write(path: Path) -> bool:
-    """By permissions alone."""
+    """Returns whether permissions allow this process to read and write the file."""
     return os.access(path, os.R_OK | os.W_OK)
 
 
 def read_group(path: Path) -> str:
-    """Raises OSError where the file cannot be asked."""
+    """Returns the file's group: its name, else its number. Raises OSError if the file cannot be read."""
     number = path.stat().st_gid
     try:
         return grp.getgrgid(number).gr_name
@@ -57,14 +58,12 @@ def read_group(path: Path) -> str:
 def probe(
     surroundings: Surroundings, access: Access = can_read_and_write, group: GroupOf = read_group
 ) -> Sequence[DoctorFinding]:
-    """Findings 'kfd', 'render nodes', 'container' of AMD; 'nvidia nodes' of NVIDIA; 'device nodes' where neither is."""
+    """Returns 'kfd', 'render nodes', 'container' for AMD; 'nvidia nodes' for NVIDIA; 'device nodes' without either."""
     found = [*_probe_amd(surroundings, access, group), *_probe_nvidia(surroundings, access, group)]
     if found:
         return found
     value = "no GPU: neither /dev/kfd nor /dev/nvidia*, and no GPU on the PCI bus"
-    return [
-        DoctorFinding("device nodes", Status.NOTE, value, "proofs and code objects only: a time of a CPU says little")
-    ]
+    return [DoctorFinding("device nodes", Status.NOTE, value, "correctness checks and code objects only: no GPU times")]
 
 
 def _probe_amd(surroundings: Surroundings, access: Access, group: GroupOf) -> list[DoctorFinding]:
@@ -84,13 +83,13 @@ def _probe_amd(surroundings: Surroundings, access: Access, group: GroupOf) -> li
 
 
 def _probe_without_kfd(surroundings: Surroundings) -> list[DoctorFinding]:
-    """Nothing to say on a machine without an AMD GPU."""
+    """Returns a finding if there is an AMD GPU or driver without /dev/kfd; otherwise nothing."""
     system = surroundings.system
     classes = _list_pci_classes(AMD_VENDOR, system)
     driver = (system.root / "sys/class/kfd/kfd").exists()
     if not driver and not classes:
         return []
-    # A display controller alone may be the graphics of a processor, which nobody computes on.
+    # A display controller alone may be integrated graphics, which is not used for computing.
     compute = driver or any(not name.startswith(f"{DISPLAY}00") for name in classes)
     status = Status.WARNING if compute else Status.NOTE
     if _is_container(surroundings):
@@ -98,7 +97,7 @@ def _probe_without_kfd(surroundings: Surroundings) -> list[DoctorFinding]:
     elif driver:
         fix = "the driver has made no /dev/kfd; load it again with: sudo modprobe -r amdgpu && sudo modprobe amdgpu"
     else:
-        fix = "load AMD's driver with: sudo modprobe amdgpu (install amdgpu-dkms where there is no such module)"
+        fix = "load AMD's driver with: sudo modprobe amdgpu (install amdgpu-dkms if there is no such module)"
     return [DoctorFinding("kfd", status, "an AMD GPU is there, but no /dev/kfd", _NO_NUMBERS, fix)]
 
 
@@ -107,7 +106,7 @@ def _probe_render_nodes(surroundings: Surroundings, access: Access, group: Group
     nodes = [system.root / f"dev/dri/renderD{minor}" for minor in _list_render_minors(system)]
     if not nodes:
         value = f"/{NODES} shows no GPU that this process may use"
-        meaning = f"{_NO_NUMBERS}; in a container another GPU may have been given than the one that is visible"
+        meaning = f"{_NO_NUMBERS}; a container may have been given another GPU than the visible one"
         return DoctorFinding(
             name, Status.PROBLEM, value, meaning, f"start the container with: docker run {AMD_DOCKER} ..."
         )
@@ -120,7 +119,7 @@ def _probe_render_nodes(surroundings: Surroundings, access: Access, group: Group
 
 
 def _list_render_minors(system: System) -> list[int]:
-    """Of every GPU that the driver shows to this process; a GPU withheld by the container answers EPERM."""
+    """Returns minor numbers of the GPUs that the driver shows. A GPU that the container withholds answers EPERM."""
     minors = []
     for folder in sorted((system.root / NODES).glob("*")):
         try:
@@ -153,7 +152,7 @@ def _probe_nvidia(surroundings: Surroundings, access: Access, group: GroupOf) ->
 def _judge_rights(
     name: str, nodes: Sequence[Path], surroundings: Surroundings, access: Access, group: GroupOf
 ) -> DoctorFinding:
-    """PROBLEM where a node may not be read and written, with its group and how to join it."""
+    """Returns PROBLEM if a node cannot be read and written, with its group and how to join it."""
     refused = [node for node in nodes if not access(node)]
     if not refused:
         return DoctorFinding(name, Status.OK, f"{_format_nodes(nodes)} may be read and written")
@@ -175,14 +174,14 @@ def _suggest_fix(name: str, owner: str, surroundings: Surroundings) -> str:
         return "sudo usermod -aG render,video $USER, then log in again"
     if owner == "root" or owner.isdigit():
         return (
-            "the node has no group that a user could be in: have udev give it to the group render "
+            "no user can join the node's group: let udev give the node to the group render "
             '(KERNEL=="kfd", GROUP="render", MODE="0660"), then: sudo usermod -aG render,video $USER'
         )
     return f"sudo usermod -aG {owner} $USER, then log in again"
 
 
 def _format_nodes(nodes: Sequence[Path]) -> str:
-    """'/dev/dri/renderD128', or the first, the last and how many."""
+    """Returns the nodes' names, or the first, the last and their number if they are more than three."""
     shown = [f"/dev/{'dri/' if node.parent.name == 'dri' else ''}{node.name}" for node in nodes]
     return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} to {shown[-1]} ({len(shown)})"
 
@@ -194,7 +193,7 @@ def _is_container(surroundings: Surroundings) -> bool:
 
 
 def _list_pci_classes(vendor: str, system: System) -> list[str]:
-    """PCI classes ('0x120000') of this vendor's graphics cards and accelerators."""
+    """Returns the PCI classes ('0x120000') of this vendor's graphics cards and accelerators."""
     found = []
     for folder in sorted((system.root / "sys/bus/pci/devices").glob("*")):
         where = f"sys/bus/pci/devices/{folder.name}"

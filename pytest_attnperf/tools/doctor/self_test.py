@@ -1,4 +1,4 @@
-"""Two tests of the device, in processes of their own: which timer a case gets, and how far processes lie apart."""
+"""Tests the device in processes of their own: which timer a case gets, and how much processes differ."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundi
 from pytest_attnperf.workers.launch import VISIBLE_DEVICES
 
 TIMER_SECONDS = 40.0
-"""A first import of torch from a cold disk, a driver that starts and a compilation of clock stamps take most of it."""
+"""Time limit. Importing torch from a cold disk, starting the driver and compiling clock stamps take most of it."""
 
 NOISE_SECONDS = 50.0
-"""Wall time of all processes together; none is started that would end later, and none lives longer."""
+"""Time limit of all processes together. None is started that would end later, and none runs longer."""
 
 PROCESSES_MAX = 20
 
 AGREE = 0.05
-"""A graph and events around the same GEMM may differ by this share: events see the launch of each call."""
+"""Most relative difference of graph and event times of one GEMM: events include the launch of each call."""
 
 Ask = Callable[[str, float], Mapping[str, object]]
-"""(kind, seconds) -> the answer of one self-test process. Raises ProbeError."""
+"""Function (kind, seconds) -> the answer of one self-test process. Raises ProbeError."""
 
 NO_LEASE = "set TMPDIR to a folder that can be written"
 TOO_LATE = "run attnperf doctor again: programs start faster from a disk that has just been read"
@@ -40,10 +40,9 @@ _RUN = "run it by hand for the whole error: python -m pytest_attnperf.tools.doct
 
 
 def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[DoctorFinding]:
-    """'timer', 'graph against events', 'clock stamps' of a GPU.
+    """Returns 'timer', 'graph against events' and 'clock stamps' of a GPU.
 
-    The first word of the value of 'timer' is the timer that cases get: 'graph', 'event' or 'profiler', or 'none'.
-    """
+    The value of 'timer' begins with the timer that cases get: 'graph', 'event' or 'profiler', or 'none'."""
     try:
         with _hold_lease(surroundings) as token:
             found = (ask or _make_ask(surroundings, token))(self_test_process.TIMER, TIMER_SECONDS)
@@ -58,13 +57,14 @@ def graph_probe(surroundings: Surroundings, ask: Ask | None = None) -> Sequence[
     try:
         return _timer_findings(found)
     except (KeyError, TypeError, ValueError) as error:
-        return [unknown_finding("timer", f"the self-test answered nonsense ({type(error).__name__}: {error})")]
+        return [unknown_finding("timer", f"the self-test's answer is invalid ({type(error).__name__}: {error})")]
 
 
 def noise_probe(
     surroundings: Surroundings, ask: Ask | None = None, seconds: float = NOISE_SECONDS
 ) -> Sequence[DoctorFinding]:
-    """'noise of softmax', 'noise of attention', 'noise of gemm', over as many fresh processes as `seconds` allow."""
+    """Returns 'noise of softmax', 'noise of attention', 'noise of gemm', over new processes until `seconds` are
+    used."""
     began_s = surroundings.clock()
     name = "noise"
     try:
@@ -80,7 +80,7 @@ def noise_probe(
     if len(answers) < noise.LEAST_PROCESSES:
         left_s = max(0.0, deadline_s - began_s)
         why = (
-            failure or f"in the {left_s:.0f} s that were left {len(answers)} of {noise.LEAST_PROCESSES} processes ended"
+            failure or f"{len(answers)} of {noise.LEAST_PROCESSES} processes ended in the {left_s:.0f} s that were left"
         )
         return [unknown_finding(name, why, _RUN.format(self_test_process.NOISE) if failure else TOO_LATE)]
     try:
@@ -91,10 +91,10 @@ def noise_probe(
 
 
 def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> tuple[list[dict[str, Samples]], str]:
-    """The answers of one process after the other, and why there are no more; '' where time or number ended it.
+    """Returns answers of processes run one after another, and the error that ended them; '' at the time or number
+    limit.
 
-    The longest process so far says whether another would still end in time; the first may take all there is.
-    """
+    Another process starts only if the longest one so far would still end in time. The first may use all the time."""
     answers: list[dict[str, Samples]] = []
     longest_s = 0.0
     while len(answers) < PROCESSES_MAX:
@@ -111,7 +111,7 @@ def _ask_processes(ask: Ask, clock: Callable[[], float], deadline_s: float) -> t
 
 
 def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
-    """Raises ProbeError with the process's own error, ValueError for what holds no samples."""
+    """Returns the samples by case. Raises ProbeError with the process's error, ValueError without samples."""
     if self_test_process.ERROR in found:
         raise ProbeError(str(found[self_test_process.ERROR]))
     if not found:
@@ -119,13 +119,13 @@ def _parse_answer(found: Mapping[str, object]) -> dict[str, Samples]:
     cases = {}
     for case, record in found.items():
         if not isinstance(record, dict):
-            raise ValueError(f"the self-test answered {str(record)[:40]!r} in place of samples")
+            raise ValueError(f"the self-test answered {str(record)[:40]!r} instead of samples")
         cases[case] = noise.parse_samples(record)
     return cases
 
 
 def _list_causes(surroundings: Surroundings) -> list[str]:
-    """What other probes find off, as 'name: value'. The lease is ours meanwhile."""
+    """Returns the warnings and problems of other probes as 'name: value', without the lease, which we hold now."""
     found = [
         finding
         for probe in (gpu_processes.probe, power.probe, partitions.probe)
@@ -137,7 +137,7 @@ def _list_causes(surroundings: Surroundings) -> list[str]:
 
 @contextlib.contextmanager
 def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
-    """The token of a GPU that no other run measures on meanwhile. Raises UsageError where there is none."""
+    """Yields the token of a GPU and keeps other runs off it meanwhile. Raises UsageError if there is none."""
     lease = lease_gpu(list_tokens(surroundings), environ=surroundings.environ)
     try:
         yield lease.token
@@ -146,7 +146,7 @@ def _hold_lease(surroundings: Surroundings) -> Iterator[str]:
 
 
 def _make_ask(surroundings: Surroundings, token: str) -> Ask:
-    """Asks a fresh process that sees this GPU only."""
+    """Returns a function that runs a test in a new process that sees this GPU only."""
     environ = dict(surroundings.environ)
     environ.pop("TRITON_INTERPRET", None)
     package = str(Path(pytest_attnperf.__file__).resolve().parents[1])
@@ -161,19 +161,19 @@ def _make_ask(surroundings: Surroundings, token: str) -> Ask:
 
 
 def _no_timer(why: str) -> DoctorFinding:
-    meaning = "nothing can be timed on this GPU, and no result be proven on it"
-    fix = f"mend what the torch lines say first; then {_RUN.format(self_test_process.TIMER)}"
+    meaning = "no case can be timed or proven right on this GPU"
+    fix = f"fix what the torch lines report first; then {_RUN.format(self_test_process.TIMER)}"
     return DoctorFinding("timer", Status.PROBLEM, f"none: {why}", meaning, fix)
 
 
 def _timer_findings(found: Mapping[str, object]) -> list[DoctorFinding]:
-    """Raises KeyError, TypeError and ValueError for an answer that is none."""
+    """Makes findings of the self-test's answer. Raises KeyError, TypeError and ValueError if the answer is invalid."""
     timer, why, empty_us = str(found["timer"]), str(found["why"]), _parse_number(found["empty_us"])
-    empty = f"a kernel that does next to nothing takes {format_microseconds(empty_us)} us"
+    empty = f"a nearly empty kernel takes {format_microseconds(empty_us)} us"
     details = (f"{found['device']}, torch {found['torch']}",)
     if not found["right"]:
         meaning = f"replays give wrong results on changed inputs: every case timed by {timer!r} will be INCORRECT"
-        fix = "--attnperf-timer=event replays nothing; report the driver, the runtime and torch that do this"
+        fix = "use --attnperf-timer=event, which replays nothing; report the driver, the runtime and torch"
         first = DoctorFinding("timer", Status.PROBLEM, f"{timer}: wrong results; {empty}", meaning, fix, details)
     elif timer == "graph":
         first = DoctorFinding("timer", Status.OK, f"graph: {empty}, replays right on changed inputs", details=details)
@@ -192,7 +192,7 @@ def _judge_substitute(timer: str, why: str, empty: str, details: tuple[str, ...]
         return DoctorFinding(
             "timer", Status.WARNING, value, meaning, "another torch or driver may capture graphs", details
         )
-    meaning = "neither graphs nor events work: cases end as ERROR unless a timer is named, and cold ones always"
+    meaning = "neither graphs nor events work: hot cases end as ERROR unless a timer is named, cold ones always"
     return DoctorFinding(
         "timer", Status.PROBLEM, value, meaning, f"pytest --attnperf --attnperf-timer={timer} ...", details
     )
@@ -210,7 +210,7 @@ def _judge_agreement(found: Mapping[str, object]) -> list[DoctorFinding]:
     value += f" ({format_signed(ratio - 1)})"
     if abs(ratio - 1) <= AGREE:
         return [DoctorFinding(name, Status.OK, value)]
-    meaning = "two ways of timing one kernel disagree: something else uses the GPU, its clock moves, or one is wrong"
+    meaning = "two timers disagree on one kernel: another process uses the GPU, its clock changes, or one is wrong"
     return [DoctorFinding(name, Status.WARNING, value, meaning, "see 'GPU processes' and 'clocks', then run it again")]
 
 
@@ -218,12 +218,12 @@ def _judge_stamps(found: Mapping[str, object]) -> DoctorFinding:
     name = "clock stamps"
     if found["stamps"]:
         return DoctorFinding(name, Status.OK, "kernels read the compute clock")
-    meaning = "times are not affected; a slower time cannot be told from a lower clock by cycles"
+    meaning = "times are not affected, but cycles cannot show whether a slower time comes from a lower clock"
     return DoctorFinding(name, Status.NOTE, f"none: {found['stamps_why']}", meaning)
 
 
 def _parse_number(value: object) -> float:
-    """Raises ValueError for what is no finite positive number."""
+    """Returns a finite positive number. Raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"{str(value)[:40]!r} is no time")
     return float(value)

@@ -1,7 +1,7 @@
-"""One self-test in a process of its own: `python -m pytest_attnperf.tools.doctor.self_test_process KIND DEVICE`.
+"""Runs one self-test in this process: `python -m pytest_attnperf.tools.doctor.self_test_process KIND DEVICE`.
 
-It prints one line of JSON: KIND 'timer' gives a `TimerTest`, 'noise' the samples of each case; {"error": ...} where the
-test could not be done. What libraries print goes to standard error. A crash or a hang is the parent's to notice.
+Prints one line of JSON. KIND 'timer' gives a `TimerTest`, 'noise' the samples of each case, {"error": ...} if the test
+failed. What libraries print goes to standard error. The parent must detect a crash or a hang.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Test = Callable[[str], dict[str, Any]]
 
 
 def timer_record(torch_device: str) -> dict[str, Any]:
-    """What `self_test.timer_test` finds, as plain builtins."""
+    """Returns the result of `self_test.timer_test` as builtins."""
     from pytest_attnperf.measure.self_test import timer_test
 
     return asdict(timer_test(torch_device))
 
 
 def noise_record(torch_device: str) -> dict[str, Any]:
-    """What `self_test.noise_samples` measures, as plain builtins by case."""
+    """Returns the samples of `self_test.noise_samples` by case, as builtins."""
     from pytest_attnperf.measure.self_test import noise_samples
 
     return {case: asdict(samples) for case, samples in noise_samples(torch_device).items()}
@@ -39,22 +39,22 @@ TESTS: dict[str, Test] = {TIMER: timer_record, NOISE: noise_record}
 
 
 def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
-    """The line to print. `test` takes the place of the one that `kind` names."""
+    """Runs a test and returns the line to print. `test` replaces the one that `kind` names."""
     try:
         found = (test or TESTS[kind])(torch_device)
-    except Exception as error:  # a driver, a library or a missing torch may raise anything: it is the answer
+    except Exception as error:  # a driver, a library or a missing torch may raise anything: the error is the answer
         lines = str(error).strip().splitlines()
         found = {ERROR: f"{type(error).__name__}: {lines[0] if lines else 'no text'}"[:TEXT_LIMIT]}
     return json.dumps(found)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the test that the arguments name; 2 for arguments that name none."""
+    """Runs the test that the arguments name and returns 0; returns 2 for invalid arguments."""
     if len(arguments) != 2 or arguments[0] not in TESTS or arguments[1] not in DEVICES:
         sys.stderr.write(f"self-test: expected one of {', '.join(TESTS)}, then one of {', '.join(DEVICES)}\n")
         return 2
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints must not stand in the answer's line
+    os.dup2(2, 1)  # what a library prints must not get into the answer
     kind, torch_device = arguments
     answers.write(run_test(kind, torch_device) + "\n")
     answers.close()

@@ -1,6 +1,6 @@
-"""The timer that cases get: known at once without a GPU, found by a self-test with one.
+"""Finds the timer that cases get: known without a test if there is no GPU, else by a self-test.
 
-Apart from that self-test, whose modules take longer to import than all that is said here.
+A module of its own, because the self-test's modules take longer to import than this check takes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundi
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """'timer', and with a GPU 'graph against events' and 'clock stamps'. Without a GPU no process is started."""
+    """Returns 'timer', and with a GPU 'graph against events' and 'clock stamps'. Without a GPU starts no process."""
     if here.has_gpu:
         from pytest_attnperf.tools.doctor.self_test import graph_probe
 
         return graph_probe(here)
-    meaning = "no GPU: proofs and code objects only; times of a CPU find gross changes, and are baselines of no GPU"
+    meaning = "no GPU: correctness checks and code objects only; CPU times show gross changes and are no GPU baselines"
     return [DoctorFinding("timer", Status.NOTE, "host: the clock of the CPU around eager calls", meaning)]

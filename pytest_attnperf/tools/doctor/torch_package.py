@@ -1,4 +1,4 @@
-"""Which torch is installed, and what it sees: the first read from files, the second asked of another process."""
+"""Checks which torch is installed, from its files, and which devices it sees, in another process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_attnperf.tools.doctor.child import answer_of
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 LIMIT_S = 60.0
-"""The first import from a cold disk reads gigabytes of libraries."""
+"""Seconds for the import: from a cold disk it reads gigabytes of libraries."""
 
 KIND_OF = {"amd": "ROCm", "nvidia": "CUDA", "": "CPU"}
 INSTALL = {
@@ -18,7 +18,7 @@ INSTALL = {
     "nvidia": "pip install torch",
     "": "pip install torch --index-url https://download.pytorch.org/whl/cpu",
 }
-"""By vendor. PyPI's own torch for Linux on x86-64 is the CUDA build."""
+"""Install command by vendor. PyPI's own torch for Linux on x86-64 is the CUDA build."""
 
 QUESTION = """
 import json, time
@@ -40,7 +40,7 @@ print(json.dumps({
 
 
 def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Whether the installed build is one for this machine's GPU, from its metadata and its version file."""
+    """Checks whether the installed build fits this machine's GPU, from its metadata and its version file."""
     version, kind = gpus.torch_build(), gpus.torch_build_kind()
     if version is None:
         return (
@@ -61,15 +61,15 @@ def build_probe(here: Surroundings) -> Sequence[DoctorFinding]:
         fix = f"pip uninstall torch triton, then {INSTALL[here.vendor]}"
         return (DoctorFinding("torch", Status.PROBLEM, value, meaning, fix),)
     if not here.vendor and kind in ("CUDA", "ROCm"):
-        meaning = "no GPU is seen here: proofs and code objects only, nothing is timed on a device"
-        return (DoctorFinding("torch", Status.NOTE, value, meaning, "look at the device lines below"),)
+        meaning = "no GPU is visible here: correctness checks and code objects only, nothing is timed on a GPU"
+        return (DoctorFinding("torch", Status.NOTE, value, meaning, "see the device lines below"),)
     return (
         DoctorFinding("torch", Status.OK, value, details=() if kind else ("its files do not say for which device",)),
     )
 
 
 def device_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Whether torch can be imported, and the devices it sees; nothing where it is not installed."""
+    """Checks whether torch can be imported, and which devices it sees. Returns nothing if it is not installed."""
     if gpus.torch_build() is None:
         return ()
     try:
@@ -98,8 +98,8 @@ def _judge_devices(here: Surroundings, seen: dict[str, object]) -> DoctorFinding
         "torch device",
         Status.PROBLEM,
         f"{imports}, but sees no device",
-        "a GPU's device node is there, and torch cannot use it: no case runs on it",
-        'python -c "import torch; torch.zeros(1).cuda()" says why; then the lines of the device below',
+        "a GPU's device node exists, but torch cannot use it: no case runs on it",
+        'python -c "import torch; torch.zeros(1).cuda()" says why; then see the device lines below',
     )
 
 
@@ -109,8 +109,8 @@ def _judge_broken_import(here: Surroundings, said: str) -> DoctorFinding:
         "torch device",
         Status.PROBLEM,
         f"torch is installed, but its import fails: {said}",
-        "every worker would end the same way",
-        f"rename {hiding} in this folder, which Python takes for torch, and look again"
+        "every worker would fail in the same way",
+        f"rename {hiding} in this folder, which Python imports instead of torch, and run the doctor again"
         if hiding
         else f"pip uninstall torch triton, then {INSTALL[here.vendor]}",
     )

@@ -1,4 +1,4 @@
-"""Which Triton is installed, whether torch asks for that one, and for which devices it compiles."""
+"""Checks which Triton is installed, whether torch requires that one, and for which devices it compiles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_attnperf.environment.software import TRITON_DISTRIBUTIONS, version_o
 from pytest_attnperf.tools.doctor.probes import DoctorFinding, Status, Surroundings
 
 OLDEST = (3, 3)
-"""The oldest minor version that code objects were tried with."""
+"""Oldest minor version with which code objects were tried."""
 
 _REQUIRED = re.compile(rf"^({'|'.join(sorted(TRITON_DISTRIBUTIONS, key=len, reverse=True))})\s*\(?==\s*([^;\s,)]+)")
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """One finding: version, whether it is torch's, its backends."""
+    """Returns one finding: version, whether torch requires it, and its backends."""
     found = {name: version for name in TRITON_DISTRIBUTIONS if (version := version_of(name))}
     folder = _find_package_folder()
     if not found and folder is None:
@@ -32,7 +32,7 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 def _judge_installed(here: Surroundings, value: str, found: dict[str, str], backends: list[str]) -> DoctorFinding:
     wanted = required_by_torch()
     if len(found) > 1:
-        meaning = "they write into one folder: which files are there depends on the order they were installed in"
+        meaning = "they share one folder: which files it holds depends on the order of installation"
         keep = wanted[0] if wanted else "the one that torch brought"
         fix = f"pip uninstall {' '.join(found)}, then pip install --force-reinstall --no-deps {keep}"
         return DoctorFinding("triton", Status.WARNING, value, meaning, fix)
@@ -48,14 +48,14 @@ def _judge_installed(here: Surroundings, value: str, found: dict[str, str], back
             "triton", Status.WARNING, value, meaning, "install a newer torch, which brings a newer one"
         )
     if wanted and wanted != (name, version):
-        meaning = f"this torch asks for {wanted[0]} {wanted[1]}: what torch.compile does with another one is untested"
+        meaning = f"this torch requires {wanted[0]} {wanted[1]}: torch.compile is untested with another one"
         return DoctorFinding("triton", Status.WARNING, value, meaning, f"pip install {wanted[0]}=={wanted[1]}")
-    belongs = "the one that torch asks for" if wanted else "torch asks for none"
+    belongs = "the one that torch requires" if wanted else "torch requires none"
     return DoctorFinding("triton", Status.OK, value, details=(belongs,))
 
 
 def required_by_torch() -> tuple[str, str] | None:
-    """(distribution, version) that the installed torch pins; None where it pins none (CPU builds), or is absent."""
+    """Returns the (distribution, version) that torch pins; None if it pins none (CPU builds) or is absent."""
     try:
         requirements = importlib.metadata.requires("torch") or []
     except importlib.metadata.PackageNotFoundError:

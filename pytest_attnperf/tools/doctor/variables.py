@@ -1,4 +1,4 @@
-"""Environment variables that change what runs, or how long it takes; one finding for each that is set so."""
+"""Finds environment variables that change which code runs, or how long it takes. Each gets a finding."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ PREFIXES = (
     *("CUDA_", "NVIDIA_", "CUBLAS_", "NCCL_", "RCCL_", "TRITON_", "TORCH", "PYTORCH_"),
     *("AITER_", "FLYDSL_", "FLASH_ATTENTION_", "ENABLE_CK", "CK_DIR", "CU_NUM", "MAX_JOBS"),
 )
-"""How the names of variables begin that can change what is measured."""
+"""Prefixes of the variables that can change measurements."""
 
 VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def is_on(value: str) -> bool:
-    """What runtimes read as switched on."""
+    """Returns whether runtimes read the value as switched on."""
     return value.strip().lower() not in OFF
 
 
 def is_off(value: str) -> bool:
-    """Set, and switched off."""
+    """Returns whether the value is set and switches the feature off."""
     return not is_on(value)
 
 
 @dataclass(frozen=True)
 class VariableRule:
-    """A variable, the values of it that matter, and what they do; `of_gpu` where it does nothing without one."""
+    """A variable, the values that matter, and their effect. of_gpu: it has no effect without a GPU."""
 
     name: str
     status: Status
@@ -55,15 +55,15 @@ class VariableRule:
     of_gpu: bool = True
 
 
-BLOCKING = "every launch waits for its kernel: times of single calls and of the host are another program's"
+BLOCKING = "every launch waits for its kernel: times of single calls and of the host are not those of normal use"
 TOOL = "a profiler's or debugger's library is loaded into every process and slows launches"
-OTHER_CODE = "other code runs than without it: compare such runs with each other only"
+OTHER_CODE = "it changes which code runs: compare such runs with each other only"
 
 RULES = (
     VariableRule("HIP_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
     VariableRule("CUDA_LAUNCH_BLOCKING", Status.PROBLEM, BLOCKING),
     VariableRule("AMD_SERIALIZE_KERNEL", Status.PROBLEM, BLOCKING),
-    VariableRule("AMD_SERIALIZE_COPY", Status.PROBLEM, "every copy is waited for: host times are another program's"),
+    VariableRule("AMD_SERIALIZE_COPY", Status.PROBLEM, "every copy is waited for: host times are longer than normal"),
     VariableRule(
         "TRITON_INTERPRET",
         Status.WARNING,
@@ -79,35 +79,35 @@ RULES = (
         "PYTORCH_NO_HIP_MEMORY_CACHING", Status.WARNING, "every tensor is allocated by the driver: host times grow"
     ),
     VariableRule(
-        "PYTORCH_TUNABLEOP_ENABLED", Status.WARNING, "torch tries GEMMs while the case runs, and keeps what it found"
+        "PYTORCH_TUNABLEOP_ENABLED", Status.WARNING, "torch tries GEMMs while the case runs, and keeps the fastest"
     ),
     VariableRule(
-        "NVIDIA_TF32_OVERRIDE", Status.WARNING, "libraries switch TF32 on or off, whatever the case asks for", bool
+        "NVIDIA_TF32_OVERRIDE", Status.WARNING, "libraries switch TF32 on or off against the case's setting", bool
     ),
     VariableRule(
-        "HSA_OVERRIDE_GFX_VERSION", Status.WARNING, "code of another architecture is loaded than the device's", bool
+        "HSA_OVERRIDE_GFX_VERSION", Status.WARNING, "code for another architecture than the device's is loaded", bool
     ),
-    VariableRule("HSA_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
-    VariableRule("ROC_GLOBAL_CU_MASK", Status.WARNING, "a part of the compute units is used only", bool),
+    VariableRule("HSA_CU_MASK", Status.WARNING, "only a part of the compute units is used", bool),
+    VariableRule("ROC_GLOBAL_CU_MASK", Status.WARNING, "only a part of the compute units is used", bool),
     VariableRule("HSA_TOOLS_LIB", Status.WARNING, TOOL, bool),
     VariableRule("ROCP_TOOL_LIBRARIES", Status.WARNING, TOOL, bool),
     VariableRule("CUDA_INJECTION64_PATH", Status.WARNING, TOOL, bool),
-    VariableRule("ENABLE_CK", Status.WARNING, "aiter takes Triton in place of Composable Kernel, unsaid", is_off),
+    VariableRule("ENABLE_CK", Status.WARNING, "aiter silently uses Triton instead of Composable Kernel", is_off),
     VariableRule(
-        "TRITON_ALWAYS_COMPILE", Status.NOTE, "every process compiles every Triton kernel anew: runs take longer"
+        "TRITON_ALWAYS_COMPILE", Status.NOTE, "every process compiles every Triton kernel again: runs take longer"
     ),
     VariableRule("TRITON_DISABLE_LINE_INFO", Status.NOTE, "code objects have no source lines"),
     VariableRule("TORCHINDUCTOR_MAX_AUTOTUNE", Status.NOTE, OTHER_CODE),
     VariableRule("MIOPEN_FIND_ENFORCE", Status.NOTE, OTHER_CODE),
     VariableRule("FLASH_ATTENTION_TRITON_AMD_ENABLE", Status.NOTE, OTHER_CODE),
-    VariableRule("AITER_REBUILD", Status.NOTE, "aiter builds its modules anew in every process, for minutes each"),
+    VariableRule("AITER_REBUILD", Status.NOTE, "aiter builds its modules again in every process, for minutes each"),
     VariableRule("CUDA_DEVICE_MAX_CONNECTIONS", Status.NOTE, "kernels of several streams overlap less", bool),
-    VariableRule("GPU_MAX_HW_QUEUES", Status.NOTE, "kernels of several streams overlap otherwise", bool),
-    VariableRule("LD_PRELOAD", Status.NOTE, "a library stands before all others in every process", bool, of_gpu=False),
+    VariableRule("GPU_MAX_HW_QUEUES", Status.NOTE, "kernels of several streams overlap differently", bool),
+    VariableRule("LD_PRELOAD", Status.NOTE, "a library is loaded first in every process", bool, of_gpu=False),
     VariableRule(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
         Status.WARNING,
-        "pytest loads no plugin by itself and does not know --attnperf; or say -p pytest_attnperf.plugin.main",
+        "pytest loads no plugin by itself and does not know --attnperf; or add -p pytest_attnperf.plugin.main",
         of_gpu=False,
     ),
     VariableRule(
@@ -118,12 +118,12 @@ RULES = (
         of_gpu=False,
     ),
 )
-"""In the order of harm. Python reads any text in its variable as true. Sources: HIP's and torch's own pages of
+"""Ordered by severity. Python reads any text in its variable as true. Sources: HIP's and torch's own pages of
 variables, aiter's dispatcher (kernels/aiter/README.md)."""
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """One finding for each variable that matters as it is set; one alone where none does."""
+    """Returns one finding for each variable whose value matters, or a single one if none does."""
     found = [*_probe_hidden_gpus(here), *_probe_by_rule(here)]
     shown = tuple(f"{name}={value}" for name, value in list_relevant_variables(here.environ).items())
     if found:
@@ -132,7 +132,7 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def list_relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those that can change what is measured, by name."""
+    """Returns, by name, the variables that can change measurements."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(PREFIXES)}
 
 
@@ -142,14 +142,14 @@ def _probe_by_rule(here: Surroundings) -> list[DoctorFinding]:
         value = here.environ.get(rule.name)
         if value is None or not rule.applies(value):
             continue
-        # What slows a GPU does nothing to proofs on a CPU, but stands in the shell that the next run starts from.
+        # A GPU variable does not affect checks on a CPU, but the next run from this shell inherits it.
         status = Status.NOTE if rule.of_gpu and not here.vendor else rule.status
         found.append(DoctorFinding(rule.name, status, f"={_shorten_value(value)}", rule.meaning, f"unset {rule.name}"))
     return found
 
 
 def _probe_hidden_gpus(here: Surroundings) -> list[DoctorFinding]:
-    """A GPU that is there, and that a variable hides."""
+    """Returns a problem if a variable hides a GPU that exists."""
     names = [name for name in VISIBLE if name in here.environ]
     if here.has_gpu or not here.vendor or not names:
         return []

@@ -1,1 +1,1 @@
-"""Every run's times in a SQL store, and where they changed for good. Needs the extra `history`."""
+"""Keeps every run's times in a SQL store, and finds lasting changes. Needs the extra `history`."""

@@ -1,18 +1,15 @@
-"""Where a case's time changed for good: candidates from ruptures, each then held against statistics of our own.
+"""Finds lasting changes of a case's time: ruptures proposes candidates, and our own statistics check each.
 
 Candidates are the cheapest cut of log times into levels (PELT with squared distances; Killick, Fearnhead and Eckley,
-JASA 107, 2012), with outliers put to their neighbours' median first. A candidate is a change if
-
+JASA 107, 2012). Outliers are first replaced by the median of their neighbours. A candidate is a change if
 - at least MIN_SEGMENT points lie on each side,
-- the levels' medians are MIN_CHANGE and MIN_SIGMAS standard deviations of a point apart,
-- ranks of up to WINDOW points a side say so (p at most MAX_P, or complete separation where few points can say no more),
-- and it is a step: with one slope for both sides at least half of it is left, so that no drift is cut into steps.
-
+- the levels' medians differ by MIN_CHANGE and by MIN_SIGMAS standard deviations of a point,
+- a rank test of up to WINDOW points a side confirms it (p at most MAX_P; with few points complete separation suffices),
+- and it is a step: at least half of it is left when both sides share one slope, so that no drift is cut into steps.
 docs/evidence.md has the rates of false alarms and of detection; benchmarks/history_cost.py measures them again.
 
-Mann and Whitney's rank test with its exact distribution, so that three points against thirty are judged rightly.
-
-How far a case's points lie from their level, estimated robustly, and points that lie alone.
+The rank test is Mann and Whitney's with its exact distribution, because one side may have only three points. The noise
+of points around their level is estimated robustly.
 """
 
 from __future__ import annotations
@@ -35,30 +32,30 @@ MIN_SIGMAS = 4.0
 MAX_P = 0.001
 WINDOW = 20
 PENALTY = 3.0
-"""Cost of one more level, in sigma^2 * log(points): generous, because every candidate is judged again."""
+"""Cost of one more level, in sigma^2 * log(points). It is low, because every candidate is checked again."""
 
 STEP_SHARE = 0.5
 DRIFT_POINTS = 18
-"""A third of these on each side can reach MAX_P."""
+"""Least points for a drift: a third of them on each side can reach MAX_P."""
 
 NOT_COMPARED = frozenset({"INCORRECT", "ERROR", "SUSPICIOUS"})
-"""The time of a wrong result says nothing of the right one's."""
+"""Verdicts that are left out: the time of a wrong result says nothing about a right one."""
 
 NOISE_FLOOR = 0.003
-"""Relative: fresh processes of unchanged code lie at least so far apart on one machine; days lie further."""
+"""Least relative noise: processes of unchanged code differ at least so much on one machine, days differ more."""
 
 MAD_TO_SD = 1.4826
-"""Median absolute deviation of normal values, to their standard deviation."""
+"""Factor from the median absolute deviation of normal values to their standard deviation."""
 
 NEIGHBOURS = 2
-"""On each side of a point, of those that it is compared with."""
+"""Points on each side that a point is compared with."""
 
 ALONE_SIGMAS = 4.0
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A candidate: the level before is [start, at), the one after [at, end)."""
+    """A candidate: indices [start, at) are the level before, [at, end) the level after."""
 
     start: int
     at: int
@@ -66,10 +63,9 @@ class _Cut:
 
 
 def with_changes(history: CaseHistory) -> CaseHistory:
-    """The same history with its changes, and notes on what kept them from being looked for, and on a drift.
+    """Returns the history with its changes. Adds a note if there are too few points to search, and one on a drift.
 
-    Raises HistoryError where ruptures is missing.
-    """
+    Raises HistoryError if ruptures is missing."""
     indices = [index for index, point in enumerate(history.points) if point.verdict not in NOT_COMPARED]
     if len(indices) < MIN_POINTS:
         said = f"too few points to look for changes: {len(indices)}, at least {MIN_POINTS}"
@@ -83,7 +79,7 @@ def with_changes(history: CaseHistory) -> CaseHistory:
 
 
 def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
-    """Noise of a point, and the cuts that are changes."""
+    """Returns the noise of a point and the cuts that are changes."""
     sigma = step_noise(logs)
     bounds = _find_bounds(replace_outliers(logs, sigma), sigma)
     sigma = max(sigma, level_noise(logs, bounds))
@@ -92,19 +88,19 @@ def _find_cuts(logs: Sequence[float]) -> tuple[float, list[_Cut]]:
         doubtful = [cut for cut in cuts if not _is_change(logs, cut, sigma)]
         if not doubtful:
             return sigma, cuts
-        # The smallest goes first: its levels become one, by which the others are judged again.
+        # The smallest is removed first: its levels become one, and the others are judged again.
         least = min(doubtful, key=lambda cut: abs(_compute_shift(logs, cut)))
         bounds = [bound for bound in bounds if bound != least.at]
 
 
 def _find_bounds(logs: Sequence[float], sigma: float) -> list[int]:
-    """Ends of levels, the last of them the number of points."""
+    """Returns the ends of levels; the last one is the number of points."""
     try:
         import numpy
         import ruptures
     except ImportError as error:
         raise HistoryError(f"change points need ruptures ({error}): pip install 'pytest-attnperf[history]'") from error
-    # In units of the noise: the C code's costs keep their precision.
+    # In units of the noise, so that the C code's costs keep their precision.
     values = (numpy.array(logs) - statistics.median(logs)) / sigma
     search = ruptures.KernelCPD(kernel="linear", min_size=MIN_SEGMENT).fit(values)
     return [int(bound) for bound in search.predict(pen=PENALTY * math.log(len(logs)))]
@@ -127,7 +123,7 @@ def _is_change(logs: Sequence[float], cut: _Cut, sigma: float) -> bool:
 
 
 def _estimate_step(before: Sequence[float], after: Sequence[float]) -> float:
-    """Height of the step at the cut, by least squares with one slope for both sides; outliers are drawn in first."""
+    """Returns the height of the step, by least squares with one slope for both sides; outliers are clipped first."""
     sides = [_clip_outliers(before), _clip_outliers(after)]
     means = [statistics.fmean(side) for side in sides]
     middles = [(len(before) - 1) / 2, len(before) + (len(after) - 1) / 2]
@@ -164,7 +160,7 @@ def _make_change(
 
 
 def _list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]:
-    """'torch: 2.10.0 -> 2.11.0' of every name whose text changed."""
+    """Returns 'torch: 2.10.0 -> 2.11.0' for every name whose text changed."""
     absent = "absent"
     names = sorted(before.keys() | after.keys())
     return tuple(
@@ -175,13 +171,13 @@ def _list_differences(before: dict[str, str], after: dict[str, str]) -> tuple[st
 
 
 def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
-    """On the points since the last change: their last third against their first."""
+    """Returns a note if the points since the last change drift: compares their last third with their first third."""
     if len(logs) < DRIFT_POINTS:
         return ()
     third = min(len(logs) // 3, WINDOW)
     first, last = logs[:third], logs[-third:]
     shift = statistics.median(last) - statistics.median(first)
-    # Medians of a third are sigma * sqrt(pi / (2 * third)) uncertain; both ends of the course are a third further out.
+    # A third's median has the error sigma * sqrt(pi / (2 * third)); the course extends half a third beyond each middle.
     lower, higher = (first, last) if shift > 0 else (last, first)
     if abs(shift) < max(math.log1p(MIN_CHANGE), 2 * sigma) or one_sided_p(lower, higher) > MAX_P:
         return ()
@@ -190,31 +186,30 @@ def _drift_note(logs: Sequence[float], sigma: float) -> tuple[str, ...]:
     way = "slower" if shift > 0 else "faster"
     return (
         f"drifts: {way} by about {abs(percent):.2g} % per run over the last {len(logs)} runs, {course:+.1f} % in all; "
-        "no single run is where it changed",
+        "no single run caused it",
     )
 
 
 def one_sided_p(lower: Sequence[float], higher: Sequence[float]) -> float:
-    """The chance of ranks at least as much in favour of `higher` being higher, if both are alike.
+    """Returns the chance that equal distributions give ranks at least as much in favour of `higher` being higher.
 
-    Ties count half; half a rank is then given away, so that p is rather too large. Raises ValueError for an empty side.
-    """
+    Ties count half, and half a rank is rounded up, so p may be too large. Raises ValueError for an empty side."""
     if not lower or not higher:
         raise ValueError(f"{len(lower)} and {len(higher)} values cannot be compared; both sides need one")
     against = sum((low > high) + 0.5 * (low == high) for low in lower for high in higher)
     counts = _count_orders(*sorted((len(lower), len(higher))))
-    # `against` is U; a half is rounded up.
+    # `against` is U, rounded up at a half.
     return sum(counts[: int(against + 0.5) + 1]) / sum(counts)
 
 
 def smallest_p(lower: int, higher: int) -> float:
-    """What complete separation of so many values gives."""
+    """Returns the p of complete separation for these numbers of values."""
     return 1 / sum(_count_orders(*sorted((lower, higher))))
 
 
 @functools.lru_cache(maxsize=256)
 def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
-    """How many orders of both samples have U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
+    """Returns the number of orders of both samples with U = 0, 1, 2 ...: coefficients of the Gaussian binomial."""
     size = fewer * more + 1
     counts = [1] + [0] * (size - 1)
     for step in range(1, fewer + 1):
@@ -227,10 +222,10 @@ def _count_orders(fewer: int, more: int) -> tuple[int, ...]:
 
 
 def step_noise(logs: Sequence[float]) -> float:
-    """Standard deviation of a point around its level, from differences of successive points, which few changes touch.
+    """Returns the standard deviation of a point around its level, from differences of neighbours, which changes hardly
+    affect.
 
-    At least NOISE_FLOOR. Raises ValueError for fewer than two points.
-    """
+    At least NOISE_FLOOR. Raises ValueError for fewer than two points."""
     if len(logs) < 2:
         raise ValueError(f"noise needs two points, got {len(logs)}")
     differences = [abs(after - before) for before, after in itertools.pairwise(logs)]
@@ -238,7 +233,7 @@ def step_noise(logs: Sequence[float]) -> float:
 
 
 def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
-    """The same, from distances to the medians of levels that end before each of `bounds`; sees slow waves, too."""
+    """Returns the same from distances to each level's median; includes slow waves. `bounds` are the levels' ends."""
     distances: list[float] = []
     for start, end in zip((0, *bounds), bounds, strict=False):
         centre = statistics.median(logs[start:end])
@@ -247,7 +242,7 @@ def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
 
 
 def replace_outliers(logs: Sequence[float], sigma: float) -> list[float]:
-    """Points far from all their neighbours are put at these neighbours' median: one outlier, or two, are no level."""
+    """Replaces points far from their neighbours by the neighbours' median, because one or two outliers are no level."""
     cleaned = []
     for index, value in enumerate(logs):
         around = statistics.median(logs[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])

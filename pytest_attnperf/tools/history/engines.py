@@ -1,6 +1,5 @@
-"""Where a store is, from what the user typed; connections and transactions: who waits for whom, and which failures pass
-when a transaction is run again.
-"""
+"""Locates a store by its address and runs transactions on it. Waits for other writers, and repeats transactions after
+errors that may pass."""
 
 from __future__ import annotations
 
@@ -27,30 +26,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WAIT_SECONDS = 30.0
-"""How long a writer waits for others."""
+"""Seconds that a writer waits for others."""
 
 ATTEMPTS = 10
 PAUSE_SECONDS = (0.01, 0.15)
 CONNECT_SECONDS = 10
 WRITES = {"attnperf_writes": True}
-"""Option of a connection whose transaction takes the write lock at once: a lock taken later can find a newer state."""
+"""Connection option: take the write lock at once, because data may change before a later lock."""
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "fuse.")
-"""Write-ahead logging shares memory between processes, and two hosts share none."""
+"""File systems without write-ahead logging: it needs memory that processes share, and two hosts share none."""
 
 MOUNTS = Path("/proc/self/mounts")
 
 FORMS = "a path, sqlite:///path or postgresql://user@host/database"
 POSTGRESQL = {"postgresql", "postgres", "postgresql+psycopg"}
 _NEARLY_URL = re.compile(r"(postgres\w*|sqlite|mysql|mariadb|oracle|mssql)(\+\w+)?:", re.IGNORECASE)
-"""Begins no path: what follows may hold a password, and would become a file's name."""
+"""Matches a malformed address, which must not be used as a path: it may hold a password."""
 
 _SECRETS = {"password", "sslpassword"}
-"""Parameters behind an address's '?'."""
+"""Parameters after an address's '?' that hold a password."""
 
 
 class Transactions:
-    """A store's engine. `reading` and `writing` run a function inside a transaction and raise HistoryError."""
+    """Runs functions in transactions of one store, by `read` and `write`, which raise HistoryError."""
 
     def __init__(self, place: StoreLocation, *, read_only: bool, wait_s: float = WAIT_SECONDS) -> None:
         self.place = place
@@ -63,11 +62,11 @@ class Transactions:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether this is a file."""
+        """Whether the store is a SQLite file."""
         return self.place.path is not None
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run once."""
+        """Runs `work` in a transaction and returns its result."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         try:
@@ -84,7 +83,8 @@ class Transactions:
             raise make_content_error(self.place, error) from error
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run until it succeeds, fails for good, or waiting has taken too long; all of it is stored, or nothing."""
+        """Runs `work` in a transaction; repeats it after passing errors, up to the time limit. Stores all or
+        nothing."""
         from sqlalchemy.exc import DBAPIError, StatementError
 
         if self.read_only:
@@ -104,11 +104,12 @@ class Transactions:
             time.sleep(random.uniform(*PAUSE_SECONDS) * attempt)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Closes all connections."""
         self.engine.dispose()
 
     def _can_read_without_log(self, error: Any) -> bool:
-        """In a folder that is read-only SQLite cannot make the files beside a logged database; without it need not."""
+        """Returns whether the file can be opened as immutable: in a read-only folder SQLite cannot make its log files,
+        and does not need them if the log is empty."""
         path = self.place.path
         if not self.read_only or path is None or not is_unopenable(error) or not path.is_file():
             return False
@@ -119,7 +120,7 @@ class Transactions:
 
 
 def enable_write_ahead_log(transactions: Transactions) -> None:
-    """Write-ahead logging for a SQLite file: readers do not wait for the writer. Not on a network's file system."""
+    """Enables write-ahead logging for a local SQLite file, so that readers do not wait for the writer."""
     from sqlalchemy.exc import DBAPIError
 
     path = transactions.place.path
@@ -131,12 +132,12 @@ def enable_write_ahead_log(transactions: Transactions) -> None:
             if raw is not None:
                 raw.execute("PRAGMA journal_mode=WAL").close()
     except (DBAPIError, sqlite3.DatabaseError):
-        # Somebody writes at this moment, or the file system cannot: what matters fails again, with its reason.
+        # Another writer is active, or the file system cannot do it. A real problem fails again later, with its reason.
         return
 
 
 def is_on_network(path: Path, mounts: Path = MOUNTS) -> bool:
-    """Whether a path lies on a file system that several hosts may share; False where that cannot be told."""
+    """Returns whether a path lies on a file system that several hosts may share; False if unknown."""
     try:
         lines = mounts.read_text(errors="replace").splitlines()
     except OSError:
@@ -191,7 +192,7 @@ def _make_server_engine(place: StoreLocation, read_only: bool, wait_s: float) ->
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A writer that was stopped in the middle of its transaction must not keep others waiting for ever.
+        # Without a limit, a writer that is stopped in its transaction makes others wait for ever.
         connection.execute(select(func.set_config("lock_timeout", f"{max(1, int(1000 * wait_s))}ms", True)))
 
     return engine
@@ -199,11 +200,11 @@ def _make_server_engine(place: StoreLocation, read_only: bool, wait_s: float) ->
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """A store's place.
+    """Where a store is.
 
-    shown      as messages name it, without the password
-    path       of a SQLite file; None for a server, whose `url` is then given
-    passwords  kept only so that messages of others can be cleared of them
+    shown      its address for messages, without the password
+    path       path of a SQLite file; None for a server, which has a `url`
+    passwords  kept only to remove them from messages of libraries
     """
 
     shown: str
@@ -213,11 +214,11 @@ class StoreLocation:
 
 
 def parse_location(text: str) -> StoreLocation:
-    """Raises HistoryError for an unknown scheme, an address that names no file or database, and missing libraries."""
+    """Parses a store's address. Raises HistoryError for an unknown scheme, no file or database, missing libraries."""
     scheme, has_scheme, rest = text.partition("://")
     if not has_scheme:
         if _NEARLY_URL.match(text):
-            raise HistoryError(f"history: an address has '//' behind its scheme; known: {FORMS}")
+            raise HistoryError(f"history: an address needs '//' after its scheme; known: {FORMS}")
         return _parse_file(text, text)
     if scheme == "sqlite":
         if not rest.startswith("/"):
@@ -225,7 +226,7 @@ def parse_location(text: str) -> StoreLocation:
                 "history: the sqlite address names no file; three slashes and a path: sqlite:///history.sqlite"
             )
         if re.search(r"\?\w+=", rest):
-            raise HistoryError(f"history {text!r}: options behind a '?' are not taken; known: {FORMS}")
+            raise HistoryError(f"history {text!r}: options after a '?' are not supported; known: {FORMS}")
         return _parse_file(rest[1:], text)
     if scheme in POSTGRESQL:
         return _parse_server(text)
@@ -233,7 +234,7 @@ def parse_location(text: str) -> StoreLocation:
 
 
 def _require_sqlalchemy() -> None:
-    """Raises HistoryError naming the extra where SQLAlchemy 2 is missing."""
+    """Raises HistoryError that names the extra to install if SQLAlchemy 2 is missing."""
     try:
         import sqlalchemy
     except ImportError as error:
@@ -261,7 +262,7 @@ def _parse_server(text: str) -> StoreLocation:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # Their text may repeat the address, and with it the password.
+        # The library's text may repeat the address with its password.
         raise HistoryError(f"history: the address is malformed; known: {FORMS}") from None
     if "@" in (url.host or ""):
         raise HistoryError(f"history: the address is malformed, an '@' in a password is written %40; known: {FORMS}")

@@ -1,4 +1,4 @@
-"""Files of earlier runs as runs: results.json of this package, and what pytest-benchmark 4 and 5 wrote."""
+"""Reads runs from files: results.json of this package, and files of pytest-benchmark 4 and 5."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from pytest_attnperf.tools.history.failures import HistoryError
 from pytest_attnperf.tools.history.rows import parse_seconds
 
 Decode = Callable[[bytes, str], RunResult]
-"""Reads a results.json; the second argument names the file in errors."""
+"""Function that decodes a results.json; its second argument names the file in errors."""
 
 BENCHMARK_SUITE = "benchmark"
 UNGROUPED = "ungrouped"
 US_PER_SECOND = 1e6
 OUR_TIMER = "attnperf_device_clock"
-"""Names the clock by which pytest-attnperf gives its cases to pytest-benchmark: of a GPU, not of this machine."""
+"""Timer name of cases that pytest-attnperf passes to pytest-benchmark. They are timed on a GPU, not on this CPU."""
 
 TEXT_LIMIT = 200
 BYTES_MAX = 1 << 30
-"""JSON takes about five times as much memory as it is long."""
+"""Largest file that is read: decoded JSON takes about five times its size in memory."""
 
 ADVICE = "; store runs of pytest-benchmark without the single times (no --benchmark-save-data), or split the file"
 
 MACHINE = ("system", "machine")
 ENVIRONMENT = {"python": "python_version", "implementation": "python_implementation", "kernel": "release"}
-"""Our name of a fact, and pytest-benchmark's field of `machine_info`."""
+"""Our name of a fact -> pytest-benchmark's field of `machine_info`."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A run from a file; `skipped` says what of the file was left out, and why, a line each."""
+    """A run from a file. skipped: a line for each part that was left out, with the reason."""
 
     path: Path
     run: RunResult
@@ -49,29 +49,29 @@ class Imported:
 
 
 def import_runs(path: Path, decode: Decode) -> Iterator[Imported | str]:
-    """Runs of a file, or of every .json file below a folder (such as .benchmarks); of others there a line why not.
+    """Yields the runs of a file, or of every .json file below a folder (such as .benchmarks). In a folder, an unusable
+    file gives a line with the reason.
 
-    Raises HistoryError for a file that holds no run, and for a folder without any.
-    """
+    Raises HistoryError for a single file without a run, and for a folder without .json files."""
     if not path.is_dir():
         yield _import_file(path, decode)
         return
     files = sorted(path.rglob("*.json"))
     if not files:
-        raise HistoryError(f"{path} holds no .json file; give a results.json, or what pytest-benchmark wrote")
+        raise HistoryError(f"{path} holds no .json file; give a results.json, or a file of pytest-benchmark")
     for file in files:
         yield _try_import_file(file, decode)
 
 
 def import_benchmark_json(path: Path) -> Imported:
-    """What pytest-benchmark stored, with or without the single times. Raises HistoryError."""
+    """Reads a file of pytest-benchmark, with or without the single times. Raises HistoryError."""
     data = _read_bytes(path)
     return _benchmark_run(path, data, _decode_object(path, data))
 
 
 def _try_import_file(path: Path, decode: Decode) -> Imported | str:
     if not path.is_file():
-        # Nobody named it, and a pipe or a device would be read for ever.
+        # The user did not name it, and reading a pipe or device may never end.
         return f"{path} is no file"
     try:
         return _import_file(path, decode)
@@ -101,7 +101,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _decode_object(path: Path, data: bytes) -> dict[str, Any]:
-    """Raises HistoryError for what is no JSON object; NaN is let through, and refused where a figure is it."""
+    """Decodes a JSON object. Raises HistoryError for anything else. NaN is accepted here; figures are checked later."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -126,7 +126,7 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
         if isinstance(found, str):
             skipped.append(f"benchmark {number} of {len(entries)}: {found}")
         elif found.key in cases:
-            skipped.append(f"benchmark {number} of {len(entries)}: {str(found.key)[:TEXT_LIMIT]!r} is there before")
+            skipped.append(f"benchmark {number} of {len(entries)}: {str(found.key)[:TEXT_LIMIT]!r} is a repeat")
         else:
             cases[found.key] = found
     branch = _get_text(commit, "branch")
@@ -147,7 +147,7 @@ def _benchmark_run(path: Path, data: bytes, fields: Mapping[str, Any]) -> Import
 
 
 def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseResult | str:
-    """A benchmark as a case; a text says why it is none."""
+    """Converts a benchmark to a case; returns a text with the reason if it cannot be one."""
     name = _get_text(entry, "fullname") or _get_text(entry, "name")
     if not name:
         return "has no name"
@@ -170,7 +170,7 @@ def _convert_case(entry: Mapping[str, Any], machine: Mapping[str, Any]) -> CaseR
 
 
 def _find_median(stats: Mapping[str, Any]) -> float | None:
-    """In seconds; of the single times where only they are there."""
+    """Returns the median in seconds, computed from the single times if only they are stored; None if there is none."""
     median = stats.get("median")
     data = stats.get("data")
     if median is None and isinstance(data, list) and data and all(map(_is_time, data)):
@@ -192,7 +192,7 @@ def _make_device(machine: Mapping[str, Any]) -> DeviceInfo:
 
 
 def _processor_name(machine: Mapping[str, Any]) -> str:
-    """The CPU's name; pytest-benchmark 3 and 4 had 'brand' where 5 has 'brand_raw'."""
+    """Returns the CPU's name. pytest-benchmark 3 and 4 store it as 'brand', 5 as 'brand_raw'."""
     cpu = _get_mapping(machine, "cpu")
     return _get_text(cpu, "brand_raw") or _get_text(cpu, "brand") or _get_text(machine, "processor") or "unknown"
 

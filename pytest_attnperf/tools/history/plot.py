@@ -1,6 +1,6 @@
-"""Cases over time as SVG or PNG: points with the spread of their processes, levels, changes named by commit.
+"""Draws cases over time as SVG or PNG: points with the spread of processes, levels, and changes with their commit.
 
-tools/plotting.py says what is needed for it, and why the same histories give the same bytes.
+tools/plotting.py says what it needs, and why equal histories give equal bytes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ STYLES: dict[str, tuple[str, str]] = {
     "SUSPICIOUS": ("P", "#AA4499"),
     "UNDECIDED": ("D", "#E69F00"),
 }
-"""Marker and colour of a verdict: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
+"""Verdict -> marker and colour. The colours of Okabe and Ito are distinct for colour-blind readers, too."""
 
 OTHER = ("s", "#666666")
 
 
 def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
-    """Write a diagram of each series with points to one .svg or .png file; how many were left out beyond SERIES_MAX.
+    """Writes a diagram of each series with points to one .svg or .png file; returns how many beyond SERIES_MAX were
+    left out.
 
-    Raises UsageError for another suffix, where there is nothing to plot, and where matplotlib is missing.
-    """
+    Raises UsageError for another suffix, if there is nothing to plot, or if matplotlib is missing."""
     form = choose_plot_form(path)
     drawn = [history for history in histories if history.points]
     if not drawn:
@@ -55,7 +55,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 
 
 def render_history_svg(history: CaseHistory) -> str:
-    """One series as SVG text. Raises UsageError as `write_plot` does."""
+    """Returns one series as SVG text. Raises UsageError as `write_plot` does."""
     if not history.points:
         raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
     return _render_histories([history], "svg").decode("utf-8")
@@ -74,7 +74,7 @@ def _render_histories(histories: Sequence[CaseHistory], form: str) -> bytes:
 
 
 def _draw_history(axes: Axes, history: CaseHistory) -> None:
-    """x: the run's place in order, because runs of one day would lie on each other; y: microseconds per call."""
+    """Draws one series. x: the run's index, because runs of one day would overlap; y: microseconds per call."""
     points = history.points
     _draw_baseline(axes, points)
     _draw_levels(axes, history)
@@ -100,7 +100,7 @@ def _draw_history(axes: Axes, history: CaseHistory) -> None:
 
 
 def _draw_points(axes: Axes, points: Sequence[HistoryPoint]) -> None:
-    """A mark of its verdict for each run, and a line from its fastest to its slowest process."""
+    """Draws each run with the marker of its verdict, and a line from its fastest to its slowest process."""
     spread = [(at, min(one.process_us), max(one.process_us)) for at, one in enumerate(points) if one.process_us]
     if spread:
         xs, lows, highs = zip(*spread, strict=True)
@@ -124,7 +124,7 @@ def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
 
 
 def _draw_levels(axes: Axes, history: CaseHistory) -> None:
-    """The level between two changes; of a history without any the median of all."""
+    """Draws the level between two changes; without changes, the median of all points."""
     changes = history.changes
     bounds = [0, *(change.index for change in changes), len(history.points)]
     median = statistics.median(point.median_us for point in history.points)
@@ -137,7 +137,7 @@ def _draw_levels(axes: Axes, history: CaseHistory) -> None:
 
 
 def _draw_changes(axes: Axes, history: CaseHistory) -> None:
-    """A line before the first run after a change, with its size and this run's commit."""
+    """Draws a line before the first run after each change, with its size and that run's commit."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + 0.22 * (high - low))
     for change in history.changes:
@@ -165,5 +165,5 @@ def _format_commit(commit: str) -> str:
 
 
 def _shorten_text(text: str, limit: int) -> str:
-    """Foreign text, of which no more is looked at than can be shown."""
+    """Shortens foreign text; reads only as many characters as can be shown."""
     return foreign_text(text[: 4 * limit + 1], limit)

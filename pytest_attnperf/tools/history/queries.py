@@ -1,6 +1,6 @@
-"""Reading a store: which cases there are, which one is meant, and its points in order.
+"""Reads a store: lists its cases, finds the case that the user means, and loads its points in order.
 
-And what a store forgets, only when asked: measurements beyond an age and a number, and what nothing names then.
+Also deletes, on request only, measurements beyond an age or a number, and rows that no measurement refers to any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Delete, Select
 
 Row = Any
-"""SQLAlchemy's, whose type says nothing of its columns."""
+"""A row of SQLAlchemy; its type does not declare the columns."""
 
 NAMED_IN_ERRORS = 8
 NAME_LIMIT = 200
@@ -36,9 +36,11 @@ DAY_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class KnownCase:
-    """A case on a device. `points` have a time; `wrong` counts runs that have none, because the case was wrong there.
+    """A case on a device.
 
-    first, last   when its oldest and its newest run began, ISO 8601 in UTC
+    points        number of runs with a time
+    wrong         number of runs without a time, because the case was wrong
+    first, last   start of its oldest and its newest run, ISO 8601 in UTC
     """
 
     case: str
@@ -53,7 +55,7 @@ class KnownCase:
 
 @dataclass(frozen=True)
 class PointFilter:
-    """Which points: from `since` on (seconds since 1970), the newest `limit`, on machines with these facts."""
+    """Selects points: from `since` on (seconds since 1970), the newest `limit` (0: all), with these machine facts."""
 
     since: float | None = None
     limit: int = 0
@@ -62,7 +64,7 @@ class PointFilter:
 
 @dataclass(frozen=True)
 class _Found:
-    """A row of the cases."""
+    """A row of the table of cases."""
 
     id: int
     case: str
@@ -72,7 +74,7 @@ class _Found:
 
 
 def list_cases(connection: Connection, pattern: str, arch: str, product: str) -> list[KnownCase]:
-    """Cases whose key or node id holds `pattern`, by name and device."""
+    """Returns cases whose key or node id contains `pattern`, sorted by name and device."""
     from sqlalchemy import func, select
 
     found = {
@@ -95,13 +97,13 @@ def list_cases(connection: Connection, pattern: str, arch: str, product: str) ->
 
 
 def load_histories(connection: Connection, case: str, arch: str, product: str, asked: PointFilter) -> list[CaseHistory]:
-    """Series of the one case that is meant, by device and machine."""
+    """Returns the series of the case that `case` names, one per device and machine. Raises HistoryError."""
     meant = find_meant_cases(connection, case, arch, product)
     return [history for one in meant for history in _load_series(connection, one, asked)]
 
 
 def find_meant_cases(connection: Connection, text: str, arch: str, product: str) -> list[_Found]:
-    """The case of that key, of that node id, or with that part; on every device that it has been on."""
+    """Returns the case with this key or node id, or the only one that contains the text, on each of its devices."""
     found = _find_by_key(connection, text, arch, product)
     if found:
         return found
@@ -114,19 +116,19 @@ def find_meant_cases(connection: Connection, text: str, arch: str, product: str)
         names = sorted({one.case for one in matches})
         if len(names) > 1:
             raise HistoryError(
-                f"history: {text[:NAME_LIMIT]!r} is part of {len(names)} cases: {_join_names(names)}; say more"
+                f"history: {text[:NAME_LIMIT]!r} is part of {len(names)} cases: {_join_names(names)}; give more of it"
             )
         if names:
             return sorted(matches, key=lambda one: (one.arch, one.product))
     where = f" on {'/'.join(part for part in (arch, product) if part)}" if arch or product else ""
     names = sorted({one.case for one in known})
     raise HistoryError(
-        f"history: no case{where} is or holds {text[:NAME_LIMIT]!r}; known: {_join_names(names) or 'none'}"
+        f"history: no case{where} is or contains {text[:NAME_LIMIT]!r}; known: {_join_names(names) or 'none'}"
     )
 
 
 def points_query(case_id: int, asked: PointFilter) -> Select[Any]:
-    """Rows of one case from the newest on: a range of the primary key, read backwards."""
+    """Returns a query for rows of one case, newest first: a range of the primary key, read backwards."""
     from sqlalchemy import select
 
     table, runs = define_tables().measurements, define_tables().runs
@@ -190,7 +192,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _load_series(connection: Connection, one: _Found, asked: PointFilter) -> list[CaseHistory]:
-    """Points of one device, apart by machine: two numbers of machines that do not match say nothing of the code."""
+    """Returns a device's points, one series per machine: times of machines whose facts differ cannot be compared."""
     rows = connection.execute(points_query(one.id, asked)).all()[::-1]
     facts = _load_facts(connection, rows)
     wrong = [row for row in rows if row.median_us is None]
@@ -227,7 +229,7 @@ def _make_point(row: Row, facts: Mapping[int, dict[str, str]]) -> HistoryPoint:
 
 
 def _parse_time(value: object) -> float:
-    """Raises ValueError for what was never stored by this package."""
+    """Returns a stored time. Raises ValueError for a value that this package never stores."""
     if not isinstance(value, (int, float)) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"a time is {value!r}")
     return float(value)
@@ -257,23 +259,20 @@ def _wrong_note(rows: Sequence[Row]) -> str:
 
 
 def _machine_notes(own: Mapping[str, str], machines: Sequence[Mapping[str, str]]) -> list[str]:
-    """In which facts this series' machine differs from those of others, which are never mixed with it."""
+    """Returns a note with the facts in which this series' machine differs from those of the other series."""
     if len(machines) == 1:
         return []
     names = sorted({name for one in machines for name in one})
     differing = [name for name in names if len({one.get(name) for one in machines}) > 1]
     said = ", ".join(f"{name} {own.get(name, 'unknown')}" for name in differing)
-    return [
-        f"one of {len(machines)} series that are kept apart, because times of these machines do not compare: {said}"
-    ]
+    return [f"one of {len(machines)} separate series, because times of these machines cannot be compared: {said}"]
 
 
 @dataclass(frozen=True)
 class RetentionRule:
-    """What stays: runs of the last `keep_days` days, and of each case the newest `keep_runs`; 0 is 'not by this'.
+    """Which runs are kept: those of the last `keep_days` days, and the newest `keep_runs` of each case. 0: not used.
 
-    With both given, what either keeps stays. Raises HistoryError where both are 0, or one is negative.
-    """
+    A run stays if either rule keeps it. Raises HistoryError if both are 0 or one is negative."""
 
     keep_days: float = 0
     keep_runs: int = 0
@@ -281,14 +280,15 @@ class RetentionRule:
     def __post_init__(self) -> None:
         if not (0 <= self.keep_days < float("inf") and self.keep_runs >= 0 and (self.keep_days or self.keep_runs)):
             raise HistoryError(
-                f"history: to keep {self.keep_days:g} days and {self.keep_runs} runs is no rule; one of both must be "
-                "positive, because nothing is deleted without one"
+                f"history: keep_days is {self.keep_days:g} and keep_runs is {self.keep_runs}; none may be negative, "
+                "and one must be positive"
             )
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """How many measurements were deleted and stay; and runs, cases and facts that no measurement named any more."""
+    """Numbers of deleted measurements, and of runs, cases and facts without any measurement. kept: measurements
+    left."""
 
     measurements: int
     runs: int
@@ -298,7 +298,7 @@ class Pruned:
 
 
 def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
-    """Delete by the rule."""
+    """Deletes measurements by the rule, and rows that no measurement refers to any more."""
     from sqlalchemy import func, select
 
     known = define_tables()
@@ -309,7 +309,7 @@ def prune_measurements(connection: Connection, rule: RetentionRule) -> Pruned:
 
 
 def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
-    """The same counts; the deletions are taken back."""
+    """Returns the numbers that pruning would give, and undoes the deletions."""
     nested = connection.begin_nested()
     try:
         return prune_measurements(connection, rule)
@@ -318,7 +318,7 @@ def simulate_pruning(connection: Connection, rule: RetentionRule) -> Pruned:
 
 
 def vacuum(transactions: Transactions) -> None:
-    """SQLite keeps the pages of deleted rows until it is told. Raises HistoryError naming what was kept from it."""
+    """Returns the space of deleted rows to the disk, which SQLite does only on request. Raises HistoryError."""
     assert transactions.place.path is not None
     try:
         connection = sqlite3.connect(transactions.place.path, timeout=transactions.wait_s, isolation_level=None)
@@ -328,8 +328,8 @@ def vacuum(transactions: Transactions) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise HistoryError(
-            f"history {transactions.place.shown}: what was pruned is deleted, but its space was not given back "
-            f"({error}); once nobody uses it: sqlite3 FILE VACUUM"
+            f"history {transactions.place.shown}: rows were deleted, but their disk space was not freed "
+            f"({error}); run sqlite3 FILE VACUUM when nobody uses it"
         ) from error
 
 
@@ -350,7 +350,7 @@ def _outdated_query(known: HistoryTables, rule: RetentionRule) -> Delete:
 
 
 def _unnamed_queries(known: HistoryTables) -> tuple[Delete, Delete, Delete]:
-    """Of runs, cases and facts those that no measurement names."""
+    """Returns queries that delete runs, cases and facts that no measurement refers to."""
     from sqlalchemy import delete, exists
 
     table = known.measurements

@@ -1,4 +1,4 @@
-"""A run as the rows of a store: what is kept of it, checked, and found by digests."""
+"""Makes the rows of a store from a run: selects and checks what is kept, and computes digests to find it by."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pytest_attnperf.results import CaseResult, RunResult
 from pytest_attnperf.tools.history.failures import HistoryError
 
 WRONG = frozenset({Verdict.INCORRECT, Verdict.ERROR})
-"""Kept without a time, too: that a case was wrong somewhere belongs to its history."""
+"""Verdicts that are stored even without a time: a wrong result belongs to a case's history."""
 
 Row = dict[str, Any]
 
 
 @dataclass
 class RunRows:
-    """What one run adds. `cases` and `facts` by digest; `measurements` name them by digest, too."""
+    """The rows that one run adds. `cases` and `facts` are keyed by digest; `measurements` refer to them by digest."""
 
     run: Row
     cases: dict[str, Row] = field(default_factory=dict)
@@ -31,10 +31,9 @@ class RunRows:
 
 
 def make_rows(run: RunResult, source: str) -> RunRows:
-    """Timed cases, and wrong ones. Of a case that is there twice the failing one is kept, or the later of two equal.
+    """Makes rows of timed and of wrong cases. If a case occurs twice, keeps the failing one, else the later one.
 
-    Raises HistoryError for a start that is no date, and a figure that no measurement can be.
-    """
+    Raises HistoryError for a start that is no date, and a figure that is not finite and positive."""
     rows = RunRows(_run_row(run, source))
     if run.device is None:
         return rows
@@ -51,7 +50,7 @@ def make_rows(run: RunResult, source: str) -> RunRows:
 
 
 def make_run_id(run: RunResult) -> str:
-    """The run's own; one made from what it holds where it has none, the same for the same content."""
+    """Returns the run's own id; if it has none, one computed from its content, equal for equal content."""
     if run.run_id:
         return make_storable(run.run_id)
     cases = [[str(case.key), case.verdict.value, case.median_us] for case in run.cases]
@@ -59,10 +58,10 @@ def make_run_id(run: RunResult) -> str:
 
 
 def parse_seconds(started: str, where: str = "run") -> float:
-    """ISO 8601 as seconds since 1970; without a zone it is taken as UTC. Raises HistoryError for anything else."""
+    """Converts ISO 8601 to seconds since 1970; without a zone it is UTC. Raises HistoryError for anything else."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started.endswith(("Z", "z")) else started)
-        # In UTC, because the first and the last day there are may have no year in it.
+        # In UTC, because the first and last representable day may be out of range in a local zone.
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc).timestamp()
     except (ValueError, OverflowError) as error:
         raise HistoryError(
@@ -71,17 +70,17 @@ def parse_seconds(started: str, where: str = "run") -> float:
 
 
 def digest_key(key: CaseKey) -> str:
-    """By which a case is found whatever its device."""
+    """Returns the digest by which a case is found on any device."""
     return digest_data(make_storable(str(key)))
 
 
 def digest_data(value: object) -> str:
-    """SHA-256 of plain data."""
+    """Returns the SHA-256 of plain data as hexadecimal text."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def make_storable(text: str) -> str:
-    """Text that both databases hold: neither NUL nor half a surrogate pair."""
+    """Replaces characters that one of the databases cannot store: NUL and lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
@@ -145,5 +144,5 @@ def _check_figure(value: float | None, name: str, where: str) -> float | None:
 
 
 def sort_by_digest(rows: Iterable[Row]) -> list[Row]:
-    """By digest: writers that insert in the same order never wait for each other in a circle."""
+    """Sorts rows by digest. Writers that insert in one order cannot deadlock."""
     return sorted(rows, key=lambda row: str(row["digest"]))

@@ -1,6 +1,6 @@
-"""The tables of a store. Every foreign text is found by a digest, because a server indexes no text of 100 kB.
+"""Defines the tables of a store. Long texts are found by a digest, because a server cannot index a text of 100 kB.
 
-All points of one case in order are one range of the primary key of `attnperf_measurements` (case, start, run); on
+The points of one case in order are one range of the primary key of `attnperf_measurements` (case, start, run); on
 SQLite that table is stored in this order.
 """
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
 
 SCHEMA_VERSION = 1
-"""Of these tables. Another one needs a step in `migrations.STEPS`."""
+"""Version of these tables. A new version needs a step in `store.STEPS`."""
 
 PART = "history"
-"""The row of `attnperf_schema` that holds the version."""
+"""Name of the row of `attnperf_schema` that holds the version."""
 
 DIGEST_LENGTH = 64
 
 
 @dataclass(frozen=True)
 class HistoryTables:
-    """`facts` holds mappings of names to texts, each once: machines and environments."""
+    """The tables. `facts` holds each mapping of names to texts once: machines and environments."""
 
     metadata: MetaData
     schema: Table
@@ -36,7 +36,7 @@ class HistoryTables:
 
 @functools.cache
 def define_tables() -> HistoryTables:
-    """Made at the first call, so that loading this file needs no SQLAlchemy."""
+    """Returns the tables. Makes them at the first call, so that importing this file needs no SQLAlchemy."""
     from sqlalchemy import Column, Integer, MetaData, String, Table
 
     metadata = MetaData()
@@ -69,7 +69,7 @@ def _define_facts(metadata: MetaData) -> Table:
 
 
 def _define_cases(metadata: MetaData) -> Table:
-    """`digest` is of the six names, `key_digest` of the first four as one text; `nodeid` is the newest known."""
+    """`digest` covers the six names, `key_digest` the first four as one text; `nodeid` is the newest known."""
     from sqlalchemy import Column, Integer, String, Table, Text
 
     names = [Column(name, Text, nullable=False) for name in ("suite", "backend", "workload", "label")]
@@ -86,7 +86,7 @@ def _define_cases(metadata: MetaData) -> Table:
 
 
 def _define_runs(metadata: MetaData) -> Table:
-    """`digest` is of `run_id`; `started` is in seconds since 1970, `started_text` as the run said it."""
+    """`digest` covers `run_id`; `started` is in seconds since 1970, `started_text` is the run's own text."""
     from sqlalchemy import JSON, Boolean, Column, Double, Integer, String, Table, Text
 
     texts = ("run_id", "started_text", "commit_id", "branch", "source", "version", "mode", "appended")
@@ -103,7 +103,7 @@ def _define_runs(metadata: MetaData) -> Table:
 
 
 def _define_measurements(metadata: MetaData) -> Table:
-    """`median_us` is NULL where a case was wrong and has no time; `started` repeats that of the run."""
+    """`median_us` is NULL if a case was wrong and has no time; `started` repeats that of the run."""
     from sqlalchemy import JSON, Column, Double, ForeignKey, Integer, String, Table
 
     return Table(

@@ -1,8 +1,7 @@
-"""A store of many runs: append, look up, list, prune. Every failure is a HistoryError that says what to do.
+"""A store of many runs: appends, finds, lists and prunes them. Every failure is a HistoryError that says what to do.
 
-A store's schema version: made, read, and brought up to today's in one transaction.
-
-Version 1 is the first that was published, so there is no step yet. A later version adds one to STEPS.
+Also creates, checks and migrates a store's schema in one transaction. Version 1 is the first published one, so there is
+no step yet. A later version adds one to STEPS.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Insert, Table
 
 FOUND_AT_ONCE = 500
-"""Digests asked for in one query: an older SQLite takes 999 values."""
+"""Most digests in one query: an older SQLite accepts 999 values."""
 
 STEPS: dict[int, Callable[[Connection], None]] = {}
-"""By version: what makes the next one of it, by SQLAlchemy's DDL and Core. It may not commit."""
+"""Version -> function that migrates it to the next one, by SQLAlchemy's DDL and Core. It may not commit."""
 
 SETUP_LOCK = 0x61746E70657266
-"""PostgreSQL's advisory lock that those who make or change tables take in turn."""
+"""PostgreSQL advisory lock, held while tables are made or changed."""
 
 
 @dataclass(frozen=True)
 class Appended:
-    """What `append` did: `rows` were stored; `already` says that the run was there, and nothing was done."""
+    """Result of `append`. rows: number of stored rows; already: the run was stored before, and nothing was done."""
 
     rows: int
     already: bool
@@ -49,11 +48,10 @@ class Appended:
 
 
 def open_store(url: str, *, read_only: bool = False, wait_s: float = WAIT_SECONDS) -> HistoryStore:
-    """A store by its address: a path, `sqlite:///path` or `postgresql://...`.
+    """Opens a store by its address: a path, `sqlite:///path` or `postgresql://...`.
 
-    Opened for writing it is made, with its folder, or migrated; for reading it must be there. `wait_s` is how long to
-    wait for other writers. Raises HistoryError.
-    """
+    For writing, the store and its folder are made, or migrated; for reading it must exist. `wait_s` is the time limit
+    in seconds for other writers. Raises HistoryError."""
     place = parse_location(url)
     _prepare_file(place, read_only)
     transactions = Transactions(place, read_only=read_only, wait_s=wait_s)
@@ -69,18 +67,18 @@ def open_store(url: str, *, read_only: bool = False, wait_s: float = WAIT_SECOND
 
 
 class HistoryStore:
-    """An open store; a context manager that closes it. Made by `open_store`."""
+    """An open store, made by `open_store`. As a context manager it closes itself."""
 
     def __init__(self, transactions: Transactions) -> None:
         self.transactions = transactions
 
     @property
     def address(self) -> str:
-        """Where it is, without a password."""
+        """The store's address, without a password."""
         return self.transactions.place.shown
 
     def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
-        """Store a run's timed and wrong cases, all or none. A run that is there already is left as it is."""
+        """Stores a run's timed and wrong cases, all or none. A run that is stored already stays as it is."""
         added = rows.make_rows(run, source)
 
         def append_run(connection: Connection) -> Appended:
@@ -89,7 +87,7 @@ class HistoryStore:
         return self.transactions.write(append_run)
 
     def list_cases(self, pattern: str = "", *, arch: str = "", product: str = "") -> list[queries.KnownCase]:
-        """Cases whose key or node id holds `pattern`, with their counts, by name."""
+        """Returns cases whose key or node id contains `pattern`, with their counts, sorted by name."""
         return self.transactions.read(lambda connection: queries.list_cases(connection, pattern, arch, product))
 
     def load_history(
@@ -102,14 +100,14 @@ class HistoryStore:
         limit: int = 0,
         machine: Mapping[str, str] | None = None,
     ) -> list[CaseHistory]:
-        """One case over time: a series for each device, and for each machine on it whose times are comparable.
+        """Returns one case over time: a series for each device, and for each of its machines whose times are
+        comparable.
 
         case      its key, its node id, or a part of either that only one case has
         since     ISO date; earlier runs are left out
-        limit     the newest so many runs of each device; 0 is all
-        machine   facts of the machine that must be so, e.g. {'power_cap_w': '700'}
-
-        Raises HistoryError where no case, or more than one, is meant.
+        limit     most runs of each device, the newest; 0 is all
+        machine   facts that the machine must have, e.g. {'power_cap_w': '700'}
+        Raises HistoryError if no case, or more than one, matches.
         """
         asked = queries.PointFilter(
             rows.parse_seconds(since, "time in `since`") if since else None, limit, machine or {}
@@ -117,14 +115,15 @@ class HistoryStore:
         return self.transactions.read(lambda connection: queries.load_histories(connection, case, arch, product, asked))
 
     def prune(self, *, keep_days: float = 0, keep_runs: int = 0, dry_run: bool = False) -> queries.Pruned:
-        """Delete results older than `keep_days` that are not among the newest `keep_runs` of their case."""
+        """Deletes results older than `keep_days` that are not among the newest `keep_runs` of their case; 0: no
+        rule."""
         rule = queries.RetentionRule(keep_days, keep_runs)
         if not dry_run:
             return self.transactions.write(lambda connection: queries.prune_measurements(connection, rule))
         return self.transactions.write(lambda connection: queries.simulate_pruning(connection, rule))
 
     def compact(self) -> int:
-        """Give a SQLite file's free pages back to the disk; how many bytes that were. 0 on a server, which does it."""
+        """Returns a SQLite file's free pages to the disk; returns the bytes freed. A server does this itself: 0."""
         path = self.transactions.place.path
         if path is None:
             return 0
@@ -133,7 +132,7 @@ class HistoryStore:
         return before - path.stat().st_size
 
     def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self.transactions.close()
 
     def __enter__(self) -> HistoryStore:
@@ -144,7 +143,7 @@ class HistoryStore:
 
 
 def _prepare_file(place: StoreLocation, read_only: bool) -> None:
-    """Folders of a new file are made; a file to be read must be there."""
+    """Makes the folder of a new file. Raises HistoryError if a file to read does not exist."""
     if place.path is None:
         return
     if place.path.exists():
@@ -152,13 +151,13 @@ def _prepare_file(place: StoreLocation, read_only: bool) -> None:
         return
     if read_only:
         raise HistoryError(
-            f"history {place.shown} is not there yet; it is made by pytest --attnperf --attnperf-history=URL, or "
+            f"history {place.shown} does not exist yet; make it by pytest --attnperf --attnperf-history=URL, or "
             "by attnperf history --import results.json"
         )
     try:
         place.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HistoryError(f"history {place.shown}: its folder cannot be made ({error}); give another place") from error
+        raise HistoryError(f"history {place.shown}: its folder cannot be made ({error}); give another path") from error
 
 
 def _append_run(connection: Connection, added: rows.RunRows, *, sqlite: bool) -> Appended:
@@ -181,7 +180,7 @@ def _append_run(connection: Connection, added: rows.RunRows, *, sqlite: bool) ->
 
 
 def _make_insert(table: Table, sqlite: bool) -> Insert:
-    """INSERT that leaves a row alone which somebody stored before."""
+    """Returns an INSERT that skips rows that are stored already."""
     from sqlalchemy.dialects import postgresql
     from sqlalchemy.dialects import sqlite as sqlite_dialect
 
@@ -191,7 +190,7 @@ def _make_insert(table: Table, sqlite: bool) -> Insert:
 
 
 def _find_or_add_ids(connection: Connection, table: Table, wanted: dict[str, rows.Row], sqlite: bool) -> dict[str, int]:
-    """Ids of rows by digest; those that are not there yet are added."""
+    """Returns ids of rows by digest; adds rows that are missing."""
     found = _find_ids(connection, table, list(wanted))
     missing = rows.sort_by_digest(row for identity, row in wanted.items() if identity not in found)
     if missing:
@@ -212,7 +211,7 @@ def _find_ids(connection: Connection, table: Table, digests: list[str]) -> dict[
 
 
 def _update_node_ids(connection: Connection, known: HistoryTables, added: rows.RunRows, ids: dict[str, int]) -> None:
-    """A test that moved to another file is found by its newest node id."""
+    """Updates node ids, so that a test that moved to another file is found by its newest one."""
     from sqlalchemy import bindparam, update
 
     table = known.cases
@@ -236,10 +235,9 @@ def _make_measurement(row: rows.Row, run: int, cases: dict[str, int], facts: dic
 
 
 def prepare_tables(transactions: Transactions) -> None:
-    """For writing: make the tables where there are none, migrate older ones.
+    """Makes the tables for writing if there are none, or migrates older ones.
 
-    Raises HistoryError for a newer schema, somebody else's database, and what cannot be written.
-    """
+    Raises HistoryError for a newer schema, another program's database, and a store that cannot be written."""
     if transactions.read(lambda connection: _read_version(connection, transactions)) == SCHEMA_VERSION:
         return
     enable_write_ahead_log(transactions)
@@ -247,23 +245,24 @@ def prepare_tables(transactions: Transactions) -> None:
 
 
 def check_current_schema(transactions: Transactions) -> None:
-    """For reading: raises HistoryError for an older schema, a newer one, and a store without any."""
+    """Raises HistoryError if a store cannot be read: an older schema, a newer one, or none."""
     shown = transactions.place.shown
     found = transactions.read(lambda connection: _read_version(connection, transactions))
     if found is None:
         raise HistoryError(
-            f"history {shown} holds nothing yet; fill it by pytest --attnperf --attnperf-history=URL, or by "
+            f"history {shown} is empty; fill it by pytest --attnperf --attnperf-history=URL, or by "
             "attnperf history --import results.json"
         )
     if found < SCHEMA_VERSION:
         raise HistoryError(
-            f"history {shown} is of schema {found}, this version reads {SCHEMA_VERSION}; migrate it by "
-            f"attnperf history --history URL --migrate. The next run that appends to it does so, too"
+            f"history {shown} has schema {found}, this version reads {SCHEMA_VERSION}; migrate it by "
+            f"attnperf history --history URL --migrate. The next run that appends to it migrates it, too"
         )
 
 
 def _read_version(connection: Connection, transactions: Transactions) -> int | None:
-    """The version found, None for an empty store. Raises HistoryError for a newer one and for no store of ours."""
+    """Returns the version, None for an empty store. Raises HistoryError for a newer one or another program's
+    database."""
     from sqlalchemy import inspect, select
 
     table = define_tables().schema
@@ -272,20 +271,20 @@ def _read_version(connection: Connection, transactions: Transactions) -> int | N
     if table.name not in names:
         if names and transactions.is_sqlite:
             listed = ", ".join(repr(name[:60]) for name in names[:5])
-            raise HistoryError(f"history {shown} is the database of something else, with tables {listed}; give another")
+            raise HistoryError(f"history {shown} belongs to another program, with tables {listed}; give another path")
         return None
     found = connection.execute(select(table.c.version).where(table.c.part == PART)).scalar()
     if found is None or found < 1:
         raise HistoryError(f"history {shown}: its schema version is {found}; known: 1 to {SCHEMA_VERSION}")
     if found > SCHEMA_VERSION:
         raise HistoryError(
-            f"history {shown} is of schema {found}, this version knows up to {SCHEMA_VERSION}; upgrade pytest-attnperf"
+            f"history {shown} has schema {found}, this version knows up to {SCHEMA_VERSION}; upgrade pytest-attnperf"
         )
     return int(found)
 
 
 def _migrate_schema(connection: Connection, transactions: Transactions) -> None:
-    """Another writer may have done it meanwhile: looked at again, under the lock."""
+    """Makes or migrates the tables. Reads the version again under the lock: another writer may have done it."""
     from sqlalchemy import func, insert, select, update
 
     if not transactions.is_sqlite:

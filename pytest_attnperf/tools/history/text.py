@@ -1,6 +1,6 @@
-"""What a store says: the cases in it, and one case over time, as tables of a terminal and as plain data for JSON.
+"""Formats a store's cases, and one case over time, as terminal tables and as plain data for JSON.
 
-Times of day are shown in UTC, whatever zone a run was in: points are in this order.
+Times are shown in UTC, whatever zone a run was in, because points are in this order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MINUTE = 16
 
 @dataclass(frozen=True)
 class ListedCase:
-    """A case on a device: `points` with a time, `wrong` without; the newest change, where it was looked for."""
+    """A case on a device: `points` runs with a time, `wrong` without; the newest change, if changes were searched."""
 
     case: str
     device: str
@@ -42,7 +42,7 @@ class ListedCase:
 
 
 def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) -> str:
-    """One row per case and device; a column in which all rows say the same is left out, and said once."""
+    """Renders one row per case and device. A device that all rows share is a note instead of a column."""
     devices = {one.device for one in cases}
     known: list[tuple[Column, list[str]]] = [
         (Column("runs"), [str(one.points) for one in cases]),
@@ -54,7 +54,7 @@ def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) 
         known.append((Column("wrong"), [str(one.wrong or "") for one in cases]))
     if any(one.change for one in cases):
         known.append((Column("last change", "left"), [_format_last_change(one) for one in cases]))
-    # One long name must not push the columns of all others into tables of their own.
+    # One long name must not move the columns of all others into separate tables.
     others = sum(2 + max(map(display_width, (f"{column.header}  ", *cells))) for column, cells in known)
     names = [one_line(one.case, max(NAME_LEAST, min(NAME_LIMIT, width - others))) for one in cases]
     rows = tuple(zip(names, *(cells for _, cells in known), strict=True))
@@ -64,12 +64,12 @@ def render_cases(cases: Sequence[ListedCase], notes: Sequence[str], width: int) 
 
 
 def render_histories(histories: Sequence[CaseHistory], width: int, shown: int = POINTS_SHOWN) -> str:
-    """Each series: what it is, where it changed, its newest points, and what must be known of it."""
+    """Renders each series: its name, its changes, its newest points, and its notes."""
     return "\n\n".join(_render_series(history, width, shown) for history in histories)
 
 
 def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
-    """For JSON: fields as they are, and the ratio of each change."""
+    """Returns the histories' fields for JSON, and the ratio of each change."""
     return [
         {
             **dataclasses.asdict(history),
@@ -80,14 +80,14 @@ def encode_histories(histories: Sequence[CaseHistory]) -> list[dict[str, Any]]:
 
 
 def describe_change(change: ChangePoint, points: Sequence[HistoryPoint]) -> str:
-    """'+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
+    """Returns '+3.0 % (100.1 -> 103.1 us) between 4f2c1ab and 9d0e7c2, 2026-01-31'."""
     between = f"between {_format_commit(change.last_before)} and {_format_commit(change.first_after)}"
     sizes = f"{format_us(change.before_us)} -> {format_us(change.after_us)} us"
     return f"{format_change(change.ratio)} ({sizes}) {between}, {format_day(points[change.index].started)}"
 
 
 def parse_moment(started: str) -> datetime | None:
-    """An ISO time in UTC; without a zone it is taken as that. None for what is no time."""
+    """Parses an ISO time as UTC, also if it has no zone; None if it is no time."""
     try:
         moment = datetime.fromisoformat(f"{started[:-1]}+00:00" if started[-1:] in ("Z", "z") else started)
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
@@ -96,12 +96,12 @@ def parse_moment(started: str) -> datetime | None:
 
 
 def format_day(started: str) -> str:
-    """'2026-01-31' in UTC; of what is no time its first characters."""
+    """Returns '2026-01-31' in UTC; the first characters of a text that is no time."""
     return _format_time(started, DATE)
 
 
 def describe_suspect(change: ChangePoint) -> str:
-    """Whom a change may be due to: the same code on both sides, or something beside the code."""
+    """Returns the likely cause of a change: facts of machine or environment that changed with it, else the code."""
     same = change.last_before == change.first_after and change.first_after not in ("", "unknown")
     others = "; ".join(one_line(text, 2 * CELL_LIMIT) for text in change.environment)
     if same:
@@ -191,21 +191,21 @@ def _point_row(point: HistoryPoint) -> tuple[str, ...]:
 
 
 def _format_spread(point: HistoryPoint) -> str:
-    """Slowest over fastest process."""
+    """Returns the slowest process over the fastest, as a change."""
     if len(point.process_us) < 2:
         return ABSENT
     return format_change(max(point.process_us) / min(point.process_us))
 
 
 def _format_last_change(one: ListedCase) -> str:
-    """Nothing where there is none: in a narrow terminal only those that changed are then listed with it."""
+    """Returns the change of a case, '' without one: a narrow terminal then lists only cases that changed."""
     if one.change is None:
         return ""
     return f"{format_change(one.change.ratio)} {format_day(one.change_at)} {_format_commit(one.change.first_after)}"
 
 
 def _format_commit(commit: str) -> str:
-    """Twelve digits and what says that the tree differed."""
+    """Returns twelve digits of the commit and the suffix of a changed tree."""
     name, plus, rest = commit.partition("+")
     return one_line(f"{name[:12]}{plus}{rest}", COMMIT_LIMIT) or "unknown"
 

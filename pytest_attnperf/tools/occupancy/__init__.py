@@ -1,1 +1,1 @@
-"""Occupancy of compiled kernels, for the command of that name."""
+"""Text of the command `attnperf occupancy`: occupancy of compiled kernels."""

@@ -1,24 +1,24 @@
-"""Occupancy as text: the answer in one line, what a kernel uses, what each resource allows, and where the steps lie.
+"""Occupancy as text: a summary line, what a kernel uses, what each resource allows, and where occupancy changes.
 
-And everything known of it as one JSON object, with units in the keys:
+Also as one JSON object with units in the keys:
 
-name, arch          '' where the kernel is given by numbers
+name, arch          '' if the kernel is given by numbers
 resources           vgprs_per_lane, agprs_per_lane, sgprs_per_wave, lds_bytes_per_workgroup,
-                    threads_per_workgroup, wave_size_lanes, wgp_mode (null where there are no WGPs);
+                    threads_per_workgroup, wave_size_lanes, wgp_mode (null if there are no WGPs);
                     reserved_vgprs_per_lane and reserved_sgprs_per_wave of a compiled kernel's descriptor, else 0.
-                    `raise` and `staircases` leave these out: a compiler told otherwise would not reserve them
-allocated           in the hardware's granules: vgprs_per_lane (with the AGPRs where both share a file),
+                    `raise` and `staircases` leave these out: with other settings a compiler would not reserve them
+allocated           in the hardware's granules: vgprs_per_lane (with the AGPRs if both share a file),
                     sgprs_per_wave (with the trap handler's), lds_bytes_per_workgroup
-holds               what shares LDS, and how much it has: block ('CU' or 'WGP'), simds, vgprs_per_simd_lane,
-                    vgpr_granule, sgprs_per_simd (null where they limit nothing), lds_bytes,
+holds               resources of the unit that shares LDS: block ('CU' or 'WGP'), simds, vgprs_per_simd_lane,
+                    vgpr_granule, sgprs_per_simd (null if they limit nothing), lds_bytes,
                     lds_bytes_per_workgroup_most, lds_granule_bytes, workgroups_most (of more than one wave)
-occupancy           waves_per_simd (the compiler's form), whole_waves_per_simd (whole workgroups, what the hardware
+occupancy           waves_per_simd (as compilers count), whole_waves_per_simd (of whole workgroups, which the hardware
                     runs), max_waves_per_simd, workgroups_per_block, waves_per_workgroup, limiters, fits
 limits_waves_per_simd   what each resource alone would allow: vgprs, lds, sgprs, workgroups (barriers), slots
-raise               one_wave_per_simd and one_workgroup_per_block, each null where nothing is left to gain. ways: a
+raise               one_wave_per_simd and one_workgroup_per_block, each null if no more is possible. ways: a
                     list of ways, each a list of savings that are needed together (resource, fewer, value);
-                    threads_per_workgroup: other sizes, where no saving suffices; waves_per_simd_after and
-                    whole_waves_per_simd_after: null where nothing helps
+                    threads_per_workgroup: other sizes, if no saving suffices; waves_per_simd_after and
+                    whole_waves_per_simd_after: null if nothing helps
 staircases          vgprs_per_lane and lds_bytes_per_workgroup: steps of first, last, waves_per_simd,
                     whole_waves_per_simd, with the other resources as they are
 """
@@ -37,10 +37,10 @@ from pytest_attnperf.reports.text.figures import one_line
 from pytest_attnperf.reports.text.wide_tables import plain_table
 
 PLOT_COLUMNS = 64
-"""VGPRs of a wave (256) and LDS of a workgroup (64 KiB, 160 KiB) divide by it; with the axis a plot is 69 wide."""
+"""Columns of a plot; 69 with the axis. It divides the most VGPRs (256) and LDS (64 KiB, 160 KiB) evenly."""
 
 TICKS = 4
-"""Labels under a plot, at equal distances; the last one at its right edge."""
+"""Number of labels under a plot, at equal distances; the last one is at its right edge."""
 
 RESOURCE_NAMES = {
     "vgprs": "VGPRs",
@@ -49,7 +49,7 @@ RESOURCE_NAMES = {
     "workgroups": "barriers",
     "slots": "wave slots",
 }
-"""As printed, by the names in `Occupancy.limits`."""
+"""Name in `Occupancy.limits` -> printed name."""
 
 SAVED = {
     "vgprs": ("VGPR", "VGPRs"),
@@ -57,12 +57,12 @@ SAVED = {
     "sgprs": ("SGPR", "SGPRs"),
     "lds_bytes": ("byte of LDS", "bytes of LDS"),
 }
-"""One and several of what can be saved."""
+"""Resource that can be saved -> its singular and plural."""
 
 
 @dataclass(frozen=True)
 class UseRow:
-    """What a kernel asks of one resource, and what the hardware hands out for it; as text with units."""
+    """What a kernel asks for of one resource, and what the hardware allocates for it, as text with units."""
 
     resource: str
     asks: str
@@ -71,11 +71,12 @@ class UseRow:
 
 @dataclass(frozen=True)
 class LimitRow:
-    """What one resource allows, as text with units.
+    """The occupancy that one resource allows, as text with units.
 
-    holds, takes     of a CU, WGP or SIMD; of a wave or a workgroup
-    allows           how often the one goes into the other
-    waves_per_simd   of `Occupancy.limits`
+    holds            amount in a CU, WGP or SIMD
+    takes            amount that a wave or a workgroup takes
+    allows           number of waves or workgroups that fit
+    waves_per_simd   occupancy that this allows, from `Occupancy.limits`
     """
 
     resource: str
@@ -88,7 +89,7 @@ class LimitRow:
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """One of several compiled kernels: registers per lane and wave, LDS of a workgroup in bytes, its lanes."""
+    """One of several compiled kernels. vgprs, agprs: per lane; sgprs: per wave; lds_bytes, threads: per workgroup."""
 
     name: str
     arch: str
@@ -119,7 +120,7 @@ ASCII = PlotInk("-", "|", "+", "+", ".", "o", "|", "+")
 
 
 class PlottedStair(Protocol):
-    """Occupancy for values of one resource from `first` to `last`."""
+    """A step of a plot: the occupancy for values of one resource from `first` to `last`."""
 
     @property
     def first(self) -> int: ...  # noqa: D102
@@ -132,7 +133,7 @@ class PlottedStair(Protocol):
 
 
 class PrintedSaving(Protocol):
-    """So many fewer of one resource."""
+    """A saving: `fewer` of one resource, which leaves at most `value`."""
 
     @property
     def resource(self) -> str: ...  # noqa: D102
@@ -143,7 +144,7 @@ class PrintedSaving(Protocol):
 
 
 def choose_ink(encoding: str | None) -> PlotInk:
-    """Characters that an output of this encoding can show: ASCII where it is not known or cannot show the others."""
+    """Returns characters that an output of this encoding can show; ASCII if it is unknown or lacks the others."""
     try:
         "".join(vars(UNICODE).values()).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -152,10 +153,9 @@ def choose_ink(encoding: str | None) -> PlotInk:
 
 
 def describe_occupancy(arch: str, found: Occupancy) -> str:
-    """'gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU'.
+    """Returns a summary: 'gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU'.
 
-    Where whole workgroups make fewer waves than the compiler counts, that is said, too.
-    """
+    If whole workgroups make fewer waves than the compiler counts, the summary says that too."""
     limited = f"limited by {join_limiters(found)}" if found.limiters else "the most there are"
     if not found.fits:
         return f"{arch}: not one workgroup fits a {found.block}, no launch would succeed: {limited}"
@@ -167,18 +167,18 @@ def describe_occupancy(arch: str, found: Occupancy) -> str:
 
 
 def join_limiters(found: Occupancy) -> str:
-    """'VGPRs', 'VGPRs and LDS'."""
+    """Returns the resources that limit occupancy: 'VGPRs', 'VGPRs and LDS'."""
     return " and ".join(RESOURCE_NAMES[name] for name in found.limiters)
 
 
 def render_use_table(rows: Sequence[UseRow]) -> str:
-    """One line per resource of a workgroup."""
+    """Renders what a workgroup asks for and is given, one line per resource."""
     cells = [(row.resource, row.asks, row.gets) for row in rows]
     return plain_table(("a workgroup", "asks for", "is given"), cells, ("left", "left", "left"))
 
 
 def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
-    """One line per resource, with what binds marked."""
+    """Renders what each resource allows, one line each. Marks the resources that limit occupancy."""
     headers = (f"a {block} holds", "", "taken", "allows", "waves/SIMD", "")
     aligns = ("left", "right", "right", "right", "right", "left")
     cells = [
@@ -190,7 +190,7 @@ def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
 
 
 def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[str]:
-    """'one more wave per SIMD: 8 VGPRs fewer (at most 128)'; several ways get a line each."""
+    """Returns lines such as 'one more wave per SIMD: 8 VGPRs fewer (at most 128)'. Several ways get a line each."""
     texts = [" and ".join(_format_saving(saving) for saving in way) for way in ways]
     if len(texts) == 1:
         return [f"{goal}: {texts[0]}"]
@@ -198,20 +198,20 @@ def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[s
 
 
 def format_sizes(threads: Sequence[int]) -> str:
-    """'workgroups of 512 or 1,024 threads'."""
+    """Returns 'workgroups of 512 or 1,024 threads'."""
     return f"workgroups of {' or '.join(f'{size:,}' for size in threads)} threads"
 
 
 def format_count(count: int, what: str) -> str:
-    """'1 wave', '2,048 bytes'."""
+    """Returns '1 wave', '2,048 bytes'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
-    """A staircase of waves per SIMD over the values of `stairs`, with the value `at` marked, 69 columns wide.
+    """Draws waves per SIMD over the values of `stairs`, with the value `at` marked, 69 columns wide.
 
-    A column stands for an equal share of the values and shows the occupancy at the largest of them. Whole workgroups
-    are dotted where they make fewer waves than the compiler counts; fractions of a wave are left out.
+    A column stands for an equal share of the values and shows the occupancy at the largest of them. Dots show the waves
+    of whole workgroups, rounded down, if they are fewer than the compiler counts.
     """
     top = stairs[-1].last
     width = -(-top // PLOT_COLUMNS)
@@ -246,7 +246,7 @@ def _find_stair(stairs: Sequence[PlottedStair], value: int) -> PlottedStair:
 
 
 def _tick_labels(top: int, width: int) -> Iterator[str]:
-    """Values under the columns that end with them."""
+    """Yields the largest value of every 16th column."""
     columns = PLOT_COLUMNS // TICKS
     for tick in range(1, TICKS + 1):
         yield f"{min(tick * columns * width, top):>{columns},}"
@@ -258,7 +258,7 @@ def _format_saving(saving: PrintedSaving) -> str:
 
 
 def render_overview_table(rows: Sequence[OverviewRow]) -> str:
-    """A line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
+    """Renders a line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
     headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
     body = [
         [
@@ -280,7 +280,7 @@ def render_overview_table(rows: Sequence[OverviewRow]) -> str:
 
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:
-    """The object that the module's docstring describes. Raises CodeObjectError as `occupancy` does."""
+    """Returns the object that the module's docstring describes. Raises CodeObjectError if there is no occupancy."""
     found, room = occupancy_with(arch, asked), compute_headroom(arch, asked.unreserved)
     given = compute_allocation(limits_of(arch), asked)
     return {

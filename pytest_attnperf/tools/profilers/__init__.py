@@ -1,1 +1,1 @@
-"""Readers of what profilers write, and what is concluded from it: where time goes, and what binds a kernel."""
+"""Reads profilers' output and draws conclusions: where the time goes, and what limits a kernel."""

@@ -1,8 +1,8 @@
-"""What to do about a profile: each recommendation rests on figures of this profile, and promises nothing beyond them.
+"""Gives recommendations from a profile, each based on figures of this profile only.
 
-`Advice.gain` is the most that the whole could gain, by Amdahl's law: what would remain if the part took no time at all.
-It is a bound and no forecast. Every rule says nothing where its evidence is not in the profile. What rules
-say of single kernels is in their launches; one that takes little of the GPU's time is not named.
+`Advice.gain` is the most that the whole could gain, by Amdahl's law: the gain if the part took no time at all. It is a
+bound and no forecast. A rule gives nothing if the profile lacks its evidence. Rules on single kernels use their
+launches; a launch that takes little of the GPU's time is not named.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from pytest_attnperf.tools.profilers.resources import GridFill, grid_fill
 Rule = Callable[[ProfileSummary], Iterator[Advice]]
 
 LEAVE_ALONE = 0.02
-"""Below this share of GPU time a part is not worth work of its own."""
+"""Share of GPU time below which a part is not worth optimising."""
 
 WORTH_SAYING = 0.005
-"""A part that could give less than half a percent is not named: no profile could show that it was removed."""
+"""Share below which a part is not named: no profile could show that it was removed."""
 
 IDLE_SHARE = 0.10
-"""Of the span: gaps below are what any stream of launches has."""
+"""Share of the span from which idle time is reported; any stream of launches has smaller gaps."""
 
 SHORT_KERNEL_NS = 10_000
-"""Mean duration below which launching from a host, some 5 to 10 us each, can be what a GPU waits for."""
+"""Mean duration in ns below which a GPU may wait for launches of the host, which take about 5 to 10 us each."""
 
 FIRST_SHARE = 0.05
-"""Of GPU time: what first calls cost above their later ones before they distort totals and means."""
+"""Share of GPU time from which the extra time of first calls distorts totals and means."""
 
 DOMINATES = 0.5
 GEMM = "GEMM"
 """Name of the family in kernel_families.json."""
 
 UNKNOWN = "other"
-"""Nature of kernels that no rule of families names."""
+"""Nature of kernels that match no rule of a family."""
 
 SET_UP = ("allocation", "loading and compiling")
 """Categories of `FirstCalls.host_ns` that a warmed-up program does not pay again."""
 
 SHOWN = 3
-"""Families that are named one by one; further ones are added up."""
+"""Number of families that are named one by one; the rest is summed up."""
 
 TO_AND_FROM_HOST = ("hosttodevice", "devicetohost", "htod", "dtoh")
-"""In a copy's name, without case and underscores: HOST_TO_DEVICE of rocprofv3, 'Memcpy HtoD' of torch.profiler."""
+"""Parts of a copy's name, ignoring case and '_': HOST_TO_DEVICE of rocprofv3, 'Memcpy HtoD' of torch.profiler."""
 
 SPILL_SHARE = 0.005
 GRID_SHARE = SPREAD_SHARE = 0.02
 OCCUPANCY_SHARE = 0.10
-"""Shares of GPU time from which on a launch is named; occupancy is only a diagnosis, so it needs more."""
+"""Shares of GPU time from which a launch is named. Occupancy alone proves no loss of time, so its share is larger."""
 
 LOW_OCCUPANCY = 0.25
-"""Of the wave slots, in whole workgroups."""
+"""Share of the wave slots, in whole workgroups, up to which occupancy is low."""
 
 HIGH_CV = 0.10
-"""Standard deviation over mean: such a mean cannot show a change of a few percent."""
+"""Standard deviation over mean from which a mean cannot show a change of a few percent."""
 
 SPREAD_CALLS = 10
-"""Fewer calls do not tell a spread."""
+"""Least calls to judge a spread."""
 
 
 LIMITER_WORDS = {
@@ -74,7 +74,7 @@ LIMITER_WORDS = {
 
 
 def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
-    """Recommendations, the one that could give most first; those without a gain last."""
+    """Returns recommendations, the one with the largest gain first; those without a gain come last."""
     if summary.total_ns <= 0:
         return ()
     found = [advice for rule in RULES for advice in rule(summary)]
@@ -82,7 +82,7 @@ def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
 
 
 def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
-    """Where the time is."""
+    """Yields advice on the family with most of the time."""
     family = max(summary.families, key=lambda one: one.total_ns, default=None)
     if family is None:
         return
@@ -99,12 +99,12 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
-    """GEMMs that take half of the time are measured before anything is exchanged."""
+    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of the time."""
     for family in summary.families:
         if family.family == GEMM and family.share >= DOMINATES:
             yield Advice(
                 "Measure these GEMM shapes against a calibrated GEMM ceiling (attnperf calibrate-device) before "
-                "libraries or batch sizes are changed: times of kernels alone do not tell how far the GEMMs are from "
+                "libraries or batch sizes are changed: kernel times alone do not show how far the GEMMs are from "
                 "what the device reaches",
                 _format_family(family),
                 _compute_gain_limit(family.share),
@@ -112,7 +112,7 @@ def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
-    """Computing families below 2 % in which nothing can be won. A small kernel of a large family is not meant."""
+    """Yields advice to leave computing families below 2 % alone. It does not judge a small kernel of a large family."""
     small = [
         family for family in summary.families if family.share < LEAVE_ALONE and family.nature in ("compute", UNKNOWN)
     ]
@@ -135,7 +135,7 @@ def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
-    """Kernels that only change layout or type."""
+    """Yields advice on kernels that only change layout or type."""
     for family in summary.families:
         if family.nature == "conversion" and family.share >= WORTH_SAYING:
             yield Advice(
@@ -146,7 +146,7 @@ def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
-    """Copies between host and device that steady state repeats."""
+    """Yields advice on copies between host and device that repeat in steady state."""
     kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _is_host_copy(kernel.name)]
     for kernel in kernels:
         if kernel.steady is None or kernel.steady.total_ns / summary.total_ns < WORTH_SAYING:
@@ -154,7 +154,7 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
         share = kernel.steady.total_ns / summary.total_ns
         yield Advice(
             f"Keep data on the device: {kernel.name} copies go on in steady state",
-            f"{_format_count(kernel.steady.calls, 'copy', 'copies')} behind the warm-up, "
+            f"{_format_count(kernel.steady.calls, 'copy', 'copies')} after the warm-up, "
             f"{_format_ms(kernel.steady.total_ns)}, "
             f"{format_percent(share)} of GPU time",
             _compute_gain_limit(share),
@@ -162,7 +162,7 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Filling memory, in steady state or only before it."""
+    """Yields advice on kernels that fill memory, in steady state or only before it."""
     for family in summary.families:
         if family.nature != "fill" or family.share < WORTH_SAYING:
             continue
@@ -170,7 +170,7 @@ def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
         if kernels and all(kernel.first_ns is not None and kernel.steady is None for kernel in kernels):
             yield Advice(
                 f"Leave the {family.family} kernels out of every comparison: they run in the warm-up only",
-                f"{_format_family(family)}, none of it behind the warm-up",
+                f"{_format_family(family)}, none of it after the warm-up",
             )
             continue
         yield Advice(
@@ -181,7 +181,7 @@ def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
-    """Time in which nothing ran."""
+    """Yields advice on time in which no kernel ran."""
     busy, span = summary.busy_ns, summary.span_ns
     if not busy or not span or 1 - busy / span < IDLE_SHARE:
         return
@@ -200,7 +200,7 @@ def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
-    """What only the first calls cost."""
+    """Yields advice on costs that only first calls have."""
     first = summary.first_calls
     if first is None:
         return
@@ -221,7 +221,7 @@ def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Scratch memory in kernels that take time."""
+    """Yields advice on scratch memory of kernels that take time."""
     found = []
     for kernel in summary.kernels:
         launches = [one for one in kernel.shapes if kernel.kind == "kernel" and one.shape.scratch_bytes]
@@ -234,14 +234,14 @@ def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
         yield Advice(
             f"See why {shorten_name(name)} uses scratch memory: spilled registers, or arrays and calls that "
             f"need a stack "
-            "(attnperf occupancy FILE tells which, and what would avoid spills)",
+            "(attnperf occupancy FILE shows which, and how to avoid spills)",
             f"{scratch} bytes of scratch per work-item; {_format_launch(spread, share)}",
             overall_gain(share, math.inf),
         )
 
 
 def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
-    """Few waves fit: what keeps them out, as a question and not as a goal. Of a kernel its longest launch is named."""
+    """Yields advice on low occupancy, with what limits it. Names the longest launch of a kernel."""
     named: set[str] = set()
     for launch, share in _list_launches(summary, OCCUPANCY_SHARE, lambda one: _find_low_occupancy(one) is not None):
         found = _find_low_occupancy(launch)
@@ -250,33 +250,34 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
         named.add(launch.shape.name)
         waves = f"{found.whole_waves_per_simd:g} of {found.max_waves_per_simd} waves per SIMD"
         yield Advice(
-            f"Occupancy of {shorten_name(launch.shape.name)} is low by {_format_limiters(found)}. It is a "
+            f"Occupancy of {shorten_name(launch.shape.name)} is low because of {_format_limiters(found)}. It is a "
             f"diagnosis and no goal: "
-            "matrix kernels run well at 1 or 2 waves per SIMD, and only a measurement tells whether more would help",
+            "matrix kernels run well at 1 or 2 waves per SIMD, and only a measurement shows whether more would help",
             f"{waves} (calculated, no counter was read); {_format_launch(launch.spread, share)}",
             overall_gain(share, math.inf),
         )
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Launches of fewer workgroups than there are compute units. The gain is that of spreading the work over all."""
+    """Yields advice on launches with fewer workgroups than compute units. The gain assumes that all units share
+    work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)
         if fill is None:
             continue
         yield Advice(
-            f"Split the work of {shorten_name(launch.shape.name)} into more workgroups, or run something beside "
-            f"it: its "
+            f"Split the work of {shorten_name(launch.shape.name)} into more workgroups, or run other work at the "
+            f"same time: its "
             "grid is smaller than the device",
             f"{fill.workgroups} workgroups on {fill.units} compute units leave {fill.idle_units} without work; "
-            f"{_format_launch(launch.spread, share)}; the gain is with all of them used",
+            f"{_format_launch(launch.spread, share)}; the gain assumes that all are used",
             overall_gain(share, fill.units / fill.workgroups - 1),
         )
 
 
 def _advise_on_scatter(summary: ProfileSummary) -> Iterator[Advice]:
-    """Steady times of one size of launch that scatter. Several sizes differ by themselves, and are not looked at."""
+    """Yields advice on kernels whose steady times vary much, if they have one launch size: times of sizes differ."""
     kernels = [kernel for kernel in summary.kernels if kernel.share >= SPREAD_SHARE and len(kernel.shapes) <= 1]
     scattered = [(kernel, kernel.steady) for kernel in kernels if kernel.steady and _has_scatter(kernel.steady)]
     for kernel, steady in sorted(scattered, key=lambda pair: -pair[0].spread.total_ns)[:SHOWN]:
@@ -302,7 +303,7 @@ KERNEL_RULES: tuple[Callable[[ProfileSummary], Iterator[Advice]], ...] = (
 def _list_launches(
     summary: ProfileSummary, least: float, wanted: Callable[[ShapeTime], bool]
 ) -> list[tuple[ShapeTime, float]]:
-    """Launches that take this share of GPU time, with their shares, the longest first, no more than are named."""
+    """Returns up to SHOWN launches with at least this share of GPU time, longest first, with their shares."""
     found = [
         (launch, launch.spread.total_ns / summary.total_ns)
         for kernel in summary.kernels
@@ -314,13 +315,13 @@ def _list_launches(
 
 
 def _find_low_occupancy(launch: ShapeTime) -> Occupancy | None:
-    """The launch's occupancy, where it is low."""
+    """Returns the launch's occupancy if it is low, else None."""
     found = launch.occupancy
     return found if found and found.whole_waves_per_simd <= LOW_OCCUPANCY * found.max_waves_per_simd else None
 
 
 def _find_idle_units(launch: ShapeTime, agents: Mapping[str, Agent]) -> GridFill | None:
-    """How its grid fills the device, where it leaves compute units without work."""
+    """Returns how a launch's grid fills the device if it leaves compute units idle, else None."""
     fill = grid_fill(launch.shape, launch.occupancy, agents.get(launch.shape.agent))
     return fill if fill and fill.workgroups and fill.idle_units else None
 
@@ -362,7 +363,7 @@ def _is_host_copy(name: str) -> bool:
 
 
 def _compute_gain_limit(share: float) -> float:
-    """Shares that were added up may exceed 1 by a rounding error."""
+    """Returns the gain if a part took no time. Clamps the share, because rounding may make a sum of shares exceed 1."""
     return overall_gain(min(share, 1.0), math.inf)
 
 

@@ -1,4 +1,4 @@
-"""rocprofv3's agent_info CSV: the devices of a profile, and which of them 'Agent 4', '4' or 'GPU 0' is."""
+"""Reads rocprofv3's agent_info CSV: the devices of a profile, and which of them is 'Agent 4', '4' or 'GPU 0'."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_attnperf.tools.profilers.csv_table import CsvTable, parse_whole_numb
 
 @dataclass(frozen=True)
 class AgentRow:
-    """One row: a device with the two numbers that it has; `of_kind` counts devices of its kind from 0."""
+    """One row: a device, its node and its logical node. of_kind: its index among devices of its kind, from 0."""
 
     agent: Agent
     node: str
@@ -22,7 +22,7 @@ class AgentRow:
 
 
 def read_agents(table: CsvTable) -> list[AgentRow]:
-    """Every device of the file, CPUs too."""
+    """Returns every device of the file, including CPUs."""
     found: list[AgentRow] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))
@@ -36,7 +36,7 @@ def read_agents(table: CsvTable) -> list[AgentRow]:
             product=row.get("Product_Name", "").strip(),
             compute_units=_read_positive(row, "Cu_Count") if gpu else None,
             wave_size=_read_positive(row, "Wave_Front_Size"),
-            # the other clock, Max_Engine_Clk_Ccompute, is that of the CPU cores
+            # Max_Engine_Clk_Ccompute is the clock of the CPU cores
             max_clock_mhz=_read_positive(row, "Max_Engine_Clk_Fcompute"),
         )
         of_kind = sum(other.agent.kind == kind for other in found)
@@ -45,16 +45,15 @@ def read_agents(table: CsvTable) -> list[AgentRow]:
 
 
 def parse_arch_version(version: int) -> str:
-    """Gfx_Target_Version as an architecture: 90402 is gfx942, 90010 gfx90a, 110501 gfx1151; '' for 0."""
+    """Returns the architecture of a Gfx_Target_Version: 90402 is gfx942, 90010 gfx90a, 110501 gfx1151; '' for 0."""
     major, minor, step = version // 10000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}" if major else ""
 
 
 def match_agents(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, ...], tuple[str, ...]]:
-    """(devices, named as in `used` where they are; names that are no device of the file).
+    """Returns the devices, renamed as in `used`, and the names of `used` that match no device.
 
-    A bare number is a node, 'Agent n' a logical node ('GPU n' counts GPUs), as rocprofv3's --agent-index says.
-    """
+    A bare number is a node, 'Agent n' a logical node, 'GPU n' counts GPUs, as rocprofv3's --agent-index defines."""
     names: dict[int, str] = {}
     unknown = []
     for name in sorted(set(used)):

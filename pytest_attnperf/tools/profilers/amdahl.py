@@ -1,6 +1,6 @@
-"""Amdahl's law: what the whole gains when one part gets faster.
+"""Amdahl's law: the gain of the whole if one part gets faster.
 
-A part that takes the share s of all time, made faster by the fraction g (its rate 1 + g times as high), leaves
+A part that takes the share s of all time, made faster by the fraction g (its rate becomes 1 + g times as high), leaves
 1 - s + s / (1 + g) of the time. The whole gains 1 / (1 - s + s / (1 + g)) - 1 = s g / (1 + g (1 - s)), a form that
 loses no digits to cancellation: +4 % of a part of 1.5 % is +0.06 %, and no gain of it exceeds s / (1 - s), +1.52 %.
 """
@@ -14,10 +14,9 @@ from pytest_attnperf.records.profiles import FamilyTime, Gain, KernelTime
 
 
 def compute_gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[float] = (0.04,)) -> tuple[Gain, ...]:
-    """Of every kernel or family: what it would give if it took no time, and if it were faster by each of `partial`.
+    """Returns, for every kernel or family, the gain if it took no time, and if it were faster by each of `partial`.
 
-    Raises ValueError for a share or a gain that cannot be.
-    """
+    Raises ValueError for an invalid share or gain."""
     return tuple(
         Gain(
             name=time.family if isinstance(time, FamilyTime) else time.name,
@@ -30,11 +29,11 @@ def compute_gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[fl
 
 
 def overall_gain(share: float, gain: float) -> float:
-    """What the whole gains, as a fraction, when a part of this share gets faster by this fraction.
+    """Returns the gain of the whole, as a fraction, if a part of this share gets faster by this fraction.
 
     gain   0.04 for 4 % faster, math.inf for no time at all, negative for slower
 
-    Infinite where nothing else takes time, and this takes none.
+    Infinite if the part is all of the time and would take none.
     Raises ValueError for a share outside 0 to 1 and for a gain of -1 or less.
     """
     if not 0 <= share <= 1:
@@ -47,7 +46,7 @@ def overall_gain(share: float, gain: float) -> float:
 
 
 def format_percent(fraction: float) -> str:
-    """A share or a gain in words: 0.776 -> '77.6 %', 0.015228 -> '1.52 %', 0.00058 -> '0.06 %', 3.46 -> '346 %'."""
+    """Formats a share or a gain: 0.776 -> '77.6 %', 0.015228 -> '1.52 %', 0.00058 -> '0.06 %', 3.46 -> '346 %'."""
     if math.isinf(fraction):
         return "without limit"
     value = fraction * 100

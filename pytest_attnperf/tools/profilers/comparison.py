@@ -1,14 +1,14 @@
-"""Two profiles side by side: which kernels and families the difference in GPU time is made of.
+"""Compares two profiles: which kernels and families cause the difference in GPU time.
 
-Times are per forward pass where both profiles have passes, else of the whole profile. Where both tell the order of
-dispatches, every call counts as one of steady state, so that warm-up is in neither; a kernel that ran in the warm-up
-only then takes no time.
+Times are per forward pass if both profiles have passes, else of the whole profile. If both have the order of
+dispatches, every call counts with the mean of steady state, so that warm-up does not count; a kernel that ran only in
+the warm-up then takes no time.
 
-A difference that the spread of the calls allows is not called a change. The rule is that of notched box plots (McGill,
-Tukey and Larsen 1978): medians of steady state differ by no more than the sum over both profiles of 1.57 times the
-interquartile range / sqrt(calls). Of pairs of runs with one normal distribution it calls some 2 % different (simulated:
-12 % at 5 calls, 3 % at 16). This is a reading aid and no gate: calls of one run are not independent, and runs differ by
-more than their calls do.
+A difference within the spread of the calls is not called a change. The rule is that of notched box plots (McGill, Tukey
+and Larsen 1978): medians of steady state differ by no more than the sum over both profiles of 1.57 times the
+interquartile range / sqrt(calls). It calls about 2 % of pairs of runs with one normal distribution different
+(simulated: 12 % at 5 calls, 3 % at 16). This helps to read a profile and is no gate: calls of one run are not
+independent, and runs differ by more than their calls do.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from pytest_attnperf.tools.profilers.peak_ratios import (
 
 GONE, NEW, WITHIN = "gone", "new", "within the spread"
 FEW_CALLS = 5
-"""Below, quartiles say nothing of the spread, and no difference is called one within it."""
+"""Least calls for a spread: with fewer, quartiles are meaningless, and no difference counts as within the spread."""
 
 NOTCH = 1.57
-"""Half the width of a notch in interquartile ranges / sqrt(calls)."""
+"""Half the width of a notch, in units of interquartile range / sqrt(calls)."""
 
 RULE = (
     f"'{WITHIN}': medians of steady state differ by no more than the sum of {NOTCH} x interquartile range / "
@@ -55,7 +55,7 @@ LEFT = frozenset({""})
 
 @dataclass(frozen=True)
 class _Unit:
-    """How the kernels of one profile are counted: in passes or whole, and with steady state or all calls."""
+    """How the kernels of one profile are counted: per pass or whole, and in steady state or all calls."""
 
     passes: int
     steady: bool
@@ -64,7 +64,7 @@ class _Unit:
         return kernel.steady if self.steady else kernel.spread
 
     def count_calls(self, kernel: KernelTime) -> float:
-        """Calls of a unit, of a kernel that steady state has."""
+        """Returns the calls per unit of a kernel; 0 if it has no steady state where that counts."""
         return kernel.spread.calls / self.passes if self.choose_spread(kernel) else 0.0
 
     def compute_ns(self, kernel: KernelTime) -> float:
@@ -79,7 +79,7 @@ def compare_profiles(
     before_peaks: Peaks | None = None,
     after_peaks: Peaks | None = None,
 ) -> ProfileComparison:
-    """What changed from one profile to the other, largest first; with two devices also what their peaks would allow."""
+    """Returns the changes from one profile to the other, largest first; for two devices also ratios of their peaks."""
     steady = _has_order(before) and _has_order(after)
     counts = [summary.passes.count if summary.passes else None for summary in (before, after)]
     per_pass = all(counts)
@@ -108,7 +108,7 @@ def compare_profiles(
 
 
 def is_within_spread(before: Spread, after: Spread) -> bool | None:
-    """Whether the medians differ by no more than the spread allows, by the rule above; None where it is not known."""
+    """Returns whether the medians differ by no more than the rule above allows; None if unknown."""
     widths = [_half_width(spread) for spread in (before, after)]
     if before.median_ns is None or after.median_ns is None or None in widths:
         return None
@@ -126,7 +126,7 @@ def _has_order(summary: ProfileSummary) -> bool:
 
 
 def _group_by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
-    """Kernels of one name together: a copy may share its name with a kernel."""
+    """Groups kernels by name, because a copy may have the name of a kernel."""
     found: dict[str, list[KernelTime]] = {}
     for kernel in summary.kernels:
         found.setdefault(kernel.name, []).append(kernel)
@@ -163,7 +163,7 @@ def _compute_change(
 def _is_within(
     change: Change, old: Sequence[KernelTime], new: Sequence[KernelTime], old_unit: _Unit, new_unit: _Unit
 ) -> bool:
-    """Never without steady spreads, nor where calls of a unit differ: the time then differs whatever the medians."""
+    """Returns whether a change is within the spread; False without steady spreads, or if the calls per unit differ."""
     if len(old) != 1 or len(new) != 1 or not old_unit.steady:
         return False
     spreads = old_unit.choose_spread(old[0]), new_unit.choose_spread(new[0])
@@ -179,7 +179,7 @@ def _format_kernels(names: Sequence[str]) -> str:
 def _compare_families(
     before: ProfileSummary, after: ProfileSummary, old_unit: _Unit, new_unit: _Unit, kernels: Sequence[Change]
 ) -> list[Change]:
-    """Sums over kernels, because a family's own total holds the warm-up."""
+    """Returns changes of families as sums over kernels, because a family's own total includes the warm-up."""
     within = {change.name for change in kernels if change.note == WITHIN}
     found: dict[str, Change] = {}
     notes: dict[str, bool] = {}
@@ -229,7 +229,7 @@ def _unit_notes(before: ProfileSummary, after: ProfileSummary, per: str, steady:
 
 def _noise_notes(kernels: Sequence[Change], steady: bool) -> list[str]:
     if not steady:
-        return ["no spread of single calls is known in both: nothing here tells a change from noise"]
+        return ["no spread of single calls is known in both: a change cannot be distinguished from noise"]
     if kernels and all(change.note == WITHIN for change in kernels):
         return [RULE, "every kernel is within the spread: these profiles show no difference"]
     return [RULE]
@@ -252,11 +252,10 @@ def _join_devices(summary: ProfileSummary) -> str:
 def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
-    """Nothing for one device, or where no figure of both is known: a speed alone is no comparison of devices.
+    """Returns ratios of peaks; empty for one device or if both lack a common figure, because a speed alone compares no
+    devices.
 
-    Where a user gives speeds of their own, those are compared, and not the profiles' times. Raises UsageError where
-    only one side has one.
-    """
+    Speeds that the user gives replace the profiles' times. Raises UsageError if only one side has one."""
     if (
         before is None
         or after is None
@@ -267,7 +266,7 @@ def _compare_peaks(
     speeds = ({SPEED: 1e9 / ns[0]}, {SPEED: 1e9 / ns[1]}) if ns else ({}, {})
     given = [SPEED in peaks.figures for peaks in (before, after)]
     if any(given) != all(given):
-        raise UsageError("speed is given of one profile only; give it of both, in one unit, or of none")
+        raise UsageError("speed is given for one profile only; give it for both, in one unit, or for none")
     return peak_ratios(
         {**(speeds[0] if not any(given) else {}), **before.figures},
         {**(speeds[1] if not any(given) else {}), **after.figures},
@@ -283,7 +282,7 @@ def _peak_notes(peaks: Sequence[PeakRatio]) -> list[str]:
 
 
 def comparison_lines(found: ProfileComparison) -> list[str]:
-    """Before against after in one line, and what must be known of it."""
+    """Returns lines with both profiles, their GPU times, and the notes."""
     speed = format_speedup(found.speedup)
     lines = [
         f"before: {one_line(found.before, TEXT_LIMIT)}",
@@ -294,7 +293,7 @@ def comparison_lines(found: ProfileComparison) -> list[str]:
 
 
 def comparison_tables(found: ProfileComparison, *, shown: int = SHOWN_KERNELS) -> list[Table]:
-    """Families, the kernels that differ most, and the two devices where their peaks are known."""
+    """Returns tables of families, of the kernels that differ most, and of the two devices' peaks if known."""
     unit = "" if found.per == "profile" else f" (each per {found.per})"
     tables = [
         Table(f"families{unit}", "family", _make_columns(), tuple(_format_change(change) for change in found.families))

@@ -1,7 +1,7 @@
-"""What in a profile contradicts itself or its device, each with the figures that do.
+"""Finds figures of a profile that contradict each other or the device.
 
-A finding does not hold (False) where figures cannot both be right. It is open (None) where they are right only under a
-condition that the profile does not show, such as bytes that come from a cache.
+A finding has holds = False if figures cannot both be right. It is None (open) if they are right only under a condition
+that the profile does not show, such as bytes that come from a cache.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from pytest_attnperf.tools.profilers.passes import cut_name
 
 NS = 1e-9
 MATRIX_FAMILIES = ("attention", "gemm", "quantised mat-mul", "convolution")
-"""Families that keep sums of products in registers, in lower case."""
+"""Families that keep sums of products in registers; lower case."""
 
 WIDE_THREADS = 64
 SOME_LDS_BYTES = 1024
-"""From this many threads or this much LDS on, a kernel of these families is no reduction or set-up step of one."""
+"""Threads or LDS from which a kernel of these families is more than a reduction or a set-up step."""
 
 CONSTANT_SGPRS = 128
 MOST_THREADS = 1024
-"""Of a workgroup, on every AMD and NVIDIA GPU."""
+"""Most threads of a workgroup, on every AMD and NVIDIA GPU."""
 
 OVERLAP_SHARE = 0.01
-"""Of the durations, from which on it matters to shares that dispatches ran at the same time."""
+"""Overlap as a share of all durations from which it distorts shares."""
 
 MOST_NAMES = 4
 
@@ -50,10 +50,10 @@ MOST_NAMES = 4
 def find_contradictions(
     summary: ProfileSummary, spec: DeviceSpec | None, *, stats: Sequence[StatsRow] = ()
 ) -> tuple[ProfileFinding, ...]:
-    """Every contradiction within a profile, and against the peaks of its device where these are known.
+    """Returns every contradiction within a profile and, if known, with the peaks of its device.
 
-    `stats` are the rows of the profile's *_stats files: their percentages are checked, and their sums against a trace.
-    """
+    `stats` are the rows of the profile's *_stats files: their percentages are checked, and their sums compared with a
+    trace."""
     rows = [*stats, *(row for row in summary.host if row not in stats)]
     found = [
         *_find_too_fast(summary.kernels, spec),
@@ -74,7 +74,7 @@ def find_contradictions(
 
 
 def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> Iterator[ProfileFinding]:
-    """Copies and memory sets above the peak of the memory."""
+    """Finds copies and memory sets that exceed the peak of the memory."""
     if spec is None or spec.confidence == UNRELIABLE:
         return
     for kernel in kernels:
@@ -94,7 +94,7 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Bytes through the device's memory: read and written where it copies within the device."""
+    """Returns the bytes through the device's memory; a copy within the device reads and writes, so counts twice."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")
@@ -103,7 +103,7 @@ def _count_moved_bytes(shape: KernelShape) -> float:
 
 
 def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """One granule of registers for a kernel that multiplies matrices."""
+    """Finds kernels that multiply matrices but have only one granule of registers."""
     for kernel in summary.kernels:
         if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
             continue
@@ -114,8 +114,8 @@ def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
                 continue
             said = f"{cut_name(kernel.name)}: {_format_resources(shape)}"
             text = (
-                f"{said}: one granule of registers is the least that a profiler can report, and {kernel.family} keeps "
-                f"sums of products in them. It is what a body that was compiled out leaves. {WHAT_TO_DO}"
+                f"{said}: one granule of registers is the least that a profiler can report, but {kernel.family} keeps "
+                f"sums of products in them. A kernel whose body was compiled out has this number. {WHAT_TO_DO}"
             )
             yield make_open_finding("registers", said, text, "one granule: is anything computed?")
 
@@ -125,7 +125,8 @@ def _format_resources(shape: KernelShape) -> str:
 
 
 def _has_one_granule(shape: KernelShape) -> bool:
-    """gfx908 repeats the VGPRs as AccVGPRs; gfx90a and later tell them apart, and sums may be in either."""
+    """Returns whether VGPRs and AccVGPRs each fit one granule. gfx908 reports VGPRs twice; from gfx90a sums may be in
+    either."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
@@ -134,7 +135,7 @@ def _is_nvidia(shape: KernelShape, agents: Sequence[Agent]) -> bool:
 
 
 def _find_impossible_sizes(kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
-    """Launches that no device would have accepted."""
+    """Finds launches that no device accepts."""
     for kernel in kernels:
         for one in kernel.shapes:
             yield from _find_size_problems(kernel, one)
@@ -168,7 +169,7 @@ def _find_constant_sgprs(summary: ProfileSummary) -> Iterator[ProfileFinding]:
     }
     if counts == {CONSTANT_SGPRS} and archs and all(arch.startswith("gfx1") for arch in archs):
         said = f"every kernel has {CONSTANT_SGPRS} SGPRs"
-        text = f"{said}: on {', '.join(sorted(archs))} a constant of what is reported, per wave, and never a limit"
+        text = f"{said}: on {', '.join(sorted(archs))} profilers always report it per wave; it is never a limit"
         yield make_open_finding("sgprs", said, text, "a constant, no measurement")
 
 
@@ -191,7 +192,7 @@ def _find_odd_passes(summary: ProfileSummary) -> Iterator[ProfileFinding]:
 
 
 def _find_impossible_times(summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Of the whole profile: what runs at the same time, and what is longer than all of it."""
+    """Finds dispatches that overlap, and times that are longer than the whole profile."""
     span, busy, total = summary.span_ns, summary.busy_ns, summary.total_ns
     if span is not None:
         for kernel in summary.kernels:
@@ -220,12 +221,12 @@ def _find_impossible_times(summary: ProfileSummary) -> Iterator[ProfileFinding]:
 
 
 def _collect_agents(summary: ProfileSummary) -> set[str]:
-    """Devices that something ran on; several may well work at the same time."""
+    """Returns the devices that ran something; several may run at the same time."""
     return {one.shape.agent for kernel in summary.kernels for one in kernel.shapes}
 
 
 def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFinding]:
-    """Minimum, quartiles, maximum, mean and total against each other."""
+    """Compares minimum, quartiles, maximum, mean and total with each other."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
     shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
     ordered = [
@@ -260,7 +261,7 @@ def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFindin
 
 
 def _find_wrong_percentages(rows: Sequence[StatsRow]) -> Iterator[ProfileFinding]:
-    """Percentages of each domain against its totals, and their sum."""
+    """Compares the percentages of each domain with its totals, and checks their sum."""
     domains: dict[str, list[tuple[StatsRow, float]]] = defaultdict(list)
     for row in rows:
         if row.percentage is not None:
@@ -287,21 +288,21 @@ def _find_wrong_percentages(rows: Sequence[StatsRow]) -> Iterator[ProfileFinding
 
 
 def _half_digit(percentage: float) -> float:
-    """rocprofv3 prints 2 decimals from 1 on, 4 above 0.01, and 3 in scientific notation below."""
+    """Returns half the last digit. rocprofv3 prints 2 decimals from 1 on, 4 above 0.01, 3 in scientific form below."""
     if percentage >= 1:
         return 0.005
     if percentage < 0:
-        return 0.0  # none that was printed
+        return 0.0  # rocprofv3 prints none
     return 0.00005 if percentage > 0.01 else 0.0005 * 10 ** math.floor(math.log10(percentage)) if percentage else 5e-7
 
 
 def _has_several_files(summed: float, slack: float) -> bool:
-    """Whether percentages of several processes, 100 each, stand side by side."""
+    """Returns whether the percentages are those of several processes, 100 each."""
     return round(summed / 100) > 1 and abs(summed - 100 * round(summed / 100)) <= slack
 
 
 def _compare_stats_with_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
-    """One finding of all kernels that differ: where one does, files of two runs or a cut trace are the cause."""
+    """Yields one finding for all kernels that differ, because files of two runs or a cut trace are the common cause."""
     traced = {kernel.name: kernel.spread for kernel in kernels if kernel.kind == "kernel"}
     pairs = [(row, traced[row.name]) for row in rows if row.domain == "kernel" and row.name in traced]
     differing = [
@@ -310,7 +311,7 @@ def _compare_stats_with_trace(rows: Sequence[StatsRow], kernels: Sequence[Kernel
         if (row.spread.calls, row.spread.total_ns) != (seen.calls, seen.total_ns)
     ]
     if differing:
-        said = f"statistics beside a trace, {len(pairs)} names in both"
+        said = f"statistics and a trace with {len(pairs)} common name(s)"
         more = f"; and {len(differing) - MOST_NAMES} more" if len(differing) > MOST_NAMES else ""
         should = f"{len(differing)} differ: {'; '.join(differing[:MOST_NAMES])}{more}. Are both of one run, and whole?"
         yield make_contradiction("statistics against trace", said, should)

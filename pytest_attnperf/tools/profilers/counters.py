@@ -1,7 +1,7 @@
-"""rocprofv3's counter_collection CSV: what each hardware counter said of a kernel, as the median over its dispatches.
+"""Reads rocprofv3's counter_collection CSV: each hardware counter of a kernel, as the median over its dispatches.
 
-Columns are found by name, because ROCm 6.2 to 7.2 write 15 to 18 of them in other orders; kernels are named as code
-objects or demangled functions.
+Columns are found by name, because ROCm 6.2 to 7.2 write 15 to 18 of them in different orders. Kernel names are those of
+code objects or demangled functions.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from pytest_attnperf.records.regular_file import read_regular
 
 NEEDED = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
 PROCESS = ("Process_Id", "Pid")
-"""Names of the column that tells processes apart, whose dispatches have the same numbers."""
+"""Names of the column of the process. It is needed because dispatch numbers repeat between processes."""
 
 GRID = "Grid_Size"
-"""Work-items of a dispatch."""
+"""Column with the work-items of a dispatch."""
 
 BYTES_MAX = 1 << 30
-"""A larger file is refused: it is read at once."""
+"""Largest file that is read, because all of it is held in memory."""
 
 
 def read_counters(path: Path, report: Callable[[int, str], None] | None = None) -> tuple[KernelCounter, ...]:
-    """Every counter of every kernel and grid, in the order of the file.
+    """Returns every counter of every kernel and grid, in the order of the file.
 
-    Raises UsageError for a file that is too large or no such CSV, naming the columns or the row. With `report`, which
-    takes a line and what is wrong with it, such rows are left out instead, and none need be there.
-    """
+    Raises UsageError for a file that is too large or no such CSV, with the columns or the row. `report` takes a line
+    number and an error: with it, bad rows are left out instead, and a file without rows is no error."""
     text = read_regular(path, BYTES_MAX).decode("utf-8-sig", errors="replace")
     rows = csv.DictReader(io.StringIO(text, newline=""))
     columns = [name.strip() for name in rows.fieldnames or []]
@@ -42,7 +41,7 @@ def read_counters(path: Path, report: Callable[[int, str], None] | None = None) 
     missing = [name for name in NEEDED if name not in columns]
     if missing:
         raise UsageError(
-            f"{path} has no column {', '.join(missing)}; it has: {', '.join(columns) or 'none'}. Needed is the "
+            f"{path} has no column {', '.join(missing)}; it has: {', '.join(columns) or 'none'}. Give the "
             "counter_collection CSV of rocprofv3 --pmc ... --output-format csv"
         )
     process = next((name for name in PROCESS if name in columns), "")
@@ -80,7 +79,7 @@ def _read_rows(
 def _add_row(
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]], row: dict[str, str | None], process: str
 ) -> str:
-    """Add the row; or what is wrong with it."""
+    """Adds the row; returns what is wrong with it, or ''."""
     value, grid = _parse_number(row["Counter_Value"]), _parse_number(row.get(GRID) or "0")
     if value is None or grid is None:
         column = "Counter_Value" if value is None else GRID

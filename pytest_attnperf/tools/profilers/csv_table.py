@@ -1,4 +1,4 @@
-"""CSV files as profilers leave them: columns by name, rows that do not fit named and left out, the rest used."""
+"""Reads CSV files of profilers: columns by name. Rows that do not fit are reported and left out; the rest is used."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pytest_attnperf.records.profiles import Problem
 from pytest_attnperf.records.regular_file import open_regular
 
 KEPT = 5
-"""Problems of one kind that are listed one by one; the others are counted."""
+"""Most problems of one kind that are listed; the others are counted."""
 
 HEAD_BYTES = 65536
 
 
 class Problems:
-    """What is wrong with the rows of one file. The first few of a kind are kept, the others counted."""
+    """Problems with the rows of one file. The first few of a kind are kept, the others counted."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -28,13 +28,13 @@ class Problems:
         self._seen: Counter[str] = Counter()
 
     def add(self, line: int, text: str, *, kind: str, column: str = "", lost: bool = True) -> None:
-        """One problem. kind: what counts as the same; lost: the whole row is left out."""
+        """Adds one problem. kind: equal for problems that are counted together; lost: the whole row is left out."""
         self._seen[kind] += 1
         if self._seen[kind] <= KEPT:
             self._kept.append((line, column, text, lost))
 
     def list_problems(self, rows: int) -> tuple[Problem, ...]:
-        """All of them, once it is known how many rows are used."""
+        """Returns all problems; `rows` is the number of rows that are used."""
         counted = "the other row is used" if rows == 1 else f"the other {rows} rows are used"
         others = counted if rows else "no row of this file can be used"
         found = [
@@ -48,10 +48,9 @@ class Problems:
 
 
 class CsvTable:
-    """An open CSV file. Iterating gives every row with as many values as there are columns; blank lines are skipped.
+    """An open CSV file. Iterating yields every row with as many values as there are columns; blank lines are skipped.
 
-    `line` is the last line of the row at hand, counted from 1 with the line of columns.
-    """
+    `line` is the last line of the current row, counted from 1 with the line of columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,19 +70,19 @@ class CsvTable:
 
     @property
     def line(self) -> int:
-        """Of the row that iteration gave last."""
+        """Number of the current row's last line."""
         return self._reader.line_num
 
     def find_column(self, *names: str) -> str:
-        """The first of these columns that there is; '' where there is none."""
+        """Returns the first of these columns that the file has; '' if it has none."""
         return next((name for name in names if name in self.columns), "")
 
     def column_index(self, name: str) -> int:
-        """Where a column stands."""
+        """Returns the index of a column."""
         return self.columns.index(name)
 
     def check_columns(self, form: str, names: Sequence[str]) -> None:
-        """Raise ProfileError unless all these columns are there, once each."""
+        """Raises ProfileError unless each of these columns occurs exactly once."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ProfileError(
@@ -93,7 +92,7 @@ class CsvTable:
         twice = [name for name in names if self.columns.count(name) > 1]
         if twice:
             count = self.columns.count(twice[0])
-            raise ProfileError(f"{self.path}: column {twice[0]} is there {count} times, in line 1: which is meant?")
+            raise ProfileError(f"{self.path}: column {twice[0]} occurs {count} times in line 1; keep one of them")
 
     def __iter__(self) -> Iterator[list[str]]:
         width = len(self.columns)
@@ -117,12 +116,12 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Pass on a row of another width, once it is known whether it is the last one."""
+        """Reports a row of another width, once it is known whether it is the last one."""
         if self._misfit is None:
             return
         line, values = self._misfit
         self._misfit = None
-        text = f"has {values} values, there are {len(self.columns)} columns"
+        text = f"has {values} values for {len(self.columns)} columns"
         missing = self.columns[values] if values < len(self.columns) else ""
         if last and missing:
             text = f"the last row is cut short: it {text}"
@@ -130,7 +129,7 @@ class CsvTable:
 
 
 def read_columns(path: Path) -> tuple[str, ...]:
-    """The names in the first line. Raises ProfileError for an empty file and for one that is no text."""
+    """Returns the names in the first line. Raises ProfileError for an empty file and for one that is no text."""
     head = read_head(path)
     if not head.strip():
         raise ProfileError(f"{path} is empty ({len(head)} bytes); was the profiler stopped before it wrote?")
@@ -144,7 +143,7 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def read_head(path: Path) -> bytes:
-    """The first bytes of a file. Raises ProfileError where it cannot be read."""
+    """Returns the first bytes of a file. Raises ProfileError if it cannot be read."""
     try:
         with open_regular(path, ProfileError) as file:
             return file.read(HEAD_BYTES)
@@ -153,5 +152,5 @@ def read_head(path: Path) -> bytes:
 
 
 def parse_whole_number(text: str) -> int | None:
-    """A number without sign of at most 18 digits, so that 64 bits hold it; None for anything else."""
+    """Returns a number without sign of at most 18 digits, so that 64 bits hold it; None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

@@ -1,4 +1,4 @@
-"""Which row of the table of devices a profile is of."""
+"""Finds the row of the table of devices that a profile belongs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_attnperf.tools.profilers.profile import Profile
 
 
 def find_named_spec(name: str) -> DeviceSpec:
-    """The row with this name or product: 'MI300X', 'AMD Instinct MI300X VF'. Raises UnknownNameError listing all."""
+    """Returns the row with this name or product: 'MI300X', 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
     for spec in all_specs():
         if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
             return spec
@@ -22,7 +22,7 @@ def find_named_spec(name: str) -> DeviceSpec:
 
 
 def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
-    """The row that all GPUs of a profile are of; None where they differ, or none fits by arch, product and size."""
+    """Returns the row of all GPUs of a profile; None if they differ, or none fits by arch, product and size."""
     found = {
         spec_for(DeviceInfo("", agent.arch, gpu_product(agent.product), compute_units=agent.compute_units or 0))
         for agent in agents
@@ -32,15 +32,14 @@ def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
 
 
 def choose_spec(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
-    """The row of this name; without a name that of the agents, None where they say too little."""
+    """Returns the row of this name; without a name that of the agents, None if they are not known well enough."""
     return find_named_spec(name) if name else find_agents_spec(agents)
 
 
 def apply_spec(profile: Profile, spec: DeviceSpec) -> Profile:
-    """The profile with its GPUs known to be of this row: traces alone do not say what they ran on.
+    """Returns the profile with its GPUs set to this row, because traces alone do not name their device.
 
-    Raises UsageError where a file says that a GPU is of another architecture.
-    """
+    Raises UsageError if a file says that a GPU has another architecture."""
     known = {agent.name: agent for agent in profile.agents}
     names = dict.fromkeys(shape.agent for shape in profile.dispatches.shapes if shape.kind == "kernel")
     found = dict(known)

@@ -1,4 +1,4 @@
-"""Many dispatches, column by column: a million rows take some 20 MB, and no object each."""
+"""Many dispatches, stored by column: a million rows take about 20 MB, without an object per row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pytest_attnperf.records.profiles import KernelShape
 
 @dataclass(frozen=True, eq=False)
 class Dispatches:
-    """Kernels, copies and memory sets in the order they began; row i is element i of every column.
+    """Kernels, copies and memory sets ordered by their start; row i is element i of every column.
 
-    shapes     each once
+    shapes     each distinct shape once
     shape      index into `shapes`
-    start_ns   and `end_ns`: of one clock per profile
+    start_ns   nanoseconds, as `end_ns`; one clock per profile
     """
 
     shapes: tuple[KernelShape, ...] = ()
@@ -29,12 +29,12 @@ class Dispatches:
         return len(self.shape)
 
     def __iter__(self) -> Iterator[tuple[KernelShape, int, int]]:
-        """(shape, start_ns, end_ns) of each, in order."""
+        """Yields (shape, start_ns, end_ns) of each, in order."""
         for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
             yield self.shapes[index], start, end
 
     def durations_by_shape(self) -> list[array[int]]:
-        """Nanoseconds of every dispatch of each shape, in the order they began; parallel to `shapes`."""
+        """Returns the nanoseconds of every dispatch of each shape, ordered by start; parallel to `shapes`."""
         found: list[array[int]] = [array("q") for _ in self.shapes]
         for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
             found[index].append(end - start)
@@ -42,12 +42,12 @@ class Dispatches:
 
     @property
     def total_ns(self) -> int:
-        """All durations added up, overlapping ones each in full."""
+        """Sum of all durations in ns; overlapping ones count in full."""
         return sum(self.end_ns) - sum(self.start_ns)
 
 
 class DispatchesBuilder:
-    """Collects rows in any order."""
+    """Collects dispatches in any order."""
 
     def __init__(self) -> None:
         self._numbers: dict[KernelShape, int] = {}
@@ -56,11 +56,11 @@ class DispatchesBuilder:
         self._end: array[int] = array("q")
 
     def number_of(self, shape: KernelShape) -> int:
-        """The number that `add` takes for a shape."""
+        """Returns the number of a shape for `add`."""
         return self._numbers.setdefault(shape, len(self._numbers))
 
     def add(self, number: int, start_ns: int, end_ns: int) -> None:
-        """One dispatch of the shape of that number."""
+        """Adds one dispatch of the shape with that number."""
         self._shape.append(number)
         self._start.append(start_ns)
         self._end.append(end_ns)
@@ -69,7 +69,7 @@ class DispatchesBuilder:
         return len(self._shape)
 
     def build(self) -> Dispatches:
-        """All of them, ordered by start and then end."""
+        """Returns all dispatches, ordered by start and then end."""
         starts, ends = self._start, self._end
         if all(map(lt, starts, islice(starts, 1, None))):
             return Dispatches(tuple(self._numbers), self._shape[:], starts[:], ends[:])

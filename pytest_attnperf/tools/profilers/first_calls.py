@@ -1,6 +1,5 @@
-"""Dispatches of a trace by kernel and size; what the first ones took apart from the others, what counts as warm-up, and
-where host time went.
-"""
+"""Groups a trace by kernel and size, finds the extra time of first dispatches and the warm-up, and sums up host
+time."""
 
 from __future__ import annotations
 
@@ -19,25 +18,25 @@ from pytest_attnperf.tools.profilers.spreads import compute_spread
 from pytest_attnperf.tools.profilers.torch_events import OPERATOR
 
 SLOWER = 0.10
-"""A first pass is warm-up while it takes longer than the median pass by more than this."""
+"""First passes are warm-up as long as they exceed the median pass by more than this fraction."""
 
 PASSES_NEEDED = 3
-"""For a median pass that the first one does not decide."""
+"""Least passes for a median that does not depend on the first one."""
 
 OTHERS_NEEDED = 4
-"""Further dispatches of the same size, before a first one can be called an outlier."""
+"""Least other dispatches of the same size for calling the first one an outlier."""
 
 FENCE = 3.0
-"""Interquartile ranges beyond the upper quartile: Tukey's far out (Exploratory Data Analysis, 1977)."""
+"""An outlier lies this many interquartile ranges above the upper quartile (Tukey, Exploratory Data Analysis, 1977)."""
 
 OUTLIER_RATIO = 1.5
-"""Of the median of the others, which an outlier exceeds besides: clocks that tick in 40 ns make ranges of nothing."""
+"""An outlier must also exceed the others' median by this factor: a clock of 40 ns ticks can give a range of 0."""
 
 KERNELS = ("kernel", "operator")
-"""Kinds that compute; an operator is what torch's profiler shows of a CPU."""
+"""Kinds that compute; torch's profiler shows an operator for a CPU."""
 
 APART = -1
-"""Stands in the order for what no pass is recognised by: other devices, and the runtime's copies and fills."""
+"""Number in the order for dispatches that show no pass: those of other devices, and the runtime's copies and fills."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class First:
 
     @property
     def excess_ns(self) -> int:
-        """By which it exceeds the median of the others; 0 where it does not, or is alone."""
+        """Nanoseconds above the median of the others; 0 if it is not above, or alone."""
         return 0 if self.others.median_ns is None else max(0, round(self.duration_ns - self.others.median_ns))
 
     @property
     def is_outlier(self) -> bool:
-        """Whether the others, if there are enough, make it one."""
+        """Whether it is far above the others; False if they are too few."""
         q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
         if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
             return False
@@ -64,7 +63,7 @@ class First:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Which dispatches are warm-up: all before place `before`, and the first ones of the kernels named."""
+    """The dispatches that are warm-up: all before index `before`, and the first ones of the kernels in `first_of`."""
 
     text: str
     before: int = 0
@@ -72,7 +71,7 @@ class WarmUp:
 
 
 def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
-    """What the user says: passes, where it is known where they begin, else dispatches. None of either is nothing."""
+    """Returns the user's warm-up: `count` passes if their beginnings are known, else dispatches."""
     if begins and count:
         held = min(count, len(begins))
         before = begins[held] if held < len(begins) else dispatches
@@ -85,11 +84,10 @@ def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> War
 
 
 def infer_warm_up(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
-    """Decided from the data: what comes before the first pass, and the first passes while they are slow; where none is
-    slow, the first dispatches that are outliers.
+    """Infers the warm-up: dispatches before the first pass, and first passes while they are slow; if none is slow,
+    first dispatches that are outliers.
 
-    `durations` are of all dispatches in the order they began, `begins` the places in it where passes begin.
-    """
+    `durations` are of all dispatches ordered by start; `begins` are the indices where passes begin."""
     ends = (*begins[1:], len(durations))
     passes = [sum(durations[begin:end]) for begin, end in zip(begins, ends, strict=False)]
     if len(passes) >= PASSES_NEEDED:
@@ -136,23 +134,23 @@ _HOST = tuple(
         (_SET_UP, r"^hsa_(?:init|shut|agent|iterate|system|queue|isa|region)"),
     )
 )
-"""Categories of host time in the order they are asked, by the names of functions of HIP, CUDA and HSA."""
+"""Categories of host time and patterns of functions of HIP, CUDA and HSA. The first match decides."""
 
 OTHER_HOST = "other"
 _BENEATH = "hsa_"
-"""HSA functions run within HIP's, so beside those they would be counted twice."""
+"""Prefix of HSA functions. They run within HIP's, so next to those they would be counted twice."""
 
 
 def find_host_category(name: str) -> str:
-    """What a function of a runtime spends host time on."""
+    """Returns the category of host time of a runtime's function."""
     return next((category for category, pattern in _HOST if pattern.search(name)), OTHER_HOST)
 
 
 def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
-    """Nanoseconds of host time by category, most first, of a runtime's functions; torch's operators hold these.
+    """Returns nanoseconds of host time by category, largest first. Leaves out torch's operators, which contain these
+    calls.
 
-    Synchronisation is time in which the host waits for the GPU, and so is part of a synchronous copy's.
-    """
+    Synchronisation is time in which the host waits for the GPU, so it is also part of a synchronous copy."""
     every = [row for row in rows if row.domain == "api"]
     above = any(not row.name.startswith(_BENEATH) for row in every)
     found: dict[str, int] = {}
@@ -165,17 +163,17 @@ def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
 
 
 def sum_first_calls(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
-    """By how much first dispatches exceed their others, over kernels where they do, and the host's share."""
+    """Sums up how much first dispatches exceed their others, and adds the host's times."""
     excesses = array("q", (first.excess_ns for first in firsts))
     return FirstCalls(sum(excesses), sum(excess > 0 for excess in excesses), dict(host_ns))
 
 
 @dataclass(frozen=True)
 class TracedKernel:
-    """One name of one kind.
+    """A kernel of a trace: one name of one kind.
 
-    shapes    places in `Dispatches.shapes` of its sizes
-    first     the size that its first dispatch has, and `first_at` the place of that dispatch
+    shapes    indices of its sizes in `Dispatches.shapes`
+    first     index of the size of its first dispatch; `first_at` is the index of that dispatch
     """
 
     name: str
@@ -189,7 +187,7 @@ class TracedKernel:
 
 @dataclass(frozen=True)
 class Traced:
-    """A trace by kernel. durations: nanoseconds by size, in the order they began, parallel to `Dispatches.shapes`."""
+    """A trace by kernel. durations: nanoseconds by size, ordered by start, parallel to `Dispatches.shapes`."""
 
     dispatches: Dispatches
     durations: tuple[array[int], ...]
@@ -198,7 +196,7 @@ class Traced:
 
     @staticmethod
     def from_dispatches(dispatches: Dispatches, rules: FamilyRules) -> Traced:
-        """Every kernel with its sizes."""
+        """Groups dispatches by kernel and size."""
         durations = tuple(dispatches.durations_by_shape())
         last = len(dispatches) - 1
         first_at = {shape: last - place for place, shape in enumerate(reversed(dispatches.shape))}
@@ -220,7 +218,7 @@ class Traced:
 
     @property
     def has_kernels(self) -> bool:
-        """Whether more than copies and memory sets were traced."""
+        """Whether the trace has kernels or operators, and not copies and memory sets only."""
         return bool(self.firsts)
 
     @property
@@ -230,11 +228,11 @@ class Traced:
 
     @property
     def kernel_calls(self) -> int:
-        """Dispatches of kernels, copies and memory sets left out."""
+        """Number of dispatches of kernels, without copies and memory sets."""
         return sum(len(self.durations[at]) for kernel in self.kernels if kernel.kind in KERNELS for at in kernel.shapes)
 
     def count_calls(self) -> Calls:
-        """Calls of kernels on the busiest device, in their order."""
+        """Counts the kernel calls of the busiest device, with their order."""
         shapes = self.dispatches.shapes
         device = self._find_busiest_device()
         counts: dict[str, int] = {}

@@ -1,6 +1,5 @@
-"""Which kind of profiler's CSV a file is: its columns say so, whatever its name is; and what one file adds to a
-profile.
-"""
+"""Recognises which profiler wrote a CSV file, by its columns rather than its name. Also defines the content of one
+file."""
 
 from __future__ import annotations
 
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CsvForm:
-    """One kind of CSV; a new one is a module here and a line in FORMS.
+    """One kind of CSV file. A new one is a reader module in this folder and a line in FORMS.
 
-    name      as `Source.form` says it
-    marks     columns that only this kind has together; with all of them a file is one, or meant to be one
-    needed    without these it cannot be used
-    endings   what the profiler ends the file's name with, '.csv' not included; () where it says nothing
-    reader    'rocprofv3.read_kernels': module here, and function (CsvTable, Form, DispatchesBuilder) -> FilePart
+    name      name of the kind, for `ProfileSource.form`
+    marks     columns that only this kind has together; a file with all of them is of this kind
+    needed    columns without which the file cannot be used
+    endings   endings of the file's name without '.csv'; () if the name does not show the kind
+    reader    'rocprofv3.read_kernels': module, and function (CsvTable, CsvForm, DispatchesBuilder) -> FilePart
     """
 
     name: str
@@ -36,7 +35,7 @@ class CsvForm:
     reader: str
 
     def read_table(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
-        """What one file says; its dispatches go to `builder`. Raises ProfileError."""
+        """Reads one file; its dispatches go to `builder`. Raises ProfileError."""
         module, _, function = self.reader.partition(".")
         read = import_listed_function(
             f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"'
@@ -120,7 +119,7 @@ FORMS = (
     V1_STATS,
     KERNEL_TRACE,
 )
-"""Those with more particular marks first."""
+"""All kinds; those with more specific marks come first."""
 
 UNUSED: tuple[str, ...] = (
     "memory_allocation_trace",
@@ -131,11 +130,11 @@ UNUSED: tuple[str, ...] = (
 )
 UNUSED += ("memory_allocation_stats", "scratch_memory_stats", "rccl_api_stats", "rocdecode_api_trace")
 UNUSED += ("rocdecode_api_stats", "rocjpeg_api_trace", "rocjpeg_api_stats", "marker_trace", "marker_stats")
-"""Endings of files that rocprofv3 also writes, and that say nothing about the time of GPUs."""
+"""Endings of other files of rocprofv3, which hold no GPU times."""
 
 
 def find_form(columns: Sequence[str], stem: str = "") -> CsvForm | None:
-    """The kind of a file with these columns; where they do not tell, by its name without '.csv'."""
+    """Returns the kind of a file by its columns, else by its name without '.csv'; None if unknown."""
     for form in FORMS:
         if all(name in columns for name in form.marks):
             return form
@@ -146,7 +145,7 @@ def find_form(columns: Sequence[str], stem: str = "") -> CsvForm | None:
 
 
 def infer_version(form: CsvForm, columns: Sequence[str]) -> str:
-    """What columns say of the ROCm that wrote them; '' where they are the same in all."""
+    """Returns the ROCm version that the columns show; '' if they are equal in all."""
     convert = ", by rocpd convert" if "Guid" in columns or (form is COUNTERS and columns[:1] == ("Pid",)) else ""
     if convert or "Stream_Id" in columns or (form is KERNEL_TRACE and "VGPR_Count" in columns):
         return f"ROCm 7.0 or later{convert}"
@@ -162,12 +161,12 @@ def infer_version(form: CsvForm, columns: Sequence[str]) -> str:
 
 
 def add_separator(ending: str) -> str:
-    """An ending with what stands before it: 'run_kernel_trace', but 'run.stats'."""
+    """Returns an ending with its separator: '_kernel_trace' ('run_kernel_trace'), but '.stats' ('run.stats')."""
     return ending if ending.startswith(".") else f"_{ending}"
 
 
 def split_stem(stem: str) -> tuple[str, str]:
-    """A file's name without '.csv' or '.db' as (prefix of its run, known ending or '')."""
+    """Splits a file's name without '.csv' or '.db' into (prefix of its run, known ending or '')."""
     endings = [ending for form in FORMS for ending in form.endings]
     for ending in sorted([*endings, *UNUSED, "results"], key=len, reverse=True):
         if stem == ending and ending != "results":
@@ -178,17 +177,17 @@ def split_stem(stem: str) -> tuple[str, str]:
 
 
 def describe_wanted_files() -> str:
-    """What a folder is searched for, in words."""
+    """Returns the file names that a folder is searched for, as text."""
     endings = [f"*{add_separator(ending)}.csv" for form in FORMS for ending in form.endings]
     return ", ".join([*endings, "results.csv of rocprof", "*_results.db", "*.json of torch.profiler"])
 
 
 @dataclass(frozen=True)
 class FilePart:
-    """One file that was read; its dispatches are in the builder that the reader was given.
+    """Content of one file; its dispatches are in the builder that the reader was given.
 
-    zero            dispatches of no duration
-    api_begin_ns    of a trace of host calls: when the first one began
+    zero            number of dispatches without duration
+    api_begin_ns    start of the first host call, if the file is a trace of them
     """
 
     source: ProfileSource
@@ -201,7 +200,7 @@ class FilePart:
 
 
 def make_source(table: CsvTable, form: CsvForm, rows: int, name: str = "") -> tuple[ProfileSource, tuple[Problem, ...]]:
-    """How a file is listed, and what is wrong with it, an absence of rows included."""
+    """Returns the file's entry in the list of sources, and its problems; a file without rows is a problem, too."""
     problems = table.problems.list_problems(rows)
     if not rows and not problems:
         nothing = "holds no row below the line of columns; did the program launch kernels while it was traced?"

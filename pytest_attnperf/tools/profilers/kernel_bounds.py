@@ -1,9 +1,8 @@
-"""What binds kernels of a profile whose work the user names: a trace has times, and no FLOPs and no bytes.
+"""Classifies what limits kernels whose work the user names, because a trace has times but no FLOPs or bytes.
 
-What hardware counters add to a verdict that time, FLOPs and bytes left open: the measurement that decides it.
-
-Bytes behind L2 are DRAM's only on devices without a memory-side cache (MI210, MI250X); where an Infinity Cache or MALL
-lies between, they are an upper bound of what DRAM moved, which can exclude memory and not prove it.
+Hardware counters can decide a verdict that time, FLOPs and bytes leave open. Bytes behind L2 are DRAM traffic only on
+devices without a memory-side cache (MI210, MI250X). With an Infinity Cache or MALL they are an upper bound of it: they
+can exclude memory as the limit, not prove it.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from pytest_attnperf.tools.profilers.name_matching import shorten_name
 
 NS_PER_US = 1e3
 SHOWN = 12
-"""Kernels that a message lists."""
+"""Most kernels that a message lists."""
 
 MATRIX_BUSY = 0.6
-"""Share of time with matrix units busy from which on computing binds: less leaves much of it to something else."""
+"""Share of time with busy matrix units from which computing is the limit."""
 
 
 @dataclass(frozen=True)
 class KernelWork:
-    """text: a part of the names of the kernels that do this work together; workload: its id; figures: of one call."""
+    """Work that kernels do together. text: a part of their names; workload: its id; figures: of one call."""
 
     text: str
     workload: str
@@ -47,14 +46,11 @@ def kernel_bounds(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None = None,
 ) -> tuple[KernelBound, ...]:
-    """What binds each work, by counters too where the profile has some of a work of one kernel.
+    """Returns what limits each work; uses counters if the profile has some and one kernel does the work.
 
-    A call is one dispatch of its kernel that takes longest; where that kernel runs at several sizes, its sizes are
-    different work, and nothing can be said.
-
-    Raises UsageError where no kernel has such a name, the profile holds no times of single dispatches, or the kernel
-    runs at several sizes.
-    """
+    A call is one dispatch of the work's longest kernel. Several sizes of that kernel are different work. Raises
+    UsageError if no kernel has such a name, the profile holds no times of single dispatches, or that kernel runs at
+    several sizes."""
     return tuple(_find_bound(summary, work, spec, ceilings) for work in works)
 
 
@@ -69,7 +65,7 @@ def _find_bound(
     unknown = [kernel.name for kernel, median in medians if median is None]
     if unknown:
         raise UsageError(
-            f"{shorten_name(unknown[0])}: only statistics, no median; a kernel trace is needed to say what binds it"
+            f"{shorten_name(unknown[0])}: only statistics, no median; give a kernel trace to find what limits it"
         )
     time_us = sum((median or 0.0) * kernel.spread.calls / calls for kernel, median in medians) / NS_PER_US
     launches = [_make_launch(kernel, calls) for kernel in kernels]
@@ -85,7 +81,7 @@ def _find_bound(
 
 
 def _find_reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> KernelReadings | None:
-    """What counters said of this kernel at this size; None where none were read."""
+    """Returns the counters of this kernel at this size; None if none were read."""
     items = size.shape.grid_items
     count = None if items is None else items[0] * items[1] * items[2]
     for reading in make_readings(summary.counters):
@@ -97,7 +93,7 @@ def _find_reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) 
 
 
 def _find_kernels(summary: ProfileSummary, text: str) -> list[KernelTime]:
-    """Kernels with `text` in their names, the one that takes longest first."""
+    """Returns kernels with `text` in their names, the longest first. Raises UsageError if there is none."""
     found = [kernel for kernel in summary.kernels if kernel.kind == "kernel" and text in kernel.name]
     if found:
         return found
@@ -106,7 +102,7 @@ def _find_kernels(summary: ProfileSummary, text: str) -> list[KernelTime]:
 
 
 def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
-    """The one size of launch. Raises UsageError for several, each of which is other work."""
+    """Returns the only launch size. Raises UsageError for several, because each is different work."""
     sizes = {(one.shape.workgroup, one.shape.grid_items) for one in kernel.shapes}
     if len(sizes) > 1:
         grids = ", ".join(f"{one.shape.grid_items} ({one.spread.calls:,} calls)" for one in kernel.shapes[:SHOWN])
@@ -115,7 +111,7 @@ def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
             f"work-items {grids}; profile one workload alone, e.g. with attnperf run-kernel"
         )
     if not kernel.shapes:
-        raise UsageError(f"{shorten_name(kernel.name)}: only statistics; a kernel trace is needed to say what binds it")
+        raise UsageError(f"{shorten_name(kernel.name)}: only statistics; give a kernel trace to find what limits it")
     return kernel.shapes[0]
 
 
@@ -132,9 +128,9 @@ def with_counters(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None,
 ) -> BoundVerdict:
-    """The verdict, decided where it was open and the counters of one dispatch decide it, else with what they say.
+    """Adds the counters of one dispatch to the verdict; decides an open one if they can.
 
-    time_us   of a dispatch without counters: with them kernels run one at a time
+    time_us   of a dispatch without counters, because kernels run one at a time while counters are read
     """
     if reading is None:
         return verdict
@@ -177,5 +173,5 @@ def _format_traffic_ratio(traffic_bytes: float, figures: WorkloadFigures) -> str
 
 
 def _memory_side_cache(spec: DeviceSpec | None) -> float:
-    """MiB of a cache between L2 and DRAM; 0 where there is none. Of an unknown device nothing is assumed."""
+    """Returns the MiB of a cache between L2 and DRAM; 0 if there is none or the device is unknown."""
     return spec.llc_mb if spec is not None and spec.llc_mb > spec.l2_mb else 0

@@ -1,4 +1,4 @@
-"""Which columns describe a kernel, under the names of rocprof v1, v2 and v3. Sizes in one column are totals."""
+"""Finds the columns that describe a kernel, as rocprof v1, v2 and v3 name them. A size in one column is a total."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SIZES: dict[str, tuple[str, tuple[str, ...]]] = {
     "workgroup": ("Workgroup_Size", ("Workgroup_Size", "wgr")),
     "grid_items": ("Grid_Size", GRID_TOTAL),
 }
-"""Stem of the columns _X, _Y and _Z, and the names of a total."""
+"""Field -> stem of its columns _X, _Y and _Z, and names of a column with the total."""
 
 NAMELESS = "(no name)"
-"""What a kernel is called whose name is empty."""
+"""Name of a kernel whose name is empty."""
 
 SUFFIXES = (" [clone .kd]", ".kd")
-"""What tools put behind a name: it is that of the kernel's descriptor."""
+"""Suffixes that tools add, because the name is that of the kernel's descriptor."""
 
 Report = Callable[[str, str], None]
-"""Takes a column and what is wrong with it."""
+"""Function that takes a column and what is wrong with it."""
 
 
 class KernelColumns:
-    """Those columns of one table that describe a kernel; `used` are their names, that of the kernel first."""
+    """Columns of one table that describe a kernel. used: their names; the kernel's name comes first."""
 
     def __init__(self, table: CsvTable) -> None:
         self._numbers = {field: name for field, names in NUMBERS.items() if (name := table.find_column(*names))}
@@ -54,7 +54,7 @@ class KernelColumns:
         self.used: tuple[str, ...] = tuple(name for name in names if name)
 
     def read_shape(self, values: Sequence[str], report: Report) -> KernelShape:
-        """What these values of `used` describe; what is no number is reported, and unknown."""
+        """Makes a shape of the values of `used`. A value that is no number is reported and unknown."""
         of = dict(zip(self.used, values, strict=True))
         numbers = {field: _parse_number(of, column, report) for field, column in self._numbers.items()}
         sizes = {field: _parse_size(of, columns, report) for field, columns in self._sizes.items()}
@@ -62,13 +62,13 @@ class KernelColumns:
         if "\0" in values[0]:
             report(self.used[0], "the name holds NUL bytes")
         if not name.strip():
-            report(self.used[0], f"is {values[0][:40]!r}, wanted is a name; it is called {NAMELESS!r}")
+            report(self.used[0], f"is {values[0][:40]!r}, expected a name; it is called {NAMELESS!r}")
             name = NAMELESS
         return KernelShape(name, agent=of.get(self._agent, ""), **numbers, **sizes)  # type: ignore[arg-type]
 
 
 def clean_name(name: str) -> str:
-    """A kernel's name without the suffix of its descriptor, and without NUL bytes."""
+    """Returns a kernel's name without the suffix of its descriptor; replaces NUL bytes."""
     name = name.replace("\0", "�")
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
@@ -79,7 +79,7 @@ def _parse_number(values: dict[str, str], column: str, report: Report) -> int | 
     text = values[column].strip()
     number = parse_whole_number(text)
     if number is None and text:
-        report(column, f"is {text[:40]!r}, wanted is a whole number; it counts as unknown")
+        report(column, f"is {text[:40]!r}, expected a whole number; it counts as unknown")
     return number
 
 

@@ -1,16 +1,14 @@
-"""What a kernel does, told from its name: ordered rules in `kernel_families.json`, which a user's own file precedes.
+"""Finds what a kernel does by its name: ordered rules in `kernel_families.json`, after those of a user's own file.
 
     {"schema": 1, "rules": [
       {"pattern": "^my_attention", "family": "attention", "nature": "compute", "why": "our own kernel"}
     ]}
 
-A pattern is a regular expression of Python, searched anywhere in a name; the first rule that is found decides.
+A pattern is a regular expression of Python, searched anywhere in a name; the first rule that matches decides.
 
-Which regular expressions may take for ever on a name that they do not match.
-
-A name is searched up to a limited length, so the time of a pattern is bounded where its unbounded repeats stand one
-after the other: by a power of that length. Where one stands within another, or repeats alternatives, it may be
-exponential, and no limit of length helps. Such patterns are refused, harmless ones of this form included.
+Some regular expressions may take for ever on a name that they do not match. Names are searched up to a limited length.
+So the time of unbounded repeats in sequence is bounded by a power of that length. A repeat within a repeat, or of
+alternatives, may take exponential time, whatever the length. Such patterns are refused, even if some are harmless.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ NEEDED = ("pattern", "family", "nature")
 FIELDS = (*NEEDED, "kind", "why")
 
 MATCHED_CHARACTERS = 1000
-"""Of a name are matched. Longer ones repeat their template arguments, and the time of a search stays bounded."""
+"""Most characters of a name that are matched, to bound the time; longer names repeat template arguments."""
 
 _SUFFIXES = (" [clone .kd]", ".kd")
 
 MAX_PATTERN = 500
-"""Characters of a pattern."""
+"""Most characters of a pattern."""
 
 MAX_REPEATS = 3
-"""Unbounded repeats in one pattern: `*`, `+`, `{2,}`."""
+"""Most unbounded repeats in one pattern: `*`, `+`, `{2,}`."""
 
 _TOKEN = re.compile(
     r"\\."
@@ -56,11 +54,11 @@ _TOKEN = re.compile(
     r"|.",
     re.DOTALL,
 )
-"""Pieces of a pattern; a class in brackets and an escaped character are one piece each and count for nothing."""
+"""Matches pieces of a pattern. A class in brackets or an escaped character is one piece and no risk."""
 
 
 class KernelFamily(NamedTuple):
-    """What kernels of one family have in common. nature: see `FamilyTime`."""
+    """A family of kernels. nature: see `FamilyTime`."""
 
     name: str
     nature: str
@@ -70,16 +68,16 @@ MEMORY_COPY = "memory copy"
 
 
 ATTENTION = "attention"
-"""Families of the default rules that others ask for."""
+"""Families of the default rules that other modules use."""
 
 
 OTHER = KernelFamily("other", "other")
-"""Of a name that no rule knows."""
+"""Family of a name that matches no rule."""
 
 
 @dataclass(frozen=True)
 class FamilyRule:
-    """One rule of a file. kind: the only one it applies to, '' for all; why: a source or reason, for readers."""
+    """One rule of a file. kind: the only kind that it applies to, '' for all; why: a source or reason, for readers."""
 
     pattern: re.Pattern[str]
     family: KernelFamily
@@ -89,22 +87,21 @@ class FamilyRule:
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """Rules in the order they are asked. What was found is kept by name, so a name is matched once."""
+    """Rules in the order in which they are tried. Results are cached by name, so a name is matched once."""
 
     rules: tuple[FamilyRule, ...]
     _known: dict[tuple[str, str], KernelFamily] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def load_default() -> FamilyRules:
-        """Those of this package."""
+        """Returns the rules of this package."""
         return _load_default()
 
     @staticmethod
     def load(path: Path) -> FamilyRules:
-        """Those of a file, with the default ones behind them.
+        """Reads the rules of a file and appends the default ones.
 
-        Raises UsageError for a file that cannot be used, naming the rule, the field, and what is allowed.
-        """
+        Raises UsageError for a file that cannot be used, with the rule, the field, and what is allowed."""
         try:
             text = read_regular(path, BYTES_MAX).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -112,14 +109,14 @@ class FamilyRules:
         return FamilyRules(_parse_rules(text, str(path)) + _load_default().rules)
 
     def find_family(self, name: str, kind: str = "kernel") -> KernelFamily:
-        """Family of a kernel, copy or memory set by its name; `OTHER` where no rule knows it."""
+        """Returns the family of a kernel, copy or memory set by its name; `OTHER` if no rule matches."""
         known = self._known.get((name, kind))
         if known is None:
             known = self._known[name, kind] = self._match_rules(name, kind)
         return known
 
     def is_memory_work(self, name: str, kind: str = "kernel") -> bool:
-        """Whether it is a copy or a fill of the runtime's or of a framework's initialisation: no sign of a pass."""
+        """Returns whether it is a copy or fill, which the runtime and frameworks make, too: it shows no pass."""
         family = self.find_family(name, kind)
         return kind in ("copy", "set") or family.nature == "fill" or family.name == MEMORY_COPY
 
@@ -142,7 +139,7 @@ def _load_default() -> FamilyRules:
 def _parse_rules(text: str, where: str) -> tuple[FamilyRule, ...]:
     try:
         document = json.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError alone
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         raise UsageError(f"{where} is no JSON: {error}; see docs/profiling.md for an example") from error
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
@@ -173,19 +170,19 @@ def _parse_rule(row: Any, where: str) -> FamilyRule:
 
 def _check_words(row: Mapping[str, str], where: str) -> None:
     if not row["family"].strip():
-        raise UsageError(f"{where}: family is {row['family']!r}, must name one, as 'attention' does")
+        raise UsageError(f"{where}: family is {row['family']!r}, must be a name such as 'attention'")
     if row["nature"] not in NATURES:
         raise UsageError(f"{where}: nature is {row['nature']!r}; allowed are {', '.join(NATURES)}")
     if row.get("kind", "") not in ("", *KINDS):
         raise UsageError(f"{where}: kind is {row['kind']!r}; allowed are {', '.join(KINDS)}, or none for all")
     if not row["pattern"] and not row.get("kind"):
-        raise UsageError(f"{where}: pattern is empty and would take every name; only a rule with a kind may be so")
+        raise UsageError(f"{where}: pattern is empty and would match every name; only a rule with a kind may have none")
 
 
 def _compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
     if len(pattern) > MAX_PATTERN:
         raise UsageError(
-            f"{where}: pattern has {len(pattern)} characters, at most {MAX_PATTERN}; make several rules of it"
+            f"{where}: pattern has {len(pattern)} characters, at most {MAX_PATTERN}; split it into several rules"
         )
     try:
         compiled = re.compile(pattern)
@@ -198,10 +195,10 @@ def _compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
 
 
 def find_pattern_risk(pattern: str) -> str:
-    """Why a pattern that compiles may take too long, '' where it may not."""
+    """Returns why a pattern that compiles may take too long, '' if it cannot."""
     repeats = 0
-    risky = [False]  # of each open group: whether it holds an unbounded repeat or alternatives
-    closed = False  # the same of the group that has just ended
+    risky = [False]  # for each open group: whether it holds an unbounded repeat or alternatives
+    closed = False  # the same for the group that has just ended
     for token in _TOKEN.finditer(pattern):
         repeated = token["many"] or token["counted"]
         if repeated and closed:

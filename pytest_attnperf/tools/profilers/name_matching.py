@@ -1,7 +1,7 @@
-"""Which kernel of one profile is which of another, though compilers and libraries renamed it.
+"""Matches the kernels of two profiles, although compilers and libraries may rename them.
 
-Exact names first. Then names without what a tuning or a version changes: numbers among template arguments, function
-arguments, the macro tile and all that follows it in a Tensile name, and suffixes that profilers put behind a name.
+Exact names are matched first. Then names are compared without what tuning or a version changes: numbers among template
+arguments, function arguments, the macro tile and all that follows it in a Tensile name, and suffixes of profilers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _SUFFIXES = (" [clone .kd]", ".kd")
 _TENSILE = re.compile(r"^(Cijk_\w*?)_MT\d.*$", re.DOTALL)
 _LITERAL = re.compile(r"(?<![\w.)])(?:\d[\w.]*|true|false)(?![\w.])")
 SHORT = 60
-"""Characters of a name in a sentence."""
+"""Most characters of a name in a sentence."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """Kernels that are the same work in two profiles.
+    """Kernels that do the same work in two profiles.
 
-    name            to show: the exact one, or the one without what was left out
-    before, after   exact names; one side is empty where the kernel is gone or new
+    name            name to show: the exact or the normalised one
+    before, after   exact names; one side is empty if the kernel is gone or new
     """
 
     name: str
@@ -34,12 +34,12 @@ class Match:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both profiles have it under one name."""
+        """Whether both profiles have equal names."""
         return self.before == self.after
 
 
 def match_names(before: Collection[str], after: Collection[str]) -> tuple[Match, ...]:
-    """Every name of both, once: exact matches, then those by normalised name, then those that only one has."""
+    """Returns every name of both once: exact matches, matches of normalised names, then names that only one has."""
     found = [Match(name, (name,), (name,)) for name in before if name in after]
     left: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (names, others) in enumerate(((before, after), (after, before))):
@@ -55,9 +55,9 @@ def match_names(before: Collection[str], after: Collection[str]) -> tuple[Match,
 
 
 def normalise_name(name: str) -> str:
-    """'void f<float, 128>(float*) [clone .kd]' -> 'f<float, #>'; 'Cijk_Ailk_HB_MT64x64x16_SN' -> 'Cijk_Ailk_HB'.
+    """Maps 'void f<float, 128>(float*) [clone .kd]' to 'f<float, #>', 'Cijk_Ailk_HB_MT64x64x16_SN' to 'Cijk_Ailk_HB'.
 
-    An enumerator that was cast, as (ggml_type)2, names a type and stays.
+    A cast enumerator such as (ggml_type)2 names a type and stays.
     """
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
@@ -69,7 +69,7 @@ def normalise_name(name: str) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """A name for a sentence: without arguments and suffixes, and no longer than `SHORT`."""
+    """Returns a name for a sentence: without arguments and suffixes, at most `SHORT` characters."""
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     plain = _split_template(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]
@@ -78,10 +78,9 @@ def shorten_name(name: str) -> str:
 
 
 def _split_template(name: str) -> tuple[str, str]:
-    """(name, template arguments) of 'a::f<b<c>, 2>(float*)', without the function's arguments.
+    """Splits 'a::f<b<c>, 2>(float*)' into (name, template arguments), without the function's arguments.
 
-    Brackets that do not pair, as in operator<, end in a name that is cut short, never in an error.
-    """
+    Unpaired brackets, as in operator<, give a shortened name and never an error."""
     depth = 0
     plain: list[str] = []
     template: list[str] = []

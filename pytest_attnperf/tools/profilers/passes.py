@@ -1,20 +1,17 @@
-"""How many forward passes (steps) a profile holds: inferred from counts of calls, and checked against their order.
+"""Infers how many forward passes (steps) a profile holds, from counts of calls, and checks the number by their order.
 
-Counts. A kernel that runs k times in every pass has a number of calls that divides by the passes. The passes are a
-number P that some kernels have as their calls (witnesses: they run once per pass) and that nearly all dispatches
-belong to kernels whose calls divide by it. Several numbers may fit: a transformer's layers look like passes too, but
-then what runs once per pass does not divide. So the number that explains most dispatches is taken, and of equal ones
-the largest.
+Counts: if a kernel runs k times in every pass, the passes divide its calls. The result is a number P that some kernels
+have as their calls (witnesses: they run once per pass), and that divides the calls of the kernels with nearly all
+dispatches. Several numbers may fit. A transformer's layers look like passes too, but then the calls of kernels that run
+once per pass are not divisible. So the number that explains most dispatches is taken, and of equal ones the largest.
 
-Order. The dispatches that fit, cut into P stretches of equal length, must hold the same kernels the same number of
-times each, and what runs once per pass must come at the same place in each. Two benchmarks one after the other have
-fitting counts, and fail here; so do a prefill whose layers number as many as some kernel's calls, and a trace that
-ends within a pass.
+Order: the dispatches that fit are cut into P stretches of equal length. Each must hold the same kernels the same number
+of times, and kernels that run once per pass must be at the same place in each. This check fails for two benchmarks in
+sequence, whose counts fit; for a prefill whose number of layers is the number of some kernel's calls; and for a trace
+that ends within a pass.
 
-Layers of one pass repeat as passes do. Where attention runs once in each stretch and other kernels less often, it is
-left open which of the two they are.
-
-Copies and fills by the runtime are left out: loading a model makes them too.
+Layers of one pass repeat as passes do. If attention runs once in each stretch and other kernels less often, the result
+stays open. Copies and fills by the runtime are left out, because loading a model makes them too.
 """
 
 from __future__ import annotations
@@ -28,33 +25,33 @@ from pytest_attnperf.records.notes import Note, NoteKind
 from pytest_attnperf.records.profiles import ForwardPasses
 
 FITTING_SHARE = 0.95
-"""Of the dispatches, which must belong to kernels whose calls divide by the passes."""
+"""Least share of dispatches of kernels whose calls are divisible by the passes."""
 
 WITNESSES = 2
-"""Kernels that run once per pass, where only counts are known; one is enough where the order confirms it."""
+"""Least kernels that run once per pass if only counts are known; one is enough if the order confirms it."""
 
 DISPLACED_SHARE = 0.02
-"""Of the dispatches, which may lie in another stretch than they should: queues run beside each other."""
+"""Largest share of dispatches in a wrong stretch, which parallel queues cause."""
 
 DRIFT_SHARE = 0.10
-"""Of a stretch, by which the place of a kernel that runs once in each may vary."""
+"""Largest variation of the place of a kernel that runs once per stretch, as a share of the stretch."""
 
 TRIED = 8
-"""Candidates whose order is looked at, those that explain most first."""
+"""Most candidates whose order is checked, those that explain most first."""
 
 NAME_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
 class Calls:
-    """What is known of the calls of one device.
+    """The kernel calls of one device.
 
-    counts       calls by kernel; the runtime's copies and fills are not among them
-    attention    which of these kernels are attention
-    order        of kernels as numbers, as they began; None where only counts are known
+    counts       calls by kernel, without the runtime's copies and fills
+    attention    the kernels among them that are attention
+    order        numbers of the kernels, ordered by start; None if only counts are known
     numbers      number of each kernel in `order`
-    apart        calls of the runtime's copies and fills, by name: they take no part, but are told where they do not fit
-    whose        'on Agent 4, the busiest of 2 devices'; '' where there is one device
+    apart        calls of the runtime's copies and fills, by name: not used, but reported if they do not fit
+    whose        'on Agent 4, the busiest of 2 devices'; '' if there is one device
     """
 
     counts: Mapping[str, int]
@@ -67,15 +64,15 @@ class Calls:
 
 @dataclass(frozen=True)
 class PassesFound:
-    """The answer, and the place in `Calls.order` of the first kernel of every pass; empty where the order is unknown
-    or does not confirm."""
+    """The passes, and the index in `Calls.order` of the first kernel of every pass; empty if the order is unknown or
+    does not confirm the passes."""
 
     passes: ForwardPasses
     begins: tuple[int, ...] = ()
 
 
 def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None = None) -> PassesFound:
-    """Infer what is not given. A given number is kept and compared, never replaced."""
+    """Infers passes and layers that are not given. A given number is kept and compared, never replaced."""
     found, how, begins = _infer_passes(calls, layers) if passes is None else _compare_given(calls, passes, layers)
     counted = f"counted {calls.whose}" if calls.whose else ""
     if found is None:
@@ -126,7 +123,7 @@ def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tu
 
 
 def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
-    """A number that fits, unless what repeats may as well be the layers of one pass: then none, or that is said."""
+    """Returns the number that fits. If the stretches may be layers of one pass, returns None or adds a remark."""
     attention = _most_attention(calls)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
     if (attention and attention != count) or not (attention or rare):
@@ -135,9 +132,9 @@ def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> t
     if attention and rare:
         example = f"{cut_name(rare[0][1])}: {rare[0][0]:,}"
         how = f"{count} stretches with one call of attention each may be passes, or layers of one, since {less}"
-        return None, f"no passes inferred: {how} ({example}); --passes or --layers tells", ()
+        return None, f"no passes inferred: {how} ({example}); give --passes or --layers", ()
     why = "each has one call of attention" if attention else less
-    return count, f"{how}; {why}: were these layers of one pass, --passes 1 would say so", begins
+    return count, f"{how}; {why}: if these are layers of one pass, give --passes 1", begins
 
 
 def _most_attention(calls: Calls) -> int:
@@ -147,10 +144,11 @@ def _most_attention(calls: Calls) -> int:
 def _choose_by_counts(
     candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]
 ) -> tuple[int | None, str, tuple[int, ...]]:
-    """The best one, unless one kernel alone says that each of these is a part of a pass, a layer for instance."""
+    """Returns the best candidate; None if one kernel suggests that each of these is a part of a pass, such as a
+    layer."""
     best, most = fitting[0], candidates[0]
     if most.share > best.share and best.count % most.count == 0:
-        how = f"{best.count} or {most.count}, which one kernel alone speaks for; counts without their order do not tell"
+        how = f"{best.count} or {most.count}, which only one kernel supports; counts without the order cannot decide"
         return None, f"no passes inferred: {how}", ()
     others = f"; {fitting[1].count} would fit too" if len(fitting) > 1 else ""
     return best.count, f"{best}; from counts alone, without their order{others}", ()
@@ -169,7 +167,7 @@ class _Candidate:
 
 
 def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
-    """Those that explain most first; layers that are given speak for a number before any witness."""
+    """Returns candidates, those that explain most first; a number that follows from given layers comes before all."""
     numbers = Counter(calls.counts.values())
     found = [
         _Candidate(
@@ -194,13 +192,13 @@ def _describe_nearest(candidates: Sequence[_Candidate]) -> str:
         return "every kernel ran once"
     best = several[0]
     return (
-        f"nearest is {best.count}, by which the calls of kernels with {best.share:.1%} of the dispatches divide, and "
+        f"nearest is {best.count}: the calls of kernels with {best.share:.1%} of the dispatches divide by it, and "
         f"{_run_that_often(best.witnesses)}; needed are {FITTING_SHARE:.0%} and {WITNESSES} kernels"
     )
 
 
 def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
-    """What speaks for and against a number that was given."""
+    """Returns a given number of passes with the evidence for and against it."""
     total = sum(calls.counts.values())
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
     begins = _find_stretches(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
@@ -213,7 +211,7 @@ def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, 
 
 
 def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
-    """Places in the order where passes begin, and how alike they are; ((), '') where they are not."""
+    """Returns the indices in the order where passes begin, and how equal they are; ((), '') if they are not."""
     fits = {calls.numbers[name] for name, count in calls.counts.items() if count % passes == 0}
     order = calls.order or ()
     places = array("q", (place for place, kernel in enumerate(order) if kernel in fits))
@@ -229,11 +227,11 @@ def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
     displaced = sum((Counter(stretch) - each).total() for stretch in stretches)
     if displaced > DISPLACED_SHARE * len(kernels) or _has_drift(calls, kernels, passes, length):
         return (), ""
-    return begins, f"{passes} stretches of {length:,} dispatches, {displaced} of them in another than they should be"
+    return begins, f"{passes} stretches of {length:,} dispatches, {displaced} of them in a wrong one"
 
 
 def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
-    """Whether most kernels that run once per pass come at another place in some of them."""
+    """Returns whether most kernels that run once per pass change their place between passes."""
     once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
     offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
     for place, kernel in enumerate(kernels):
@@ -245,7 +243,7 @@ def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -
 
 
 def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
-    """Layers of each pass: what every kernel of attention runs per pass, where all run equally often."""
+    """Returns the layers of each pass: the calls per pass of attention, if all its kernels run equally often."""
     attention = sorted({calls.counts[name] for name in calls.attention})
     if layers is not None:
         expected = passes * layers
@@ -269,7 +267,7 @@ def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | 
 
 
 def _list_parts(calls: Calls, passes: int) -> list[int]:
-    """Numbers of equal parts that a pass may have, by what runs once in each: micro-batches of a training step."""
+    """Returns possible numbers of equal parts of a pass, by kernels that run once in each: e.g. micro-batches."""
     total = sum(calls.counts.values())
     candidates = _list_candidates(calls, total, None)
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]
@@ -281,5 +279,5 @@ def _run_that_often(kernels: int) -> str:
 
 
 def cut_name(name: str) -> str:
-    """Cut a kernel's name to what a sentence can hold."""
+    """Shortens a kernel's name for a sentence."""
     return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."

@@ -1,7 +1,7 @@
-"""How two devices compare in what they can do, and how much of that advantage a measured ratio uses.
+"""Compares the peaks of two devices, and how much of that advantage a measured speed ratio uses.
 
-A data sheet's peak and a measured ceiling are not the same figure: a device that is held to what it was measured to
-reach looks worse beside one that is held to its data sheet. Every figure says which it is.
+A data sheet's peak and a measured ceiling are different figures: a device with its measured ceiling looks worse next to
+one with its data sheet's peak. So every figure has its kind.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ DATA_SHEET = "data sheet"
 MEASURED = "measured"
 KINDS = (DATA_SHEET, MEASURED)
 SHARES_DIFFER = 0.005
-"""Advantages that differ by less are not told apart."""
+"""Advantages that differ by less count as equal."""
 
 
 @dataclass(frozen=True)
 class PeakFigure:
-    """A figure that devices are compared in. `most`: above it no device is; a unit is then probably another."""
+    """A figure of devices that can be compared. most: no device exceeds it; a larger value has another unit."""
 
     what: str
     unit: str
@@ -38,25 +38,24 @@ FIGURES: dict[str, PeakFigure] = {
     "f8_tflops": PeakFigure("f8 matrix rate", "TFLOP/s", 1e5),
     "f32_tflops": PeakFigure("f32 rate", "TFLOP/s", 1e5),
 }
-"""By the name that a user gives them with; the unit is in it."""
+"""Figures by the name that a user gives; the name contains the unit."""
 
 SPEED = "speed"
-"""Name of a measured rate of the same work in any unit; only its ratio has a meaning."""
+"""Name of a measured rate of the same work in any unit; only its ratio is used."""
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Figures of one device by their names in `FIGURES`, and of which kind they are."""
+    """Figures of one device by their names in `FIGURES`, and their kind."""
 
     figures: Mapping[str, float]
     kind: str = DATA_SHEET
 
     @classmethod
     def parse(cls, text: str) -> Peaks:
-        """Read 'mem_gb_s=212,f16_tflops=36.9,measured'.
+        """Reads 'mem_gb_s=212,f16_tflops=36.9,measured'.
 
-        Raises UsageError for what is no such text, and for figures that no device can have.
-        """
+        Raises UsageError for another form, and for figures that no device can have."""
         figures, kind = {}, DATA_SHEET
         for part in filter(None, map(str.strip, text.split(","))):
             name, sign, value = part.partition("=")
@@ -67,8 +66,8 @@ class Peaks:
                 figures[name] = float(value)
             except ValueError as error:
                 raise UsageError(
-                    f"{part!r} is no peak; wanted is e.g. mem_gb_s=212,f16_tflops=36.9 (and ,measured where they are "
-                    f"no data sheet's); known: {', '.join((*FIGURES, SPEED))}"
+                    f"{part!r} is no peak; give e.g. mem_gb_s=212,f16_tflops=36.9 (and ,measured if they are not "
+                    f"from a data sheet); known: {', '.join((*FIGURES, SPEED))}"
                 ) from error
         check_peaks(figures, kind)
         return cls(figures, kind)
@@ -82,10 +81,9 @@ def peak_ratios(
     other_kind: str = DATA_SHEET,
     speed_unit: str = "1/s",
 ) -> tuple[PeakRatio, ...]:
-    """The ratio of every figure that both have, in the order of `FIGURES`, the speed last.
+    """Returns the ratio of every figure that both have, in the order of `FIGURES`, the speed last.
 
-    Raises UsageError for a figure that is not known, and for a value that no device can have.
-    """
+    Raises UsageError for an unknown figure, and for a value that no device can have."""
     for side, kind in ((own, own_kind), (other, other_kind)):
         check_peaks(side, kind)
     ratios = [
@@ -99,7 +97,7 @@ def peak_ratios(
 
 
 def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None = None) -> None:
-    """Raise UsageError for peaks that cannot be: unknown, not above 0, beyond every device, or beyond `spec`."""
+    """Raises UsageError for impossible peaks: unknown, not above 0, above every device's, or above those of `spec`."""
     if kind not in KINDS:
         raise UsageError(f"kind {kind!r} of a peak; known: {', '.join(KINDS)}")
     limits = _compute_limits(spec) if spec else {}
@@ -121,14 +119,14 @@ def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None =
 
 
 def spec_peaks(spec: DeviceSpec) -> Peaks:
-    """What the data sheet says; nothing where it is not reliable."""
+    """Returns the data sheet's peaks; empty if they are not reliable."""
     if spec.confidence == UNRELIABLE:
         return Peaks({})
     return Peaks({"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": spec.f16_tflops} if spec.f16_tflops else {}))
 
 
 def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
-    """What the device cannot exceed: its rate at the maximum clock, where that is stated, and its bandwidth."""
+    """Returns limits that the device cannot exceed: its bandwidth and, if known, its rate at the maximum clock."""
     if spec.confidence == UNRELIABLE:
         return {}
     rate = spec.peak_flops("f16")
@@ -136,18 +134,19 @@ def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
 
 
 def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
-    """A sentence for every ratio of a data sheet's figure and a measured one."""
+    """Returns a sentence for every ratio of a data sheet's figure and a measured one."""
     return tuple(
         f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_format_kind(ratio.own_kind)} and {ratio.other:.4g} "
         f"{ratio.unit} "
-        f"{_format_kind(ratio.other_kind)}: the ratio {ratio.ratio:.2f} is not of like with like"
+        f"{_format_kind(ratio.other_kind)}: the ratio {ratio.ratio:.2f} compares different kinds"
         for ratio in ratios
         if ratio.own_kind != ratio.other_kind
     )
 
 
 def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
-    """'1.71 x as fast with 3.17 x the bandwidth', and which share of each ratio that is; '' without speed or peaks."""
+    """Returns '1.71 x as fast with 3.17 x the bandwidth', with the used share of each ratio; '' without speed or
+    peaks."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:

@@ -1,6 +1,4 @@
-"""What every reader gives, whatever wrote the file; and the files of one run, put together and checked against each
-other.
-"""
+"""The common result of all readers, and the merging of the files of one run with checks against each other."""
 
 from __future__ import annotations
 
@@ -17,21 +15,21 @@ from pytest_attnperf.tools.profilers.forms import COPY_TRACE, FilePart
 from pytest_attnperf.tools.profilers.rocprofv3 import Total, find_disagreements
 
 APART_S = 3600.0
-"""Copies further than that from any kernel are of another run."""
+"""Seconds between copies and kernels from which they belong to different runs."""
 
 DOMAIN_KINDS = {"KERNEL_DISPATCH": "kernel", "MEMORY_COPY": "copy"}
 
 
 @dataclass(frozen=True)
 class Profile:
-    """One run under a profiler, of all files that it left.
+    """One run under a profiler, from all files that it wrote.
 
-    dispatches   kernels, copies and memory sets of the traces; empty where only statistics are there
-    stats        rows of *_stats files; of the kernels they serve only where there is no trace, or to check it
+    dispatches   kernels, copies and memory sets of the traces; empty if there are only statistics
+    stats        rows of *_stats files; for kernels they are used only without a trace, or to check it
     counters     hardware counters, medians over the dispatches of a kernel and grid
-    problems     what could not be used, and what could
-    notes        what a reader of the result must know, a sentence each
-    api_begin_ns   when the first host call of an API trace began, on the clock of the dispatches; None without one
+    problems     what could not be used, and what is used instead
+    notes        sentences that a reader of the result needs
+    api_begin_ns   start of the first host call of an API trace, on the clock of the dispatches; None without one
     """
 
     name: str
@@ -47,11 +45,11 @@ class Profile:
 
 @dataclass
 class RunParts:
-    """Collects files of one run.
+    """Collects the files of one run.
 
-    traced     kernels of its trace
-    copies     of its trace of copies
-    counted    those of a counter file, which serve where there is no trace of kernels
+    traced     kernels of its kernel trace
+    copies     copies of its copy trace
+    counted    kernels of a counter file, used if there is no kernel trace
     """
 
     name: str
@@ -63,17 +61,17 @@ class RunParts:
     notes: list[str] = field(default_factory=list)
 
     def add(self, part: FilePart) -> None:
-        """One file."""
+        """Adds one file."""
         self.parts.append(part)
         self.problems += part.problems
 
     def build_profile(self) -> Profile:
-        """All of it. Raises ProfileError where there is neither a time nor a counter."""
+        """Returns the profile of all files. Raises ProfileError if there is neither a time nor a counter."""
         dispatches = self._merge_dispatches()
         counters = tuple(counter for part in self.parts for counter in part.counters)
         stats = self._merge_stats(dispatches)
         if not dispatches and not counters and not stats:
-            found = "; ".join(map(str, self.problems[:6])) or "no file tells of times"
+            found = "; ".join(map(str, self.problems[:6])) or "no file has times"
             raise ProfileError(f"{self.name}: nothing can be used: {found}")
         self._note_times(dispatches)
         begins = [part.api_begin_ns for part in self.parts if part.api_begin_ns is not None]
@@ -93,7 +91,7 @@ class RunParts:
         kernels = self.traced
         if len(self.counted) and not len(self.traced):
             kernels = self.counted
-            self.notes.append("times are of a run that read counters: it slows kernels, and none overlap")
+            self.notes.append("times are of a run that read counters: this slows kernels, and none overlap")
         copies, ordered = self.copies.build(), kernels.build()
         apart_s = _apart_ns(copies, ordered) / 1e9
         if not copies or apart_s > APART_S:
@@ -107,7 +105,7 @@ class RunParts:
         return kernels.build() if ordered else copies
 
     def _merge_stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:
-        """Statistics that no trace makes needless, and sums of API traces; what does not agree is a problem."""
+        """Returns statistics that no trace replaces, and sums of API traces. Disagreements become problems."""
         api = [row for part in self.parts if part.api_begin_ns is not None for row in part.stats]
         calls = {row.name: (row.spread.calls, row.spread.total_ns) for row in api}
         kept = list(api)
@@ -145,11 +143,11 @@ class RunParts:
         if overlapping:
             self.notes.append(
                 f"{overlapping} of {len(dispatches)} dispatches begin before an earlier one of the same device has "
-                "ended: durations added up are more than the time that went by"
+                "ended: the sum of durations exceeds the elapsed time"
             )
         names = {row.name for part in self.parts if part.api_begin_ns is not None for row in part.stats}
         if any(name.startswith("hsa_") for name in names) and any(name.startswith("hip") for name in names):
-            self.notes.append("HIP and HSA calls are both traced: HIP calls HSA, so that their times overlap")
+            self.notes.append("HIP and HSA calls are both traced: HIP calls HSA, so their times overlap")
 
     def _match_agents(self, dispatches: Dispatches) -> tuple[Agent, ...]:
         rows = tuple(row for part in self.parts for row in part.agents)
@@ -161,19 +159,19 @@ class RunParts:
         there = ", ".join(agent.name for agent in agents)
         for name in unknown:
             text = f"has no device {name!r}, which dispatches name; it has: {there}"
-            self.problems.append(Problem(path, text, "their times are used, of the device nothing is known"))
+            self.problems.append(Problem(path, text, "their times are used, their device is unknown"))
         return agents
 
 
 def _apart_ns(one: Dispatches, other: Dispatches) -> int:
-    """Time between the end of one and the beginning of the other; 0 where they overlap, or one is empty."""
+    """Returns the time between the end of one and the beginning of the other; 0 if they overlap, or one is empty."""
     if not one or not other:
         return 0
     return max(0, one.start_ns[0] - max(other.end_ns), other.start_ns[0] - max(one.end_ns))
 
 
 def _sum_by_name(dispatches: Dispatches) -> dict[str, dict[str, Total]]:
-    """Calls and nanoseconds by kind and name, of kinds that are there."""
+    """Returns calls and nanoseconds by kind and name."""
     found: dict[str, dict[str, Total]] = defaultdict(dict)
     for shape, durations in zip(dispatches.shapes, dispatches.durations_by_shape(), strict=True):
         if durations:
@@ -187,7 +185,7 @@ def _add_totals(totals: dict[str, Total]) -> Total:
 
 
 def _count_overlaps(dispatches: Dispatches) -> int:
-    """Dispatches that begin before an earlier one of their device has ended."""
+    """Counts dispatches that begin before an earlier one of their device has ended."""
     devices = {name: number for number, name in enumerate(sorted({shape.agent for shape in dispatches.shapes}))}
     device_of = [devices[shape.agent] for shape in dispatches.shapes]
     ended = [0] * len(devices)

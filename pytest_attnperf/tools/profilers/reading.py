@@ -1,4 +1,4 @@
-"""Reads what profilers wrote, a file or a folder, into one profile. What a file is, its content says."""
+"""Reads profilers' output, a file or a folder, into one profile. A file's content decides its kind."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from pytest_attnperf.tools.profilers.profile import Profile, RunParts
 ROCPD = "rocpd"
 CHROME = "torch.profiler"
 LISTED = 20
-"""Runs that an error names; beyond these it says how many more."""
+"""Most runs that an error names; it counts the others."""
 
 
 @dataclass(frozen=True)
 class _ProfileFile:
-    """A file that can be read. folder: below the one that was searched, '' for itself; ending: '' where not known."""
+    """A readable file. folder: relative to the searched one, '' for itself; ending: '' if not known."""
 
     path: Path
     form: CsvForm | str
@@ -45,7 +45,7 @@ class _ProfileFile:
 
     @property
     def form_name(self) -> str:
-        """The form in words."""
+        """Name of the file's kind."""
         return self.form if isinstance(self.form, str) else self.form.name
 
 
@@ -62,7 +62,7 @@ class ProfileRun:
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """What a folder holds. broken: files with the name of a profiler's that cannot be read, and why."""
+    """Content of a folder. broken: files that are named like a profiler's but cannot be read, and why."""
 
     files: tuple[_ProfileFile, ...]
     broken: tuple[tuple[Path, str], ...] = ()
@@ -70,7 +70,7 @@ class FoundFiles:
 
 
 def find_files(folder: Path) -> FoundFiles:
-    """Every file of a profiler in this folder and those below it."""
+    """Finds every profiler file in this folder and those below it."""
     files, broken, ignored = [], [], 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not path.name.lower().endswith((".csv", ".db", ".json", ".json.gz")):
@@ -93,7 +93,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 
 def _find_file_form(path: Path) -> CsvForm | str | None:
-    """What a file is by its content; None for what no reader knows. Raises ProfileError for what is no text."""
+    """Returns the kind of a file by its content; None if no reader knows it. Raises ProfileError if it is no text."""
     from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 
     if is_sqlite(path):
@@ -105,7 +105,7 @@ def _find_file_form(path: Path) -> CsvForm | str | None:
 
 
 def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
-    """Files by run. Those that know only the machine are no run of their own."""
+    """Groups files by run. Files that only describe devices are no run of their own."""
     by_folder: dict[str, list[_ProfileFile]] = {}
     for file in files:
         by_folder.setdefault(file.folder, []).append(file)
@@ -120,7 +120,7 @@ def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
 
 
 def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
-    """Renamed files of one folder are of its one run, as long as no form comes twice: else each is a run of its own."""
+    """Assigns renamed files to the folder's only run, unless a kind occurs twice; then each is a run of its own."""
     anchored = {file.prefix for file in files if file.ending}
     loose = [file for file in files if not file.ending and file.prefix not in anchored]
     forms = [file.form_name for file in files if file not in loose or file.prefix not in anchored]
@@ -132,10 +132,9 @@ def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
 
 
 def choose_run(folder: Path, runs: Sequence[ProfileRun], wish: str) -> ProfileRun:
-    """The only run, or the one that is wished for by its name, its prefix, or how one of these begins.
+    """Returns the only run, or the one whose name or prefix equals or begins with `wish`.
 
-    Raises ProfileError where that is none or several.
-    """
+    Raises ProfileError if none or several match."""
     if not runs:
         raise ProfileError(f"{folder} holds no file of a profiler; looked for, below it too: {describe_wanted_files()}")
     names = {run.name: run for run in runs}
@@ -170,10 +169,9 @@ TRACES = (KERNEL_TRACE, V1_RESULTS, V2_RESULTS)
 
 
 def read_profile(path: Path, *, run: str = "") -> Profile:
-    """A profile of rocprofv3, rocprof, rocpd or torch.profiler. run: which one of a folder that holds several.
+    """Reads a profile of rocprofv3, rocprof, rocpd or torch.profiler. run: which one of a folder that holds several.
 
-    Raises ProfileError where nothing can be used; what can be used in part is in the profile's problems.
-    """
+    Raises ProfileError if nothing can be used. Parts that cannot be used are in the profile's problems."""
     if path.is_dir():
         return _read_folder(path, run)
     if not path.exists():
@@ -191,11 +189,11 @@ def _read_single(path: Path) -> Profile:
         return _read_other(path, form)
     if form is None:
         raise ProfileError(
-            f"{path} is no file of a profiler that is known; it has the columns: "
-            f"{', '.join(read_columns(path))[:500] or 'none'}; wanted are {_describe_forms()}"
+            f"{path} is no file of a known profiler; it has the columns: "
+            f"{', '.join(read_columns(path))[:500] or 'none'}; needed are {_describe_forms()}"
         )
     if form is AGENTS:
-        raise ProfileError(f"{path} tells of devices only, not of time; give the folder, or the kernel_trace beside it")
+        raise ProfileError(f"{path} describes devices only and has no times; give the folder, or its kernel_trace")
     return _read_csv([(path, form), *_find_devices_file(path)], path.name)
 
 
@@ -234,11 +232,11 @@ def _read_other(path: Path, form: str) -> Profile:
 def _read_csv(
     files: Sequence[tuple[Path, CsvForm]], name: str, broken: Sequence[tuple[Path, str]] = (), notes: Sequence[str] = ()
 ) -> Profile:
-    """One run. A file that cannot be used is a problem, as long as another one can."""
+    """Reads the files of one run. A file that cannot be used is a problem, as long as another one can."""
     traces = [str(path) for path, form in files if form in TRACES]
     if len(traces) > 1:
         listed = ", ".join(traces)
-        raise ProfileError(f"{listed} are traces of kernels of one run, and would count twice; give one of them")
+        raise ProfileError(f"{listed} are kernel traces of one run, and would count twice; give one of them")
     parts = RunParts(name, notes=list(notes))
     parts.problems += [Problem(str(path), _remove_path(path, why)) for path, why in broken]
     builders = {COUNTERS: parts.counted, COPY_TRACE: parts.copies}
@@ -259,19 +257,19 @@ def _read_part(path: Path, form: CsvForm, builder: DispatchesBuilder) -> FilePar
 
 
 def _remove_path(path: Path, text: str) -> str:
-    """An error's text without the path that a problem says anyway."""
+    """Returns an error's text without the path, which a problem has already."""
     return text.removeprefix(f"{path}").removeprefix(":").strip()
 
 
 def read_csv(path: Path, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """One CSV file; dispatches go to `builder`. Raises ProfileError where columns are missing."""
+    """Reads one CSV file; dispatches go to `builder`. Raises ProfileError if columns are missing."""
     with CsvTable(path) as table:
         table.check_columns(f"{form.name} CSV", form.needed)
         return form.read_table(table, builder)
 
 
 def _find_devices_file(path: Path) -> list[tuple[Path, CsvForm]]:
-    """The agent_info of the same run: without it the architecture is not known."""
+    """Returns the agent_info file of the same run, which has the architecture; empty if there is none."""
     prefix, ending = split_stem(path.stem)
     beside = path.with_name(f"{prefix}_agent_info.csv" if prefix else "agent_info.csv")
     return [(beside, AGENTS)] if ending and beside.is_file() else []

@@ -1,14 +1,13 @@
-"""Occupancy from what a profiler says of a kernel's resources, with all that must be known before it is believed.
+"""Computes occupancy from a profiler's figures of a kernel's resources, with caveats that limit its meaning.
 
-What the register columns mean: `arch_vgpr_count`, `accum_vgpr_count` and `sgpr_count` of rocprofiler-sdk (and of
-rocprof before it, with the same arithmetic) decode the kernel descriptor, so they count what is allocated.
-
+The register columns `arch_vgpr_count`, `accum_vgpr_count` and `sgpr_count` of rocprofiler-sdk (and of the older
+rocprof, with the same arithmetic) decode the kernel descriptor, so they count allocated registers.
 - gfx90a, gfx94x: VGPRs are accum_offset, AccVGPRs the rest of the allocation.
 - gfx908: AccVGPRs repeat VGPRs.
 - gfx950: before rocm-systems#5862 (2026-05) VGPRs are half the allocation, AccVGPRs 0.
 - gfx10 and later: SGPRs are 128.
 - LDS: rocprofv3's kernel_trace writes the code object's static LDS rounded up to 512; rocpd, rocprof v1 and v2, and
-  torch.profiler write what the launch has.
+  torch.profiler write the launch's LDS.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from pytest_attnperf.records.code import KernelCode, Occupancy
 from pytest_attnperf.records.profiles import Agent, KernelShape, ShapeTime, Spread
 
 CALCULATED = "the occupancy is a calculated upper bound: no counter was read"
-TELLS = "the kernel's code object tells (attnperf occupancy FILE)"
+TELLS = "the kernel's code object has it (attnperf occupancy FILE)"
 LAUNCH_LDS_FORMS = ("rocpd", "rocprof v1", "rocprof v2", "torch.profiler")
-"""Beginnings of `Source.form` whose LDS is the launch's own, dynamic LDS included."""
+"""Prefixes of `ProfileSource.form` whose LDS is that of the launch, including dynamic LDS."""
 
 STATIC_LDS_GRANULE = 512
 RDNA_GRANULES = {32: 8, 64: 4}
-"""What kernel descriptors of RDNA count VGPRs in, by wave size; the hardware hands out larger granules."""
+"""Wave size -> granule of VGPRs in RDNA's kernel descriptors; the hardware allocates larger granules."""
 
 UNTOLD_ARCH = "gfx950"
 FULL_ROUNDS = 0.9
-"""A launch that keeps the device this full over all its rounds of workgroups is not worth a word."""
+"""Used share of the device over all rounds of workgroups from which there is no caveat."""
 
 
 @dataclass(frozen=True)
 class GridFill:
-    """How a launch's workgroups cover the device.
+    """How a launch's workgroups fill the device.
 
     units       compute units (SMs)
     capacity    workgroups that run at once by the calculated occupancy; None without one
@@ -50,24 +49,24 @@ class GridFill:
 
     @property
     def idle_units(self) -> int:
-        """Compute units that have no workgroup from the start on."""
+        """Compute units that never get a workgroup."""
         return max(0, self.units - self.workgroups)
 
     @property
     def rounds(self) -> float | None:
-        """How often the whole device is filled."""
+        """Workgroups over capacity: how often the whole device is filled."""
         return self.workgroups / self.capacity if self.capacity else None
 
     @property
     def used_share(self) -> float | None:
-        """Share of all places for workgroups, over all rounds, that are taken: the rest is the tail."""
+        """Share of all places for workgroups, over all rounds, that are used; the rest is the tail."""
         return self.workgroups / (-(-self.workgroups // self.capacity) * self.capacity) if self.capacity else None
 
 
 def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form: str = "") -> ShapeTime:
-    """A kernel at one size of launch with its occupancy, None where the profile does not suffice for one.
+    """Returns a kernel at one launch size with its occupancy, which is None if the profile lacks figures for it.
 
-    form   `Source.form` of the file that it is from; '' where it is not known
+    form   `ProfileSource.form` of its file; '' if not known
     """
     if shape.kind != "kernel":
         return ShapeTime(shape, spread)
@@ -78,7 +77,7 @@ def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form:
 
 
 def grid_fill(shape: KernelShape, occupancy: Occupancy | None, agent: Agent | None) -> GridFill | None:
-    """How its workgroups cover the device; None where the launch or the device is not known."""
+    """Returns how the workgroups fill the device; None if the launch or the device is not known."""
     if shape.workgroups is None or agent is None or not agent.compute_units:
         return None
     blocks = agent.compute_units // 2 if occupancy and occupancy.block == "WGP" else agent.compute_units
@@ -173,12 +172,12 @@ def _compute_amd_occupancy(
 
 
 def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
-    """The wave size to calculate with, and what is not known of it. CDNA has one size only."""
+    """Returns the wave size for the calculation, with a caveat if the architecture has several (CDNA has one)."""
     own = limits.wave_sizes[0]
     if len(limits.wave_sizes) == 1:
         return own, []
     wave = agent_wave if agent_wave in limits.wave_sizes else own
-    why = "as the device says" if agent_wave == wave else f"the default of {limits.arch}"
+    why = "of the device" if agent_wave == wave else f"the default of {limits.arch}"
     return wave, [
         f"the occupancy is for wave{wave} ({why}) in WGP mode: the profile does not say what the kernel was compiled "
         f"for; {TELLS}"
@@ -186,7 +185,7 @@ def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, 
 
 
 def _reason_registers_unusable(shape: KernelShape, limits: ArchLimits) -> str:
-    """Why the registers cannot be used; '' where they can."""
+    """Returns why the registers cannot be used; '' if they can."""
     if limits.agpr_rule is not AgprRule.UNIFIED:
         return ""
     if shape.accum_vgprs is None:
@@ -213,14 +212,14 @@ def _list_register_caveats(shape: KernelShape, limits: ArchLimits, wave: int) ->
     unified, separate = limits.agpr_rule is AgprRule.UNIFIED, limits.agpr_rule is AgprRule.SEPARATE
     granule = RDNA_GRANULES[wave] if limits.wgp else limits.vgpr_granule
     counted = f"VGPRs {vgprs} and AccVGPRs {accum}" if unified else f"VGPRs {vgprs}"
-    caveats = [f"{counted} are what is allocated, in granules of {granule}: the code may use fewer"]
+    caveats = [f"{counted} are allocated, in granules of {granule}: the code may use fewer"]
     if separate and shape.accum_vgprs:
         caveats.append(f"AccVGPRs {accum} repeat the VGPRs on {limits.arch}, whatever the kernel uses")
     total = vgprs + accum if unified else vgprs
     if 0 < total <= granule and not (limits.arch == UNTOLD_ARCH and not accum):
         caveats.append(
-            f"VGPRs {total} are one granule, the least that a kernel can have: see from its code object that the work "
-            "was compiled in"
+            f"VGPRs {total} are one granule, the least that a kernel can have: check in its code object that the work "
+            "was not compiled out"
         )
     return caveats
 
@@ -237,8 +236,8 @@ def _list_lds_caveats(shape: KernelShape, form: str) -> list[str]:
     if form.startswith(LAUNCH_LDS_FORMS) or shape.lds_bytes % STATIC_LDS_GRANULE:
         return []
     return [
-        f"LDS {shape.lds_bytes} bytes is the static LDS rounded up to {STATIC_LDS_GRANULE} where rocprofv3 wrote it as "
-        "CSV: what a launch adds (all LDS of a Triton kernel) is missing, and fewer workgroups may fit; rocpd convert "
+        f"LDS {shape.lds_bytes} bytes is the static LDS rounded up to {STATIC_LDS_GRANULE} if rocprofv3 wrote it as "
+        "CSV: dynamic LDS (all LDS of a Triton kernel) is missing, and fewer workgroups may fit; rocpd convert "
         "writes it"
     ]
 

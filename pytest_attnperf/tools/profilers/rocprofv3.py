@@ -1,6 +1,6 @@
-"""rocprofv3's CSV files of ROCm 6.2 to 7.x, `rocpd convert`'s included: traces, counters, statistics, devices.
+"""Reads rocprofv3's CSV files of ROCm 6.2 to 7.x, also those of `rocpd convert`: traces, counters, statistics, devices.
 
-And results.csv of rocprof v1, and of the file plugin of rocprof v2: one row per dispatch, its counters beside it. v1
+Also reads results.csv of rocprof v1, and of the file plugin of rocprof v2: one row per dispatch with its counters. v1
 names registers arch_vgpr and accum_vgpr, older versions of it vgpr; grid and workgroup are totals in both.
 """
 
@@ -68,21 +68,21 @@ DIRECTION = re.compile(
 API_STEMS = ("hip_api_stats", "hip_stats", "hsa_api_stats", "hsa_stats")
 
 TOLERANCE = 0.001
-"""By which two totals of one kernel may differ, relative: rounding, nothing else."""
+"""Largest relative difference of two totals of one kernel, for rounding."""
 
 Total = tuple[int, int]
 """(calls, nanoseconds)."""
 
 
 def read_kernels(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """A trace of kernels."""
+    """Reads a kernel trace."""
     columns = KernelColumns(table)
     rows, zero = add_rows(table, builder, columns.used, columns.read_shape, *TIMES)
     return FilePart(*make_source(table, form, rows), zero=zero)
 
 
 def read_copies(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """A trace of copies, whose device is the destination, or the source where that is the host."""
+    """Reads a copy trace. A copy's device is the destination, or the source if the destination is the host."""
     used: list[str] = [
         name for name in ("Direction", "Source_Agent_Id", "Destination_Agent_Id") if name in table.columns
     ]
@@ -113,14 +113,14 @@ class _Sum:
         self.most = max(self.most, duration)
 
     def make_spread(self) -> Spread:
-        """Exact sums, so that nothing cancels."""
+        """Returns the spread, computed from exact sums so that no digits cancel."""
         spread = self.calls * self.squares - self.total * self.total
         deviation = math.sqrt(spread / (self.calls * (self.calls - 1))) if self.calls > 1 else None
         return Spread(self.calls, self.total, min_ns=self.least, max_ns=self.most, stddev_ns=deviation)
 
 
 def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """A trace of host calls, summed up by function. Ranges that the program marked itself are left out."""
+    """Reads a trace of host calls and sums it up by function. Ranges that the program marked itself are left out."""
     function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
     domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}
@@ -144,7 +144,7 @@ def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> File
 
 
 class _FirstRows(CsvTable):
-    """Rows of a counter file, of each dispatch the first: it has one per counter."""
+    """A counter file that yields only the first row of each dispatch, because it has a row per counter."""
 
     def __iter__(self) -> Iterator[list[str]]:
         columns = [self.column_index(name) for name in (*PROCESS, "Dispatch_Id") if name in self.columns]
@@ -157,7 +157,7 @@ class _FirstRows(CsvTable):
 
 
 def read_counted(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Counters, and the times of each dispatch where the file has them."""
+    """Reads counters, and the times of each dispatch if the file has them."""
     problems = Problems(table.path)
 
     def report(line: int, text: str) -> None:
@@ -177,20 +177,20 @@ def read_counted(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> 
 
 
 def read_statistics(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Statistics, of rocprof v1 too."""
+    """Reads statistics, also of rocprof v1."""
     stats = _read_stats(table)
     name = form.name if form is V1_STATS or not stats else f"rocprofv3 {STATS_NAMES[stats[0].domain]}"
     return FilePart(*make_source(table, form, len(stats), name), stats=stats)
 
 
 def read_devices(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """The devices of the machine."""
+    """Reads the devices of the machine."""
     agents = tuple(read_agents(table))
     return FilePart(*make_source(table, form, len(agents)), agents=agents)
 
 
 def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Every dispatch, and the medians of its counters where there are some."""
+    """Reads every dispatch, and the medians of its counters if there are some."""
     columns = KernelColumns(table)
     start, end = table.find_column(*START), table.find_column(*END)
     rows, zero = add_rows(table, builder, columns.used, columns.read_shape, start, end)
@@ -199,7 +199,7 @@ def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> 
 
 
 def _read_wide(table: CsvTable) -> tuple[KernelCounter, ...]:
-    """Counters that stand in columns of their own; a cell that is no number is left out."""
+    """Returns counters that have columns of their own; leaves out cells that are no number."""
     names = [name for name in table.columns if name and name not in NO_COUNTERS]
     if not names:
         return ()
@@ -223,7 +223,7 @@ def _parse_decimal(text: str) -> float:
 
 
 def normalise_direction(name: str) -> str:
-    """A direction of copying, the same from every version: HOST_TO_DEVICE."""
+    """Returns a copy's direction in the spelling of all versions: HOST_TO_DEVICE."""
     name = name.strip().removeprefix("MEMORY_COPY_")
     if re.fullmatch(r"Copy\w+To\w+", name):
         return "_TO_".join(part.upper() for part in name.removeprefix("Copy").split("To"))
@@ -231,13 +231,13 @@ def normalise_direction(name: str) -> str:
 
 
 def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
-    """Every row whose calls and total are numbers."""
+    """Returns every row whose calls and total are numbers."""
     found: list[tuple[str, Spread, float | None]] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))
         wrong = [name for name in ("Calls", "TotalDurationNs") if parse_whole_number(row[name].strip()) is None]
         if wrong:
-            text = f"is {row[wrong[0]][:40]!r}, wanted is a whole number"
+            text = f"is {row[wrong[0]][:40]!r}, expected a whole number"
             table.problems.add(table.line, text, column=wrong[0], kind=f"{wrong[0]} is no number")
             continue
         spread = Spread(
@@ -254,7 +254,7 @@ def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
 
 
 def find_domain(names: Sequence[str], path: Path) -> str:
-    """What the rows are about: 'domain' and 'copy' by their names, 'api' by these or the file's name, else 'kernel'."""
+    """Returns the rows' domain: 'domain' or 'copy' by names, 'api' by names or the file's name, else 'kernel'."""
     stem = path.stem
     if names and all(DOMAINS.fullmatch(name) for name in names):
         return "domain"
@@ -267,7 +267,7 @@ def find_domain(names: Sequence[str], path: Path) -> str:
 
 
 def find_disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str, Total]) -> tuple[Problem, ...]:
-    """One problem where a stats file does not say what the trace of the same run says."""
+    """Returns one problem if a stats file differs from the trace of the same run."""
     told = {row.name: (row.spread.calls, row.spread.total_ns) for row in rows}
     differing = [
         name for name in sorted(told.keys() | traced.keys()) if not _is_equal(told.get(name), traced.get(name))
@@ -276,7 +276,7 @@ def find_disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str,
         return ()
     name = differing[0]
     text = (
-        f"{len(differing)} of {len(told.keys() | traced.keys())} names do not agree with the trace beside it; "
+        f"{len(differing)} of {len(told.keys() | traced.keys())} names differ from the trace of the same run; "
         f"{name!r}: {_format_total(told.get(name))} here, {_format_total(traced.get(name))} in the trace; "
         "files of different runs?"
     )
@@ -290,7 +290,7 @@ def _is_equal(told: Total | None, traced: Total | None) -> bool:
 
 
 def _format_total(total: Total | None) -> str:
-    return "not there" if total is None else f"{total[0]} calls, {total[1]} ns"
+    return "absent" if total is None else f"{total[0]} calls, {total[1]} ns"
 
 
 def _optional_decimal(table: CsvTable, row: Mapping[str, str], column: str) -> float | None:
@@ -298,7 +298,7 @@ def _optional_decimal(table: CsvTable, row: Mapping[str, str], column: str) -> f
     try:
         value = float(text) if text else math.nan
     except ValueError:
-        wrong = f"is {text[:40]!r}, wanted is a number; it counts as unknown"
+        wrong = f"is {text[:40]!r}, expected a number; it counts as unknown"
         table.problems.add(table.line, wrong, column=column, kind=f"{column} is no number", lost=False)
         return None
     return value if math.isfinite(value) else None

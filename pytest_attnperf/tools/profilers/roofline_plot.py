@@ -1,6 +1,6 @@
-"""A roofline diagram as SVG or PNG: ceilings as lines, calls as numbered points, and a key that names them.
+"""Draws a roofline diagram as SVG or PNG: ceilings as lines, calls as numbered points, and a key with their names.
 
-tools/plotting.py says what is needed for it, and why the same points give the same bytes.
+tools/plotting.py says what it needs, and why equal points give equal bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STYLES: dict[BoundClass, tuple[str, str]] = {
     BoundClass.CACHE: ("v", "#E69F00"),
     BoundClass.UNDECIDED: ("X", "#666666"),
 }
-"""Marker and colour of each class: colours of Okabe and Ito, which the colour-blind can tell apart, and shapes."""
+"""Class -> marker and colour. The colours of Okabe and Ito are distinct for colour-blind readers, too."""
 
 WIDTH_IN, DIAGRAM_IN, LINE_IN, MARGIN_IN = 10.0, 6.0, 0.19, 0.5
 KEY_FONT = 8.5
@@ -53,7 +53,7 @@ CEILING_LABEL: dict[str, Any] = {
     "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
 }
 TEXT_CHARACTER, TEXT_HEIGHT = 6.2, 13.0
-"""Pixels of a ceiling's label: of a character, and of its line."""
+"""Width of a character and height of a line in a ceiling's label, in pixels."""
 
 NAME_LIMIT = 84
 TERA, GIGA = 1e12, 1e9
@@ -61,7 +61,7 @@ TERA, GIGA = 1e12, 1e9
 
 @dataclass(frozen=True)
 class _Dot:
-    """One point that can be drawn."""
+    """A point that can be drawn."""
 
     number: int
     name: str
@@ -72,16 +72,15 @@ class _Dot:
 
 
 def roofline_svg(points: Sequence[Named], title: str) -> str:
-    """The diagram as SVG text; see `write_plot`."""
+    """Returns the diagram as SVG text; see `write_plot`."""
     return _render_plot(points, title, "svg").decode("utf-8")
 
 
 def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
-    """Write the diagram of (name, point, class) to a .svg or .png file.
+    """Writes the diagram of (name, point, class) to a .svg or .png file.
 
-    Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix,
-    where no point can be drawn, and where matplotlib is missing.
-    """
+    Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix, if
+    no point can be drawn, or if matplotlib is missing."""
     form = choose_plot_form(path)
     write_atomically(path, _render_plot(points, title, form))
 
@@ -113,7 +112,7 @@ def _draw_figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
     lines = len(dots) + bool(left_out)
     height = DIAGRAM_IN + MARGIN_IN + lines * LINE_IN
     figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI)
-    # The default canvas: text can be measured before it is saved, and no window system is asked for.
+    # The default canvas can measure text before it is saved, and needs no window system.
     FigureCanvasAgg(figure)
     bottom = (MARGIN_IN + lines * LINE_IN) / height
     axes = figure.add_axes((0.075, bottom + 0.55 / height, 0.9, (DIAGRAM_IN - 1.0) / height))
@@ -126,7 +125,7 @@ def _draw_figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
 
 
 def _collect_ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
-    """Each once, by what it is of and its rate; a cache's ceiling is drawn as memory's."""
+    """Returns each ceiling once, by unit, name, kind and rate."""
     found = {
         (ceiling.unit, ceiling.what, ceiling.kind, ceiling.rate): ceiling
         for dot in dots
@@ -136,7 +135,7 @@ def _collect_ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
 
 
 def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title: str) -> None:
-    """Scales, limits, labels. x: FLOP per byte, y: TFLOP/s."""
+    """Sets scales, limits and labels. x: FLOP per byte, y: TFLOP/s."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     flat, slanted = _split_ceilings(ceilings)
@@ -147,7 +146,7 @@ def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title
     axes.set_xlim(min(xs) / 4, max(xs) * 6)
     axes.set_ylim(min(ys) / 4, max(ys) * 3)
     for axis in (axes.xaxis, axes.yaxis):
-        # The default labels are mathtext.
+        # The default labels are formulas in mathtext.
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axis.set_minor_formatter(NullFormatter())
     axes.grid(which="major", color="#dddddd", linewidth=0.6)
@@ -163,7 +162,7 @@ def _split_ceilings(ceilings: Sequence[Ceiling]) -> tuple[list[Ceiling], list[Ce
 
 
 def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], dots: Sequence[_Dot]) -> list[Box]:
-    """Peaks dashed, measured ones solid, one label for all of a kind; where the labels stand, in pixels."""
+    """Draws peaks dashed, measured ceilings solid, a label for each group; returns the labels' boxes in pixels."""
     flat, slanted = _split_ceilings(ceilings)
     (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
     end = max((roof.rate / TERA for roof in flat), default=top)
@@ -181,7 +180,7 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], dots: Sequence[_Dot]
 
 
 def _group_ceilings(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
-    """Ceilings of the same thing together, the highest first, in and among groups."""
+    """Groups ceilings of the same thing; the highest comes first, in and among groups."""
     found: dict[str, list[Ceiling]] = {}
     for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
         found.setdefault(ceiling.what, []).append(ceiling)
@@ -199,14 +198,14 @@ def _line_style(ceiling: Ceiling) -> dict[str, Any]:
 
 
 def _format_ceilings(group: Sequence[Ceiling]) -> str:
-    """'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
+    """Returns 'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
     scale, unit = (TERA, "TFLOP/s") if group[0].unit == "FLOP/s" else (GIGA, "GB/s")
     figures = ", ".join(f"{ceiling.kind} {ceiling.rate / scale:,.4g}" for ceiling in group)
     return foreign_text(f"{group[0].what}: {figures} {unit}", NAME_LIMIT)
 
 
 def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[_Dot], ridge: float) -> list[Box]:
-    """Above the highest line of each group, lower where another label stands; at the right, or left of points there."""
+    """Labels each group above its highest line, at the right end or left of points; moves down if a label is there."""
     boxes: list[Box] = []
     inside, points = axes.get_window_extent(), [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for group in groups:
@@ -214,7 +213,7 @@ def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[
         foot = _compute_pixel(axes, 1.0, group[0].rate / TERA)[1] + 2.0
         while any(abs(foot - box[1]) < TEXT_HEIGHT for box in boxes):
             foot -= 1.0
-        # A line that runs to the left: text "below" it stands upright above `foot`.
+        # The line runs to the left, so text "below" it is upright above `foot`.
         row, width = Slant(inside.x1, foot, math.pi, inside.x1 - ridge), len(text) * TEXT_CHARACTER
         right = row.pixel_at(find_free_start(row, width, False, points))[0]
         boxes.append((right - width, foot, right, foot + TEXT_HEIGHT))
@@ -224,7 +223,7 @@ def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[
 
 
 def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, dots: Sequence[_Dot]) -> list[Box]:
-    """Along the lines, of the highest group above it, of others below; where no point lies, if there is such a part."""
+    """Labels each group along its line, at a part without points if possible: above the highest, below the others."""
     boxes: list[Box] = []
     points = [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for index, group in enumerate(groups):
@@ -239,7 +238,7 @@ def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, 
 
 
 def _make_slant(axes: Axes, way: Ceiling, end: float) -> Slant:
-    """The visible part of a slanted line, up to `end` TFLOP/s."""
+    """Returns the visible part of a slanted line, up to `end` TFLOP/s."""
     (left, right), low = axes.get_xlim(), axes.get_ylim()[0]
     first = max(left, low * TERA / way.rate)
     last = max(first * 1.01, min(right, end * TERA / way.rate))
@@ -280,7 +279,7 @@ def _draw_number(axes: Axes, dot: _Dot, place: LabelPlace) -> None:
 
 
 def _draw_key(figure: Figure, dots: Sequence[_Dot], left_out: int, height: float) -> None:
-    """One line per point below the diagram: marker, number, name, class, share of its own roof, time."""
+    """Draws one line per point below the diagram: marker, number, name, class, share of its own roof, time."""
     from matplotlib.lines import Line2D
 
     lines = [(dot, _key_line(dot)) for dot in dots]

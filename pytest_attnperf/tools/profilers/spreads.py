@@ -1,4 +1,4 @@
-"""How the durations of many dispatches spread: median, quartiles, standard deviation, extremes. No numpy."""
+"""Computes the spread of many durations: median, quartiles, standard deviation, extremes. Without numpy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pytest_attnperf.records.profiles import Spread
 
 
 def compute_spread(durations: Iterable[int]) -> Spread:
-    """Of nanoseconds in any order; `Spread(0, 0)` where there are none.
+    """Computes the spread of nanoseconds in any order; `Spread(0, 0)` if there are none.
 
-    Quartiles lie at rank (n - 1) p of the sorted durations, linear between two of them, the least at rank 0: the
-    'inclusive' method of `statistics.quantiles`. The standard deviation is the sample's (n - 1), None for one
-    duration, and is computed in integers up to the last division.
-    """
+    Quartiles lie at rank (n - 1) p of the sorted durations, counted from 0, interpolated linearly: the 'inclusive'
+    method of `statistics.quantiles`. The standard deviation is the sample's (n - 1), None for one duration, and is
+    computed in integers up to the last division."""
     ordered = sorted(durations)
     count, total = len(ordered), sum(ordered)
     if not count:
@@ -49,7 +48,7 @@ def _compute_deviation(values: Sequence[int], total: int) -> float | None:
 
 
 def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
-    """Durations of several shapes as one column."""
+    """Joins the durations of several shapes into one column."""
     column = array("q")
     for part in parts:
         column.extend(part)
@@ -57,10 +56,9 @@ def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
 
 
 def add_spreads(spreads: Iterable[Spread]) -> Spread:
-    """What can be said of several spreads together without their durations: calls, total, least and largest.
+    """Merges several spreads without their durations: calls, total, minimum and maximum.
 
-    The least and the largest are None where one of them does not know its own.
-    """
+    Minimum and maximum are None if one of the spreads lacks its own."""
     every = [spread for spread in spreads if spread.calls]
     if len(every) == 1:
         return every[0]

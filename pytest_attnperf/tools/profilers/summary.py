@@ -1,8 +1,7 @@
-"""One profile summed up: where time goes, how it spreads, what is warm-up, and what follows from it.
+"""Sums up one profile: where time goes, its spread, the warm-up, findings and advice.
 
-The time of every kernel, of traces and of statistics; shares are added by who knows the whole.
-
-When the GPU worked and when it waited: one sweep over the dispatches in the order they began.
+The time of each kernel comes from traces or statistics; shares follow once the total is known. One sweep over the
+dispatches, ordered by start, finds when the GPU worked and when it waited.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from pytest_attnperf.tools.profilers.resources import shape_time
 from pytest_attnperf.tools.profilers.spreads import add_spreads, compute_spread, join_durations
 
 UNKNOWN_SHARE = 0.05
-"""Of GPU time in kernels of no known family, from which on it is said."""
+"""Share of GPU time in kernels of no known family from which a note reports it."""
 
-STATS_WARM_UP = "unknown: statistics count every dispatch, warm-up included, and do not tell their order"
+STATS_WARM_UP = "unknown: statistics count every dispatch, warm-up included, and have no order"
 
 WITHOUT_DISPATCHES = ("stats", "agent_info", "counter_collection", "api_trace", "memory_copy_trace")
-"""Within the form of a source that tells nothing of kernels' resources."""
+"""Parts of the forms of sources without kernels' resources."""
 
 
 def summarise_profile(
@@ -64,15 +63,13 @@ def summarise_profile(
     layers: int | None = None,
     device: DeviceSpec | None = None,
 ) -> ProfileSummary:
-    """Everything that a profile says.
+    """Returns the summary of a profile.
 
-    rules      of kernel families; the default ones without
-    warm_up    passes to leave out of steady state where it is known where they begin, else dispatches; decided from
-               the data without
-    passes     forward passes, inferred without; layers: of each, inferred without
-    device     whose peaks the profile's figures must respect
-
-    Raises UsageError for a number below what it can be.
+    rules      rules of kernel families; default: those of the package
+    warm_up    passes to leave out of steady state if their beginnings are known, else dispatches; default: inferred
+    passes     number of forward passes; layers: of each pass; default: inferred
+    device     its peaks are limits for the profile's figures
+    Raises UsageError for a number that is too small.
     """
     for name, value, least in (("warm-up", warm_up, 0), ("passes", passes, 1), ("layers", layers, 1)):
         if value is not None and value < least:
@@ -110,7 +107,7 @@ def summarise_profile(
 
 
 def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
-    """What came before steady state; from the first call of the host to the first dispatch where both are told."""
+    """Returns the costs of first calls, and the time from first host call to first dispatch if both are known."""
     if not host_ns and not traced.firsts:
         return None
     found = sum_first_calls(traced.firsts, host_ns)
@@ -121,7 +118,7 @@ def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int])
 
 
 def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
-    """Calls of kernels without the runtime's copies and fills; of the busiest device where a trace holds several."""
+    """Counts calls of kernels without the runtime's copies and fills; on the busiest device if a trace has several."""
     if traced.has_kernels:
         return traced.count_calls()
     counts: dict[str, int] = {}
@@ -144,14 +141,14 @@ def _choose_warm_up(traced: Traced, found: PassesFound, given: int | None) -> Wa
 
 
 def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
-    """With the share that each has of them all, the longest first."""
+    """Returns the kernels with their shares of the total, the longest first."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
 
 
 def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[FamilyTime, ...]:
-    """Kernels by family and nature, the longest first. Rules may give one family several natures."""
+    """Sums up kernels by family and nature, the longest first. Rules may give one family several natures."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     members: dict[tuple[str, str], list[KernelTime]] = {}
     for kernel in kernels:
@@ -167,10 +164,10 @@ def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[
 def _list_notes(
     profile: Profile, traced: Traced, kernels: Sequence[KernelTime], timeline: Timeline | None
 ) -> tuple[str, ...]:
-    """What a reader must know of this profile, and of how much the GPU waited."""
+    """Returns notes that a reader of this profile needs, and how much the GPU waited."""
     notes = []
     if not kernels:
-        notes.append("no kernel, copy or memory set is in these files: of GPU time nothing is known")
+        notes.append("no kernel, copy or memory set is in these files: GPU time is unknown")
     unspread = [kernel for kernel in kernels if kernel.spread.median_ns is None]
     if unspread:
         whose = "every kernel" if len(unspread) == len(kernels) else f"{len(unspread)} of {len(kernels)} kernels"
@@ -194,7 +191,7 @@ def _list_notes(
 
 
 def list_trace_kernels(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
-    """Every kernel of a trace, with its sizes, the longest size first."""
+    """Returns every kernel of a trace with its sizes, the longest size first."""
     before = Counter(traced.dispatches.shape[: warm_up.before])
     form = _find_form(profile.sources)
     found = []
@@ -236,20 +233,20 @@ def _compute_steady_spread(
 
 
 def _find_form(sources: Sequence[ProfileSource]) -> str:
-    """What wrote the resources of kernels; '' where several kinds of file did."""
+    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds."""
     forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
     return forms.pop() if len(forms) == 1 else ""
 
 
 def _find_agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
-    """The device of a dispatch by its name, or the only one there is where dispatches name none."""
+    """Returns the device of a dispatch by its name, or the only GPU if dispatches name none."""
     named = next((agent for agent in agents if agent.name == shape.agent), None)
     gpus = [agent for agent in agents if agent.kind == "gpu"]
     return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)
 
 
 def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> tuple[KernelTime, ...]:
-    """Kernels and copies of statistics, where a trace holds none of that kind."""
+    """Returns kernels and copies of statistics, if the trace has none of that kind."""
     spreads: dict[tuple[str, str], list[Spread]] = {}
     for row in profile.stats:
         if (row.domain == "kernel" and not traced.has_kernels) or (row.domain == "copy" and not traced.has_copies):
@@ -262,13 +259,13 @@ def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Nanoseconds. All devices and queues of a profile together: where two work at once, the time counts once.
+    """Busy and idle times in ns over all devices and queues of a profile; overlapping time counts once.
 
     span_ns      from the first start to the last end
-    busy_ns      in which at least one dispatch ran
-    work_ns      durations added up, overlapping ones each in full
-    gaps         times in which nothing ran between two dispatches
-    median_gap_ns, longest_gap_ns   of these, None where there are none
+    busy_ns      time in which at least one dispatch ran
+    work_ns      sum of durations; overlapping ones count in full
+    gaps         number of times in which nothing ran between two dispatches
+    median_gap_ns, longest_gap_ns   of these, None if there are none
     """
 
     span_ns: int
@@ -280,17 +277,17 @@ class Timeline:
 
     @property
     def idle_ns(self) -> int:
-        """Within the span, in which nothing ran: all gaps added up."""
+        """Nanoseconds within the span in which nothing ran: the sum of all gaps."""
         return self.span_ns - self.busy_ns
 
     @property
     def overlap_ns(self) -> int:
-        """By which the durations added up exceed the time in which something ran."""
+        """Nanoseconds by which the sum of durations exceeds the busy time."""
         return self.work_ns - self.busy_ns
 
     @property
     def idle_share(self) -> float:
-        """Of the span; 0 for an empty one."""
+        """Idle time as a share of the span; 0 for an empty one."""
         return self.idle_ns / self.span_ns if self.span_ns else 0.0
 
     def __str__(self) -> str:
@@ -308,7 +305,7 @@ class Timeline:
 
 
 def compute_timeline(dispatches: Dispatches) -> Timeline | None:
-    """Of dispatches ordered by their start, as `Dispatches` are; None without any."""
+    """Computes the timeline of dispatches, which are ordered by start; None if there are none."""
     if not len(dispatches):
         return None
     first = dispatches.start_ns[0]

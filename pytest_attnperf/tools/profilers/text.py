@@ -1,7 +1,7 @@
-"""One profile in tables: where the time goes, kernel by kernel, their resources, and what follows from it.
+"""Formats one profile as tables: where the time goes, each kernel, their resources, and conclusions.
 
-Written for a reader who asks "why is it slow": the breakdown first, then the kernels, then what their registers say,
-then contradictions and advice. What is not known is '-'.
+The order answers "why is it slow": the breakdown first, then the kernels, then their registers, then contradictions and
+advice. Unknown values are '-'.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SHOWN_SHAPES = 12
 SHOWN_HOST = 8
 SHOWN_LINES = 12
 ATTENTION = "attention"
-"""Families whose gain is spelled out beside that of the largest: what this package is for."""
+"""Family whose gain has a line of its own besides the largest one's, because this package is about attention."""
 
 FAMILY_COLUMNS = ("ms", "share", "calls", "per pass", "kernels", "does", "without it")
 KERNEL_COLUMNS = ("family", "ms", "share", "calls", "median", "iqr", "max", "first")
@@ -51,20 +51,20 @@ COUNTER_TITLE = "hardware counters (medians per dispatch; kernels run one at a t
 LEFT = frozenset({"does", "family"})
 
 LEGEND = (
-    "share: of the durations of all kernels, copies and memory sets added up; without it: what the whole gains where "
-    "this takes no time at all (1 / (1 - share) - 1)",
-    "median, iqr (third quartile minus first, of the median) and max: behind the warm-up where there is a trace; "
+    "share: of the sum of durations of all kernels, copies and memory sets; without it: gain of the whole if this took "
+    "no time (1 / (1 - share) - 1)",
+    "median, iqr (third quartile minus first, relative to the median) and max: after the warm-up if there is a trace; "
     "first: the first dispatch",
 )
 SHAPE_LEGEND = (
     "block: threads of a workgroup; groups: workgroups; VGPRs (+AccVGPRs) and SGPRs as allocated, in granules; "
-    "waves: per SIMD as whole workgroups, of the most there can be, and what keeps more out: calculated from these "
+    "waves: per SIMD as whole workgroups, of the maximum, and what limits them: calculated from these "
     "figures, an upper bound, no counter was read"
 )
 
 
 def profile_lines(summary: ProfileSummary) -> list[str]:
-    """What stands above the tables: what was read, of which device, how long it worked, in how many passes."""
+    """Returns the lines above the tables: files read, devices, GPU time, warm-up and passes."""
     lines = [f"profile: {_clean_text(summary.name)}"]
     lines += [
         _format_source(source.path, source.form, source.version, source.rows)
@@ -77,7 +77,7 @@ def profile_lines(summary: ProfileSummary) -> list[str]:
         said = [agent.product, agent.arch, f"{agent.compute_units} compute units" if agent.compute_units else ""]
         lines.append(
             f"device: {_clean_text(agent.name)}: "
-            f"{_clean_text(', '.join(filter(None, said)) or 'nothing is said of it')}"
+            f"{_clean_text(', '.join(filter(None, said)) or 'nothing is known of it')}"
         )
     lines.append(_time_line(summary))
     if summary.warm_up:
@@ -88,7 +88,7 @@ def profile_lines(summary: ProfileSummary) -> list[str]:
 
 
 def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> list[Table]:
-    """Families, kernels (the `shown` that take longest), their resources, and the host's time."""
+    """Returns tables of families, the `shown` longest kernels, their resources, and the host's time."""
     tables = [_family_table(summary)] if summary.families else []
     if summary.kernels:
         tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
@@ -108,7 +108,7 @@ def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> li
 
 
 def conclusion_lines(summary: ProfileSummary) -> list[str]:
-    """What stands below the tables: Amdahl, first calls, contradictions, advice, and what could not be read."""
+    """Returns the lines below the tables: gains, first calls, contradictions, advice, and what could not be read."""
     lines = [*_first_lines(summary)]
     lines += [f"contradiction: {_clean_text(found.text)}" for found in summary.findings if found.holds is False]
     lines += [f"open: {_clean_text(found.text)}" for found in summary.findings if found.holds is None]
@@ -122,7 +122,7 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
 
 
 def gain_line(found: Gain) -> str:
-    """Amdahl's law in a sentence, as 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
+    """Returns Amdahl's law: 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
     name = short_name(found.name, NAME_WIDTH)
     partial = "".join(
         f"; +{format_percent(own)} on it is +{format_percent(whole)} overall" for own, whole in found.partial
@@ -218,7 +218,7 @@ def _format_iqr(spread: Spread) -> str:
 
 
 def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
-    """Resources of the kernels shown, where a profiler said any; what must be known of them stands below, each once."""
+    """Returns the resources of the shown kernels if the profile has some; their caveats are notes below, each once."""
     told = [(kernel, shape) for kernel in summary.kernels[:shown] for shape in kernel.shapes if _has_resources(shape)]
     if not told:
         return []
@@ -259,7 +259,7 @@ def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
 
 
 def _counter_table(summary: ProfileSummary) -> Table:
-    """What counters say of each kernel and grid, and their plain values below."""
+    """Returns derived counters of each kernel and grid, with the plain values below."""
     found = make_readings(summary.counters)
     rows = tuple(
         (
@@ -285,7 +285,7 @@ def _counter_table(summary: ProfileSummary) -> Table:
 
 
 def _format_vgprs(shape: KernelShape) -> str:
-    """'84', or '84+16' where AccVGPRs come on top."""
+    """Returns '84', or '84+16' with AccVGPRs."""
     return (
         f"{shape.vgprs}+{shape.accum_vgprs}"
         if shape.vgprs is not None and shape.accum_vgprs

@@ -1,4 +1,4 @@
-"""Rows with a beginning and an end, a million of them in seconds: one look-up per row, and numbers only of times."""
+"""Reads rows with a start and an end, a million in seconds: one look-up per row, and only times are parsed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pytest_attnperf.tools.profilers.dispatches import DispatchesBuilder
 from pytest_attnperf.tools.profilers.kernel_columns import Report
 
 LONGEST_NS = 86_400 * 10**9
-"""A day: nothing on a GPU takes longer, so that one of the two times is wrong (0 where it was never written)."""
+"""A day: nothing on a GPU takes longer, so one of the two times is wrong (0 if it was never written)."""
 
 BEYOND = 1 << 63
-"""The first number that 64 bits with a sign do not hold."""
+"""Least number that does not fit into signed 64 bits."""
 
 ShapeOf = Callable[[Sequence[str], Report], KernelShape]
-"""From the values of the columns that describe a row, and where to report what is wrong with them."""
+"""Function that makes a shape of a row's describing values, and reports what is wrong with them."""
 
 
 def add_rows(
     table: CsvTable, builder: DispatchesBuilder, columns: Sequence[str], shape_of: ShapeOf, start: str, end: str
 ) -> tuple[int, int]:
-    """Add every row that has times. (rows used, rows of no duration); what is left out is in the table's problems.
+    """Adds every row that has times; returns (rows used, rows without duration). The table's problems have the others.
 
-    columns: what rows of one shape have in common; their values are interpreted once per combination.
+    columns: the columns that define a shape; their values are parsed once per combination.
     """
     indices = [table.column_index(name) for name in columns]
-    # itemgetter of one index gives no tuple
+    # itemgetter with one index returns no tuple
     key_of = itemgetter(*(indices if len(indices) > 1 else indices * 2))
     begin_at, finish_at = table.column_index(start), table.column_index(end)
     numbers: dict[object, int] = {}
@@ -59,19 +59,19 @@ def add_rows(
 
 
 def report_bad_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
-    """Which of the two is no whole number."""
+    """Reports which of the two times is no whole number."""
     for column in (start, end):
         text = row[table.column_index(column)]
         try:
             int(text)
         except ValueError:
-            wanted = f"is {text[:40]!r}, wanted is a whole number of nanoseconds"
+            wanted = f"is {text[:40]!r}, expected a whole number of nanoseconds"
             table.problems.add(table.line, wanted, column=column, kind=f"{column} is no number")
             return
 
 
 def report_bad_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
-    """What is impossible about a row's two times."""
+    """Reports what is impossible about a row's two times."""
     if not (0 <= begin < BEYOND and 0 <= finish < BEYOND):
         text, kind = (
             f"{_format_number(begin)} to {_format_number(finish)} are no times of 64 bits",

@@ -1,4 +1,4 @@
-"""Chrome traces of torch.profiler (Kineto), of CUDA and ROCm: kernels, copies, memory sets, and what the host did.
+"""Reads Chrome traces of torch.profiler (Kineto), of CUDA and ROCm: kernels, copies, memory sets, and host calls.
 
 A file may be cut short, edited, or no trace at all: whatever cannot be used is a Problem or a ProfileError, never a
 traceback. Times in a trace are microseconds with a fraction; their text is kept, because a float may lose nanoseconds.
@@ -26,7 +26,7 @@ from pytest_attnperf.tools.profilers.timed_rows import LONGEST_NS
 
 FORM = "torch.profiler"
 TEXT_BYTES_MOST = 1 << 29
-"""A larger trace, unpacked, is refused: as Python objects it takes six times as much."""
+"""Most bytes of an unpacked trace: as Python objects it takes six times as much memory."""
 
 FEWER = "; profile fewer steps (torch.profiler.schedule)"
 
@@ -34,31 +34,30 @@ GPU_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set"}
 OPERATORS = "cpu_op"
 GZIP_MAGIC = b"\x1f\x8b"
 RUNTIME = frozenset({"cuda_runtime", "cuda_driver"})
-"""Categories of the runtime's functions; HIP's (hipLaunchKernel) have the same on ROCm."""
+"""Categories of the runtime's functions; HIP's (hipLaunchKernel) have the same names on ROCm."""
 
 OPERATOR = "torch operator: "
-"""Begins the name of an operator's row, which tells it from the runtime's functions."""
+"""Prefix of an operator's name, which separates it from the runtime's functions."""
 
 HIP_FIELD = "maxSharedMemoryPerMultiProcessor"
-"""Of a device's properties; CUDA's are named otherwise."""
+"""Name of a device property that only HIP has; CUDA's differs."""
 
 AMD_NAMES = ("AMD", "RADEON", "INSTINCT")
 NS_MOST = 2**63 - 1
 SIZE_MOST = 2**63 - 1
 PROBLEMS_MOST = 5
-"""Events that cannot be used are counted by what is wrong with them; of each kind the first is told."""
+"""Most kinds of unusable events that are reported, with their count and the first of each."""
 
 HOST_NOTE = (
-    "times of operators and of the runtime's functions are without what these call in turn; waiting for the GPU is "
-    "part of them, and so is the profiler's own cost"
+    "times of operators and of the runtime's functions exclude the calls within them; they include waiting for the GPU "
+    "and the profiler's own cost"
 )
 
 
 def read_chrome_trace(path: Path) -> Profile:
-    """A trace as `export_chrome_trace` writes it, also packed with gzip; at most TEXT_BYTES_MOST of text.
+    """Reads a trace of `export_chrome_trace`, also packed with gzip; at most TEXT_BYTES_MOST of text.
 
-    Raises ProfileError for a file that cannot be read, is too large, is cut short, or holds no events.
-    """
+    Raises ProfileError for a file that cannot be read, is too large, is cut short, or holds no events."""
     try:
         whole = json.loads(_read_text(path), parse_float=str)
     except (ValueError, RecursionError) as error:
@@ -69,7 +68,7 @@ def read_chrome_trace(path: Path) -> Profile:
     events = whole.get("traceEvents") if isinstance(whole, dict) else whole
     if not isinstance(events, list):
         raise ProfileError(
-            f"{path} has no list 'traceEvents'; expected is a Chrome trace of torch.profiler "
+            f"{path} has no list 'traceEvents'; give a Chrome trace of torch.profiler "
             "(prof.export_chrome_trace('trace.json'))"
         )
     about = whole if isinstance(whole, dict) else {}
@@ -77,16 +76,16 @@ def read_chrome_trace(path: Path) -> Profile:
 
 
 def profile_of_events(events: Iterable[Mapping[str, Any]], name: str) -> Profile:
-    """The profile of events as a Chrome trace holds them, without a file. Raises ProfileError without a usable one."""
+    """Makes a profile of a Chrome trace's events, without a file. Raises ProfileError if none is usable."""
     return _Reader(name, name, {}).read_events(list(events))
 
 
 HostCall = tuple[int, int, str]
-"""Start and end in nanoseconds, and the name."""
+"""(start, end, name), times in nanoseconds."""
 
 
 class _Reader:
-    """Takes events one by one. `where` names the source in problems."""
+    """Reads events one by one. `where` names the source in problems."""
 
     def __init__(self, where: str, name: str, about: Mapping[str, Any]) -> None:
         self._where = where
@@ -100,7 +99,7 @@ class _Reader:
         self._whole_us = True
 
     def read_events(self, events: list[Any]) -> Profile:
-        """Everything. Raises ProfileError where nothing could be used."""
+        """Returns the profile of all events. Raises ProfileError if none is usable."""
         for event in events:
             self._add_event(event)
         if not self._builder and not self._host:
@@ -142,7 +141,7 @@ class _Reader:
             self._host[thread].append((*times, OPERATOR + name if category == OPERATORS else name))
 
     def _parse_times(self, event: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Start and end in nanoseconds; None where the event has none."""
+        """Returns start and end in nanoseconds; None if the event has none."""
         if event.get("ph", "X") != "X":
             return None
         start, length = _parse_nanoseconds(event.get("ts")), _parse_nanoseconds(event.get("dur"))
@@ -194,11 +193,11 @@ class _Reader:
         if len(self._builder) and self._whole_us:
             notes.append("times are whole microseconds: this release of torch writes no fraction")
         if not self._builder:
-            notes.append("no kernel, copy or memory set is in the trace: only what the host did")
+            notes.append("no kernel, copy or memory set is in the trace: only host calls")
         return tuple(notes)
 
     def _format_version(self) -> str:
-        """What the trace says of its writer: CUDA's versions; there is none of torch."""
+        """Returns the versions of CUDA or HIP in the trace; it has none of torch."""
         known = {
             "cuda_driver_version": "CUDA driver",
             "cuda_runtime_version": "CUDA runtime",
@@ -209,7 +208,7 @@ class _Reader:
 
 
 def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
-    """Nanoseconds of every call by name, each without the calls of its thread that lie within it."""
+    """Returns nanoseconds of every call by name, each without the calls within it on its thread."""
     found: dict[str, array[int]] = defaultdict(lambda: array("q"))
     for calls in threads:
         around: list[tuple[int, str, int]] = []  # end, name, place in the name's column
@@ -217,7 +216,7 @@ def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
             while around and around[-1][0] <= start:
                 around.pop()
             if around:
-                # A call that outlasts the one around it, as clocks that differ make it look, takes no more than all.
+                # With different clocks a call may seem to outlast the one around it; then all of that is subtracted.
                 outer_end, outer, place = around[-1]
                 found[outer][place] -= min(end, outer_end) - start
             around.append((end, name, len(found[name])))
@@ -226,7 +225,7 @@ def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
 
 
 def _read_text(path: Path) -> str:
-    """The file's text, unpacked. Raises ProfileError for one that cannot be read or is too large."""
+    """Returns the file's unpacked text. Raises ProfileError if it cannot be read or is too large."""
     try:
         with open_regular(path, ProfileError) as raw:
             packed = raw.read(2) == GZIP_MAGIC
@@ -243,7 +242,7 @@ def _read_text(path: Path) -> str:
 
 
 def _list_agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
-    """Devices of the trace's own list; those that its events name and the list does not, by their number alone."""
+    """Returns the devices in the trace's list, and those that only events name, by their number alone."""
     listed = (
         [_make_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
     )
@@ -263,8 +262,9 @@ def _make_agent(device: Mapping[str, Any]) -> Agent:
 
 
 def _read_arch(device: Mapping[str, Any]) -> str:
-    """sm_90 of NVIDIA's; of AMD's gfx942 where the trace says so, else '': their major and minor leave the last digits
-    open. A field of HIP's, the name and the width of a wave tell the vendors apart."""
+    """Returns sm_90 for NVIDIA; gfx942 for AMD if the trace has it, else '': major and minor lack the last digits.
+
+    A field of HIP, the product's name and the wave size distinguish the vendors."""
     for key in ("gcnArchName", "gcnArch"):
         said = device.get(key)
         if isinstance(said, str) and said.startswith("gfx"):
@@ -288,14 +288,14 @@ def _parse_size3(sizes: object) -> Size3 | None:
 
 
 def _parse_whole_number(value: object) -> int | None:
-    """A whole number from 0 on, None for anything else."""
+    """Returns a whole number from 0, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value <= SIZE_MOST else None
 
 
 def _parse_nanoseconds(us: object) -> int | None:
-    """Of microseconds as a trace writes them: a number, or the text of one with a fraction. None for anything else."""
+    """Converts a trace's microseconds to nanoseconds: a number, or its text with a fraction. None for anything else."""
     if isinstance(us, bool) or not isinstance(us, (int, float, str)):
         return None
     try:

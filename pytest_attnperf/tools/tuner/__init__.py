@@ -1,1 +1,1 @@
-"""Searches a kernel's configurations: space, searches, journal, and the decision whether a winner is one."""
+"""Searches a kernel's configurations: space, searches, journal, and the decision whether the winner is better."""

@@ -1,4 +1,4 @@
-"""What a search measures with: one candidate on one workload in one process; and how far it is."""
+"""The interface that measures one candidate on one workload in one process, and progress messages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Protocol
 from pytest_attnperf.tuning_records import Candidate, Trial
 
 WRONG = "wrong"
-"""A failure that begins with this word is a wrong result; the candidate is excluded as such."""
+"""First word of a failure that is a wrong result; the candidate is excluded for it."""
 
 DIED = "died"
-"""A failure that begins with this word took its worker along, so the process number is spent: the trial is
-repeated once in another process. Other failures count at once."""
+"""First word of a failure that ended its worker. The process number is used up, and the trial is repeated once in
+another process. Other failures count at once."""
 
 SAY_EVERY_S = 10.0
 
 
 def is_wrong(failure: str) -> bool:
-    """Whether the failure of a trial is a wrong result."""
+    """Returns whether a trial's failure is a wrong result."""
     return failure.startswith(WRONG)
 
 
 def is_death(failure: str) -> bool:
-    """Whether the failure of a trial took its worker along."""
+    """Returns whether a trial's failure ended its worker."""
     return failure.startswith(DIED)
 
 
@@ -34,20 +34,19 @@ class TrialBench(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many trials can be measured at the same time; `time` is called from one thread per lane."""
+        """Number of trials that can be measured at the same time; `time` is called from one thread per lane."""
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Prove `candidate` right on `workload` and time it, in the lane's process of this number.
+        """Checks `candidate` on `workload` and times it, in the lane's process of this number.
 
-        A number not seen before means a fresh process; an older one of this lane is not asked for again. Never raises
-        for a bad candidate: the trial then has no time and says why. Raises WorkerError only when nothing can be
-        measured any more.
-        """
+        A new number starts a new process; an older number of this lane is not used again. Never raises for a bad
+        candidate: the trial then has no time and gives the reason. Raises WorkerError only if nothing can be measured
+        any more."""
 
 
 @dataclass
 class Paced:
-    """Says `text`, filled with the numbers that it is called with, at most every SAY_EVERY_S seconds."""
+    """Prints `text`, filled with the numbers that it is called with, at most every SAY_EVERY_S seconds."""
 
     say: Callable[[str], None]
     clock: Callable[[], float]
@@ -55,7 +54,7 @@ class Paced:
     _last_s: float = float("-inf")
 
     def __call__(self, *numbers: int) -> None:
-        """Say it, unless it was said a moment ago."""
+        """Prints the text unless it was printed less than SAY_EVERY_S seconds ago."""
         if self.clock() - self._last_s >= SAY_EVERY_S:
             self._last_s = self.clock()
             self.say(self.text.format(*numbers))
@@ -63,7 +62,7 @@ class Paced:
 
 @dataclass
 class WatchedBench:
-    """A Bench that tells how many trials have been made. `count` begins with those of earlier sessions."""
+    """A bench that reports how many trials have been made. `count` starts with those of earlier sessions."""
 
     bench: TrialBench
     told: Paced
@@ -72,11 +71,11 @@ class WatchedBench:
 
     @property
     def lanes(self) -> int:
-        """Of the bench."""
+        """Number of lanes of the bench."""
         return self.bench.lanes
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """As the bench."""
+        """Measures by the bench, and counts the trial."""
         trial = self.bench.time(lane, process, candidate, workload)
         with self._lock:
             self.count += 1

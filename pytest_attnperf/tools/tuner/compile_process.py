@@ -1,7 +1,7 @@
-"""One process that compiles candidates: it reads one per line and writes one answer per line. Standard library, Triton.
+"""A process that compiles candidates, one request and one answer per line. Needs the standard library and Triton.
 
-A request is base64 of a pickle that our own parent made; an answer is JSON. Whatever a compiler prints to standard
-output goes to standard error, so that it cannot stand between answers.
+A request is base64 of a pickle that our own parent made; an answer is JSON. Output of a compiler goes to standard
+error, so that it cannot mix with answers.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ START = (
     "import sys; del sys.path[: sys.path[0] == '']; "
     "from pytest_attnperf.tools.tuner.compile_process import main; sys.exit(main())"
 )
-"""What the process's interpreter runs; the current folder must not come before the harness on its path."""
+"""Code that the interpreter runs. It removes the current folder from the path, where it would precede the harness."""
 
 READY = "ready\n"
-"""What it says first."""
+"""First line that the process writes."""
 
 Build = Callable[[KernelBuild, Path], Built]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one candidate.
+    """Result of compiling one candidate.
 
-    built         its objects, in the order of its builds; empty where one could not be made
-    failure       why one does not compile, '' where all do
-    unsupported   why this machine can compile none of them
+    built         its objects, in the order of its builds; empty if one could not be made
+    failure       why one does not compile, '' if all do
+    unsupported   why this machine cannot compile them
     """
 
     built: tuple[Built, ...] = ()
@@ -47,12 +47,12 @@ class Answer:
 
 
 def encode_request(builds: Sequence[KernelBuild], cache: Path) -> str:
-    """A request as one line."""
+    """Encodes a request as one line."""
     return base64.b64encode(pickle.dumps(([_make_picklable(build) for build in builds], cache))).decode("ascii") + "\n"
 
 
 def decode_answer(line: str) -> Answer:
-    """The answer that one line holds. Raises ValueError where it holds none."""
+    """Decodes the answer of one line. Raises ValueError if it is none."""
     found = json.loads(line)
     try:
         built = tuple(Built(**one) for one in found["built"])
@@ -62,7 +62,7 @@ def decode_answer(line: str) -> Answer:
 
 
 def main() -> int:
-    """Serve until the parent closes standard input."""
+    """Serves requests until the parent closes standard input."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with os.fdopen(0, encoding="ascii") as requests:
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def serve(requests: Iterator[str] | TextIO, answers: TextIO, build: Build = building.build_object) -> None:
-    """Say that the process is ready, and answer every request."""
+    """Writes READY, then an answer to every request."""
     answers.write(READY)
     answers.flush()
     for line in requests:
@@ -89,13 +89,13 @@ def _compile_builds(builds: Sequence[KernelBuild], cache: Path, build: Build) ->
             built.append(build(declared, cache))
         except CodeObjectError as error:
             return Answer(failure=str(error))
-        except Exception as error:  # a compiler that raises anything costs this candidate only
+        except Exception as error:  # any error of a compiler fails this candidate only
             return Answer(failure=f"{type(error).__name__}: {error}")
     return Answer(tuple(built))
 
 
 def _make_picklable(build: KernelBuild) -> KernelBuild:
-    """The build with dictionaries in place of whatever mappings its author used, some of which cannot be pickled."""
+    """Returns the build with plain dictionaries, because other mappings that authors use may not be picklable."""
     source = build.source
     if isinstance(source, TritonSource):
         source = replace(

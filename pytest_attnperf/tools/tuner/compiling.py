@@ -1,4 +1,4 @@
-"""Compiles many candidates without a GPU, in processes that may crash or hang: it costs one candidate, not the run."""
+"""Compiles many candidates without a GPU, in other processes: a crash or hang fails one candidate, not the run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from pytest_attnperf.workers.launch import LaunchPlan
 
 COMMAND = (sys.executable, "-c", START)
 TAIL_LINES = 3
-"""Lines of a dead process's standard error that a reason quotes."""
+"""Last lines of a dead process's standard error that a reason quotes."""
 
 START_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class CompiledCandidate:
-    """What is known of one candidate without running it.
+    """What compiling shows of one candidate without running it.
 
-    codes         its kernels, in the order of its builds; empty where one does not compile or nothing was declared
-    failure       why it does not compile, as a report says it; '' where it does or nobody tried
-    unsupported   why this machine cannot compile it, which says nothing of the candidate
-    unread        why its objects cannot be taken apart, which says nothing of the candidate either
+    codes         its kernels, in the order of its builds; empty if one does not compile or nothing was declared
+    failure       why it does not compile, for a report; '' if it does or was not tried
+    unsupported   why this machine cannot compile it, which is no fault of the candidate
+    unread        why its objects cannot be analysed, which is no fault of the candidate either
     seconds       that compiling and reading took
     """
 
@@ -60,14 +60,13 @@ def compile_all(
     told: Callable[[int, int], None] = lambda done, all_of_them: None,
     command: Sequence[str] = COMMAND,
 ) -> dict[str, CompiledCandidate]:
-    """Compile every candidate's builds in `jobs` processes, and read what came of them.
+    """Compiles every candidate's builds in `jobs` processes, and reads the results.
 
-    root      the project, first on the path of the processes behind the harness
-    cache     folder of compiled objects; what was read of them lies in 'code' beside it
-    limit_s   of one candidate: a process that takes longer is ended and replaced
-    stop      asked before each candidate; once it holds, the rest is left out of the result
-    told      is called with how many of how many are done
-
+    root      the project; the processes' path has it after the harness
+    cache     folder of compiled objects; what was read from them lies in 'code' beside it
+    limit_s   seconds for one candidate: a process that takes longer is killed and replaced
+    stop      called before each candidate; once it returns True, the rest is left out of the result
+    told      called with the number of finished candidates and of all
     Candidates without builds have a result without codes.
     """
     work = _Work(builds, cache, limit_s, stop, told, command)
@@ -81,7 +80,7 @@ def compile_all(
                 thread.start()
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(0.2)  # in slices, so that an interrupt is seen
+                    thread.join(0.2)  # in short waits, so that an interrupt gets through
         finally:
             work.ended = True
             for slot in slots:
@@ -92,24 +91,22 @@ def compile_all(
 
 
 def compile_notes(compiled: Mapping[str, CompiledCandidate], declared: int) -> list[str]:
-    """What was not looked at, and why."""
+    """Returns notes on candidates that were not analysed, and why."""
     notes = []
     unsupported = next((found.unsupported for found in compiled.values() if found.unsupported), ())
     if unsupported:
         count = sum(bool(found.unsupported) for found in compiled.values())
-        notes.append(f"{count} candidates were not looked at by code object: {'; '.join(unsupported)}")
+        notes.append(f"{count} candidates were not checked by code object: {'; '.join(unsupported)}")
     unread = [found.unread for found in compiled.values() if found.unread]
     if unread:
-        notes.append(f"the objects of {len(unread)} candidates cannot be taken apart: {unread[0]}")
+        notes.append(f"the objects of {len(unread)} candidates cannot be analysed: {unread[0]}")
     if len(compiled) < declared:
-        notes.append(
-            f"compiling took its share of the budget: {declared - len(compiled)} candidates were not looked at"
-        )
+        notes.append(f"compiling used its share of the budget: {declared - len(compiled)} candidates were not compiled")
     return notes
 
 
 class _Work:
-    """What the threads share."""
+    """State that the threads share."""
 
     def __init__(
         self,
@@ -132,14 +129,14 @@ class _Work:
             self.asked.put((name, declared))
 
     def add(self, name: str, compiled: CompiledCandidate) -> None:
-        """Keep one result."""
+        """Stores one result."""
         with self._lock:
             self.found[name] = compiled
             self.told(len(self.found), self.count)
 
 
 class _CompileThread:
-    """One process after the other, and the thread that waits for them."""
+    """A thread that runs one compile process after another and waits for them."""
 
     def __init__(self, plan: LaunchPlan, number: int, work: _Work) -> None:
         self._plan, self._number, self._work = plan, number, work
@@ -149,10 +146,10 @@ class _CompileThread:
         self._cannot_start = ""
 
     def compile_until_done(self) -> None:
-        """Compile until nothing is left, and say what broke this thread, if anything did."""
+        """Compiles until nothing is left. Stores an error that ends this thread, so that the caller can raise it."""
         try:
             self._compile_queue()
-        except BaseException as error:  # the thread that waits must not take silence for success
+        except BaseException as error:  # the waiting thread must not take a dead thread for success
             self._work.broken = self._work.broken or error
             self._work.ended = True
 
@@ -173,7 +170,7 @@ class _CompileThread:
             return CompiledCandidate()
         if not self._cannot_start:
             self._start_process()
-        if self._cannot_start:  # the next one would not start either
+        if self._cannot_start:  # another one would not start either
             return CompiledCandidate(unsupported=(self._cannot_start,))
         answer = self._ask_process(declared)
         if answer.failure or answer.unsupported:
@@ -185,7 +182,7 @@ class _CompileThread:
         return CompiledCandidate(codes)
 
     def _ask_process(self, declared: Sequence[KernelBuild]) -> Answer:
-        """What the process says; a failure where it dies, hangs or talks nonsense."""
+        """Returns the process's answer; a failure if it dies, hangs or answers something invalid."""
         try:
             line = self._send_request(encode_request(declared, self._work.cache), self._work.limit_s)
             if line:
@@ -198,7 +195,7 @@ class _CompileThread:
         return Answer(failure=f"the compiler's process died ({self._describe_end('')})")
 
     def _start_process(self) -> None:
-        """Have a process that is ready, or know why there is none."""
+        """Makes sure that a process is ready, or sets `_cannot_start` to the reason."""
         if self._process is not None and self._process.poll() is None:
             return
         self.end()
@@ -217,7 +214,7 @@ class _CompileThread:
             self._cannot_start = f"compile processes do not start ({self._describe_end('')})"
 
     def _send_request(self, request: str, limit_s: float) -> str:
-        """The line that the process answers with; '' where it ended, or overran the limit and was ended."""
+        """Sends a request and returns the answer's line; '' if the process ended, or was killed at the limit."""
         process, self._overran = self._process, False
         assert process is not None
         assert process.stdin is not None
@@ -233,7 +230,7 @@ class _CompileThread:
         return line if line.endswith("\n") else ""
 
     def _describe_end(self, said: str) -> str:
-        """How the process ended, and its last words; it is gone afterwards."""
+        """Ends the process and returns how it ended, with the last lines of its log."""
         process, code = self._process, None
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -260,7 +257,7 @@ class _CompileThread:
                 os.killpg(process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """End the process and what it started, and take its pipes down."""
+        """Kills the process and what it started, and closes its pipes."""
         process = self._process
         if process is None:
             return

@@ -1,8 +1,9 @@
-"""The winner against the default in fresh pairs of processes, measured in turns, on every workload that is served.
+"""Compares the winner with the default in new pairs of processes, measured in turns, on every workload of the changed
+rule.
 
-No process here took part in the search: what made a candidate look good there is drawn anew. Pairs come first and
-workloads within them, so that a run that ends early has fewer pairs of everything, and two processes at a time hold
-memory of the GPU.
+No process here took part in the search, because a candidate's luck there must not count again. The outer loop is over
+pairs, the inner one over workloads: a run that ends early has fewer pairs of every workload, and only two processes
+hold memory of the GPU at a time.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from pytest_attnperf.workers.interleave import InterleavePlan, PairLook, PairSid
 from pytest_attnperf.workers.pool import Pool
 
 PAIR_PLACES = 100_000
-"""First place of pairs: beyond every process number of a search, so that names of workers and logs differ."""
+"""First place of pairs. It is above every process number of a search, so that names of workers and logs differ."""
 
 DEFAULT_SIDE = "the default"
 WINNER_SIDE = "the winner"
 
 LIMIT_S = 300.0
 ATTEMPTS = 2
-"""Pairs of processes that a workload gets before a process that died counts as its failure."""
+"""Pairs of processes that are tried before a process's death counts as the workload's failure."""
 Found: TypeAlias = "PairSummary | str"
-"""What one pair said of a workload: a ratio, or why there is none."""
+"""Result of one pair on a workload: a ratio, or why there is none."""
 
 
 @dataclass
 class Confirmation:
-    """What is known so far: pairs by workload, and why a workload has none. Kept across an interruption.
+    """The results so far: pairs by workload, and why a workload has none. Kept across an interruption.
 
-    done   called with (workload, number of the pair, what it said) when something new is known
+    done   called with (workload, number of the pair, result) for each new result
     """
 
     pairs: dict[str, dict[int, PairSummary]] = field(default_factory=dict)
@@ -45,23 +46,23 @@ class Confirmation:
     done: Callable[[str, int, Found], None] = lambda workload, number, found: None
 
     def add(self, workload: str, number: int, found: Found) -> None:
-        """Note it."""
+        """Stores a new result and reports it to `done`."""
         self.restore(workload, number, found)
         self.done(workload, number, found)
 
     def restore(self, workload: str, number: int, found: Found) -> None:
-        """Note what an interrupted run has measured."""
+        """Stores a result of an interrupted run, without reporting it."""
         if isinstance(found, str):
             self.failures[workload] = found
         else:
             self.pairs.setdefault(workload, {})[number] = found
 
     def needs_pair(self, workload: str, number: int) -> bool:
-        """Whether this pair is still to be measured; none of a workload that has failed."""
+        """Returns whether this pair must still be measured; never for a workload that has failed."""
         return workload not in self.failures and number not in self.pairs.get(workload, {})
 
     def collect_results(self, workloads: Sequence[str]) -> dict[str, list[PairSummary] | str]:
-        """Pairs by workload in order, or why a workload has none."""
+        """Returns the pairs of each workload in order, or why it has none."""
         return {
             workload: self.failures[workload]
             if workload in self.failures
@@ -86,16 +87,15 @@ def confirm_winner(
     stop: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda pair, pairs: None,
 ) -> dict[str, list[PairSummary] | str]:
-    """Measure `plan.pairs` pairs of every workload: pairs, or why there are none, by workload id.
+    """Measures `plan.pairs` pairs of every workload. Returns, by workload id, pairs or why there are none.
 
-    base, new   two pools on one GPU, used by nothing else
-    seed        another than the search's: new inputs of every check
-    large       workloads whose sides are proven one after the other, for want of memory
-    known       what an interrupted run has measured, which is added to
-    stop        asked before each pair of processes; once it holds there are fewer pairs
-    told        is called with the number of each pair that begins, and how many there are
-
-    Raises UsageError where a side does not run what it is told, WorkerError where no process starts.
+    base, new   two pools on one GPU, which nothing else uses
+    seed        must differ from the search's, so that checks get new inputs
+    large       workloads whose sides are checked one after the other, for lack of memory
+    known       results of an interrupted run; new results are added to it
+    stop        called before each pair of processes; once it returns True, no further pair is measured
+    told        called with the number of each pair that begins, and the number of all
+    Raises UsageError if a side does not run its configuration, WorkerError if no process starts.
     """
     known = known or Confirmation()
     measured = _Pair(
@@ -120,7 +120,7 @@ def confirm_winner(
 
 @dataclass
 class _Pair:
-    """Takes pairs of the default and the winner."""
+    """Measures pairs of the default and the winner."""
 
     default: Candidate
     winner: Candidate
@@ -132,7 +132,7 @@ class _Pair:
     limit_s: float
 
     def take(self, number: int, key: CaseKey, *, at_once: bool) -> Found:
-        """The ratio of one workload, or why there is none."""
+        """Returns the ratio of one workload, or why there is none."""
         place, seed = PAIR_PLACES + number, self.seed + 2 * number
         theirs, ours = (
             OpenRequest(key, None, seed, seed + 1, self.limit_s, pin=self.pin_of(candidate))
@@ -157,7 +157,7 @@ class _Pair:
         return self._judge_look(look, theirs, ours)
 
     def _start_processes(self, place: int) -> None:
-        """Have a process on both sides, begun at the same time. Raises WorkerError where one does not start."""
+        """Starts a process on both sides at the same time. Raises WorkerError if one does not start."""
         for side in (self.base, self.new):
             side.pool.start([place])
         for side in (self.base, self.new):

@@ -1,9 +1,10 @@
-"""Whether a winner is one: fresh pairs of processes, the default and the winner measured in turns.
+"""Decides whether a winner is better than the default, from new pairs of processes that measure both in turns.
 
-The pairs must be of processes that took no part in the search. What a search selects is partly the luck of the
-processes it selected in: the best of a hundred identical candidates looks 1 to 2 % faster than the default, and is not.
-The unit is the pair throughout. Its spread comes from these pairs alone, with Student's t, and is never taken for less
-than PAIR_SD_MIN: a t limit holds whatever the true spread is, where one shrunk towards a pool does not.
+The pairs must come from processes that took no part in the search. A search partly selects luck: the best of a hundred
+identical candidates looks 1 to 2 % faster than the default, and is not.
+
+The unit is always the pair. The spread comes from these pairs alone, with Student's t, and is at least PAIR_SD_MIN. A t
+limit holds for any true spread; one with a spread that is shrunk towards a pool does not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pytest_attnperf.stats.quantiles import upper_quantile
 from pytest_attnperf.tuning_records import BETTER, NO_BETTER, SLOWER_ELSEWHERE, WorkloadChange
 
 PAIR_SD_MIN = 0.0015
-"""The smallest relative standard deviation between pairs seen on an H200: fewer than ten equal pairs are luck."""
+"""Smallest relative standard deviation between pairs seen on an H200: a few nearly equal pairs are chance."""
 
 FASTER, SAME, SLOWER, FAILED = "FASTER", "SAME", "SLOWER", "FAILED"
 
@@ -32,11 +33,11 @@ FASTER, SAME, SLOWER, FAILED = "FASTER", "SAME", "SLOWER", "FAILED"
 class DecisionRule:
     """What a winner must show.
 
-    risk          chance that a configuration no better than the default is called BETTER, and, shared among the
-                  workloads, that one which is not slower is called slower
-    min_gain      least gain over the tuned workloads, as a fraction: below it a change of configuration is not worth it
-    slower        a workload slower by more than this is SLOWER, if also beyond noise and by more than `floor_us`
-    pairs_min     pairs of every workload; fewer are missing
+    risk          chance that a configuration no better than the default is called BETTER. Shared among the workloads,
+                  it is also the chance that one which is not slower is called SLOWER
+    min_gain      least gain over the tuned workloads, as a fraction: a smaller one is not worth a change
+    slower        a workload is SLOWER if it is slower by more than this fraction, than noise, and than `floor_us`
+    pairs_min     least number of pairs of every workload
     """
 
     risk: float = 0.001
@@ -56,11 +57,11 @@ class DecisionRule:
 
 @dataclass(frozen=True)
 class TuneDecision:
-    """What the pairs say of the winner.
+    """The decision on the winner.
 
     verdict    BETTER, NO_BETTER or SLOWER_ELSEWHERE
     summary    one line, with the figures
-    overall    winner over default, geometric mean over the tuned workloads, and its 95 % interval; None where a tuned
+    overall    winner over default, geometric mean over the tuned workloads, and its 95 % interval; None if a tuned
                workload has too few pairs
     """
 
@@ -75,13 +76,12 @@ def judge_winner(
     tuned: Collection[str],
     rule: DecisionRule | None = None,
 ) -> TuneDecision:
-    """Judge fresh pairs of the default (base side) and the winner (new side).
+    """Decides from new pairs of the default (base side) and the winner (new side).
 
     pairs_by_workload   every workload that the changed rule serves; a text instead of pairs says how the winner failed.
-                        Pair i of every workload is taken as one unit: the same round of the measurement
-    tuned               those that were searched on; one without pairs counts as missing
-
-    Raises UsageError when nothing was tuned, ValueError for pairs of different timers or that are no pairs.
+                        Pair i of every workload is one unit: the same round of the measurement
+    tuned               workloads of the search; one without pairs counts as missing
+    Raises UsageError if nothing was tuned, ValueError for pairs of different timers or invalid pairs.
     """
     rule = rule or DecisionRule()
     if not tuned:
@@ -116,19 +116,19 @@ def _judge_workload(
 
 
 def _workload_verdict(comparison: Comparison, more_us: float, rule: DecisionRule) -> tuple[str, str]:
-    """The verdict on one workload; SAME with a note where it may be slower and too few pairs say so."""
+    """Returns the verdict on one workload; SAME with a note if it may be slower but too few pairs show it."""
     limit = comparison.noise_threshold
     if comparison.ratio - 1 > rule.slower and more_us > rule.floor_us:
         if comparison.ratio - 1 > limit:
             return SLOWER, f"beyond {max(rule.slower, limit):.2%}, the larger of {rule.slower:.2%} and noise"
-        return SAME, f"{comparison.ratio - 1:+.2%} is within the {limit:.2%} that noise can make: more pairs would tell"
+        return SAME, f"{comparison.ratio - 1:+.2%} is within the noise of {limit:.2%}: measure more pairs"
     if 1 / comparison.ratio - 1 > max(rule.slower, limit) and -more_us > rule.floor_us:
         return FASTER, ""
     return SAME, ""
 
 
 def _compare_with_default(pairs: Sequence[PairSummary], tail: float) -> Comparison:
-    """Ratio, interval, and how far chance moves it with probability `tail`."""
+    """Returns ratio and interval, with a noise threshold that chance exceeds with probability `tail`."""
     logs = [math.log(pair.ratio) for pair in pairs]
     sd = max(statistics.stdev(logs), PAIR_SD_MIN)
     noise = NoiseEstimate(sd, len(pairs) - 1, f"of these {len(pairs)} pairs", "pair")
@@ -136,7 +136,7 @@ def _compare_with_default(pairs: Sequence[PairSummary], tail: float) -> Comparis
 
 
 def _compare_overall(tuned: Sequence[WorkloadChange], rule: DecisionRule) -> Comparison | None:
-    """Each pair's mean over the tuned workloads of log ratios, compared as pairs are; None where pairs are missing."""
+    """Compares each pair's mean of log ratios over the tuned workloads; None if pairs are missing."""
     if any(change.verdict == FAILED for change in tuned):
         return None
     units = []
@@ -167,7 +167,7 @@ def _overall_verdict(
     unclear = [change for change in changes if change.note]
     if unclear:
         told = "; ".join(f"{change.workload}: {change.note}" for change in unclear)
-        return NO_BETTER, f"no better than default everywhere that it serves: {size} overall, but {told}"
+        return NO_BETTER, f"no better than default on every workload that it serves: {size} overall, but {told}"
     return BETTER, f"{size} over {sum(change.tuned for change in changes)} tuned workload(s), slower on none"
 
 

@@ -1,6 +1,5 @@
-"""What a tuning run is told: what to tune, with which processes, within which budget; and what it leaves in its journal
-beside trials, so that the same run goes on where it was killed.
-"""
+"""Inputs of a tuning run (what to tune, processes, budget), and its journal records other than trials. A killed run
+resumes with them."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ PAIR, WRONG_RESULT, DEVICE, SELECTION = "pair", "wrong result", "device", "selec
 
 @dataclass(frozen=True)
 class Served:
-    """A workload that the changed rule serves, and the case of the suite that runs it."""
+    """A workload that the changed rule serves, and the suite's case that runs it."""
 
     key: CaseKey
     workload: Workload
@@ -40,7 +39,7 @@ class Served:
 
 @dataclass(frozen=True)
 class TunePools:
-    """Where a run's processes come from: a pool for each GPU of the search, two on one GPU for pairs, one to warm."""
+    """The pools of a run's processes: one for each GPU of the search, two on one GPU for pairs, one to warm up."""
 
     lanes: Sequence[Pool]
     base: Pool
@@ -48,28 +47,28 @@ class TunePools:
     warm: Pool | None = None
 
     def shutdown(self) -> None:
-        """End every process."""
+        """Ends every process."""
         for pool in (*self.lanes, self.base, self.new, *([self.warm] if self.warm is not None else [])):
             pool.shutdown()
 
 
 @dataclass(frozen=True)
 class TuneJob:
-    """What to tune, and with what.
+    """What to tune, and with which resources.
 
     backend, name   what is tuned, and its registered name
-    tuned           workloads that are searched on, by id, in order
-    suite           what else the suite runs of this backend, by id; only what the changed rule serves is measured
-    elsewhere       workloads that the suites have of this backend in other families: not measured, but said
+    tuned           workloads of the search by id, in order
+    suite           the suite's other workloads of this backend, by id; measured if the changed rule serves them
+    elsewhere       workloads of this backend in other families: not measured, but listed
     root            the project
     cache           folder of compiled objects
     pools           makes the pools; not called in static mode
-    journal         where trials are kept; a journal that is there is resumed
-    source          says in tuned files what measured them
-    kernel, when    as `Tunable.tuning_space` takes them; `default` replaces the space's own
-    identity        what else must be the same for a journal to be resumed, e.g. the commit
-    static          rank by code object only; `static_files` then gives the files of the first in rank
-    jobs            compiling processes; `warm_processes` that open cases on a GPU before the search, 0 for none
+    journal         file of trials; an existing one is resumed
+    source          text in tuned files that names their origin
+    kernel, when    arguments of `Tunable.tuning_space`; `default` replaces the space's own
+    identity        other facts that must be equal to resume a journal, e.g. the commit
+    static          rank by code object only; `static_files` then writes files of the first in rank
+    jobs            number of compile processes; `warm_processes` open cases on a GPU before the search, 0 for none
     """
 
     backend: Tunable
@@ -102,12 +101,12 @@ class TuneJob:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Those that are searched on."""
+        """Workloads of the search."""
         return [served.workload for served in self.tuned.values()]
 
 
 def make_header(job: TuneJob, space: TuningSpace) -> dict[str, str]:
-    """What a journal must be of to be gone on with."""
+    """Returns the facts that a journal must share with this run to be resumed."""
     return {
         "backend": job.name,
         "kernel": space.kernel,
@@ -123,7 +122,7 @@ def make_header(job: TuneJob, space: TuningSpace) -> dict[str, str]:
 
 
 def require_same_device(journal: TrialJournal, device: DeviceInfo) -> None:
-    """Raise UsageError where the journal's trials come from another kind of device; note this one where it has none."""
+    """Raises UsageError if the journal's trials come from another kind of device; else records this device."""
     here = f"{device.arch} {device.product}"
     for record in journal.iterate_records(DEVICE):
         if record["device"] != here:
@@ -134,7 +133,7 @@ def require_same_device(journal: TrialJournal, device: DeviceInfo) -> None:
 
 
 def record_selection(journal: TrialJournal, kept: Sequence[Candidate], excluded: Sequence[Excluded]) -> None:
-    """Note what will be timed, and why the rest will not."""
+    """Records which candidates will be timed, and why the others will not."""
     reasons = {one.candidate.id: [one.stage, one.reason] for one in excluded}
     journal.append(SELECTION, {"kept": [candidate.id for candidate in kept], "excluded": reasons})
 
@@ -142,10 +141,9 @@ def record_selection(journal: TrialJournal, kept: Sequence[Candidate], excluded:
 def find_selection(
     journal: TrialJournal, listed: Sequence[Candidate], excluded: Sequence[Excluded]
 ) -> tuple[list[Candidate], list[Excluded]] | None:
-    """What an earlier session selected of the listed candidates; None where there was none.
+    """Returns the candidates that an earlier session kept and excluded; None if there was none.
 
-    Raises UsageError where the journal names a candidate that the space does not have.
-    """
+    Raises UsageError if the journal names a candidate that the space does not have."""
     record = next(journal.iterate_records(SELECTION), None)
     if record is None:
         return None
@@ -153,7 +151,7 @@ def find_selection(
     reasons: dict[str, Sequence[str]] = dict(record["excluded"])
     unknown = [name for name in (*record["kept"], *reasons) if name not in known]
     if unknown:
-        raise UsageError(f"{journal.path}: has a candidate {unknown[0]}, which the space does not; give another --out")
+        raise UsageError(f"{journal.path}: has a candidate {unknown[0]} that is not in the space; give another --out")
     return (
         [known[name] for name in record["kept"]],
         [Excluded(known[name], stage, reason) for name, (stage, reason) in reasons.items()],
@@ -161,11 +159,10 @@ def find_selection(
 
 
 def restore_pairs(journal: TrialJournal, default: Candidate, winner: Candidate) -> Confirmation:
-    """The pairs that the journal has of these two; what is added to them is journaled, too.
+    """Returns the journal's pairs of these two; what is added to them is written to the journal.
 
-    A wrong result of the winner is kept, too: it may come and go, and trying until it does not come would hide it.
-    Other failures are not: a run that goes on tries again.
-    """
+    Also keeps a wrong result of the winner, because it may be intermittent and repeating would hide it. Other failures
+    are not kept: a resumed run tries again."""
     between = {"default": default.id, "winner": winner.id}
 
     def record_pair(workload: str, number: int, found: Found) -> None:
@@ -188,7 +185,7 @@ def restore_pairs(journal: TrialJournal, default: Candidate, winner: Candidate) 
 
 
 def _describe_space(space: TuningSpace) -> str:
-    """How many values each parameter has, and a digest of what they are."""
+    """Returns the number of values of each parameter, and a digest of them."""
     whole = {
         "values": {name: list(values) for name, values in space.values.items()},
         "constraints": [constraint.why for constraint in space.constraints],

@@ -1,8 +1,8 @@
-"""What a tuning run has measured, on disk after every trial: a killed tuner goes on with what it has.
+"""Keeps every trial of a tuning run on disk, so that a killed tuner resumes with them.
 
-One JSON object a line, appended and flushed to disk. The first line says what the journal is of; a run with another
-space, architecture, list of workloads or method must not mix its trials in. A line that a kill left half-written is
-dropped, and said.
+One JSON object per line, appended and flushed to disk. The first line describes the search; a run with another space,
+architecture, list of workloads or method must not add its trials. A line that a kill left half-written is dropped, with
+a note.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from pytest_attnperf.records.regular_file import read_regular
 from pytest_attnperf.tuning_records import Candidate, Trial
 
 MARK = '{"attnperf_tune_journal":'
-"""What every journal begins with: any other file is left alone."""
+"""First characters of every journal; any other file is left unchanged."""
 
 VERSION = 1
 
 BYTES_MAX = 1 << 30
 SHOWN = 120
-"""Characters of a header's value that an error shows."""
+"""Most characters of a header's value in an error."""
 
 
 @dataclass(frozen=True)
 class SlotTrial:
     """A trial and its place in the search.
 
-    slot      the process that the search means; after a kill or a death the rest of it is timed in another one
-    attempt   0, or the number of times that the worker died with it before
+    slot      number of the process in the search; after a kill or a death another process times the rest of it
+    attempt   0, or how often the worker died with it before
     """
 
     slot: int
@@ -48,13 +48,13 @@ class SlotTrial:
 
 
 class TrialJournal:
-    """An open journal. Close it, or use it as a context: another tuner cannot open it until then.
+    """An open journal. Close it or use it as a context manager; until then no other tuner can open it.
 
-    notes   what a reader must know of earlier sessions, e.g. that a half-written line was dropped
+    notes   messages on earlier sessions, e.g. that a half-written line was dropped
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """A journal in memory, or, for `open`, at `path`."""
+        """Makes a journal in memory; `open` passes a `path`."""
         self.path = path
         self.notes: list[str] = []
         self._timed: dict[tuple[int, str, str, int], SlotTrial] = {}
@@ -65,11 +65,10 @@ class TrialJournal:
 
     @classmethod
     def open(cls, path: Path, header: Mapping[str, str]) -> TrialJournal:
-        """Open or begin the journal at `path`.
+        """Opens or creates the journal at `path`.
 
-        Raises UsageError when another tuner has it open, it is of something else, it is no journal, a line other than
-        the last cannot be read, or the folder cannot be written.
-        """
+        Raises UsageError if another tuner has it open, it belongs to another search, it is no journal, a line other
+        than the last cannot be read, or the folder cannot be written."""
         journal = cls(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,16 +121,16 @@ class TrialJournal:
         return tuple(item.trial for item in self.slot_trials)
 
     def lookup(self, slot: int, candidate: Candidate, workload: str, attempt: int = 0) -> SlotTrial | None:
-        """The trial that stood at this place of the search, if it has been measured."""
+        """Returns the trial at this place of the search, None if it was not measured."""
         with self._guard:
             return self._timed.get((slot, candidate.id, workload, attempt))
 
     def record(self, timed: SlotTrial) -> None:
-        """Keep a trial; it is on disk when this returns."""
+        """Stores a trial; it is on disk when this returns."""
         self.append("trial", _encode_trial(timed))
 
     def append(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Keep anything else that JSON can hold, e.g. what a round dropped; what it has already is not added again."""
+        """Stores other data that JSON can hold, e.g. what a round dropped. Equal data is not added again."""
         with self._guard:
             plain = json.loads(json.dumps(dict(data)))
             if kind != "trial" and (kind, plain) in self._others:
@@ -140,11 +139,11 @@ class TrialJournal:
             self._write({"kind": kind, **plain})
 
     def iterate_records(self, kind: str) -> Iterator[Mapping[str, Any]]:
-        """What was appended under `kind`, in order."""
+        """Returns the data appended under `kind`, in order."""
         return iter([dict(data) for name, data in self._others if name == kind])
 
     def close(self) -> None:
-        """Let others open it."""
+        """Closes the file, so that others can open it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -179,16 +178,15 @@ class TrialJournal:
 
 
 def drop_torn_line(path: Path, mark: str = "") -> tuple[bytes, int]:
-    """Cut what follows the last line break off the file: its whole lines, and the number of bytes cut.
+    """Cuts what follows the last line break off the file. Returns its whole lines, and the number of bytes cut.
 
-    A missing file has none. Raises UsageError, and leaves the file alone, when it does not begin with `mark`; OSError.
-    """
+    A missing file has none. Raises UsageError and changes nothing if the file does not begin with `mark`; OSError."""
     if not path.exists():
         return b"", 0
     content = read_regular(path, BYTES_MAX)
     beginning = content[: len(mark)].decode("utf-8", "replace")
     if not mark.startswith(beginning):
-        raise UsageError(f"{path}: is no journal of a tuning run, it begins with {beginning!r}; give another --out")
+        raise UsageError(f"{path}: no journal of a tuning run, it begins with {beginning!r}; give another --out")
     end = content.rfind(b"\n") + 1
     if end < len(content):
         os.truncate(path, end)

@@ -1,16 +1,17 @@
-"""Searches large spaces with Optuna's TPE, and races what it finds best over fresh processes.
+"""Searches large spaces with Optuna's TPE, then races the best candidates over new processes.
 
-Candidates are explored on one workload, the probe: what is far off there is not the best anywhere, and four times as
-many can be tried as on four workloads. The best of it are then raced on all workloads, in processes of their own.
+Candidates are explored on one workload, the probe. A candidate that is slow there is not the best anywhere, and four
+times as many can be tried as on four workloads. The best ones are then raced on all workloads, in processes of their
+own.
 
-Optuna proposes, by ask and tell; only valid candidates that were not timed yet are timed. What it proposes beside
-those is told as failed and does not count, and so is what is not preferred, as long as something preferred is untried.
-Every second proposal, once something is known, is an untried neighbour of the best so far instead: TPE takes the values
-of a parameter for unrelated, but tile sizes have an order.
+Optuna proposes, by its ask and tell. Only valid candidates that were not timed yet are timed. Other proposals are
+reported as failed and do not count. So are candidates that are not preferred, as long as a preferred one is untried.
+After the first STARTUP candidates, every second proposal is an untried neighbour of the best so far instead: TPE treats
+the values of a parameter as unordered, but tile sizes have an order.
 
-The study lies in a journal of Optuna's own beside the tuner's. A killed tuner goes on with both: the sampler is made
-anew for every question, seeded from the seed and the number of trials so far, so that a search that was killed asks
-what it would have asked.
+The study lies in Optuna's own journal beside the tuner's. A killed tuner resumes with both. The sampler is made again
+for every question, from the seed and the number of trials so far, so that a killed search asks the same questions as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     import optuna
 
 FINAL_SHARE = 0.35
-"""Of time and trials: kept for the race of the finalists."""
+"""Share of time and trials that is kept for the race of the finalists."""
 
 PROMOTED = 6
-"""How many of the best on the probe are raced on all workloads."""
+"""Number of the best on the probe that are raced on all workloads."""
 
 STARTUP = 10
-"""Proposals drawn at random before TPE has anything to go by."""
+"""Random proposals before TPE has enough results to use."""
 
 TRIES = 12
-"""Proposals in a row that are invalid or were timed before, until a neighbour of the best is taken instead."""
+"""Most rejected proposals in a row; then an untried candidate is drawn at random."""
 
 STUDY = "attnperf"
 
@@ -57,10 +58,10 @@ def search_by_optuna(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Search by TPE on the probe, then race the best PROMOTED on all workloads in fresh processes, as trials allow.
+    """Searches by TPE on the probe, then races the best on all workloads in new processes: PROMOTED, fewer if trials
+    are few.
 
-    Raises UsageError when Optuna is not installed, or its file cannot be read.
-    """
+    Raises UsageError if Optuna is not installed, or its file cannot be read."""
     _require_optuna()
     trials = settings.max_trials or count_allowed_trials(len(candidates), len(workloads))
     settings = replace(settings, max_trials=trials)
@@ -89,7 +90,7 @@ def search_by_optuna(
 
 @dataclass(frozen=True)
 class Proposal:
-    """A candidate that Optuna waits for: its trial's number there, and its place among all that were evaluated."""
+    """A candidate whose cost Optuna waits for: its trial number there, and its place among all evaluated ones."""
 
     number: int
     place: int
@@ -97,11 +98,11 @@ class Proposal:
 
 
 class Exploration:
-    """Asks Optuna for candidates and tells it what they cost, until the share of the budget is spent.
+    """Asks Optuna for candidates and reports their costs, until its share of the budget is used.
 
-    probe       the workload that they are timed on
-    tried       what was evaluated, by id
-    next_slot   the first slot that it has not used
+    probe       the workload that candidates are timed on
+    tried       evaluated candidates, by id
+    next_slot   the first unused slot
     """
 
     def __init__(self, space: TuningSpace, candidates: Sequence[Candidate], slots: Slots) -> None:
@@ -120,7 +121,7 @@ class Exploration:
         self.next_slot = slots.lanes
 
     def run(self) -> None:
-        """Evaluate what an earlier session was told, then go on asking."""
+        """Evaluates the proposals of an earlier session again, then asks for more."""
         self._slots.time_candidates([0], [self._outside], self.probe)
         self.tried |= {
             candidate.id: candidate for candidate in self._outside if candidate.id not in self._slots.excluded
@@ -135,14 +136,14 @@ class Exploration:
             self._evaluate(asked)
 
     def list_best(self, count: int) -> list[tuple[Candidate, float]]:
-        """The best on the probe, and their costs there."""
+        """Returns the best candidates on the probe, and their costs there."""
         return rank_by_cost(list(self.tried.values()), self._costs_on_probe())[:count]
 
     def _costs_on_probe(self) -> Costs:
         return self._slots.collect_costs(self.probe)
 
     def _resume(self) -> None:
-        """Go through the study's trials again: the journal has their times, and only unfinished ones are timed."""
+        """Evaluates the study's trials again: times come from the journal, and only unfinished ones are measured."""
         from optuna.trial import TrialState
 
         batch: list[Proposal] = []
@@ -171,7 +172,7 @@ class Exploration:
         return asked
 
     def _choose_slot(self, asked: Proposal) -> int:
-        """Lanes take turns, and each begins a fresh process after DEFAULT_EVERY candidates."""
+        """Returns a proposal's slot: lanes take turns, and each starts a new process after DEFAULT_EVERY candidates."""
         lanes = self._slots.lanes
         return asked.place % lanes + lanes * (asked.place // lanes // DEFAULT_EVERY)
 
@@ -185,7 +186,7 @@ class Exploration:
         return batch
 
     def _ask(self) -> Proposal | None:
-        """A valid candidate that was not tried yet; None when there is none left."""
+        """Returns a valid candidate that was not tried yet; None if there is none left."""
         from optuna.trial import TrialState
 
         untried = [candidate for name, candidate in self._valid.items() if name not in self.tried]
@@ -220,7 +221,8 @@ class Exploration:
         return (self._slots.settings.seed * 1_000_003 + len(self._study.get_trials(deepcopy=False))) % 2**32
 
     def _choose_nearest(self, untried: Sequence[Candidate]) -> Candidate:
-        """The untried candidate closest to the best: fewest parameters changed, then fewest steps, then drawn."""
+        """Returns the untried candidate closest to the best: fewest parameters changed, fewest steps, then at
+        random."""
         best = self._best[1]
         drawn = self._make_random()
 
@@ -234,7 +236,7 @@ class Exploration:
         return min(untried, key=compute_distance)
 
     def _evaluate(self, batch: Sequence[Proposal]) -> None:
-        """Time a batch on the probe, each on its lane, and tell Optuna what it costs there."""
+        """Times a batch on the probe, each on its lane, and reports the costs to Optuna."""
         self._slots.time_candidates(
             [self._choose_slot(asked) for asked in batch], [[asked.candidate] for asked in batch], self.probe
         )
@@ -244,13 +246,13 @@ class Exploration:
                 self._tell(asked, cost)
 
     def _find_cost(self, asked: Proposal) -> float | None:
-        """Its log cost on the probe; None where it has none."""
+        """Returns the log cost of a proposal on the probe, relative to the default; None if it has none."""
         if asked.candidate.id == self._space.default.id:
             return 0.0
         return self._costs_on_probe().by_slot(asked.candidate).get(self._choose_slot(asked))
 
     def _tell(self, asked: Proposal, cost: float | None) -> None:
-        """Tell Optuna the cost; a candidate that failed is pruned, and not asked for again."""
+        """Reports the cost to Optuna. A candidate that failed is pruned and not proposed again."""
         from optuna.trial import TrialState
 
         if cost is None:
@@ -286,10 +288,10 @@ def _require_optuna() -> None:
 
 
 def _open_study(journal: TrialJournal) -> optuna.Study:
-    """The study beside the journal, or one in memory. Its folder is locked by the journal for as long as it is open.
+    """Opens the study in the journal's folder, or one in memory. The journal's lock also protects the study while it is
+    open.
 
-    A study beside a journal without trials is of one that was deleted, perhaps of another space: it is begun anew.
-    """
+    If the journal has no trials, the study belongs to a deleted journal, perhaps of another space, so it is deleted."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -314,7 +316,7 @@ def _open_study(journal: TrialJournal) -> optuna.Study:
 
 
 class _AlreadyHeld:
-    """Optuna's lock is a file that a kill leaves behind for half a minute; the journal's dies with the process."""
+    """A lock that does nothing. Optuna's own lock file would survive a kill for half a minute."""
 
     def acquire(self) -> bool:
         return True
@@ -331,7 +333,7 @@ def _make_sampler(seed: int) -> optuna.samplers.BaseSampler:
 
 @contextmanager
 def _silence_optuna() -> Iterator[None]:
-    """Optuna without its line per trial and its remarks on experimental arguments; both as before afterwards."""
+    """Silences Optuna's line per trial and its warnings on experimental arguments; restores both afterwards."""
     import optuna
 
     before = optuna.logging.get_verbosity()

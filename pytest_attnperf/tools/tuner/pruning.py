@@ -1,22 +1,20 @@
-"""Candidates whose code objects say that they cannot run, or cannot be worth a time. The default is never thrown out.
+"""Excludes candidates whose code objects show that they cannot run, or are not worth timing. The default is never
+excluded.
 
-A rule that compares looks at the default's own objects, build by build: what the default does, too, is no fault. Where
-a candidate was not compiled, or its objects cannot be read, nothing is known and nothing is thrown out.
+Rules that compare use the default's own objects, build by build: what the default does, too, is no fault. If a
+candidate was not compiled or its objects cannot be read, it is kept.
 
-And the order in which to time candidates of a GPU that is not here, which of them are the same program, and which look
-light: nothing of this says that a candidate is bad. What a code object cannot say (how well loads are hidden, how many
-workgroups a problem gives, caches) decides most close races, so the order is for trying, no verdict. First comes what
-costs most when it is wrong:
-
-1. spills: registers kept in memory, and private memory per lane, by powers of two; up to 15 registers are none;
-2. the share of matrix instructions among all instructions of loops, in steps of 5 %: more is better. Instructions count
-   alike whatever they multiply, which flatters small ones: on Hopper a tile of 32 rows by HMMA beside one by HGMMA;
+Also ranks candidates without their GPU, finds repeats of one program, and finds candidates with little private memory.
+The rank is an order for trying, not a verdict. A code object does not show what decides most close races: how well
+loads are hidden, how many workgroups a problem gives, caches. The criteria, most costly first:
+1. spills: registers kept in memory, and private memory per lane, by powers of two; up to 15 registers count as none;
+2. the share of matrix instructions among all instructions of loops, in steps of 5 %: more is better. All matrix
+   instructions count alike, which favours small ones: on Hopper a tile of 32 rows by HMMA over one by HGMMA;
 3. LDS instructions per matrix instruction in loops, in steps of a quarter: fewer is better;
-4. waves per SIMD up to `WAVES_ENOUGH`: one wave hides nothing, more than a few hide little more;
-5. registers: fewer leave room;
-6. the size of the code, and the candidate's name, so that the order is always the same.
-
-Where a figure is not known (code that was not disassembled), the candidate comes behind those where it is.
+4. waves per SIMD up to `WAVES_ENOUGH`: one wave hides no latency, more than a few hide little more;
+5. registers: fewer is better;
+6. the size of the code, then the candidate's name, so that the order is always the same.
+If a figure is not known (code that was not disassembled), the candidate comes after those whose figure is known.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ CODE_OBJECT = "code object"
 REASONS_SHOWN = 6
 
 WAVES_ENOUGH = 2
-"""Attention and GEMM kernels of both vendors are written for one to two waves per SIMD with all registers."""
+"""Waves per SIMD that suffice: attention and GEMM kernels are written for one to two waves with all registers."""
 
 SPILLS_STEP = 16
 SHARE_STEP = 0.05
 LDS_STEP = 0.25
 
 NVIDIA_WAVES_ENOUGH = 3
-"""Hopper's kernels: two consumer warp groups and a producer are three warps per sub-partition."""
+"""Warps per sub-partition that suffice on Hopper: two consumer warp groups and a producer."""
 
 UNKNOWN = float("inf")
 
@@ -57,18 +55,18 @@ Score: TypeAlias = tuple[float | str, ...]
 SAME_CODE = "same code"
 
 LIGHT_SCRATCH_BYTES = 128
-"""Private memory per lane below which a kernel is tried before others. On an H200 the fastest of 152 configurations of
+"""Most private memory per lane of a kernel that is tried before others. On an H200 the fastest of 152 configurations of
 a flash kernel had 48 bytes, and every one with more than 128 took at least twice its time."""
 
 
 @dataclass(frozen=True)
 class PruneRules:
-    """What makes a code object not worth timing. A time costs a second: only what is clearly bad is thrown out.
+    """Limits beyond which a code object is not worth timing. Timing costs only a second, so only clearly bad ones are
+    excluded.
 
-    A few spilled registers may lie outside every loop and cost nothing.
-
-    spill_registers   spilled registers beyond the default's that are borne, and `spill_factor` times the default's
-    scratch_bytes     private memory per lane beyond the default's that is borne, and `spill_factor` times the default's
+    A few spilled registers may lie outside of all loops and cost nothing.
+    spill_registers   spilled registers allowed beyond the default's; at least `spill_factor` times the default's
+    scratch_bytes     private memory per lane allowed beyond the default's; at least `spill_factor` times the default's
     """
 
     spill_registers: int = 16
@@ -77,12 +75,11 @@ class PruneRules:
 
 
 def static_figures(codes: Sequence[KernelCode]) -> StaticFigures:
-    """The worst of several kernels in each figure; matrix and LDS instructions are those of all.
+    """Returns the worst value of each figure over several kernels; matrix and LDS instructions are summed.
 
-    Raises ValueError for no kernels.
-    """
+    Raises ValueError for no kernels."""
     if not codes:
-        raise ValueError("figures of no kernels were asked for")
+        raise ValueError("figures need at least one kernel, got none")
     occupancies = [found.waves_per_simd for code in codes if (found := _possible_occupancy(code)) is not None]
     decoded = not any(code.undecoded or not code.instructions for code in codes)
     return StaticFigures(
@@ -104,12 +101,10 @@ def prune_candidates(
     default: Candidate,
     rules: PruneRules = PruneRules(),
 ) -> tuple[list[Candidate], list[Excluded]]:
-    """Those worth timing, the default among them, and the others with their reasons.
+    """Returns the candidates worth timing, including the default, and the others with their reasons.
 
-    compiled   by candidate id; one that is not there is kept
-
-    Raises UsageError, with the reasons counted, where the default alone is left of several.
-    """
+    compiled: by candidate id; a candidate that is not in it is kept. Raises UsageError, with the reasons counted, if
+    only the default is left of several."""
     known = compiled.get(default.id, CompiledCandidate()).codes
     kept, excluded = [], []
     for candidate in candidates:
@@ -130,7 +125,7 @@ def prune_candidates(
 
 
 def _find_fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: PruneRules) -> tuple[str, str] | None:
-    """Stage and reason, None where nothing speaks against it."""
+    """Returns stage and reason for excluding a candidate, None if there is none."""
     if found.failure:
         return COMPILE, f"does not compile: {found.failure}"
     for index, code in enumerate(found.codes):
@@ -167,7 +162,7 @@ def _reason_spills(code: KernelCode, default: KernelCode | None, rules: PruneRul
     borne = max(default.vgpr_spills + rules.spill_registers, int(default.vgpr_spills * rules.spill_factor))
     if code.vgpr_spills <= borne:
         return ""
-    return f"{code.vgpr_spills} registers are spilled to memory; of the default {default.vgpr_spills}"
+    return f"{code.vgpr_spills} registers are spilled to memory; the default spills {default.vgpr_spills}"
 
 
 def _reason_scratch(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
@@ -176,7 +171,7 @@ def _reason_scratch(code: KernelCode, default: KernelCode | None, rules: PruneRu
     borne = max(default.scratch_bytes + rules.scratch_bytes, int(default.scratch_bytes * rules.spill_factor))
     if code.scratch_bytes <= borne:
         return ""
-    return f"{code.scratch_bytes} bytes of private memory per lane (spills); of the default {default.scratch_bytes}"
+    return f"{code.scratch_bytes} bytes of private memory per lane (spills); the default has {default.scratch_bytes}"
 
 
 def _reason_no_matrix(code: KernelCode, default: KernelCode | None, rules: PruneRules) -> str:
@@ -198,12 +193,12 @@ _RULES: tuple[_Rule, ...] = (
 
 
 def _compute_occupancy(code: KernelCode) -> Occupancy | None:
-    """In waves per SIMD, on NVIDIA warps per sub-partition; None where the architecture is not known."""
+    """Returns waves per SIMD, on NVIDIA warps per sub-partition; None if the architecture is not known."""
     return occupancy_of(code) or nvidia_occupancy_of(code)
 
 
 def _possible_occupancy(code: KernelCode) -> Occupancy | None:
-    """The same; None also of what no kernel of the architecture can have."""
+    """Returns the same; also None for resources that no kernel of the architecture can have."""
     try:
         return _compute_occupancy(code)
     except CodeObjectError:
@@ -215,26 +210,26 @@ def _count_lds_instructions(code: KernelCode) -> int:
 
 
 def _describe_excluded(excluded: Sequence[Excluded]) -> str:
-    """'15 thrown out: 12 (does not compile: ...); 3 (...)', the most frequent kinds first, each with one reason."""
+    """Returns '15 excluded: 12 (does not compile: ...); 3 (...)', most frequent kinds first, each with one reason."""
     kinds = Counter(_kind_of_reason(one) for one in excluded)
     examples = {_kind_of_reason(one): one.reason for one in reversed(excluded)}
     told = [f"{count} ({examples[kind]})" for kind, count in kinds.most_common(REASONS_SHOWN)]
-    return f"{len(excluded)} thrown out: " + "; ".join(told)
+    return f"{len(excluded)} excluded: " + "; ".join(told)
 
 
 def _kind_of_reason(one: Excluded) -> str:
-    """The reason without its figures."""
+    """Returns the reason without its figures, for counting."""
     return one.stage + "".join(letter for letter in one.reason.partition(":")[0] if not letter.isdigit())
 
 
 def rank(static: Mapping[Candidate, StaticFigures], arch: str) -> list[Candidate]:
-    """Candidates, what to time first in front."""
+    """Returns the candidates in the order in which they should be timed."""
     enough = NVIDIA_WAVES_ENOUGH if arch.startswith("sm_") else WAVES_ENOUGH
     return sorted(static, key=lambda candidate: (*score(static[candidate], enough), candidate.id))
 
 
 def score(figures: StaticFigures, waves_enough: int = WAVES_ENOUGH) -> Score:
-    """What candidates are compared by, smaller first; the steps of the module's text in order."""
+    """Returns the sort key of a candidate, smaller first: the criteria of the module's docstring in order."""
     occupancy = UNKNOWN if figures.occupancy is None else -min(float(figures.occupancy), float(waves_enough))
     return (
         float((max(figures.spills or 0, figures.scratch_bytes // 4) // SPILLS_STEP).bit_length()),
@@ -264,12 +259,12 @@ def split_repeats(
     builds: Mapping[str, Sequence[KernelBuild]],
     default: Candidate,
 ) -> tuple[list[Candidate], list[Excluded]]:
-    """Candidates that are different programs, the default among them, and the others with the one they repeat.
+    """Returns candidates that are different programs, including the default, and the others with the one that they
+    repeat.
 
-    Two are the same where every kernel has the same machine code, workgroup and LDS, and what they differ in can reach
-    nothing but the compiler (see `_launched`): one that loads values ahead anyway makes the same of an option that asks
-    for it. One whose code is not known is kept. `compiled` and `builds` are by candidate id.
-    """
+    Two are the same if every kernel has the same machine code, workgroup and LDS, and their other values can only
+    affect the compiler (see `_launch_values`): the compiler may give equal code for different options. A candidate
+    whose code is not known is kept. `compiled` and `builds` are by candidate id."""
     kept: list[Candidate] = []
     excluded: list[Excluded] = []
     first: dict[tuple[object, ...], Candidate] = {}
@@ -287,7 +282,7 @@ def split_repeats(
 
 
 def find_light_candidates(candidates: Sequence[Candidate], static: Mapping[str, StaticFigures]) -> frozenset[str]:
-    """Ids of candidates that keep next to nothing in private memory; all where nothing is known of any."""
+    """Returns ids of candidates with at most LIGHT_SCRATCH_BYTES of private memory; all ids if none is known to be."""
     found = {
         candidate.id
         for candidate in candidates
@@ -297,7 +292,7 @@ def find_light_candidates(candidates: Sequence[Candidate], static: Mapping[str, 
 
 
 def _program_key(candidate: Candidate, found: CompiledCandidate, builds: Sequence[KernelBuild]) -> tuple[object, ...]:
-    """What a candidate's kernels and their launch are told apart by; empty where a kernel is not known."""
+    """Returns a key that is equal for equal programs with equal launches; empty if a kernel is not known."""
     if not found.codes or not all(code.isa_hash for code in found.codes):
         return ()
     codes = tuple((code.name, code.isa_hash, code.workgroup, code.lds_bytes) for code in found.codes)
@@ -305,9 +300,9 @@ def _program_key(candidate: Candidate, found: CompiledCandidate, builds: Sequenc
 
 
 def _launch_values(candidate: Candidate, builds: Sequence[KernelBuild]) -> frozenset[tuple[str, Value]]:
-    """Values that may change how the code is launched: a number of programs leaves the code alone, and a size of tiles
-    makes the grid. Options of the compiler and switches of the kernel, which are no number, cannot.
-    """
+    """Returns values that may change the launch: e.g. a number of programs, or a tile size that determines the grid.
+
+    Compiler options and boolean switches of the kernel cannot change it, and are left out."""
     sources = [build.source for build in builds if isinstance(build.source, TritonSource)]
     options = {name for source in sources for name in source.options}
     constants = {name for source in sources for name in source.constants}

@@ -1,19 +1,18 @@
-"""Races candidates: rounds of fresh processes, and what is clearly beaten is dropped after each.
+"""Races candidates in rounds of new processes, and drops clearly slower ones after each round.
 
-A candidate is dropped in three ways only, and each states what it risks:
-
+A candidate is dropped in three cases only, each with a stated risk:
 * It failed or was wrong.
-* In the first round, when even a candidate that is CATCH_UP times faster than the leader so far on every workload still
-  to come would not catch up. Chance alone cannot do that: the rule asks for the NOISE_SIGMAS-fold of the noise beyond.
-  The best is lost this way only if it is that much faster than the leader on the rest.
-* After a round, when its mean cost over the processes it shares with the leader lies above the leader's by more than
+* In the first round, if it could not catch up with the leader even by being CATCH_UP times faster on every remaining
+  workload. Chance alone cannot explain its distance: the rule adds NOISE_SIGMAS times the noise. The best candidate
+  is lost this way only if it is that much faster than the leader on the rest.
+* After a round, if its mean cost over the processes shared with the leader exceeds the leader's by more than
   Student's t times the spread between processes. The tail is RISK, shared among the rounds and the candidates, so that
-  in one race the best candidate is dropped with a chance of at most RISK, whichever of the others leads by luck. The
-  spread is pooled over candidates and shrunk as the gate's is, with the loudest known one as its prior: after a single
-  round the margin is several percent, because all that one process measured shares its placement.
+  one race drops the best candidate with a chance of at most RISK, whichever of the others leads by luck. The spread
+  is pooled over candidates and shrunk as in the gate, with the largest known one as its prior. After a single round
+  the margin is several percent, because everything that one process measured shares its placement.
 
-A winner is only the one to be judged next, in fresh pairs. `search_exhaustively` times every candidate on every
-workload once: what the other searches are measured against.
+A race's winner must still be judged in new pairs. `search_exhaustively` times every candidate on every workload once;
+other searches are compared with it.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ RISK = 0.01
 """Chance that a race drops the best candidate by noise."""
 
 CATCH_UP = 1.3
-"""A candidate that would have to be this much faster than the leader on each remaining workload is given up."""
+"""A candidate is dropped if it would have to be this many times faster than the leader on each remaining workload."""
 
 NOISE_SIGMAS = 6.0
 
 UNIT_US = 100.0
-"""Differences of costs have no duration; the noise model wants one, the same for all."""
+"""A duration for the noise model, equal for all, because differences of costs have none."""
 
 FINALISTS = 4
-"""How many of the best are timed again in fresh processes: the best of one pass is partly the luckiest."""
+"""Number of the best that are timed again in new processes, because the best of one pass is partly luck."""
 
 
 @dataclass(frozen=True)
 class Beaten:
-    """A candidate that lies behind the leader by more than chance allows, as fractions."""
+    """A candidate that is slower than the leader by more than chance allows. behind, limit: log ratios."""
 
     candidate: Candidate
     behind: float
@@ -59,12 +58,12 @@ class Beaten:
 
 @dataclass
 class Race:
-    """A race that is being run: what is still in it, and where its rounds begin.
+    """A running race: the candidates that are left, and its processes.
 
-    field        candidates, without those that failed or were dropped; the default among them
+    field        candidates that did not fail and were not dropped; includes the default
     first_slot   number of its first process
-    deal         whether the first round deals the candidates out to the lanes, each timed in one process only
-    processes    fresh processes that the survivors are timed in, at most
+    deal         whether the first round splits the candidates among the lanes: each is timed in one process only
+    processes    most processes that the survivors are timed in
     """
 
     slots: Slots
@@ -81,7 +80,7 @@ class Race:
         self.taken: list[int] = []
 
     def run(self) -> None:
-        """Run rounds until one candidate is left, the rest are alike, or processes or budget are used up."""
+        """Runs rounds until one candidate is left, the rest are equally fast, or processes or budget are used up."""
         lanes = self.slots.lanes
         rounds = math.ceil(self.processes / lanes)
         for number in range(rounds):
@@ -96,7 +95,7 @@ class Race:
                 self._drop_beaten(costs, rounds)
             if self._is_decided(costs, len(self.taken)):
                 return
-        self.ended = f"{len(self.taken)} processes were used, as many as asked for"
+        self.ended = f"all {len(self.taken)} processes were used"
 
     def _run_round(self, number: int, slots: Sequence[int]) -> None:
         first = number == 0
@@ -119,7 +118,7 @@ class Race:
         return [mixed[lane :: len(slots)] for lane in range(len(slots))]
 
     def _shuffle_remaining(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
-        """What is left of `todo`, in an order that depends on the seed, the process and the workload."""
+        """Returns the rest of `todo` in an order that depends on the seed, the process and the workload."""
         alive = {candidate.id for candidate in self.field}
         mixed = [candidate for candidate in todo if candidate.id in alive]
         random.Random(f"{self.slots.settings.seed}:{slot}:{workload}").shuffle(mixed)
@@ -159,7 +158,7 @@ class Race:
         tail = RISK / (rounds * self.started_with)
         for item in find_beaten(costs, self.field, tail, self.slots.settings):
             if item.candidate.id == self.slots.default.id:
-                # Out of the race, and no loser to report: it is timed on, as what costs are relative to.
+                # It leaves the race, is not reported as dropped, and is still timed: costs are relative to it.
                 self.field = [other for other in self.field if other.id != item.candidate.id]
                 continue
             behind = f"{format_log_ratio(item.behind)} slower than the leader over {item.processes} process(es)"
@@ -170,7 +169,7 @@ class Race:
     def _is_decided(self, costs: Costs, processes: int) -> bool:
         others = [candidate for candidate in self.field if candidate.id != self.slots.default.id]
         if len(self.field) == 1 or not others:
-            self.ended = "one candidate is left" if others else "every candidate but the default is out"
+            self.ended = "one candidate is left" if others else "every candidate except the default was dropped"
             return True
         known = [
             cost for cost in (costs.log_cost(candidate, self.taken) for candidate in self.field) if cost is not None
@@ -183,15 +182,14 @@ class Race:
 
 
 def difference_sd(settings: TuneSearchSettings) -> float:
-    """Believed standard deviation of the difference of two candidates' log costs in one process.
+    """Returns the assumed standard deviation of the difference of two candidates' log costs in one process.
 
-    Not divided by the number of workloads: what they share of a process is not known.
-    """
+    It is not divided by the number of workloads, because their shared part within a process is not known."""
     return math.sqrt(2) * settings.process_sd
 
 
 def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings: TuneSearchSettings) -> list[Beaten]:
-    """Candidates clearly behind the one with the least mean cost, each at this one-sided tail."""
+    """Returns candidates whose mean cost is clearly above the least, each at the one-sided probability `tail`."""
     by_slot = {candidate.id: costs.by_slot(candidate) for candidate in field}
     timed = [candidate for candidate in field if by_slot[candidate.id]]
     if not timed:
@@ -214,7 +212,7 @@ def find_beaten(costs: Costs, field: Sequence[Candidate], tail: float, settings:
         noise = model.estimate_noise(candidate.id, UNIT_US, "cost")
         assert noise is not None, "a model with a prior knows every case"
         values = differences[candidate.id]
-        # Dealt to different processes: each cost then has its own default's noise, not a shared one.
+        # Without a shared process, each cost has the noise of its own default.
         apart = math.sqrt(2) if not values else 1.0
         values = values or [statistics.fmean(by_slot[candidate.id].values()) - statistics.fmean(ahead.values())]
         error = apart * noise.relative_sd / math.sqrt(len(values))
@@ -233,7 +231,7 @@ def search_by_race(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Race all candidates. Several lanes share the first round and repeat each other's in the later ones."""
+    """Races all candidates. The lanes share the first round, and each repeats all candidates in later rounds."""
     slots = Slots("race", space.default, workloads, bench, settings, journal)
     race = Race(slots, put_default_first(space, candidates), 0, settings.processes, deal=True)
     race.run()
@@ -250,14 +248,14 @@ def search_by_race(
 
 
 def put_default_first(space: TuningSpace, candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates, the default in front of them."""
+    """Returns the candidates with the default first."""
     return [space.default, *(candidate for candidate in candidates if candidate.id != space.default.id)]
 
 
 def rank_by_cost(
     field: Sequence[Candidate], costs: Costs, slots: Sequence[int] | None = None
 ) -> list[tuple[Candidate, float]]:
-    """Best first, with their costs over these slots; over all where they stand in none of them."""
+    """Returns candidates with their costs over these slots, best first; over all slots if they are in none of these."""
     found = []
     for candidate in field:
         log_cost = costs.log_cost(candidate, slots)
@@ -270,14 +268,14 @@ def rank_by_cost(
 def whole_ranking(
     finalists: Sequence[tuple[Candidate, float]], candidates: Sequence[Candidate], slots: Slots
 ) -> tuple[tuple[Candidate, float], ...]:
-    """Finalists first, then everything else that was timed on all workloads, by cost."""
+    """Returns the finalists first, then every other candidate that was timed on all workloads, by cost."""
     placed = {candidate.id for candidate, _ in finalists} | set(slots.excluded)
     others = [candidate for candidate in (slots.default, *candidates) if candidate.id not in placed]
     return (*finalists, *rank_by_cost(list({c.id: c for c in others}.values()), slots.collect_costs()))
 
 
 def describe_not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list[str]:
-    """A note where candidates were neither timed on all workloads nor excluded."""
+    """Returns a note if candidates were neither timed on all workloads nor excluded."""
     costs = slots.collect_costs()
     dropped = {str(record["candidate"]) for record in slots.journal.iterate_records("dropped")}
     left = [
@@ -289,7 +287,7 @@ def describe_not_compared(slots: Slots, candidates: Sequence[Candidate]) -> list
 
 
 def format_log_ratio(log_ratio: float) -> str:
-    """A log ratio as a percentage, e.g. '4.2 %'."""
+    """Returns a log ratio as a percentage, e.g. '4.2 %'."""
     return f"{100 * math.expm1(log_ratio):.1f} %"
 
 
@@ -305,10 +303,9 @@ def search_exhaustively(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """One pass over everything, dealt out to the lanes, nothing dropped; then a race of the best FINALISTS.
+    """Times every candidate once, split among the lanes, without dropping any; then races the best FINALISTS.
 
-    With `settings.processes` 1 there is no race, and the ranking is that of the pass.
-    """
+    With `settings.processes` 1 there is no race, and the ranking is that of the single pass."""
     slots = Slots("exhaustive", space.default, workloads, bench, settings, journal)
     whole = Race(slots, put_default_first(space, candidates), 0, slots.lanes, deal=True, dropping=False)
     whole.run()
@@ -333,10 +330,11 @@ def search_exhaustively(
 def race_finalists(
     slots: Slots, finalists: Sequence[tuple[Candidate, float]], first_slot: int, processes: int
 ) -> tuple[list[tuple[Candidate, float]], list[Excluded], str]:
-    """The survivors of a race in fresh processes with their costs there, what it dropped, and why it ended.
+    """Races the finalists in new processes. Returns the survivors with their costs there, the dropped ones, and why it
+    ended.
 
-    The costs that they were chosen by take no part: those were chosen for being small. The default is among them.
-    """
+    The costs that selected them do not count again, because they were selected for being small. The default takes
+    part."""
     field = [slots.default, *(candidate for candidate, _ in finalists if candidate.id != slots.default.id)]
     race = Race(slots, field, first_slot, processes)
     race.run()

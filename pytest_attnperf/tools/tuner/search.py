@@ -1,4 +1,4 @@
-"""Chooses the search."""
+"""Chooses and runs a search strategy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_attnperf.tools.tuner.settings import SearchResult, TuneSearchSetting
 from pytest_attnperf.tuning_records import Candidate, TuningSpace
 
 RACE_TRIALS_MAX = 256
-"""Candidates times workloads up to which every candidate is raced; beyond, Optuna takes a quarter of the trials."""
+"""Most candidates times workloads for racing every candidate; above, Optuna uses a quarter of the trials."""
 
 
 def search_candidates(
@@ -23,13 +23,13 @@ def search_candidates(
     settings: TuneSearchSettings,
     journal: TrialJournal,
 ) -> SearchResult:
-    """Search as the settings say. Resumes what the journal holds. Raises UsageError when there is nothing to search."""
+    """Searches by the chosen strategy; resumes the journal. Raises UsageError if there is nothing to search."""
     if not workloads:
         raise UsageError("a search needs at least one workload, got none")
     if len(set(workloads)) < len(workloads):
         raise UsageError(f"a workload is named twice: {', '.join(workloads)}")
     if all(candidate.id == space.default.id for candidate in candidates):
-        raise UsageError(f"no candidate beside the default {space.default.id} is left to search")
+        raise UsageError(f"no candidate besides the default {space.default.id} is left to search")
     chosen = choose_strategy(candidates, workloads, settings)
     modules = {
         "race": race.search_by_race,
@@ -40,7 +40,7 @@ def search_candidates(
 
 
 def choose_strategy(candidates: Sequence[Candidate], workloads: Sequence[str], settings: TuneSearchSettings) -> str:
-    """'race', 'optuna' or 'exhaustive'."""
+    """Returns 'race', 'optuna' or 'exhaustive': the setting or, for 'auto', by the number of trials."""
     if settings.strategy != "auto":
         return settings.strategy
     return "race" if len(candidates) * len(workloads) <= RACE_TRIALS_MAX else "optuna"

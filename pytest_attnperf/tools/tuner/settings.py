@@ -1,4 +1,4 @@
-"""What a search chooses among: the candidates of a declared space; how it goes about it, and what it found."""
+"""Lists the candidates of a declared space, and defines settings and result of a search."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from pytest_attnperf.tuning_records import Candidate, Excluded, Trial, TuningSpa
 Strategy = Literal["auto", "race", "optuna", "exhaustive"]
 
 INDIFFERENCE = 0.005
-"""Candidates this close to the best, as a fraction, are not told apart: that would take more than it wins."""
+"""Candidates this close to the best, as a fraction, count as equal: separating them costs more than it gains."""
 
 PROCESS_SD = 0.0085
-"""The loudest spread between fresh processes of unchanged code seen on an H200: the prior of every search."""
+"""Largest spread between processes of unchanged code seen on an H200: the prior of every search."""
 
 
 SHARE_OF_EXHAUSTIVE = 4
-"""A search of a large space takes this part of the trials that timing every candidate on every workload once takes."""
+"""Divisor: a search of a large space uses this part of the trials of one pass over all candidates and workloads."""
 
 COMBINATIONS_MAX = 100_000
-"""A grid beyond this is a mistake in the declaration: listing it alone would take longer than a search."""
+"""Largest grid. A larger one is a mistake in the declaration: listing it alone takes longer than a search."""
 
 
 def count_allowed_trials(candidates: int, workloads: int) -> int:
-    """A quarter of the exhaustive number, and never too few to compare a handful with the default."""
+    """Returns a quarter of the exhaustive number, and at least enough for a few candidates and the default."""
     return max(candidates * workloads // SHARE_OF_EXHAUSTIVE, 4 * workloads)
 
 
 @dataclass(frozen=True)
 class TuneSearchSettings:
-    """How to search.
+    """Settings of a search.
 
-    strategy     'auto' races small spaces and takes Optuna for larger ones
-    budget_s     seconds of this session; a search that is resumed gets them anew
-    max_trials   trials in all, those of earlier sessions included; None leaves a race without a limit and gives Optuna
-                 a quarter of what timing everything once takes
-    processes    fresh processes that the last survivors are timed in
+    strategy     'auto' races small spaces and uses Optuna for larger ones
+    budget_s     seconds of this session; a resumed search gets them again
+    max_trials   most trials, with those of earlier sessions; None: no limit for a race, and for Optuna a quarter of the
+                 trials of one pass over everything
+    processes    most processes that the survivors are timed in
     seed         of every random order and draw
-    process_sd   relative standard deviation of a process median, believed beforehand
+    process_sd   assumed relative standard deviation of a process median
     probe        workload that a large space is explored on; '' means the last
-    preferred    ids of candidates that are tried before others; none means that all are alike
+    preferred    ids of candidates that are tried before others; empty means no preference
     """
 
     strategy: Strategy = "auto"
@@ -73,15 +73,15 @@ class TuneSearchSettings:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found; nothing in it is fresh enough to call a winner better.
+    """Result of a search. It does not show that the winner is better: that needs new pairs.
 
-    strategy    what searched: 'race', 'optuna' or 'exhaustive'
+    strategy    the strategy used: 'race', 'optuna' or 'exhaustive'
     ranking     best first, with its cost: geometric mean over workloads of its time over the default's in the same
-                process. Finalists come first; the default is among them or behind, with cost 1
-    trials      every timed trial in recorded order, repeated timings of the default included
+                process. Finalists come first; the default is among them or after them, with cost 1
+    trials      every timed trial in recorded order, including repeated timings of the default
     excluded    candidates that failed, were wrong, or were dropped as clearly slower
-    finalists   what was timed in the last processes, best first
-    notes       why it ended, what was not timed
+    finalists   candidates timed in the last processes, best first
+    notes       why it ended, and what was not timed
     """
 
     strategy: str
@@ -93,7 +93,7 @@ class SearchResult:
 
 
 def check_space(space: TuningSpace) -> None:
-    """Raise UsageError for a space that nothing can be searched in, saying which part of it is off."""
+    """Raises UsageError for a space that cannot be searched, with the part that is invalid."""
     for name, values in space.values.items():
         if not values:
             raise UsageError(f"{_name_space(space)}: parameter {name} has no values; give at least one")
@@ -107,21 +107,21 @@ def check_space(space: TuningSpace) -> None:
         sizes = ", ".join(f"{name} {len(values)}" for name, values in space.values.items())
         raise UsageError(
             f"{_name_space(space)}: {count:,} combinations, at most {COMBINATIONS_MAX:,} are searched; "
-            f"take values away (how many each has: {sizes})"
+            f"remove values (number of values: {sizes})"
         )
     kept, excluded = _split_by_constraints(space)
     if len(kept) > 1:
         return
     counted = Counter(item.reason for item in excluded if item.candidate != space.default)
-    reasons = "; ".join(f"{number} x {reason}" for reason, number in counted.most_common()) or "it holds nothing else"
-    raise UsageError(f"{_name_space(space)}: no valid candidate beside the default {space.default.id}: {reasons}")
+    reasons = "; ".join(f"{number} x {reason}" for reason, number in counted.most_common()) or "it has none"
+    raise UsageError(f"{_name_space(space)}: no valid candidate besides the default {space.default.id}: {reasons}")
 
 
 def list_candidates(space: TuningSpace) -> tuple[list[Candidate], list[Excluded]]:
-    """Every candidate that the constraints allow, the default first, and those that they exclude with the reason.
+    """Returns every candidate that the constraints allow, the default first, and those that they exclude with the
+    reason.
 
-    The default stays, whatever the constraints say of it. Raises UsageError as `check_space` does.
-    """
+    The default is always kept. Raises UsageError as `check_space` does."""
     check_space(space)
     return _split_by_constraints(space)
 
@@ -131,12 +131,12 @@ def _check_default(space: TuningSpace) -> None:
     if missing:
         raise UsageError(
             f"{_name_space(space)}: the default {space.default.id!r} lacks {', '.join(missing)}; "
-            "a default names every parameter"
+            "a default must give every parameter"
         )
     unknown = [name for name in space.default.values if name not in space.values]
     if unknown:
         raise UsageError(
-            f"{_name_space(space)}: the default names {', '.join(unknown)}, which the space does not: every "
+            f"{_name_space(space)}: the default gives {', '.join(unknown)}, which the space does not have: every "
             f"other candidate "
             "would run without it. Declare it, with one value if it is not to be tuned"
         )
@@ -161,7 +161,7 @@ def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Exc
 
 
 def _reason_not_allowed(space: TuningSpace, values: Mapping[str, Value]) -> str:
-    """The first constraint that does not hold, '' where all do."""
+    """Returns the first constraint that does not hold, '' if all do."""
     for constraint in space.constraints:
         try:
             holds = constraint.holds(values)

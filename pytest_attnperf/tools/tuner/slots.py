@@ -1,13 +1,12 @@
-"""Times candidates in numbered processes, within a budget, and never again what the journal has.
+"""Times candidates in numbered processes, within a budget. Trials that the journal has are not measured again.
 
-A search means processes by slot: the first, the second. In an undisturbed search slot and process are the same. After
-a kill the rest of a slot is timed in a fresh process, where the default is timed again: ratios stay within a process.
-The search itself draws nothing but from its seed, so going through it again with the journal's trials ends where it
-was killed.
+A search numbers its processes as slots. In an uninterrupted search slot and process are the same. After a kill, the
+rest of a slot is timed in a new process, where the default is timed again, so that ratios stay within a process. The
+search is deterministic for its seed, so running it again with the journal's trials ends where it was killed.
 
 The cost of a candidate is its time over the default's in the same process, over all workloads. Times of two processes
-are never divided by each other: they differ by the placement and the clock of their processes. Logarithms throughout,
-so that a geometric mean is a mean.
+are never divided by each other, because placement and clock differ between processes. Costs are logarithms, so that a
+geometric mean is a mean.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from pytest_attnperf.tools.tuner.settings import TuneSearchSettings
 from pytest_attnperf.tuning_records import Candidate, Excluded, Trial
 
 DEFAULT_EVERY = 16
-"""Candidates timed between two timings of the default: a drift of minutes is then followed."""
+"""Candidates between two timings of the default, few enough to follow a drift of minutes."""
 
 AGAIN = 1000
-"""From this attempt on a timing of the default is one that a kill or a dead worker made necessary. Such do not count
-against the number of trials allowed: a search that was killed must end where it would have ended."""
+"""First attempt number of timings of the default after a kill or a dead worker. They do not count as trials, so that
+a killed search ends where it would have ended."""
 
 
 class Slots:
-    """Measures on all lanes and keeps what came out.
+    """Measures on all lanes and keeps the results.
 
-    lanes      how many slots a round has: the GPUs that the search began with. Resumed with fewer, they take turns
+    lanes      number of slots in a round: the GPUs that the search began with. With fewer GPUs later, slots take turns
     stopped    why nothing more is timed, '' while there is budget
     excluded   candidates that failed, by id
     """
@@ -67,24 +66,24 @@ class Slots:
         self._counted = sum(item.attempt < AGAIN for item in journal.slot_trials)
 
     def collect_costs(self, *workloads: str) -> Costs:
-        """Of everything this search has used so far, and every timing of the default that a kill made necessary; over
-        all workloads unless some are named.
-        """
+        """Returns the costs of all trials that this search has used, over the named workloads or all.
+
+        Includes every timing of the default after a kill."""
         with self._guard:
             used = set(self._used)
         seen = [item for item in self.journal.slot_trials if _trial_key(item) in used or item.attempt >= AGAIN]
         return Costs(seen, self.default, workloads or self.workloads)
 
     def set_limits(self, budget_s: float, trials: float) -> None:
-        """From here on stop at this much time and this many trials, both since the beginning of the search."""
+        """Sets the limits of time and trials, both counted from the beginning of the search, and lets it go on."""
         self._limits = (min(budget_s, self.settings.budget_s), min(trials, self.settings.max_trials or math.inf))
         self.stopped = ""
 
     def time_candidates(self, slots: Sequence[int], candidates: Sequence[Sequence[Candidate]], workload: str) -> None:
-        """Time the candidates of every lane on one workload, the default before them and every DEFAULT_EVERY of them.
+        """Times each lane's candidates on one workload; times the default first and after every DEFAULT_EVERY
+        candidates.
 
-        Candidates that failed are left out. Raises CaseFailedError when the default itself cannot be timed.
-        """
+        Candidates that failed are left out. Raises CaseFailedError if the default cannot be timed."""
         for slot in slots:
             self._assign_process(slot)
         at_once = min(len(slots), max(1, self.bench.lanes))
@@ -100,7 +99,7 @@ class Slots:
                 for future in done:
                     future.result()
             except BaseException:
-                # Without this an interrupt would wait for every lane's whole list.
+                # Otherwise an interrupt would wait for every lane's whole list.
                 self._aborted = True
                 raise
 
@@ -129,7 +128,7 @@ class Slots:
             since_default += 1
 
     def _time_default(self, lane: int, slot: int, workload: str, told: int) -> None:
-        """Time the default for the `told`-th time in this slot; a slot that went on elsewhere gets one of its own."""
+        """Times the default in this slot, in two attempts. `told` is the number of earlier timings there."""
         failures: list[Trial] = []
         for attempt in (0, 1):
             timed = self._find_or_time(lane, slot, self.default, workload, 2 * told + attempt)
@@ -138,7 +137,7 @@ class Slots:
             failures.append(timed.trial)
             self._leave_process(slot)
         raise CaseFailedError(
-            f"the default {self.default.id} cannot be timed on {workload}, twice, so that nothing can be compared with "
+            f"the default {self.default.id} failed twice on {workload}, so nothing can be compared with "
             f"it: {failures[-1].failure}"
         )
 
@@ -158,7 +157,7 @@ class Slots:
     def _find_or_time(
         self, lane: int, slot: int, candidate: Candidate, workload: str, attempt: int
     ) -> SlotTrial | None:
-        """The trial of this place, from the journal or measured now; None when the budget does not allow it."""
+        """Returns the trial of this place from the journal, or measures it; None if the budget does not allow it."""
         known = self.journal.lookup(slot, candidate, workload, attempt)
         if known is not None:
             self._mark_used(known)
@@ -185,7 +184,7 @@ class Slots:
                 self._with_default.add((trial.process, trial.workload))
 
     def _time_default_again(self, lane: int, slot: int, workload: str) -> None:
-        """Time the default in the process that this slot now goes on in."""
+        """Times the default in the new process of this slot."""
         attempts = AGAIN
         while self.journal.lookup(slot, self.default, workload, attempts) is not None:
             attempts += 1
@@ -194,11 +193,11 @@ class Slots:
             self._leave_process(slot)
 
     def _reserve_trial(self) -> bool:
-        """Whether one more trial fits into the budget; it is then counted."""
+        """Counts one more trial if the budget allows it; returns whether it does."""
         budget_s, trials = self._limits
         with self._guard:
             if self.settings.clock() - self._started > budget_s:
-                self.stopped = self.stopped or f"the budget of {budget_s:g} s is spent"
+                self.stopped = self.stopped or f"the budget of {budget_s:g} s is used up"
             elif self._counted + self._pending >= trials:
                 self.stopped = self.stopped or f"{trials:g} trials were made, as many as allowed"
             if self.stopped or self._aborted:
@@ -214,7 +213,7 @@ class Slots:
             return self._processes[slot]
 
     def _leave_process(self, slot: int) -> None:
-        """Go on with this slot in a process of its own."""
+        """Makes this slot continue in a new process."""
         with self._guard:
             self._processes.pop(slot, None)
 
@@ -224,7 +223,7 @@ def _trial_key(timed: SlotTrial) -> tuple[int, str, str, int]:
 
 
 def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSettings, lanes: int) -> int:
-    """The lanes that the search began with. Raises UsageError when it was another search."""
+    """Returns the number of lanes that the search began with. Raises UsageError if it was another search."""
     begun = next(journal.iterate_records("search"), None)
     if begun is None:
         journal.append("search", {"strategy": strategy, "seed": settings.seed, "lanes": lanes})
@@ -232,14 +231,14 @@ def _restore_lanes(journal: TrialJournal, strategy: str, settings: TuneSearchSet
     for name, now in (("strategy", strategy), ("seed", settings.seed)):
         if begun.get(name) != now:
             raise UsageError(
-                f"{journal.path or 'the journal'}: was begun with {name} {begun.get(name)!r}, now it is {now!r}; "
-                "go on with the former, or give another --out"
+                f"{journal.path or 'the journal'}: began with {name} {begun.get(name)!r}, now it is {now!r}; "
+                "use the former, or give another --out"
             )
     return int(begun["lanes"])
 
 
 def reject_bad_time(trial: Trial) -> Trial:
-    """The trial, or a failed one where its time is none: not finite, not above zero, or missing without a reason."""
+    """Returns the trial; makes it a failed one if its time is not finite, not positive, or missing without a reason."""
     time_us = trial.median_us
     if time_us is None:
         return trial if trial.failure else replace(trial, failure="no time, and no reason given")
@@ -251,11 +250,10 @@ def reject_bad_time(trial: Trial) -> Trial:
 
 
 class Costs:
-    """Logarithms of costs, of the given trials in the order they were measured in.
+    """Log costs of the given trials, which must be in the order of measurement.
 
-    The default is timed several times in a process. A trial is compared with the default just before it and just after
-    it, as far as there is one: an even drift then cancels.
-    """
+    The default is timed several times in a process. A trial is compared with the mean of the default just before and
+    just after it (or with the only one of them), so that a steady drift cancels."""
 
     def __init__(self, timed: Sequence[SlotTrial], default: Candidate, workloads: Sequence[str]) -> None:
         self._default, self._workloads = default, tuple(workloads)
@@ -270,7 +268,7 @@ class Costs:
                 slots.setdefault(item.slot, {})[workload] = ratio
 
     def _log_ratios(self, items: Sequence[SlotTrial]) -> list[tuple[SlotTrial, float]]:
-        """The log ratios of all trials of one process and workload; none without the default."""
+        """Returns the log ratios of all trials of one process and workload; empty without the default."""
         logs = [math.log(item.trial.median_us or math.nan) for item in items]
         own = [index for index, item in enumerate(items) if item.trial.candidate.id == self._default.id]
         if not own:
@@ -286,7 +284,7 @@ class Costs:
         return ratios
 
     def by_slot(self, candidate: Candidate) -> dict[int, float]:
-        """Its log cost in every slot that timed it on all workloads."""
+        """Returns a candidate's log cost in every slot that timed it on all workloads."""
         return {
             slot: statistics.fmean(ratios[name] for name in self._workloads)
             for slot, ratios in self._ratios.get(candidate.id, {}).items()
@@ -294,16 +292,16 @@ class Costs:
         }
 
     def sum_log_ratios(self, candidate: Candidate, slot: int, workloads: Sequence[str]) -> float | None:
-        """The sum of its log ratios over these workloads in a slot; None where one was not timed."""
+        """Returns the sum of a candidate's log ratios over these workloads in a slot; None if one was not timed."""
         ratios = self._ratios.get(candidate.id, {}).get(slot, {})
         return sum(ratios[name] for name in workloads) if all(name in ratios for name in workloads) else None
 
     def log_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """Mean over slots (all, or those given) of its log cost; None where no slot is complete."""
+        """Returns the mean of a candidate's log costs over slots (all, or those given); None if no slot is complete."""
         found = [cost for slot, cost in self.by_slot(candidate).items() if slots is None or slot in slots]
         return statistics.fmean(found) if found else None
 
     def relative_cost(self, candidate: Candidate, slots: Sequence[int] | None = None) -> float | None:
-        """As `log_cost`, as a ratio: 1 is the default."""
+        """Returns the cost of `log_cost` as a ratio: 1 is the default."""
         log_cost = self.log_cost(candidate, slots)
         return None if log_cost is None else math.exp(log_cost)

@@ -1,8 +1,8 @@
-"""One tuning run: compile, throw out, search, confirm in fresh pairs, decide. Writes nothing but its journal.
+"""Runs one tuning job: compiles, excludes, searches, confirms in new pairs, decides. Writes nothing but its journal.
 
-The budget is shared: compiling gets at most COMPILE_SHARE of it twice (once to read code objects, once in the processes
-that warm the compilers' caches), confirming keeps a reserve, the search has the rest. What is left out for want of time
-is said, and never makes a winner.
+The budget is shared. Compiling gets at most COMPILE_SHARE twice: once to read code objects, once in the processes that
+warm the compilers' caches. Confirming keeps a reserve, and the search has the rest. What is left out for lack of time
+is reported, and never makes a winner.
 """
 
 from __future__ import annotations
@@ -54,38 +54,37 @@ from pytest_attnperf.workloads.base import Workload
 
 COMPILE_SHARE = 0.2
 CONFIRM_SHARE = 0.4
-"""Most of the budget that is kept for confirming."""
+"""Largest share of the budget that is kept for confirming."""
 
 PAIR_START_S, PAIR_CASE_S = 12.0, 3.0
-"""What a pair of processes takes to start, and for each workload; the reserve is reckoned with these."""
+"""Estimated time for starting a pair of processes, and for each workload; the reserve is computed from them."""
 
 OVERRUN = 1.5
-"""A confirmation that has begun is worth finishing: it may take the run to this many times its budget."""
+"""Most times the budget that a run may take to finish a confirmation that has begun."""
 
 COMPILE_LIMIT_S = 120.0
 CASE_LIMIT_S = 120.0
 WARM_PLACES = 200_000
 CONFIRM_SEED = 500_009
-"""Added to the run's seed: confirming checks on inputs that no trial has seen."""
+"""Added to the run's seed, so that confirming checks inputs that no trial has used."""
 
 LARGE_BYTES = 2.0**30
-"""Of a workload: its sides are proven one after the other, for want of memory."""
+"""Size of a workload from which its sides are checked one after the other, for lack of memory."""
 
 
 def tune(job: TuneJob) -> TuneResult:
-    """Find a configuration that is faster than the default on what it serves, or say that there is none.
+    """Searches for a configuration that is faster than the default on the workloads that it serves.
 
     Raises UsageError for a job that cannot be done (nothing tunable, nothing worth timing, another run's journal, a
-    backend that does not run what it is told), CaseFailedError where the default cannot be timed, WorkerError where no
-    process starts. After an interrupt the journal is whole and the same job goes on with it.
-    """
+    backend that does not run the given configuration), CaseFailedError if the default cannot be timed, WorkerError if
+    no process starts. After an interrupt the journal is complete, and the same job resumes it."""
     if not job.tuned:
         raise UsageError(f"{job.name}: no workload to tune for; name at least one")
     return _Run(job).run_steps()
 
 
 class _Run:
-    """One run, and the clock that it is held to."""
+    """One run with its time budget."""
 
     def __init__(self, job: TuneJob) -> None:
         self.job, self.began = job, job.clock()
@@ -94,7 +93,7 @@ class _Run:
         self.notes: list[str] = []
         if self.space.default.id != space.default.id:
             self.notes.append(
-                f"held against {self.space.default.id}, which was given as the default; today's files have "
+                f"compared with {self.space.default.id}, the given default; the current configuration files have "
                 f"{space.default.id}, which may be faster than both"
             )
         self.static: dict[str, StaticFigures] = {}
@@ -106,16 +105,16 @@ class _Run:
 
     @property
     def left_s(self) -> float:
-        """Of the budget."""
+        """Seconds that are left of the budget."""
         return self.began + self.job.budget_s - self.job.clock()
 
     def say(self, text: str) -> None:
-        """Tell progress, with the time that is left."""
+        """Reports progress, with the time that is left."""
         minutes, seconds = divmod(int(max(0.0, self.left_s)), 60)
         self.job.say(f"{text} ({minutes}:{seconds:02d} left)")
 
     def run_steps(self) -> TuneResult:
-        """Everything, in order."""
+        """Runs all steps in order and returns the result."""
         if self.job.static:
             self._prune_candidates(self._compile_candidates())
             return self._rank_statically()
@@ -124,14 +123,13 @@ class _Run:
                 self._select_candidates(journal)
                 return self._tune_on_device(journal)
         except KeyboardInterrupt:
-            self.job.say(f"interrupted; what was measured is kept in {self.job.journal}: run the same again to go on")
+            self.job.say(f"interrupted; measurements are kept in {self.job.journal}: run the same again to resume")
             raise
 
     def _select_candidates(self, journal: TrialJournal) -> None:
-        """What is timed: what an earlier session of the journal has selected, or what is selected now.
+        """Sets the candidates to time: those of the journal's earlier session, or a new selection.
 
-        A search goes through its journal again, which needs the same candidates in the same order.
-        """
+        A resumed search needs the same candidates in the same order."""
         compiled = self._compile_candidates()
         stored = find_selection(journal, self.kept, self.excluded)
         if stored is None:
@@ -140,14 +138,14 @@ class _Run:
         self.static = {name: static_figures(found.codes) for name, found in compiled.items() if found.codes}
         self.kept, self.excluded = stored
         self.selected = True
-        self.say(f"going on with {self.job.journal}, which has {len(journal.trials)} trials")
+        self.say(f"resuming {self.job.journal}, which has {len(journal.trials)} trials")
 
     def make_pin(self, candidate: Candidate) -> Mapping[str, str]:
-        """What the backend is told to run with a candidate."""
+        """Returns the settings that make the backend run a candidate."""
         return self.job.backend.tuning_pin(candidate, self.space)
 
     def _list_builds(self, candidate: Candidate) -> list[KernelBuild]:
-        """What the candidate is compiled as for all tuned workloads, each once."""
+        """Returns the candidate's builds for all tuned workloads, each source once."""
         found: list[KernelBuild] = []
         for workload in self.job.workloads:
             for build in self.job.backend.tuning_builds(candidate, self.space, workload, self.job.arch):
@@ -158,7 +156,7 @@ class _Run:
     def _compile_candidates(self) -> dict[str, CompiledCandidate]:
         declared = {name: builds for name, builds in self.builds.items() if builds}
         if not declared:
-            self.notes.append("nothing was thrown out by code object: the backend declares no builds to compile")
+            self.notes.append("nothing was excluded by code object: the backend declares no builds to compile")
             return {}
         until = self.job.clock() + (1.0 if self.job.static else COMPILE_SHARE) * self.job.budget_s
         told = Paced(self.say, self.job.clock, "compiled {} of {} candidates")
@@ -186,7 +184,7 @@ class _Run:
         self.say(f"{len(self.kept)} of {self.count} candidates are worth timing")
 
     def _rank_statically(self) -> TuneResult:
-        """The result of a run that times nothing."""
+        """Returns the result of a run that times nothing."""
         known = {candidate: self.static[candidate.id] for candidate in self.kept if candidate.id in self.static}
         if not known:
             raise UsageError(
@@ -197,7 +195,7 @@ class _Run:
         place = next((n for n, one in enumerate(ranking, 1) if one.id == self.space.default.id), None)
         where = f"the default is number {place}" if place else "the default could not be ranked"
         summary = f"{len(ranking)} candidates ranked by code object for {self.job.arch}; {where}. Nothing was timed"
-        self.notes.insert(0, "nothing was timed: the order says what to time first, and no more")
+        self.notes.insert(0, "nothing was timed: the order only suggests what to time first")
         files = self._make_files(ranking[0]) if self.job.static_files and ranking[0].id != self.space.default.id else ()
         return self._make_result(
             STATIC_ONLY, summary, "static", ranking[0], ranking=tuple((one, None) for one in ranking), files=files
@@ -234,7 +232,7 @@ class _Run:
         )
 
     def _list_served(self) -> dict[str, Served]:
-        """What was asked for, and everything else of the suite that a changed rule would change, too."""
+        """Returns the tuned workloads, and the suite's other workloads that a changed rule would affect."""
         others = {
             name: one
             for name, one in self.job.suite.items()
@@ -253,7 +251,7 @@ class _Run:
         return self.job.backend.tuning_serves(workload, self.space, self.job.arch, self.job.when)
 
     def _warm_compilers(self, pools: TunePools) -> None:
-        """Fill the compilers' caches in parallel, and drop what cannot be opened; a GPU's matter only."""
+        """Fills the compilers' caches in parallel on a GPU, and excludes candidates that cannot be opened."""
         pool, places = pools.warm, range(WARM_PLACES, WARM_PLACES + self.job.warm_processes)
         if pool is None or not places or pool.wait_until_ready(places[0]).role is not Role.DEVICE:
             return
@@ -274,12 +272,12 @@ class _Run:
                 self.excluded.append(Excluded(candidate, "failed", f"failed: {why}", self.static.get(candidate.id)))
         if len(self.kept) < 2:
             raise UsageError(
-                f"no candidate beside the default {self.space.default.id} can be opened: "
+                f"no candidate besides the default {self.space.default.id} can be opened: "
                 f"{next(iter(failures.values()), 'without a reason')}"
             )
 
     def _list_distinct(self) -> list[Served]:
-        """Tuned workloads that are not compiled as one before them; all where nobody says what they are compiled as."""
+        """Returns tuned workloads whose builds differ from earlier ones; all if the backend declares no builds."""
         known: list[list[object]] = []
         found = []
         for served in self.job.tuned.values():
@@ -315,14 +313,15 @@ class _Run:
         return found
 
     def _max_trials(self) -> int | None:
-        """A large space is searched in a quarter of what timing everything worth it once takes, repeats included."""
+        """Returns a large space's trial limit, a quarter of one pass over all that is worth timing, repeats included;
+        else None."""
         if choose_strategy(self.kept, list(self.job.tuned), self.job.settings) != "optuna":
             return None
         repeats = sum(one.stage == SAME_CODE for one in self.excluded)
         return count_allowed_trials(len(self.kept) + repeats, len(self.job.tuned))
 
     def _choose_probe(self) -> str:
-        """The workload with most work: overheads hide differences of the kernel least there."""
+        """Returns the workload with most work: overheads hide differences of kernels least there."""
         return max(self.job.tuned, key=lambda name: _estimate_work(self.job.tuned[name].workload))
 
     def _confirm_winner(
@@ -346,10 +345,10 @@ class _Run:
         most = max((len(found) for found in pairs.values() if not isinstance(found, str)), default=0)
         if most < self.job.pairs.pairs and not all(isinstance(found, str) for found in pairs.values()):
             self.notes.append(
-                f"the budget ended the confirmation after {most} of {self.job.pairs.pairs} pairs; run again to go on"
+                f"the budget ended the confirmation after {most} of {self.job.pairs.pairs} pairs; run again to resume"
             )
         if self.left_s < 0:
-            self.notes.append(f"the run took {-self.left_s:.0f} s longer than its budget, to finish what it had begun")
+            self.notes.append(f"the run took {-self.left_s:.0f} s longer than its budget, to finish the confirmation")
         return judge_winner(pairs, list(self.job.tuned), self.job.decision)
 
     def _make_files(self, winner: Candidate) -> tuple[TunedFile, ...]:

@@ -1,6 +1,6 @@
-"""What a tuning run leaves in its folder: configuration files, the report, and the whole result.
+"""Writes the results of a tuning run: configuration files, the report, and the whole result.
 
-What a tuning run shows: what was tried, the best candidates, and the winner against the default by workload.
+The report shows what was tried, the best candidates, and the winner compared with the default by workload.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ RESULT, REPORT = "tune.json", "report.md"
 BYTES_MAX = 1 << 28
 
 SHOWN = 10
-"""Candidates of the ranking that a table holds, the default beside them."""
+"""Candidates of the ranking that a table shows, plus the default."""
 
 _FIGURES = ("registers", "spills", "scratch B", "LDS B", "waves/SIMD")
-"""What is said of a candidate's code objects."""
+"""Columns about a candidate's code objects."""
 
 REASONS_SHOWN = 4
 NAME_LIMIT = 90
-NOT_TIMED = "NOTHING WAS TIMED: candidates are ranked by their code objects, which says what to time first, no more"
+NOT_TIMED = "NOTHING WAS TIMED: candidates are ranked by their code objects, which only suggests what to time first"
 
 
 def write_tune_result(result: TuneResult, out: Path) -> str:
-    """Write the files, the report and the whole result under `out`; what the terminal is told.
+    """Writes the files, the report and the whole result under `out`; returns the text for the terminal.
 
-    Configuration files that an earlier run wrote there and this one does not are removed: nothing in the folder may be
-    taken for better that is not. Raises UsageError for a file that would lie outside of it; nothing is written then.
-    """
+    Removes configuration files of an earlier run that this run does not write, so that no outdated file is taken for
+    better. Raises UsageError, and writes nothing, for a file that would lie outside of the folder."""
     lines, found = header_lines(result), make_tables(result)
     paths = [_resolve_inside(out, file.path) for file in result.files]
     said = _remove_earlier(out, paths)
@@ -62,15 +61,15 @@ def write_tune_result(result: TuneResult, out: Path) -> str:
 
 
 def _resolve_inside(out: Path, name: str) -> Path:
-    """Where a file is written. Raises UsageError for a path that leaves the folder."""
+    """Returns the path of a file. Raises UsageError for a path outside of the folder."""
     path = out / name
     if Path(name).is_absolute() or not path.resolve().is_relative_to(out.resolve()):
-        raise UsageError(f"a tuned file wants to be written to {name!r}, outside of {out}; nothing was written")
+        raise UsageError(f"the path of a tuned file, {name!r}, is outside of {out}; nothing was written")
     return path
 
 
 def _remove_earlier(out: Path, kept: list[Path]) -> list[str]:
-    """Remove what the folder's last result wrote and is not written again, unless somebody has changed it since."""
+    """Removes files of the folder's last result that are not written again, unless they were changed since."""
     said = []
     for name, text in _read_earlier_files(out / RESULT):
         try:
@@ -88,7 +87,7 @@ def _remove_earlier(out: Path, kept: list[Path]) -> list[str]:
 
 
 def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
-    """Paths and texts of the files that a result names; none where it cannot be read."""
+    """Returns paths and texts of the files that a result names; empty if it cannot be read."""
     try:
         stored: Any = json.loads(read_regular(result, BYTES_MAX))
         return [
@@ -99,7 +98,7 @@ def _read_earlier_files(result: Path) -> list[tuple[str, str]]:
 
 
 def header_lines(result: TuneResult) -> list[str]:
-    """The verdict first, then what was tuned where, what was tried, and what was left out before timing."""
+    """Returns lines with the verdict, then what was tuned where, what was tried, and what was left out."""
     device = result.device
     where = f"{device.name or device.product} ({result.arch})" if device is not None else f"{result.arch}, not present"
     timed = {(trial.candidate.id) for trial in result.trials}
@@ -117,15 +116,15 @@ def header_lines(result: TuneResult) -> list[str]:
 
 
 def make_tables(result: TuneResult) -> list[Table]:
-    """The best candidates, and the changes by workload."""
+    """Returns the tables of the best candidates and of the changes by workload."""
     found = [ranking_table(result)] if result.ranking else []
     return [*found, changes_table(result.changes)] if result.changes else found
 
 
 def ranking_table(result: TuneResult) -> Table:
-    """The best candidates by rank beside the default: cost, values, and what their code objects say, a column each.
-    Values that all share are said below, and figures that are known of none are left out.
-    """
+    """Returns the best candidates by rank, and the default: a column each for cost, values and figures of code objects.
+
+    Values that all share are a note below; figures that no candidate has are left out."""
     places = list(enumerate(result.ranking, start=1))
     shown = places[:SHOWN]
     shown += [place for place in places[SHOWN:] if place[1][0].id == result.default.id]
@@ -147,7 +146,7 @@ def ranking_table(result: TuneResult) -> Table:
 
 
 def changes_table(changes: Sequence[WorkloadChange]) -> Table:
-    """The winner against the default, worst first: one rule serves all these workloads, and the worst decides."""
+    """Returns the winner against the default, worst first: one rule serves all these workloads, the worst decides."""
     ordered = sorted(changes, key=lambda change: -(change.ratio if change.ratio is not None else float("inf")))
     rows = [
         (
@@ -169,9 +168,9 @@ def changes_table(changes: Sequence[WorkloadChange]) -> Table:
 
 
 def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
-    """How many candidates were left out at each stage, with the most frequent kinds of reasons: those that differ in
-    figures only are one kind, told by its first.
-    """
+    """Returns the number of excluded candidates by stage, with the most frequent kinds of reasons.
+
+    Reasons that differ in figures only are one kind; its first one is shown."""
     lines = []
     for stage in dict.fromkeys(one.stage for one in excluded):
         reasons = [one.reason for one in excluded if one.stage == stage]
@@ -189,12 +188,12 @@ def _excluded_lines(excluded: Sequence[Excluded]) -> list[str]:
 
 
 def _kind_of_reason(reason: str) -> str:
-    """A reason without its figures."""
+    """Returns a reason without its figures."""
     return "".join(letter for letter in reason if not letter.isdigit() and letter not in ",.")
 
 
 def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
-    """A candidate's rank, and what it is: one of the library's, the winner, the default."""
+    """Returns a candidate's rank with its label and its role: winner, first or default."""
     marks = [candidate.label] if candidate.label else []
     if result.winner is not None and candidate.id == result.winner.id:
         marks.append("first" if result.verdict == STATIC_ONLY else "winner")
@@ -204,7 +203,7 @@ def _format_rank(rank: int, candidate: Candidate, result: TuneResult) -> str:
 
 
 def _find_shared_values(candidates: Sequence[Candidate]) -> dict[str, Value]:
-    """Values that all these candidates have; none where there is one candidate only."""
+    """Returns values that all these candidates have; empty for a single candidate."""
     if len(candidates) < 2:
         return {}
     first = candidates[0].values

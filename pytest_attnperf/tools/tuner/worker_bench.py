@@ -1,13 +1,13 @@
-"""Times candidates in worker processes: each proven right, timed in a few short blocks, and proven once more.
+"""Times candidates in worker processes. Each is checked, timed in a few short blocks, and checked again.
 
-A lane is one GPU with one worker process at a time; a search's process number is a fresh process. A worker that dies
-costs the trial that it died in; the search goes on with another number. Several lanes have a thread each that lives as
-long as the bench: the kernel kills a worker when the thread that started it ends.
+A lane is one GPU with one worker process at a time; each process number of a search is a new process. If a worker dies,
+its trial fails, and the search continues with another number. With several lanes, each has a thread that lives as long
+as the bench, because the kernel kills a worker when the thread that started it ends.
 
-Before that every candidate is compiled in parallel processes: a process that times may not share its GPU, and would
-otherwise spend most of a search waiting for a compiler. Here nothing is timed, so many processes may share it: each
-opens a candidate's case, which builds and calls it, and closes it again. Compilers that keep what they made on disk
-(Triton, Inductor, aiter) give it to the process that times.
+Before timing, every candidate is compiled in parallel processes: a process that times cannot share its GPU and would
+spend most of a search waiting for compilers. Nothing is timed there, so many processes may share the GPU. Each opens a
+candidate's case, which builds and calls it, and closes it again. Compilers with a cache on disk (Triton, Inductor,
+aiter) reuse the result in the process that times.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from pytest_attnperf.workers.look import Ending, Look, take_look
 from pytest_attnperf.workers.pool import Pool
 
 PinOf = Callable[[Candidate], Mapping[str, str]]
-"""What a backend must be told to run with a candidate; see `Tunable.tuning_pin`."""
+"""Function that returns the settings with which a backend runs a candidate; see `Tunable.tuning_pin`."""
 
 PLAN = BlockPlan(max_blocks=12, block_us=600.0, budget_us=30_000.0)
-"""Of one trial: what processes differ by is larger than what more blocks would tell."""
+"""Blocks of one trial. More would not help, because processes differ by more than the error of these blocks."""
 
 KILLS_MOST = 2
-"""Workers that a candidate may end before it is not run again."""
+"""Number of workers that died with a candidate before it is excluded."""
 
 SUMMARY_LENGTH = 300
 
@@ -45,11 +45,11 @@ NAMED_CHARACTERS = 200
 
 @dataclass
 class WorkerBench:
-    """A Bench over pools of workers, one pool per lane.
+    """A bench that uses pools of workers, one pool per lane.
 
-    keys     the case of each workload's id
-    seed     draws the inputs of checks: the same for all trials of a process, so that references are computed once
-    limit_s  of one trial's case
+    keys     case of each workload id
+    seed     seed of the checks' inputs: equal for all trials of a process, so that references are computed once
+    limit_s  seconds for one trial's case
     """
 
     pools: Sequence[Pool]
@@ -66,15 +66,15 @@ class WorkerBench:
 
     @property
     def lanes(self) -> int:
-        """GPUs that are measured on at the same time."""
+        """Number of GPUs that are measured on at the same time."""
         return len(self.pools)
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """One candidate on one workload, in the process of that number on that lane.
+        """Measures one candidate on one workload, in the process of that number on that lane.
 
         A candidate that is wrong, does not run or ends its process gives a trial with a failure. Raises UsageError for
-        a backend that does not run what it is told and a suite without the case, WorkerError where no process starts.
-        """
+        a backend that does not run the given configuration or a suite without the case, WorkerError if no process
+        starts."""
         if self.lanes == 1:
             return self._time(lane, process, candidate, workload)
         with self._lock:
@@ -107,16 +107,16 @@ class WorkerBench:
         return self._judge_look(candidate, workload, process, look, pin)
 
     def list_notes(self) -> tuple[str, ...]:
-        """What a reader of the times must know."""
+        """Returns notes that a reader of the times needs."""
         if not self._spent:
             return ()
         return (
-            f"{self._spent} trials each spent their process, because their timer needs a profiler: candidates were "
+            f"{self._spent} trials each used up a process, because their timer needs a profiler: candidates were "
             "compared across processes, which differ by up to 1 %",
         )
 
     def shutdown(self) -> None:
-        """End every process."""
+        """Ends every process."""
         for thread in self._threads.values():
             thread.shutdown()
         self._threads.clear()
@@ -124,7 +124,7 @@ class WorkerBench:
             pool.shutdown()
 
     def _switch_process(self, lane: int, process: int) -> Ready:
-        """The lane's process of that number; the one before it is ended, because it would hold memory of the GPU."""
+        """Returns the lane's process of that number. Ends the previous one, because it would hold memory of the GPU."""
         pool = self.pools[lane]
         if self._processes.setdefault(lane, process) != process:
             pool.shutdown()
@@ -145,7 +145,7 @@ class WorkerBench:
 
 
 def wait_for_process(pool: Pool, place: int) -> Ready:
-    """What the process in that place runs on. Raises WorkerError after the second attempt to start one."""
+    """Returns what the process in that place runs on. Raises WorkerError if two attempts to start one fail."""
     try:
         return pool.wait_until_ready(place)
     except WorkerError:
@@ -153,7 +153,7 @@ def wait_for_process(pool: Pool, place: int) -> Ready:
 
 
 def reason_no_time(look: Look) -> str:
-    """Why a look is no time of a right result: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' where it is one."""
+    """Returns why a look has no valid time: 'wrong: ...', 'unsupported: ...', 'failed: ...'; '' if it has one."""
     reason = look.reasons[0] if look.reasons else "without a reason"
     if look.ending is Ending.INCORRECT:
         return f"{WRONG}: {_shorten_summary(reason)}"
@@ -165,30 +165,30 @@ def reason_no_time(look: Look) -> str:
 
 
 def reason_other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
-    """How the path that ran is not the one that was asked for, '' where it is or none was."""
+    """Returns how the path that ran differs from the requested one; '' if it does not, or none was requested."""
     wanted, ran = pin.get(PATH, ""), config.get(PATH, "unknown")
-    return f"path {wanted} was asked for, and what ran is {ran}" if wanted and wanted != ran else ""
+    return f"path {wanted} was requested, but {ran} ran" if wanted and wanted != ran else ""
 
 
 def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
-    """Raise UsageError where what ran was configured otherwise than the candidate, or nobody says how it was.
+    """Raises UsageError if the configuration that ran differs from the candidate, or the backend does not report it.
 
-    Entries may have a prefix ('prefill_forward.BLOCK_M'); where the pin names one, that one counts.
-    """
+    Entries may have a prefix ('prefill_forward.BLOCK_M'); if the pin has one with a prefix, only that one is
+    checked."""
     for name, value in sorted(candidate.values.items()):
         pinned = [key for key in pin if _is_entry_of(key, name)]
         told = {key: config[key] for key in pinned or config if key in config and _is_entry_of(key, name)}
         if not told:
             raise UsageError(
-                f"{backend} does not say with which {name} it ran ({candidate.id} was asked for; its configuration "
-                f"holds {', '.join(sorted(config)) or 'nothing'}): a time that cannot be told from another is of no use"
+                f"{backend} does not report with which {name} it ran ({candidate.id} was requested; its configuration "
+                f"holds {', '.join(sorted(config)) or 'nothing'}): nobody can know which configuration was timed"
             )
         other = {key: text for key, text in told.items() if text != str(value)}
         if other:
             ran = ", ".join(f"{key}={text}" for key, text in sorted(other.items()))
             raise UsageError(
-                f"{backend} does not run what it is told: {name}={value} was asked for, {ran} ran; its `pinned` must "
-                "take over every value of its tuning space"
+                f"{backend} does not run the pinned values: {name}={value} was requested, {ran} ran; its `pinned` must "
+                "apply every value of its tuning space"
             )
 
 
@@ -209,18 +209,17 @@ def warm_compilers(
     done: Callable[[int, int], None] = lambda finished, of: None,
     expired: Callable[[], bool] = lambda: False,
 ) -> dict[Candidate, str]:
-    """Open and close every candidate once, in as many processes as there are places.
+    """Opens and closes every candidate once, in as many processes as there are places.
 
-    requests   what opens a candidate on each workload; those behind the first that fails are left out
-    done       is told after each candidate how many of how many are finished
-    expired    says when to stop: what is left is compiled when it is timed
-
-    Gives why a candidate cannot be opened, in one line, for those that cannot (see `_failure`).
-    Raises WorkerError where no process can be started.
+    requests   the requests that open a candidate on each workload; after the first failure the rest is skipped
+    done       called after each candidate with the number of finished ones and of all
+    expired    once it returns True, stops; the other candidates are compiled when they are timed
+    Returns, in one line each, why candidates cannot be opened (see `_reason_not_opened`).
+    Raises WorkerError if no process can be started.
     """
     pool.start(places)
     for place in places:
-        pool.wait_until_ready(place)  # here: a process that a thread starts is killed when that thread ends
+        pool.wait_until_ready(place)  # in this thread: a process dies with the thread that started it
     waiting: queue.SimpleQueue[Candidate] = queue.SimpleQueue()
     for candidate in requests:
         waiting.put(candidate)
@@ -253,7 +252,7 @@ def warm_compilers(
         for thread in threads:
             thread.join()
     finally:
-        over.set()  # an interrupt shuts the pool down: the threads would start its processes again
+        over.set()  # after an interrupt the threads must not start processes again
     if raised:
         raise raised[0]
     return failures
@@ -267,9 +266,10 @@ def _take_next(waiting: queue.SimpleQueue[Candidate]) -> Candidate | None:
 
 
 def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
-    """Why one of these cannot be opened; '' where all can, and where that is not the candidate's own doing: memory is
-    short because processes share the device, and one that died is asked again where it is timed.
-    """
+    """Returns why one of these cannot be opened; '' if all can or the candidate is not at fault.
+
+    Too little memory is no fault, because processes share the device; after a death the candidate is tried again when
+    it is timed."""
     try:
         for request in requests:
             if why := _reason_no_case(pool, place, request):
@@ -282,7 +282,7 @@ def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) 
 
 
 def _reason_no_case(pool: Pool, place: int, request: OpenRequest) -> str:
-    """Open and close one case; '' or why there was none."""
+    """Opens and closes one case; returns '' or why there was none."""
     with pool.case_at(place, request) as case:
         opened = case.open()
     if opened.unsupported:
@@ -293,5 +293,5 @@ def _reason_no_case(pool: Pool, place: int, request: OpenRequest) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = text.splitlines()[0] if text else "failed without a word"
+    line = text.splitlines()[0] if text else "failed without a message"
     return line if len(line) <= NAMED_CHARACTERS else f"{line[: NAMED_CHARACTERS - 3]}..."

@@ -205,7 +205,7 @@ def test_mode_of_the_variable_counts(
     """One variable of the repository changes it for everybody."""
     monkeypatch.setenv("ATTNPERF_GATE", "block")
     comment("--results", results)
-    assert "**attnperf gate: failed.** This commit is not let through." in body(github)
+    assert "**attnperf gate: failed.** This commit is blocked." in body(github)
     monkeypatch.setenv("ATTNPERF_GATE", "of")
     with pytest.raises(UsageError, match="ATTNPERF_GATE is 'of'"):
         comment("--results", results)
@@ -214,7 +214,7 @@ def test_mode_of_the_variable_counts(
 def test_run_without_results_says_why_nothing_is_there(comment: Comment, github: FakeGitHub) -> None:
     """And that nothing has passed."""
     assert comment("--verdict", "unmeasured", "--mode", "block", "--status") == 0
-    assert "**attnperf gate: nothing was measured.** This commit is not let through." in body(github)
+    assert "**attnperf gate: nothing was measured.** This commit is blocked." in body(github)
     assert "no maintainer has let this commit onto the runner yet" in body(github)
     assert github.statuses[HEAD][0]["state"] == "pending"
 

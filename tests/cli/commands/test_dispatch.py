@@ -255,7 +255,7 @@ def test_a_hostile_workload_and_backend(printed: Printed, tmp_path: Path) -> Non
     out = tmp_path / "choose.py"
     text = printed(results(tmp_path / "run.json", hostile, case("b", 2.0), unread), "--out", out)
     assert "\x1b" not in text
-    assert "Left out, and no part of any decision: 1 case" in text
+    assert "Left out of all decisions: 1 case" in text
     names = runpy.run_path(str(out))
     shape = {"batch": 4, "seq_q": 512, "heads": 8, "head_dim": 256, "dtype": "f16", "causal": True}
     assert names["choose_backend"]("prefill", **shape) == '"; import os; \x1b[2J'

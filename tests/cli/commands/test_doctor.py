@@ -38,7 +38,7 @@ WRONG = DoctorFinding(
     "aiter", Status.PROBLEM, "the asyncio package", "ck is UNSUPPORTED", "pip uninstall aiter", ("in x",)
 )
 ODD = DoctorFinding("HIP_LAUNCH_BLOCKING", Status.WARNING, "=1", "every launch waits", "unset HIP_LAUNCH_BLOCKING")
-FAILED = DoctorFinding("power", Status.UNKNOWN, "could not be looked at (OSError: no)", "nothing is known of it", "ask")
+FAILED = DoctorFinding("power", Status.UNKNOWN, "could not be checked (OSError: no)", "its state is not known", "ask")
 TIMER = DoctorFinding("timer", Status.OK, "graph; right")
 
 
@@ -264,8 +264,8 @@ def test_worst_stands_first_with_meaning_and_fix() -> None:
         "  problem  aiter                the asyncio package",
         "             ck is UNSUPPORTED",
         "             fix: pip uninstall aiter",
-        "  unknown  power                could not be looked at (OSError: no)",
-        "             nothing is known of it",
+        "  unknown  power                could not be checked (OSError: no)",
+        "             its state is not known",
         "             fix: ask",
         "  warning  HIP_LAUNCH_BLOCKING  =1",
         "             every launch waits",

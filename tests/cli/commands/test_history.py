@@ -197,7 +197,7 @@ def test_migrating_a_store_of_today_changes_nothing(ran: Ran) -> None:
         (["case", "--prune", "--keep-runs", 5], "'case' is given, but"),
         (["--prune", "--keep-runs", 5], "does not exist, so there is nothing to prune"),
         (["--migrate", "--history", "x.sqlite"], "x.sqlite does not exist"),
-        (["case"], r"\.attnperf/history\.sqlite is not there yet"),
+        (["case"], r"\.attnperf/history\.sqlite does not exist yet"),
         (["--history", "mysql://u:secret@h/d"], "unknown scheme 'mysql'"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_faster_configuration_is_found_and_written(tunable: FakeProject) -> 
     assert {change["workload"]: change["tuned"] for change in result["changes"]} == {WORKLOAD: True, OTHER: False}
     assert "BETTER" in (tunable.path / "tuned/report.md").read_text()
     again = typed(tunable, "fake.a", "--workloads", WORKLOAD, "--out", "tuned", *QUICK)
-    assert "going on with tuned/journal.jsonl" in again.stderr
+    assert "resuming tuned/journal.jsonl" in again.stderr
     assert json.loads((tunable.path / "tuned/tune.json").read_text())["trials"] == result["trials"]
 
 

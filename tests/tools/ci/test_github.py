@@ -79,7 +79,7 @@ def test_primary_limit_is_waited_for_until_its_reset(github: FakeGitHub) -> None
 def test_long_limit_is_an_error_that_says_so(github: FakeGitHub) -> None:
     """A job does not sleep for an hour."""
     github.script.append(Scripted("GET", "comments", 403, {"message": "limit"}, {"Retry-After": "3600"}))
-    with pytest.raises(GitHubError, match=r"403 .*limit; asked too often: run this again later"):
+    with pytest.raises(GitHubError, match=r"403 .*limit; a rate limit was reached: run this again later"):
         list(github.client().list_items(COMMENTS))
     assert github.slept == []
 
@@ -89,7 +89,7 @@ def test_long_limit_is_an_error_that_says_so(github: FakeGitHub) -> None:
     [
         (401, {"message": "Bad credentials"}, "Bad credentials; the token is wrong or has expired"),
         (403, {"message": "Resource not accessible"}, "the job needs `permissions:` of pull-requests: write"),
-        (404, {"message": "Not Found"}, "Not Found; it is not there, or this token may not see it"),
+        (404, {"message": "Not Found"}, "Not Found; it does not exist, or this token may not see it"),
         (
             422,
             {"message": "Validation Failed", "errors": [{"field": "body", "code": "too_long"}, "odd"]},
@@ -171,7 +171,7 @@ def test_token_is_never_in_an_error_nor_in_the_client_s_text(github: FakeGitHub)
 def test_answer_that_is_no_json_is_an_error(github: FakeGitHub, body: bytes) -> None:
     """A proxy's page is not taken for an empty listing."""
     github.script.append(Scripted("GET", "user", 200, body))
-    with pytest.raises(GitHubError, match="what is no JSON"):
+    with pytest.raises(GitHubError, match="text that is no JSON"):
         github.client().get("user")
 
 

@@ -34,7 +34,7 @@ def test_warn_says_what_it_would_do() -> None:
     assert conclusion.heading == "**attnperf gate: would fail.** Mode `warn`: nothing is blocked."
     conclusion = Conclusion(GateOutcome.FAILED, GateMode.BLOCK)
     assert conclusion.sentence == "failed"
-    assert conclusion.heading == "**attnperf gate: failed.** This commit is not let through."
+    assert conclusion.heading == "**attnperf gate: failed.** This commit is blocked."
     assert Conclusion(GateOutcome.PASSED, GateMode.WARN).heading == "**attnperf gate: passed.**"
 
 

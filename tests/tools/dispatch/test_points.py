@@ -46,14 +46,14 @@ def test_of_a_case_measured_twice_the_newest_is_taken(timed: Make, order: int) -
     new = timed("a", 2.0, recorded="2026-01-02", source="new.json")
     points, left_out = make_points([old, new][::order])
     assert [one.median_us for one in points[0].times] == [2.0]
-    assert left_out[0].why == "measured twice: that of new.json of 2026-01-02 is taken, that of old.json is not"
+    assert left_out[0].why == "measured twice: the time of new.json of 2026-01-02 is used, that of old.json is not"
 
 
 def test_of_equal_age_the_later_one_is_taken(timed: Make) -> None:
     """Files are read in the order in which they are named."""
     points, left_out = make_points([timed("a", 1.0, source="1.json"), timed("a", 2.0, source="2.json")])
     assert [one.median_us for one in points[0].times] == [2.0]
-    assert left_out[0].why.startswith("measured twice: that of 2.json")
+    assert left_out[0].why.startswith("measured twice: the time of 2.json")
 
 
 def test_times_of_different_timers_are_not_mixed(timed: Make) -> None:

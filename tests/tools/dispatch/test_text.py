@@ -51,7 +51,7 @@ def test_the_table_of_a_family() -> None:
 def test_figures_without_samples_say_so() -> None:
     """In every cell of confidence, and once in words; measured tables do not."""
     published = text(two_sizes(samples=False))
-    assert "no samples: confidence unknown; decided by the margin alone" in published
+    assert "no samples: confidence unknown; only the margin decides" in published
     assert [line.split()[-4:] for line in published.splitlines() if "1024 - 2048" in line] == [
         ["no", "samples", "2", "new"]
     ]
@@ -69,7 +69,7 @@ def test_unmeasured_regions_are_named() -> None:
     lines = text(table).splitlines()
     for said in (
         "- prefill b4 h8 d256 f16: seq below 512, 513 to 4095, above 4096",
-        "- 1 shape of which the table has one size: every other size",
+        "- 1 shape with one size in the table: every other size",
         "- shapes without a size: every other list of lengths",
         "- prefill f16: head_dim 64 with batch 4",
         "- prefill f16: head_dim 256 with batch 1",
@@ -90,7 +90,7 @@ def test_left_out_cases_are_listed_up_to_a_limit() -> None:
     """The number of all, the first with their reasons."""
     bad = [timed(f"x{index}", 1.0, f"prefill-{index}") for index in range(dispatch.LEFT_OUT_SHOWN + 2)]
     shown = text(decided(timed("a", 1.0), *bad))
-    assert f"Left out, and no part of any decision: {len(bad)} cases" in shown
+    assert f"Left out of all decisions: {len(bad)} cases" in shown
     assert "- x0 on prefill-0: prefill workload" in shown
     assert "- 2 more, see --json" in shown
 
@@ -129,8 +129,8 @@ def test_markdown_has_a_heading_per_list() -> None:
     page = dispatch.render_markdown(table, ("H200",), list_never_combined(table.groups))
     assert [line for line in page.splitlines() if line.startswith("### ")] == [
         "### prefill, by seq; incumbent a",
-        "### Never measured, and so the incumbent's",
-        "### Left out, and no part of any decision: 1 case",
+        "### Never measured, so the incumbent is chosen",
+        "### Left out of all decisions: 1 case",
     ]
 
 

@@ -26,9 +26,9 @@ def test_last_line_is_the_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("print('hello')", "printed 'hello' in place of an answer"),
-        ("print('[1]')", "printed '[1]' in place of an answer"),
-        ("", "printed '' in place of an answer"),
+        ("print('hello')", "printed 'hello' instead of a JSON object"),
+        ("print('[1]')", "printed '[1]' instead of a JSON object"),
+        ("", "printed '' instead of a JSON object"),
         ("raise ImportError('libhip.so: no such file')", "ImportError: libhip.so: no such file"),
         ("import sys; sys.exit(7)", "ended with status 7"),
         ("import os; os.kill(os.getpid(), 11)", "ended by signal 11"),

@@ -142,7 +142,7 @@ def test_exception_that_cannot_be_printed_is_a_line(make_here: Any) -> None:
         ("graph; an empty kernel takes 1.2 us", Status.OK, "graph"),
         ("host: the clock of the CPU", Status.NOTE, "host"),
         ("none: no device", Status.PROBLEM, "none"),
-        ("could not be looked at", Status.UNKNOWN, "not known"),
+        ("could not be checked", Status.UNKNOWN, "not known"),
         ("", Status.OK, "not known"),
     ],
 )

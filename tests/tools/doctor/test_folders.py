@@ -62,7 +62,7 @@ def test_aiters_modules_are_looked_at(make_here: Any, tmp_path: Path, monkeypatc
     [
         (100, 0, True, "Triton cache", Status.OK, "100.0 GiB free"),
         (1, 0, True, ".attnperf", Status.WARNING, "1.0 GiB free"),
-        (0.1, 0, True, ".attnperf", Status.PROBLEM, "for want of room"),
+        (0.1, 0, True, ".attnperf", Status.PROBLEM, "for lack of space"),
         (100, os.ST_RDONLY, True, "temporary files", Status.PROBLEM, "cannot be written"),
         (100, 0, False, ".attnperf", Status.PROBLEM, "cannot be written"),
         (100, 8, True, "Triton cache", Status.PROBLEM, "noexec"),

@@ -76,10 +76,10 @@ def test_a_floor_in_microseconds_holds_for_short_cases() -> None:
 @pytest.mark.parametrize(
     ("relative_sd", "status", "text"),
     [
-        (0.003, Status.OK, "a slowdown of 3.2 % is found 99 % of the time"),
+        (0.003, Status.OK, "a slowdown of 3.2 % is detected 99 % of the time"),
         (0.02, Status.WARNING, "two processes of the same code differ by up to 5.5 %"),
-        (0.08, Status.PROBLEM, "by one first look and a second of 3, in a suite of 100 cases"),
-        (0.36, Status.PROBLEM, "a slowdown of 710 % is found"),
+        (0.08, Status.PROBLEM, "by a first look of one process and a second of 3, in a suite of 100 cases"),
+        (0.36, Status.PROBLEM, "a slowdown of 710 % is detected"),
     ],
 )
 def test_limits_of_the_finding(relative_sd: float, status: Status, text: str) -> None:
@@ -94,7 +94,7 @@ def test_limits_of_the_finding(relative_sd: float, status: Status, text: str) ->
 def test_the_fix_names_what_other_probes_found() -> None:
     """A cause that was seen comes first, then the clock, then what shows more."""
     [named] = list_findings([noise(0.03, clock_sd=0.03)], ["GPU processes: 77 vllm on GPU 0"])
-    assert named.fix == "settle this first: GPU processes: 77 vllm on GPU 0"
+    assert named.fix == "fix this first: GPU processes: 77 vllm on GPU 0"
     [clock] = list_findings([noise(0.03, clock_sd=0.03)], [])
     assert clock.fix.startswith("the clock differs between processes by as much")
     [nothing] = list_findings([noise(0.03)], [])
@@ -114,7 +114,7 @@ def test_few_processes_are_said() -> None:
     [
         ([], "at least 2"),
         ([Samples((1.0,), 1, "graph")], "at least 2"),
-        ([Samples((1.0,), 1, "graph"), Samples((1.0,), 1, "event")], "timers event, graph do not compare"),
+        ([Samples((1.0,), 1, "graph"), Samples((1.0,), 1, "event")], "timers event, graph cannot be compared"),
         ([Samples((1.0,), 1, "graph"), Samples((math.nan,), 1, "graph")], "must be finite"),
     ],
 )

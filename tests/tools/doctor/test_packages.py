@@ -77,7 +77,7 @@ def test_reruns_are_found_where_they_are_asked_for(installed: Any, make_here: An
     assert (line.status, len(line.details)) == (Status.OK, 1)
     (here.root / "pytest.ini").write_text("[pytest]\naddopts = --reruns 2\n")
     line = found(make_here, PYTEST_ADDOPTS="--reruns=1")["pytest plugins"]
-    assert (line.status, line.value) == (Status.WARNING, "--reruns stands in pytest.ini, PYTEST_ADDOPTS")
+    assert (line.status, line.value) == (Status.WARNING, "--reruns is set in pytest.ini, PYTEST_ADDOPTS")
 
 
 def test_cases_and_backends_of_the_project_are_found(make_here: Any) -> None:

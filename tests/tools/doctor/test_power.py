@@ -33,7 +33,7 @@ def test_a_lowered_cap(tmp_path: Path) -> None:
     line = found(mi300x(tmp_path, {}, {CAP: "550000000"}), "amd")["power cap"]
     assert line.status is Status.WARNING
     assert line.value == "750 W, the default on GPU 0; 550 W, by default 750 W on GPU 1"
-    assert line.fix == f"sudo amd-smi reset --gpu {address(1)} --power-cap (to the most it can; 750 W by default)"
+    assert line.fix == f"sudo amd-smi reset --gpu {address(1)} --power-cap (to its maximum; the default is 750 W)"
     older = mi300x(tmp_path / "older", {CAP: "550000000", f"{CAP}_default": ""})
     assert found(older, "amd")["power cap"].value == "550 W, by default 750 W"
 
@@ -49,10 +49,10 @@ def test_caps_that_differ_upwards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("level", "status", "meaning"),
     [
-        ("high", Status.NOTE, "clocks are held"),
-        ("perf_determinism", Status.NOTE, "clocks are held"),
-        ("profile_min_sclk", Status.WARNING, "held at its lowest"),
-        ("novel", Status.NOTE, "not known here"),
+        ("high", Status.NOTE, "clocks are fixed"),
+        ("perf_determinism", Status.NOTE, "clocks are fixed"),
+        ("profile_min_sclk", Status.WARNING, "fixed at its lowest"),
+        ("novel", Status.NOTE, "does not know this level"),
     ],
 )
 def test_levels_other_than_auto(tmp_path: Path, level: str, status: Status, meaning: str) -> None:
@@ -75,7 +75,7 @@ def test_a_hot_card(tmp_path: Path) -> None:
         ({}, "power cap", Status.OK, "700 W, the default"),
         ({}, "clocks", Status.OK, "nothing holds them down (idle)"),
         ({"power.limit": "400.00"}, "power cap", Status.WARNING, "sudo nvidia-smi -i 0 -pl 700"),
-        ({"power.limit": "[N/A]"}, "power cap", Status.UNKNOWN, "question for power limits"),
+        ({"power.limit": "[N/A]"}, "power cap", Status.UNKNOWN, "asked for power limits"),
         ({"clocks_event_reasons.active": "0x40"}, "clocks", Status.WARNING, "hardware thermal slowdown"),
         ({"clocks_event_reasons.active": "0x2"}, "clocks", Status.NOTE, "sudo nvidia-smi -i 0 -rgc"),
         ({"clocks_event_reasons.active": "0x4"}, "clocks", Status.WARNING, "software power cap"),

@@ -34,7 +34,7 @@ def test_nodes_that_may_be_opened(tmp_path: Path) -> None:
     [
         ("render", "sudo usermod -aG render,video $USER, then log in again"),
         ("gpu-users", "sudo usermod -aG gpu-users $USER, then log in again"),
-        ("root", 'have udev give it to the group render (KERNEL=="kfd"'),
+        ("root", 'let udev give the node to the group render (KERNEL=="kfd"'),
     ],
 )
 def test_no_rights_to_kfd(tmp_path: Path, group: str, fix: str) -> None:
@@ -138,7 +138,7 @@ def test_no_gpu_at_all(tmp_path: Path) -> None:
     """A machine without any GPU gets one note that says what is left to do on it."""
     lines = found(System(tmp_path, no_command), vendor="")
     assert [(line.status, line.fix) for line in lines.values()] == [(Status.NOTE, "")]
-    assert lines["device nodes"].meaning.startswith("proofs and code objects only")
+    assert lines["device nodes"].meaning.startswith("correctness checks and code objects only")
 
 
 def test_permissions_and_groups_of_real_files(tmp_path: Path) -> None:

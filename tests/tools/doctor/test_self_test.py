@@ -62,7 +62,7 @@ def test_a_graph_that_is_right(tmp_path: Path) -> None:
     """A call that was captured and replayed right, and events that agree, are fine; the timer is the first word."""
     lines = timer_lines(tmp_path, GRAPH)
     assert {name: line.status for name, line in lines.items()} == dict.fromkeys(lines, Status.OK)
-    assert lines["timer"].value.startswith("graph: a kernel that does next to nothing takes 1.31 us")
+    assert lines["timer"].value.startswith("graph: a nearly empty kernel takes 1.31 us")
     assert lines["graph against events"].value == "one GEMM takes 209 us in a graph, 211.1 us by events (+1.0 %)"
 
 
@@ -74,7 +74,7 @@ def test_a_graph_that_is_right(tmp_path: Path) -> None:
         ({"timer": "profiler", "why": "no events"}, "timer", Status.PROBLEM, "--attnperf-timer=profiler"),
         ({"event_us": 260.0}, "graph against events", Status.WARNING, "disagree"),
         ({"stamps": False, "stamps_why": "gfx1100"}, "clock stamps", Status.NOTE, "none: gfx1100"),
-        ({"empty_us": math.nan}, "timer", Status.UNKNOWN, "answered nonsense"),
+        ({"empty_us": math.nan}, "timer", Status.UNKNOWN, "answer is invalid"),
     ],
 )
 def test_other_answers(tmp_path: Path, changed: dict[str, object], name: str, status: Status, text: str) -> None:
@@ -100,7 +100,7 @@ def test_a_leased_gpu_is_left_alone(tmp_path: Path, probe: Callable[..., list[Do
         ("import time; time.sleep(60)", "did not answer in 0.1 s", 0.1),
         ("import os; os.kill(os.getpid(), 11)", "ended by signal 11", 20.0),
         ("raise SystemExit('no module named torch')", "no module named torch", 20.0),
-        ("print('{]')", "in place of an answer", 20.0),
+        ("print('{]')", "instead of a JSON object", 20.0),
     ],
 )
 def test_a_process_that_fails(
@@ -161,7 +161,7 @@ def test_processes_that_end_early(tmp_path: Path) -> None:
     assert "over 6 processes" in line.value
     assert "no more processes: the process was ended by signal 11" in line.details
     [slow] = noise_lines(tmp_path, Processes(40.0))
-    assert (slow.status, slow.value) == (Status.UNKNOWN, "not known: in the 55 s that were left 1 of 2 processes ended")
+    assert (slow.status, slow.value) == (Status.UNKNOWN, "not known: 1 of 2 processes ended in the 55 s that were left")
 
 
 def test_the_promise_of_the_whole_doctor_is_kept(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_promise_of_the_whole_doctor_is_kept(tmp_path: Path) -> None:
     assert processes.limits_s == [20.0, 12.0]
     assert "over 2 processes" in line.value
     [late] = noise_probe(replace(machine, ends_s=0.0), processes, seconds=55.0)
-    assert (late.status, late.value) == (Status.UNKNOWN, "not known: in the 0 s that were left 0 of 2 processes ended")
+    assert (late.status, late.value) == (Status.UNKNOWN, "not known: 0 of 2 processes ended in the 0 s that were left")
     assert late.fix.startswith("run attnperf doctor again")
 
 

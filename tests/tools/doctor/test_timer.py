@@ -15,7 +15,7 @@ def test_without_a_gpu_no_process_is_started(tmp_path: Path) -> None:
     [line] = timer.probe(surroundings(System(tmp_path, no_command), "", tmp_path))
     assert (line.name, line.status) == ("timer", Status.NOTE)
     assert line.value.startswith("host: ")
-    assert line.meaning.startswith("no GPU: proofs and code objects only")
+    assert line.meaning.startswith("no GPU: correctness checks and code objects only")
 
 
 def test_with_a_gpu_the_self_test_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pytest_attnperf.tools.doctor.probes import Status
             ("nvidia",),
             ("triton", "3.4.0"),
             Status.WARNING,
-            "torch asks for triton 3.4.0",
+            "torch requires triton 3.4.0",
         ),
         ("amd", {"triton": "3.4.0"}, ("nvidia",), None, Status.PROBLEM, "no backend for AMD"),
         ("amd", {"triton": "3.4.0", "pytorch-triton-rocm": "3.4.0"}, ("amd",), None, Status.WARNING, "one folder"),

@@ -33,14 +33,14 @@ def path(tmp_path: Path, make_run: MakeRun) -> Path:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("sqlite:///h.sqlite?mode=ro", "options behind a '\\?' are not taken; known: a path"),
+        ("sqlite:///h.sqlite?mode=ro", "options after a '\\?' are not supported; known: a path"),
         ("mysql://u:secret@h/d", "unknown scheme 'mysql'; known: a path, sqlite:///path or postgresql://"),
         ("postgresql+asyncpg://u:secret@h/d", "unknown scheme 'postgresql\\+asyncpg'; known"),
         ("sqlite://", "names no file; three slashes"),
         ("sqlite://u:secret@h/d", "names no file; three slashes"),
-        ("sqlite:///a.sqlite?mode=ro", r"behind a '\?'"),
-        ("postgresql:/u:secret@h/d", "an address has '//' behind its scheme"),
-        ("postgres:u:secret@h/d", "an address has '//' behind its scheme"),
+        ("sqlite:///a.sqlite?mode=ro", r"after a '\?'"),
+        ("postgresql:/u:secret@h/d", "an address needs '//' after its scheme"),
+        ("postgres:u:secret@h/d", "an address needs '//' after its scheme"),
         ("postgresql://u:sec@secret@h/d", "an '@' in a password is written %40"),
         ("sqlite:///", "names no file; known"),
         ("", "names no file; known"),
@@ -125,7 +125,7 @@ def test_a_server_whose_writer_stands_still_is_said(postgres_url: str, make_run:
     with open_store(postgres_url, wait_s=0.1) as store:
         with store.transactions.engine.connect() as other, other.begin():
             other.execute(insert(define_tables().runs).values(**make_rows(make_run(1), "").run))
-            with pytest.raises(HistoryError, match="others hold its tables locked; nothing was written"):
+            with pytest.raises(HistoryError, match="other programs have locked its tables; nothing was written"):
                 store.append(make_run(1))
             other.rollback()
         assert store.append(make_run(1)).rows == 1
@@ -141,7 +141,7 @@ def test_a_store_that_disappears_is_said(store_url: str, make_run: MakeRun, tmp_
                 path.unlink()
         else:
             store.transactions.write(define_tables().metadata.drop_all)
-        with pytest.raises(HistoryError, match="its tables are gone"):
+        with pytest.raises(HistoryError, match="its tables are missing"):
             store.append(make_run(1))
     with open_store(store_url) as store:
         assert store.append(make_run(1)).rows == 1
@@ -165,7 +165,7 @@ def test_rows_that_nobody_writes_are_said(path: Path, change: str) -> None:
     connection.close()
     with (
         open_store(str(path), read_only=True) as store,
-        pytest.raises(HistoryError, match="it holds what no version writes"),
+        pytest.raises(HistoryError, match="it holds values that attnperf never writes"),
     ):
         store.load_history("triton")
 
@@ -184,7 +184,7 @@ def test_a_locked_file_is_said(path: Path, make_run: MakeRun) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with open_store(str(path), wait_s=0.05) as store:
-        with pytest.raises(HistoryError, match=r"another program holds it locked; nothing was written.*locked\)"):
+        with pytest.raises(HistoryError, match=r"another program has locked it; nothing was written.*locked\)"):
             store.append(make_run(2))
         assert len(store.load_history("triton")[0].points) == 1
         other.close()
@@ -221,7 +221,7 @@ def test_another_file_is_refused(tmp_path: Path, read_only: bool) -> None:
     connection = sqlite3.connect(foreign)
     connection.execute("CREATE TABLE songs (a)")
     connection.close()
-    with pytest.raises(HistoryError, match=r"is the database of something else, with tables 'songs'; give another"):
+    with pytest.raises(HistoryError, match=r"belongs to another program, with tables 'songs'; give another"):
         open_store(str(foreign), read_only=read_only)
 
 
@@ -237,11 +237,11 @@ def test_a_damaged_file_is_said(path: Path) -> None:
 def test_a_store_that_is_not_there_is_not_made_by_reading(tmp_path: Path) -> None:
     """Neither a file that is missing nor one that is empty."""
     path = tmp_path / "none.sqlite"
-    with pytest.raises(HistoryError, match=r"is not there yet; it is made by pytest --attnperf --attnperf-history=URL"):
+    with pytest.raises(HistoryError, match=r"does not exist yet; make it by pytest --attnperf --attnperf-history=URL"):
         open_store(str(path), read_only=True)
     assert not path.exists()
     path.touch()
-    with pytest.raises(HistoryError, match="holds nothing yet"):
+    with pytest.raises(HistoryError, match="is empty"):
         open_store(str(path), read_only=True)
 
 

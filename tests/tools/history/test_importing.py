@@ -105,7 +105,7 @@ def test_only_the_single_times_are_enough(tmp_path: Path) -> None:
         (benchmark(stats={"data": [1.0, "UNSERIALIZABLE[...]"]}), "has no median"),
         (benchmark(stats=[1.0]), "has no median"),
         (benchmark(options={"timer": "attnperf_device_clock"}), "import the results.json of its run instead"),
-        (benchmark("good.py::test"), "is there before"),
+        (benchmark("good.py::test"), "is a repeat"),
     ],
 )
 def test_what_is_skipped_is_said(tmp_path: Path, entry: object, said: str) -> None:

@@ -89,12 +89,12 @@ def test_a_case_is_found_by_key_part_and_node_id(store_url: str, make_run: MakeR
         for text in (CASE, "triton.flash/", node, "test_prefill[triton"):
             assert [history.case for history in store.load_history(text)] == [CASE]
         with pytest.raises(
-            HistoryError, match=r"'b4-s512' is part of 2 cases: prefill/ck/.*, prefill/triton.*; say more"
+            HistoryError, match=r"'b4-s512' is part of 2 cases: prefill/ck/.*, prefill/triton.*; give more of it"
         ):
             store.load_history("b4-s512")
-        with pytest.raises(HistoryError, match=r"no case is or holds 'b5'; known: prefill/ck/"):
+        with pytest.raises(HistoryError, match=r"no case is or contains 'b5'; known: prefill/ck/"):
             store.load_history("b5")
-        with pytest.raises(HistoryError, match=r"no case on gfx942 is or holds .*; known: none"):
+        with pytest.raises(HistoryError, match=r"no case on gfx942 is or contains .*; known: none"):
             store.load_history(CASE, arch="gfx942")
         assert [one.case for one in store.list_cases("ck/")] == [CASE.replace("triton.flash", "ck")]
 
@@ -285,7 +285,7 @@ def test_an_older_store_is_not_read_but_says_how_to_migrate_it(
 ) -> None:
     """Reading changes nothing."""
     _later(monkeypatch, _add_tag)
-    with pytest.raises(HistoryError, match=r"is of schema 1, this version reads 2; migrate it by attnperf history"):
+    with pytest.raises(HistoryError, match=r"has schema 1, this version reads 2; migrate it by attnperf history"):
         open_store(filled_url, read_only=True)
 
 
@@ -306,7 +306,7 @@ def test_a_newer_store_is_refused(monkeypatch: pytest.MonkeyPatch, filled_url: s
     with monkeypatch.context() as later:
         _later(later, _add_tag)
         open_store(filled_url).close()
-    with pytest.raises(HistoryError, match=r"is of schema 2, this version knows up to 1; upgrade pytest-attnperf"):
+    with pytest.raises(HistoryError, match=r"has schema 2, this version knows up to 1; upgrade pytest-attnperf"):
         open_store(filled_url, read_only=read_only)
 
 

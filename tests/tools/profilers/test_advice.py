@@ -164,7 +164,7 @@ def test_host_copies_in_steady_state_are_avoided(name: str, kind: str, calls: in
     advice = found(summary, "Keep data on the device")
     assert bool(advice) == said
     for one in advice:
-        assert one.evidence == "9 copies behind the warm-up, 4.5 ms, 4.50 % of GPU time"
+        assert one.evidence == "9 copies after the warm-up, 4.5 ms, 4.50 % of GPU time"
         assert one.gain == pytest.approx(0.045 / 0.955)
     assert found(replace(summary, kernels=(replace(copy, steady=None),)), "Keep data on the device") == []
 
@@ -276,7 +276,7 @@ def test_low_occupancy_is_a_diagnosis(fields: dict[str, object], ms: int, limite
     advice = kernel_found(summary(launch(ms, **fields)), "Occupancy of flash is low")
     assert len(advice) == (limiter is not None)
     for text in (item.text for item in advice):
-        assert f"is low by {limiter}. It is a diagnosis and no goal: matrix kernels run well at 1 or 2 waves" in text
+        assert f"is low because of {limiter}. It is a diagnosis and no goal: matrix kernels run well" in text
     assert all("(calculated, no counter was read); 20.0 % of GPU time" in item.evidence for item in advice)
     assert all(item.gain == pytest.approx(0.25) for item in advice)
 
@@ -287,7 +287,7 @@ def test_occupancy_of_whole_workgroups() -> None:
     assert one.occupancy is not None
     whole = replace(one.occupancy, whole_waves_per_simd=2.0, waves_per_workgroup=16, limiters=())
     (advice,) = kernel_found(summary(replace(one, occupancy=whole)), "Occupancy of flash")
-    assert "is low by whole workgroups of 16 waves" in advice.text
+    assert "is low because of whole workgroups of 16 waves" in advice.text
     assert advice.evidence.startswith("2 of 8 waves per SIMD")
 
 

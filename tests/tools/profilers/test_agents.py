@@ -68,5 +68,5 @@ def test_a_device_that_is_not_listed(tmp_path: Path) -> None:
     assert profile.dispatches.total_ns == 5
     assert [str(problem) for problem in profile.problems] == [
         f"{tmp_path / 'a_agent_info.csv'}: has no device 'Agent 9', which dispatches name; it has: Agent 0, Agent 1, "
-        "Agent 5; their times are used, of the device nothing is known"
+        "Agent 5; their times are used, their device is unknown"
     ]

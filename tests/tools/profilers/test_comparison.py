@@ -103,7 +103,7 @@ def test_statistics_alone_are_compared_with_their_warm_up() -> None:
     assert (found.before_ns, found.after_ns) == (55_000, 57_000)
     assert found.kernels[0].note == ""
     assert any("all calls are compared, warm-up included" in note for note in found.notes)
-    assert any("nothing here tells a change from noise" in note for note in found.notes)
+    assert any("a change cannot be distinguished from noise" in note for note in found.notes)
 
 
 def test_warm_up_only_kernels_are_left_out() -> None:
@@ -245,7 +245,7 @@ def test_speeds_of_the_users_own_take_the_place_of_times() -> None:
     found = compare_profiles(summary("a"), summary("b"), before_peaks=own, after_peaks=titan)
     assert [round(ratio.ratio, 2) for ratio in found.peaks] == [3.17, 3.54, 1.71]
     assert any("1.71 x as fast with 3.17 x the DRAM bandwidth" in note for note in found.notes)
-    with pytest.raises(UsageError, match="speed is given of one profile only"):
+    with pytest.raises(UsageError, match="speed is given for one profile only"):
         compare_profiles(summary("a"), summary("b"), before_peaks=own, after_peaks=Peaks({"mem_gb_s": 672.0}))
 
 

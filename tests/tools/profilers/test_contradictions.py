@@ -126,7 +126,7 @@ def test_ordinary_registers_are_no_finding(shape: KernelShape, family: str, arch
 def test_constant_sgprs_are_named() -> None:
     """128 SGPRs of every kernel on gfx1151 are a constant; on gfx942 they are a figure."""
     summary = profile(kernel(KernelShape("a", sgprs=128)))
-    assert found_in(summary).text.startswith("every kernel has 128 SGPRs: on gfx1151 a constant of what is reported")
+    assert found_in(summary).text.startswith("every kernel has 128 SGPRs: on gfx1151 profilers always report it")
     assert find_contradictions(profile(kernel(KernelShape("a", sgprs=128)), arch="gfx942"), SPEC) == ()
 
 
@@ -266,7 +266,7 @@ def test_statistics_of_another_run_are_found() -> None:
     found = found_in(summary, stats=(StatsRow("kernel", "a", replace(SOUND, calls=5), 100.0),))
     assert found.holds is False
     assert found.text == (
-        "statistics beside a trace, 1 names in both: 1 differ: a has 5 calls in 100 ns, in the trace 4 calls in 100 "
+        "statistics and a trace with 1 common name(s): 1 differ: a has 5 calls in 100 ns, in the trace 4 calls in 100 "
         "ns. Are both of one run, and whole?"
     )
     untraced = replace(summary, span_ns=None, busy_ns=None)

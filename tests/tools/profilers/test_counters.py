@@ -70,8 +70,8 @@ def test_kernels_and_grids_are_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no column Dispatch_Id, Kernel_Name, Counter_Name, Counter_Value; it has: none. Needed is the"),
-        ("Name,Calls\nflash,3\n", "it has: Name, Calls. Needed is the counter_collection CSV of rocprofv3"),
+        ("", "has no column Dispatch_Id, Kernel_Name, Counter_Name, Counter_Value; it has: none. Give the"),
+        ("Name,Calls\nflash,3\n", "it has: Name, Calls. Give the counter_collection CSV of rocprofv3"),
         ("Dispatch_Id,Kernel_Name,Counter_Value\n1,flash,3\n", "has no column Counter_Name; it has"),
         (f"{OLD}\n", "holds no counter: only the line of columns"),
         ("Dispatch_Id,Kernel_Name,Counter_Name,Counter_Value\n1,f,SQ,many\n", ":2: Counter_Value is 'many', which is"),

@@ -69,7 +69,7 @@ def test_one_kernel_alone_leaves_it_open_without_an_order() -> None:
     counts = {"embed": 5, "attn": 75, "gemm": 300, "norm": 150, "act": 75}
     found = find_passes(_counted(counts))
     assert found.passes.count is None
-    assert "75 or 5, which one kernel alone speaks for" in found.passes.how
+    assert "75 or 5, which only one kernel supports" in found.passes.how
     assert find_passes(_traced(["embed", *LAYER * 15] * 5)).passes.count == 5
 
 
@@ -89,7 +89,7 @@ def test_queues_beside_each_other_may_displace_a_few() -> None:
     names[121], names[122] = names[122], names[121]
     found = find_passes(_traced(names))
     assert found.passes.count == 5
-    assert "5 stretches of 122 dispatches, 2 of them in another than they should be" in found.passes.how
+    assert "5 stretches of 122 dispatches, 2 of them in a wrong one" in found.passes.how
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_queues_beside_each_other_may_displace_a_few() -> None:
         (_counted({}), "that needs at least two kernels"),
         (_counted({"a": 1, "b": 1}), "every kernel ran once"),
         (_counted({"jacobi": 1000, "norm1": 1001, "local": 1000, "halo": 1000, "norm2": 1001}), "nearest is 1000"),
-        (_counted({"a": 7, "b": 13, "c": 28}), "nearest is 7, by which the calls of kernels with 72.9%"),
-        (_counted({"a": 4, "b": 8, "c": 12}), "nearest is 4, by which the calls of kernels with 100.0% of the "),
+        (_counted({"a": 7, "b": 13, "c": 28}), "nearest is 7: the calls of kernels with 72.9%"),
+        (_counted({"a": 4, "b": 8, "c": 12}), "nearest is 4: the calls of kernels with 100.0% of the "),
     ],
 )
 def test_data_without_passes_gets_none(calls: Calls, expected: str) -> None:
@@ -157,7 +157,7 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
     """Where 6 and 4 explain as many dispatches, counts give 6 and say that 4 would fit too."""
     found = find_passes(_counted({"a": 6, "b": 6, "c": 4, "d": 4, "e": 4, "gemm": 1200}))
     assert found.passes.count == 6
-    assert "; 4 would fit too; 3 kernels run less often: were these layers" in found.passes.how
+    assert "; 4 would fit too; 3 kernels run less often: if these are layers" in found.passes.how
 
 
 def test_attention_once_per_pass_tells_no_layers() -> None:
@@ -192,7 +192,7 @@ def test_one_pass_of_equal_layers_is_not_many_passes() -> None:
         found = find_passes(calls).passes
         assert found.count is None
         assert "32 stretches with one call of attention each may be passes, or layers of one" in found.how
-        assert "1 kernel runs less often (embed: 1); --passes or --layers tells" in found.how
+        assert "1 kernel runs less often (embed: 1); give --passes or --layers" in found.how
     given = find_passes(_traced(names), passes=1).passes
     assert given.layers == 32
     assert given.how.startswith("1 pass as given: ")
@@ -209,7 +209,7 @@ def test_a_loop_over_attention_says_what_it_might_be() -> None:
     """Where nothing but the loop ran, its count stays, and that layers would look the same is said."""
     found = find_passes(_traced(["mask", "attn"] * 5)).passes
     assert found.count == 5
-    assert found.how.endswith("each has one call of attention: were these layers of one pass, --passes 1 would say so")
+    assert found.how.endswith("each has one call of attention: if these are layers of one pass, give --passes 1")
 
 
 def test_a_trace_that_ends_within_a_pass_has_no_passes() -> None:

@@ -158,7 +158,7 @@ def test_statistics_of_more_than_the_trace() -> None:
     assert len(profile.dispatches) == 300
     (problem,) = profile.problems
     assert problem.path.endswith("whole_run.stats.csv")
-    assert "19 of 20 names do not agree with the trace beside it" in problem.text
+    assert "19 of 20 names differ from the trace of the same run" in problem.text
     assert problem.text.endswith("files of different runs?")
     assert problem.used == "the trace is used"
 

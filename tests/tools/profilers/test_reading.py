@@ -70,10 +70,10 @@ def test_names(tmp_path: Path, name: str) -> None:
     [
         (
             '"KERNEL_DISPATCH","Agent 4",1,"flash",5',
-            "a.csv:3: column End_Timestamp: has 5 values, there are 12 columns; the row is left",
+            "a.csv:3: column End_Timestamp: has 5 values for 12 columns; the row is left",
         ),
-        (line("5x", 9), "a.csv:3: column Start_Timestamp: is '5x', wanted is a whole number of nanoseconds; the row"),
-        (line(5, ""), "a.csv:3: column End_Timestamp: is '', wanted is a whole number of nanoseconds; the row is left"),
+        (line("5x", 9), "a.csv:3: column Start_Timestamp: is '5x', expected a whole number of nanoseconds; the row"),
+        (line(5, ""), "a.csv:3: column End_Timestamp: is '', expected a whole number of nanoseconds; the row is left"),
         (line("1\0", 9), "a.csv:3:"),
         (line(9, 5), "a.csv:3: column End_Timestamp: ends 4 ns before it starts (Start_Timestamp 9, End_Timestamp 5)"),
         (
@@ -91,7 +91,7 @@ def test_names(tmp_path: Path, name: str) -> None:
             line(5, 9, "x" * 200_000),
             "a.csv:3: cannot be read as CSV: field larger than field limit (131072)",
         ),
-        (HEADERS, "column Start_Timestamp: is 'Start_Timestamp', wanted is a whole number"),
+        (HEADERS, "column Start_Timestamp: is 'Start_Timestamp', expected a whole number"),
     ],
 )
 def test_a_broken_row(tmp_path: Path, broken: str, said: str) -> None:
@@ -110,7 +110,7 @@ def test_a_last_row_cut_short(tmp_path: Path) -> None:
     path.write_text(path.read_text()[:-30])
     (problem,) = read_profile(path).problems
     assert str(problem) == (
-        f"{path}:3: column {problem.column}: the last row is cut short: it has 3 values, there are 12 columns; the row "
+        f"{path}:3: column {problem.column}: the last row is cut short: it has 3 values for 12 columns; the row "
         "is left out, "
         "the other row is used"
     )
@@ -125,7 +125,7 @@ def test_a_kernel_without_a_name(tmp_path: Path) -> None:
     assert [shape.name for shape in profile.dispatches.shapes] == ["flash", "(no name)"]
     (problem,) = profile.problems
     assert str(problem) == (
-        f"{path}:3: column Kernel_Name: is '', wanted is a name; it is called '(no name)'; the row is used"
+        f"{path}:3: column Kernel_Name: is '', expected a name; it is called '(no name)'; the row is used"
     )
 
 
@@ -133,7 +133,7 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
     """Which of the two is meant is not guessed."""
     path = tmp_path / "a_kernel_trace.csv"
     path.write_text("Kernel_Name,Start_Timestamp,End_Timestamp,Kernel_Name\na,1,2,b\n")
-    with pytest.raises(ProfileError, match="column Kernel_Name is there 2 times, in line 1: which is meant"):
+    with pytest.raises(ProfileError, match="column Kernel_Name occurs 2 times in line 1; keep one of them"):
         read_profile(path)
 
 
@@ -172,7 +172,7 @@ def test_resources_that_are_no_numbers(tmp_path: Path) -> None:
     assert profile.dispatches.shapes[0].workgroup is None
     assert profile.dispatches.shapes[0].grid_items == (512, 2, 1)
     assert str(profile.problems[0]).endswith(
-        ":2: column Workgroup_Size_X: is 'many', wanted is a whole number; it counts as unknown; the row is used"
+        ":2: column Workgroup_Size_X: is 'many', expected a whole number; it counts as unknown; the row is used"
     )
     assert profile.dispatches.total_ns in (3, 4)
 
@@ -185,7 +185,7 @@ def test_resources_that_are_no_numbers(tmp_path: Path) -> None:
         (bytes(range(256)) * 9, "a.csv is no text (it begins with b'\\x00\\x01\\x02\\x03\\x04\\x05\\x06\\x07')"),
         (b"\xff\xfea\0,\0b\0\n\0", "is no text"),
         (b"\x89PNG" + b"\xff" * 90, "is no text"),
-        (b"a,b\n1,2\n", "a.csv is no file of a profiler that is known; it has the columns: a, b; wanted are rocprofv3"),
+        (b"a,b\n1,2\n", "a.csv is no file of a known profiler; it has the columns: a, b; needed are rocprofv3"),
         (HEADERS.encode(), "holds no row below the line of columns; did the program launch kernels"),
         (b"Kernel_Name,End_Timestamp\nf,2\n", "missing: Start_Timestamp; the file has: Kernel_Name, End_Timestamp"),
         (
@@ -193,7 +193,7 @@ def test_resources_that_are_no_numbers(tmp_path: Path) -> None:
             "a rocprof v1 results CSV needs the columns KernelName, BeginNs, EndNs; missing: Beg",
         ),
         (f"{HEADERS}\n{line(9, 5)}\n".encode(), "ends 4 ns before it starts"),
-        (b'{"a": 1}', "is no file of a profiler that is known; it has the columns: {"),
+        (b'{"a": 1}', "is no file of a known profiler; it has the columns: {"),
     ],
 )
 def test_files_of_no_use(tmp_path: Path, content: bytes, said: str) -> None:
@@ -208,7 +208,7 @@ def test_paths_of_no_use(tmp_path: Path) -> None:
     """A path that is not there, devices alone, and rocprofv3's JSON."""
     assert "does not exist; give a file that a profiler wrote" in refusal(tmp_path / "none")
     (tmp_path / "x_agent_info.csv").write_text("Node_Id,Agent_Type,Name\n4,GPU,gfx942\n")
-    assert "tells of devices only" in refusal(tmp_path / "x_agent_info.csv")
+    assert "describes devices only" in refusal(tmp_path / "x_agent_info.csv")
     (tmp_path / "x_results.json").write_text(json.dumps({"rocprofiler-sdk-tool": []}))
     assert "run it with --output-format csv or rocpd" in refusal(tmp_path / "x_results.json")
     assert "holds no file of a profiler; looked for, below it too: *_counter_collection.csv" in refusal(tmp_path)
@@ -243,7 +243,7 @@ def test_two_traces_of_one_run(tmp_path: Path) -> None:
     """Their kernels would count twice."""
     trace(tmp_path / "a_kernel_trace.csv", [line(1, 3)])
     (tmp_path / "a.csv").write_text("KernelName,BeginNs,EndNs\nf,1,3\n")
-    assert "are traces of kernels of one run, and would count twice" in refusal(tmp_path)
+    assert "are kernel traces of one run, and would count twice" in refusal(tmp_path)
 
 
 def test_a_file_of_a_run_that_cannot_be_read(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_statistics_that_do_not_agree(tmp_path: Path) -> None:
     write(tmp_path, a_domain_stats=STATS.format(total=12).replace("flash", "KERNEL_DISPATCH"))
     kernels, domains = sorted(read_profile(tmp_path).problems, key=lambda problem: problem.path, reverse=True)
     assert str(kernels) == (
-        f"{tmp_path / 'a_kernel_stats.csv'}: 1 of 1 names do not agree with the trace beside it; 'flash': 1 calls, "
+        f"{tmp_path / 'a_kernel_stats.csv'}: 1 of 1 names differ from the trace of the same run; 'flash': 1 calls, "
         "11 ns here, 1 calls, 10 ns in the trace; files of different runs?; the trace is used"
     )
     assert "'KERNEL_DISPATCH': 1 calls, 12 ns here, 1 calls, 10 ns in the trace" in domains.text

@@ -116,9 +116,9 @@ def test_what_is_not_known_gives_no_occupancy(one: KernelShape, device: Agent | 
 def test_registers_are_allocated_granules() -> None:
     """The count is said to be an allocation; on gfx908 AccVGPRs are said to repeat the VGPRs, elsewhere not."""
     on_cdna = shape_time(shape(12, 4), SPREAD, agent("gfx90a"))
-    assert "VGPRs 12 and AccVGPRs 4 are what is allocated, in granules of 8" in caveat(on_cdna, "are what is allocated")
+    assert "VGPRs 12 and AccVGPRs 4 are allocated, in granules of 8" in caveat(on_cdna, "are allocated")
     on_gfx908 = shape_time(shape(12, 12), SPREAD, agent("gfx908"))
-    assert "VGPRs 12 are what is allocated, in granules of 4" in caveat(on_gfx908, "are what is allocated")
+    assert "VGPRs 12 are allocated, in granules of 4" in caveat(on_gfx908, "are allocated")
     assert caveat(on_gfx908, "repeat").startswith("AccVGPRs 12 repeat the VGPRs on gfx908")
     assert not any("repeat" in text for text in on_cdna.caveats)
 
@@ -184,7 +184,7 @@ def test_sgprs_are_a_constant_from_gfx10_on() -> None:
 
 @pytest.mark.parametrize(
     ("wave_size", "used", "why"),
-    [(None, 32, "the default of gfx1100"), (64, 64, "as the device says"), (16, 32, "the d")],
+    [(None, 32, "the default of gfx1100"), (64, 64, "of the device"), (16, 32, "the d")],
 )
 def test_wave_size_is_said_on_rdna(wave_size: int | None, used: int, why: str) -> None:
     """The occupancy names the wave size that it is for: the device's, or the architecture's default."""

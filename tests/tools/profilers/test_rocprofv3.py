@@ -64,7 +64,7 @@ def test_marked_ranges_are_no_host_calls(tmp_path: Path) -> None:
     write(tmp_path, a_hip_api_trace=api(("hipFree", 90, 95)) + marked, a_hsa_api_trace=api(("hsa_signal_wait", 91, 94)))
     profile = read_profile(tmp_path)
     assert sorted(row.name for row in profile.stats) == ["hipFree", "hsa_signal_wait"]
-    assert profile.notes == ("HIP and HSA calls are both traced: HIP calls HSA, so that their times overlap",)
+    assert profile.notes == ("HIP and HSA calls are both traced: HIP calls HSA, so their times overlap",)
 
 
 def test_broken_rows_of_an_api_trace(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_broken_rows_of_an_api_trace(tmp_path: Path) -> None:
     assert profile.stats[0].spread.calls == 1
     assert [(problem.line, problem.column, problem.text) for problem in profile.problems] == [
         (3, "End_Timestamp", "ends 4 ns before it starts (Start_Timestamp 9, End_Timestamp 5)"),
-        (4, "Start_Timestamp", "is 'x', wanted is a whole number of nanoseconds"),
+        (4, "Start_Timestamp", "is 'x', expected a whole number of nanoseconds"),
     ]
 
 
@@ -107,7 +107,7 @@ def test_times_of_counter_files(tmp_path: Path) -> None:
     assert (len(profile.dispatches), profile.dispatches.total_ns) == (2, 40)
     shape = profile.dispatches.shapes[0]
     assert (shape.workgroup, shape.grid_items, shape.vgprs, shape.agent) == ((256, 1, 1), (512, 1, 1), 8, "4")
-    assert profile.notes[0] == "times are of a run that read counters: it slows kernels, and none overlap"
+    assert profile.notes[0] == "times are of a run that read counters: this slows kernels, and none overlap"
     write(tmp_path, a_kernel_trace=TRACE)
     profile = read_profile(tmp_path)
     assert (profile.dispatches.total_ns, len(profile.counters)) == (100, 2)
@@ -245,7 +245,7 @@ def test_numbers_as_rocprofv3_writes_them(tmp_path: Path) -> None:
     assert (first.spread.min_ns, first.spread.max_ns, first.spread.mean_ns) == (10, 20, 15.0)
     assert first.spread.median_ns is None
     assert [str(problem).removeprefix(f"{path}:") for problem in profile.problems] == [
-        "3: column Percentage: is 'x', wanted is a number; it counts as unknown; the row is used",
-        "4: column TotalDurationNs: is '?', wanted is a whole number; the row is left out, the other 2 rows are used",
-        "5: column Calls: is '1e3', wanted is a whole number; the row is left out, the other 2 rows are used",
+        "3: column Percentage: is 'x', expected a number; it counts as unknown; the row is used",
+        "4: column TotalDurationNs: is '?', expected a whole number; the row is left out, the other 2 rows are used",
+        "5: column Calls: is '1e3', expected a whole number; the row is left out, the other 2 rows are used",
     ]

@@ -326,7 +326,7 @@ def test_nothing_at_all() -> None:
     summary = summarise_profile(Profile("run", TRACE, agents=(Agent("8"),), problems=(problem,)))
     assert (summary.total_ns, summary.calls, summary.kernels, summary.families) == (0, 0, (), ())
     assert (summary.problems, summary.first_calls, summary.span_ns) == ((problem,), None, None)
-    assert summary.notes == ("no kernel, copy or memory set is in these files: of GPU time nothing is known",)
+    assert summary.notes == ("no kernel, copy or memory set is in these files: GPU time is unknown",)
     zero = summarise_profile(_profile([(KernelShape("k"), 0)]))
     assert zero.kernels[0].share == 0.0
 

@@ -100,7 +100,7 @@ def test_no_process_that_starts_is_an_error(sides: Sides) -> None:
 def test_a_side_that_ignores_its_pin_is_found_out(sides: Sides) -> None:
     """Two sides that both run the default would be the same."""
     sides.surface.fault = lambda values, seq: "ignores"
-    with pytest.raises(UsageError, match="does not run what it is told: BLOCK_M=32 was asked for"):
+    with pytest.raises(UsageError, match="does not run the pinned values: BLOCK_M=32 was requested"):
         sides.confirm()
 
 

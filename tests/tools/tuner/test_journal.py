@@ -97,8 +97,8 @@ def test_another_header_is_refused_with_what_differs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"hello, a letter\n", "is no journal of a tuning run, it begins with 'hello"),
-        (b"hello without an end", "is no journal of a tuning run"),
+        (b"hello, a letter\n", "no journal of a tuning run, it begins with 'hello"),
+        (b"hello without an end", "no journal of a tuning run"),
         (b'{"attnperf_tune_journal": 99, "header": {}}\n', "journal version 99, this attnperf reads 1"),
         (b'{"attnperf_tune_journal": 1}\n', "its first line cannot be read"),
     ],
@@ -226,7 +226,7 @@ def test_resumed_in_a_fresh_process_the_default_is_timed_there(tmp_path: Path, s
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [({"seed": 1}, "was begun with seed 0, now it is 1"), ({"strategy": "exhaustive"}, "begun with strategy 'race'")],
+    [({"seed": 1}, "began with seed 0, now it is 1"), ({"strategy": "exhaustive"}, "began with strategy 'race'")],
 )
 def test_another_search_on_the_same_journal_is_refused(
     tmp_path: Path, steep: Times, run_search: Run, change: dict[str, object], text: str

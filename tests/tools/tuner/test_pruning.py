@@ -84,11 +84,11 @@ def test_registers_that_no_kernel_can_have() -> None:
 @pytest.mark.parametrize(
     ("default", "candidate", "thrown_out"),
     [
-        ({}, {"vgpr_spills": 17}, "17 registers are spilled to memory; of the default 0"),
+        ({}, {"vgpr_spills": 17}, "17 registers are spilled to memory; the default spills 0"),
         ({}, {"vgpr_spills": 16, "scratch_bytes": 64}, ""),
         ({"vgpr_spills": 40}, {"vgpr_spills": 60}, ""),
-        ({"vgpr_spills": 40}, {"vgpr_spills": 61}, "61 registers are spilled to memory; of the default 40"),
-        ({}, {"scratch_bytes": 68}, "68 bytes of private memory per lane (spills); of the default 0"),
+        ({"vgpr_spills": 40}, {"vgpr_spills": 61}, "61 registers are spilled to memory; the default spills 40"),
+        ({}, {"scratch_bytes": 68}, "68 bytes of private memory per lane (spills); the default has 0"),
         ({"vgpr_spills": None}, {"vgpr_spills": None, "scratch_bytes": 400}, "400 bytes of private memory"),
         ({"scratch_bytes": 400}, {"scratch_bytes": 600}, ""),
         ({"vgpr_spills": None}, {"vgpr_spills": 100}, ""),
@@ -146,7 +146,7 @@ def test_no_candidate_left_is_an_error_that_counts_the_reasons() -> None:
     compiled = {one.id: CompiledCandidate((replace(CODE, vgpr_spills=90 + n),)) for n, one in enumerate(spilling)}
     compiled[DEFAULT.id] = CompiledCandidate((CODE,))
     compiled[spilling[0].id] = CompiledCandidate(failure="no such instruction")
-    with pytest.raises(UsageError, match=r"no candidate is worth timing: 3 thrown out: 2 .91 registers") as caught:
+    with pytest.raises(UsageError, match=r"no candidate is worth timing: 3 excluded: 2 .91 registers") as caught:
         prune_candidates([DEFAULT, *spilling], compiled, DEFAULT)
     assert "1 (does not compile: no such instruction)" in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_figures_are_the_worst_of_all_kernels() -> None:
     assert (found.occupancy, found.matrix, found.loop_instructions, found.loop_lds) == (2, 32, 128, 16)
     assert static_figures([replace(CODE, undecoded="why")]).matrix is None
     assert static_figures([replace(CODE, arch="sm_70")]).occupancy is None
-    with pytest.raises(ValueError, match="figures of no kernels"):
+    with pytest.raises(ValueError, match="at least one kernel"):
         static_figures([])
 
 

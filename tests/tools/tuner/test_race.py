@@ -104,9 +104,7 @@ def test_what_is_no_time_is_a_failure(time_us: float, run_search: Run) -> None:
 
 def test_a_default_that_cannot_be_timed_ends_the_search(steep: Times, run_search: Run) -> None:
     """Nothing can be compared with it, and the failure is told."""
-    with pytest.raises(
-        CaseFailedError, match=r"the default BLOCK=7 cannot be timed on seq=512, twice.*wrong: all of it"
-    ):
+    with pytest.raises(CaseFailedError, match=r"the default BLOCK=7 failed twice on seq=512.*wrong: all of it"):
         run_search(FakeBench(steep, failures={"BLOCK=7": "wrong: all of it"}), strategy="race")
 
 
@@ -132,7 +130,7 @@ def test_the_budget_ends_it_with_what_is_known(steep: Times, run_search: Run) ->
     """Out of time in the middle of a round: the round before decides, and a note says so."""
     result = run_search(FakeBench(steep, seconds=1.0), strategy="race", budget_s=30.0, processes=50)
     assert names(result)[0] == "BLOCK=3"
-    assert "the race ended: the budget of 30 s is spent" in result.notes
+    assert "the race ended: the budget of 30 s is used up" in result.notes
     short = run_search(FakeBench(steep, seconds=1.0), strategy="race", budget_s=5.0)
     assert "8 of 8 candidates were not timed on every workload" in short.notes
     assert short.ranking == ()
@@ -193,7 +191,7 @@ def test_finalists_are_timed_again_in_fresh_processes(run_search: Run) -> None:
 def test_the_budget_ends_the_pass_with_a_note(steep: Times, run_search: Run) -> None:
     """What was not timed on every workload is counted."""
     result = run_search(FakeBench(steep, seconds=1), 20, strategy="exhaustive", budget_s=50)
-    assert "the pass over all candidates ended early: the budget of 50 s is spent" in result.notes
+    assert "the pass over all candidates ended early: the budget of 50 s is used up" in result.notes
     assert "20 of 20 candidates were not timed on every workload" in result.notes
 
 
@@ -211,7 +209,7 @@ def test_auto_races_small_spaces_and_asks_optuna_for_large_ones(line: Callable[[
     [
         ([], 8, "needs at least one workload"),
         (["a", "a"], 8, "named twice: a, a"),
-        (["a"], 1, "no candidate beside the default BLOCK=0"),
+        (["a"], 1, "no candidate besides the default BLOCK=0"),
     ],
 )
 def test_nothing_to_search_is_refused(

@@ -175,7 +175,7 @@ def test_the_default_is_the_best(tuning: Tuning) -> None:
 def test_a_default_that_cannot_be_timed_ends_the_run(tuning: Tuning) -> None:
     """There is nothing to compare with."""
     tuning.surface.fault = lambda values, seq: "wrong" if values == BAD_DEFAULT else ""
-    with pytest.raises(CaseFailedError, match="the default BLOCK_M=128,BLOCK_N=64 cannot be timed"):
+    with pytest.raises(CaseFailedError, match="the default BLOCK_M=128,BLOCK_N=64 failed twice"):
         tuning.run()
 
 
@@ -195,7 +195,7 @@ def test_a_killed_run_goes_on_with_what_it_has(tuning: Tuning, share: float) -> 
     tuning.on_case = interrupt
     with pytest.raises(KeyboardInterrupt):
         tuning.run()
-    assert f"interrupted; what was measured is kept in {tuning.folder / 'journal.jsonl'}" in tuning.said[-1]
+    assert f"interrupted; measurements are kept in {tuning.folder / 'journal.jsonl'}" in tuning.said[-1]
     tuning.on_case = lambda request: None
     found = tuning.run()
     assert (found.verdict, found.winner, len(found.changes)) == (BETTER, whole.winner, 2)
@@ -298,13 +298,13 @@ def test_a_static_run_ends_with_its_budget(tuning: Tuning, monkeypatch: pytest.M
     ]
     found = tuning.run(static=True, budget_s=350.0, clock=lambda: now[0])
     assert stopped == [False, False, False, False, True]
-    assert "compiling took its share of the budget: 5 candidates were not looked at" in found.notes
+    assert "compiling used its share of the budget: 5 candidates were not compiled" in found.notes
     assert tuning.said[-1].endswith("(0:00 left)")
 
 
 def test_a_static_run_without_code_objects_is_refused(tuning: Tuning) -> None:
     """There is nothing to rank by."""
-    with pytest.raises(UsageError, match="could be ranked for gfx942: nothing was thrown out by code object"):
+    with pytest.raises(UsageError, match="could be ranked for gfx942: nothing was excluded by code object"):
         tuning.run(static=True)
 
 
@@ -324,7 +324,7 @@ def test_a_budget_that_runs_out_is_a_note(tuning: Tuning) -> None:
     tuning.on_case = passes
     found = tuning.run(budget_s=30.0, clock=lambda: now[0])
     assert (found.verdict, found.files) == (NO_BETTER, ())
-    assert "the budget ended the confirmation after 2 of 5 pairs; run again to go on" in found.notes
+    assert "the budget ended the confirmation after 2 of 5 pairs; run again to resume" in found.notes
     assert "2 of 3 pairs were measured" in found.summary
     assert tuning.run(budget_s=300.0, clock=lambda: now[0]).verdict == BETTER
 
@@ -357,7 +357,7 @@ def test_no_candidate_that_can_be_opened_is_an_error(tuning: Tuning) -> None:
     """It quotes the first reason."""
     tuning.role = Role.DEVICE
     tuning.surface.fault = lambda values, seq: "" if values == BAD_DEFAULT else "prepare"
-    with pytest.raises(UsageError, match=r"no candidate beside the default .* can be opened: RuntimeError: scripted"):
+    with pytest.raises(UsageError, match=r"no candidate besides the default .* can be opened: RuntimeError: scripted"):
         tuning.run(warm_processes=2)
 
 
@@ -375,8 +375,8 @@ def test_a_wrong_result_is_not_tried_away(tuning: Tuning) -> None:
 def test_a_default_of_ones_own_is_said(tuning: Tuning) -> None:
     """A gain over a default that is not today's is no gain over today's."""
     found = tuning.run(default=Candidate({"BLOCK_M": 32, "BLOCK_N": 64}))
-    assert any(note.startswith("held against BLOCK_M=32,BLOCK_N=64, which was given") for note in found.notes)
-    assert not any("held against" in note for note in tuning.run(journal=tuning.folder / "own.jsonl").notes)
+    assert any(note.startswith("compared with BLOCK_M=32,BLOCK_N=64, the given default") for note in found.notes)
+    assert not any("compared with" in note for note in tuning.run(journal=tuning.folder / "own.jsonl").notes)
 
 
 def test_what_is_served_in_other_families_is_said(tuning: Tuning) -> None:

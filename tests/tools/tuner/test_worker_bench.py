@@ -136,7 +136,7 @@ def test_a_backend_that_ignores_its_pin_is_found_out(bench: WorkerBench, surface
     """A liar that runs its default whatever it is told would make every candidate equal."""
     surface.fault = lambda values, seq: "ignores"
     assert bench.time(0, 0, LARGE, "short").median_us is not None
-    with pytest.raises(UsageError, match="does not run what it is told: BLOCK_M=32 was asked for, BLOCK_M=128 ran"):
+    with pytest.raises(UsageError, match="does not run the pinned values: BLOCK_M=32 was requested, BLOCK_M=128 ran"):
         bench.time(0, 0, SMALL, "short")
 
 
@@ -146,7 +146,7 @@ def test_a_backend_of_several_kernels_is_held_to_the_one_it_was_told() -> None:
     check_ran_as_pinned(SMALL, told, config, "fake.a")
     with pytest.raises(UsageError, match=r"a\.BLOCK_M=64 ran"):
         check_ran_as_pinned(SMALL, told, {**config, "a.BLOCK_M": "64"}, "fake.a")
-    with pytest.raises(UsageError, match=r"does not say with which BLOCK_M it ran.*holds b\.BLOCK_M"):
+    with pytest.raises(UsageError, match=r"does not report with which BLOCK_M it ran.*holds b\.BLOCK_M"):
         check_ran_as_pinned(SMALL, told, {"b.BLOCK_M": "32"}, "fake.a")
 
 
@@ -156,7 +156,7 @@ def test_a_route_that_was_not_taken_is_a_failure(surface: Surface) -> None:
     pool = FakeTuningPool(surface, config={"path": "triton"})
     bench = WorkerBench([pool], KEYS, lambda candidate: {**plain, "path": "triton_dao"})
     trial = bench.time(0, 0, routed, "short")
-    assert trial.failure == "failed: path triton_dao was asked for, and what ran is triton"
+    assert trial.failure == "failed: path triton_dao was requested, but triton ran"
     pool.config = {"path": "triton_dao"}
     assert bench.time(0, 0, routed, "short").median_us is not None
 
@@ -187,7 +187,7 @@ def test_times_of_spent_processes_are_said(bench: WorkerBench, pool: FakeTuningP
     assert bench.list_notes() == ()
     pool.script = {"spent": True}
     bench.time(0, 0, SMALL, "short")
-    assert "1 trials each spent their process" in bench.list_notes()[0]
+    assert "1 trials each used up a process" in bench.list_notes()[0]
 
 
 @pytest.fixture

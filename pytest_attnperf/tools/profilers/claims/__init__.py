@@ -1,1 +1,1 @@
-"""Checks what a published profile says against what is possible."""
+"""Checks whether the statements of a published profile are possible."""

@@ -1,4 +1,4 @@
-"""Claims that are arithmetic: ratios, gains and their parts, sizes of tiles; and claims without a measurement."""
+"""Checks claims by arithmetic: ratios, gains and their parts, tile sizes. Also finds claims without a measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each of these claims."""
     for ratio in known.claims.ratios:
         yield from _assess_ratio(ratio)
     for parts in known.claims.gains:
@@ -45,7 +45,7 @@ def _assess_ratio(said: Ratio) -> Iterator[ProfileFinding]:
         yield make_contradiction("ratio", said.said, f"{said.top.text} and {said.bottom.text} are of different units")
         return
     ratio = said.top.interval.divide_by(said.bottom.interval)
-    # A bottom that was rounded to 0 is anything down to it.
+    # A bottom that was rounded to 0 may be as small as 0, so the ratio has no upper limit.
     equals = "is at least" if math.isinf(ratio.high) else "="
     text = f"{said.top.text} / {said.bottom.text} {equals} {ratio.middle:.4g}"
     if ratio.can_equal(said.ratio.interval):
@@ -60,7 +60,7 @@ def _assess_ratio(said: Ratio) -> Iterator[ProfileFinding]:
 
 
 def _format_rounding(ratio: Interval, said: Ratio) -> str:
-    """Remark where the printed figures alone give another last digit."""
+    """Returns a remark if the printed figures give another last digit than the claim; '' otherwise."""
     middle = said.top.interval.middle / said.bottom.interval.middle if said.bottom.interval.middle else math.inf
     inside = said.ratio.interval.low <= middle <= said.ratio.interval.high
     return "" if inside else f" ({ratio.low:.4g} to {ratio.high:.4g} by their decimals)"
@@ -93,12 +93,12 @@ def _compute_gain_limit(share: float) -> float:
 
 
 def _gain_from_time(share: float, alone: float) -> float:
-    """Overall gain where `alone` is the part of its time that is saved."""
+    """Returns the overall gain if the part saves the fraction `alone` of its time."""
     return 1 / (1 - share * alone) - 1 if share * alone < 1 else math.inf
 
 
 def _gain_from_speed(share: float, alone: float) -> float:
-    """Overall gain where `alone` is how much faster it runs."""
+    """Returns the overall gain if the part runs faster by the fraction `alone`."""
     if alone <= -1:
         return -1.0
     rest = 1 - share + share / (1 + alone)
@@ -117,7 +117,7 @@ def _assess_speedup(said: Speedup) -> ProfileFinding:
         gains = [(Interval(_compute_gain_limit(share.low), _compute_gain_limit(share.high)), said.overall.interval)]
         text = f"1 / (1 - {said.share.text}) - 1 = {format_percent(_compute_gain_limit(share.middle))}"
     else:
-        # The ends of a range are exact, its single figure is rounded.
+        # The ends of a range are exact; a single figure is rounded.
         ranged = said.alone.interval.low != said.alone.ends[0].low
         alone = [exact_interval(end.middle) if ranged else end for end in said.alone.ends]
         pairs = list(zip(alone, said.overall.ends, strict=True))
@@ -155,9 +155,9 @@ def _assess_tile_size(said: TileSize) -> ProfileFinding:
 def _assess_expectation(said: Expectation) -> ProfileFinding:
     rule = f"evidence of {said.what}"
     if said.counters:
-        text = f"{said.said}: read of {', '.join(said.counters)}, whose values are not here"
+        text = f"{said.said}: based on {', '.join(said.counters)}, whose values are not given"
         return make_open_finding(rule, said.said, text)
-    text = f"{said.said}: no hardware counter was read that could show it"
+    text = f"{said.said}: no hardware counter was read, so nothing shows it"
     return make_open_finding(rule, said.said, text, "no counter supports it")
 
 

@@ -1,4 +1,4 @@
-"""Claims of what binds a kernel, against what its work and time say on its device by the rules of `roofline.bound`."""
+"""Checks claims of what limits a kernel against its work and time on its device, by the rules of `roofline.bound`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_attnperf.tools.profilers.claims.rules import Known, make_agreement, 
 
 MICROSECONDS = 1e6
 DTYPES = {"f8": "f8e4m3"}
-"""Dtypes of claims that workloads spell in another way."""
+"""Dtype of a claim -> name in workloads, if they differ."""
 
 CLASSES = {
     "memory": BoundClass.MEMORY,
@@ -22,18 +22,18 @@ CLASSES = {
     "occupancy": BoundClass.OCCUPANCY,
     "cache": BoundClass.CACHE,
 }
-"""'instruction latency' has no class: only counters of stalls show it."""
+"""Bound of a claim -> class. 'instruction latency' has none: only stall counters show it."""
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each of these claims."""
     found = _classify_work(known) if known.claims.verdicts else None
     for said in known.claims.verdicts:
         yield _assess_bound(said, found)
 
 
 def _classify_work(known: Known) -> BoundVerdict | None:
-    """By the work of one call, hot as calls one after the other are; None where work, time or device is not known."""
+    """Classifies by the work of one call, as hot, because calls follow each other; None if a figure is not known."""
     if known.flops is None or known.call_s is None or known.spec is None:
         return None
     dtype = known.claims.model.dtype
@@ -49,7 +49,7 @@ def _assess_bound(said: BoundClaim, found: BoundVerdict | None) -> ProfileFindin
             rule, said.said, f"{said.said}: the work of a call, its time or the device is not given"
         )
     if found.bound is BoundClass.UNDECIDED:
-        read = f"; read of {', '.join(said.counters)}, whose values are not here" if said.counters else ""
+        read = f"; based on {', '.join(said.counters)}, whose values are not given" if said.counters else ""
         text = f"{said.said}: {found.bound.value}: {found.reason}{read}; to decide: {found.decide}"
         return make_open_finding(rule, said.said, text)
     text = f"by work and time {found.bound.value}"

@@ -1,4 +1,4 @@
-"""Claims of a device: its peaks, and what a CU, a WGP, a SIMD or a wave of it holds."""
+"""Checks claims about a device: its peak rates, and the limits of a CU, a WGP, a SIMD or a wave."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 )
 
 PEAK_TOLERANCE = 0.02
-"""How far a printed peak may be from the data sheet's: clocks are rounded."""
+"""Most relative difference of a printed peak from the data sheet's, because clocks are rounded."""
 
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Rates that the data sheet gives, highest first; several where clocks are."""
+    """Peak rates of the data sheet, highest first; several if it gives several clocks."""
 
     rates: tuple[float, ...]
     unit: str
@@ -35,7 +35,7 @@ class _Sheet:
 
 @dataclass(frozen=True)
 class _Holds:
-    """What a unit holds; `also` where another way of counting is right too."""
+    """Capacity of a unit. also: another count that is right too."""
 
     count: int
     remark: str = ""
@@ -43,7 +43,7 @@ class _Holds:
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each claim about the device."""
     device = known.claims.device
     if device is None:
         return
@@ -62,13 +62,13 @@ def _assess_peak(peak: Peak, known: Known) -> ProfileFinding:
     rule, said = f"peak {peak.of}", peak.rate.interval
     sheet = _find_sheet(peak, known)
     if sheet is None:
-        return make_open_finding(rule, peak.said, f"{peak.said}: no peak of this device is known to hold it against")
+        return make_open_finding(rule, peak.said, f"{peak.said}: no peak of this device is known to compare it with")
     if (sheet.unit == "B/s") != peak.rate.unit.endswith("B/s"):
         return make_contradiction(rule, peak.said, f"a rate of {peak.of} is in {sheet.unit}: {sheet}")
     highest = sheet.rates[0]
     part = f"{peak.rate.text} is {format_percent(said.middle / highest)} of {sheet}"
     if said.low > highest * (1 + PEAK_TOLERANCE):
-        return make_contradiction(rule, peak.said, f"above what the device can do: {part}; with structured sparsity?")
+        return make_contradiction(rule, peak.said, f"above the device's peak: {part}; with structured sparsity?")
     near = any(
         said.low <= rate * (1 + PEAK_TOLERANCE) and said.high >= rate * (1 - PEAK_TOLERANCE) for rate in sheet.rates
     )

@@ -1,7 +1,7 @@
-"""Figures as they were printed: a number with its unit, and the interval that its decimals allow.
+"""Parses printed figures: a number with its unit, and the interval that its decimals allow.
 
 '31.3 us' is anything from 31.25 to 31.35 microseconds, '2-4%' anything from 2 to 4 %, '90%+' 90 % or more, and '~49 KB'
-49 KB to one unit of the last digit. Two figures contradict each other only where their intervals do not meet.
+49 KB to one unit of the last digit. Two figures contradict each other only if their intervals do not overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import ClassVar, NamedTuple, TypeVar
 
 SLACK = 1e-9
-"""Relative error that floating-point arithmetic may add."""
+"""Relative error allowed for floating-point arithmetic."""
 
 MOST_CHARACTERS = 100
 
@@ -25,7 +25,7 @@ _FIGURE = re.compile(
 _SPELLED = str.maketrans(
     {"\u00b5": "u", "\u03bc": "u", "\u00d7": "x", "\u2013": "-", "\u2212": "-", "\u00a0": " ", "\u202f": " "}
 )
-"""Micro and mu, multiplication sign, en dash and minus, narrow and non-breaking spaces."""
+"""Replaces micro and mu, multiplication sign, en dash and minus, narrow and non-breaking spaces by ASCII."""
 
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "microseconds": 1e-6, "seconds": 1.0}
 FLOP_RATE = {"FLOP/s": 1.0, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15}
@@ -36,39 +36,39 @@ FACTOR = {"x": 1.0}
 BYTES = {"B": 1.0, "byte": 1.0, "bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 TRAFFIC = {**BYTES, "KB": 1e3, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 ON_CHIP = {**BYTES, "KB": 2.0**10, "kB": 2.0**10, "K": 2.0**10, "MB": 2.0**20}
-"""Of LDS and caches, whose KB are 1,024 bytes wherever they are printed."""
+"""Units of LDS and caches, for which a KB always means 1,024 bytes."""
 
 _DIMENSIONS = (TIME, FLOP_RATE, BYTE_RATE, INTENSITY, PERCENT, FACTOR, TRAFFIC)
 
 
 class Interval(NamedTuple):
-    """All values that a printed figure may stand for, in SI units; percentages as fractions."""
+    """All values that a printed figure may mean, in SI units; percentages as fractions."""
 
     low: float
     high: float
 
     @property
     def middle(self) -> float:
-        """The figure itself; its finite end where the other is not."""
+        """The middle of the interval; its finite end if the other is infinite."""
         if math.isinf(self.high):
             return self.low
         return self.high if math.isinf(self.low) else (self.low + self.high) / 2
 
     def can_equal(self, other: Interval) -> bool:
-        """Whether both may be the same value."""
+        """Returns whether both intervals have a value in common."""
         slack = SLACK * max(abs(self.middle), abs(other.middle))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
     def multiply_by(self, other: Interval) -> Interval:
-        """Product of two intervals of numbers that are not negative."""
+        """Returns the product of two intervals of non-negative numbers."""
         return Interval(self.low * other.low, self.high * other.high)
 
     def divide_by(self, other: Interval) -> Interval:
-        """Quotient of two intervals of numbers that are not negative."""
+        """Returns the quotient of two intervals of non-negative numbers."""
         return Interval(_divide_safely(self.low, other.high), _divide_safely(self.high, other.low))
 
     def merge_with(self, other: Interval) -> Interval:
-        """The smallest interval that holds both."""
+        """Returns the smallest interval that contains both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
@@ -77,7 +77,7 @@ def _divide_safely(top: float, bottom: float) -> float:
 
 
 def exact_interval(value: float) -> Interval:
-    """Of a count, which was not rounded."""
+    """Returns the interval of a count, which is not rounded."""
     return Interval(value, value)
 
 
@@ -85,12 +85,12 @@ _F = TypeVar("_F", bound="PrintedFigure")
 
 
 class PrintedFigure:
-    """A printed number with its unit; each kind below knows the units it may have.
+    """A printed number with its unit; each subclass defines its allowed units.
 
     text       as printed
     interval   in SI units
-    ends       the same of the first and of the last number of a range, each with the rounding of its own decimals
-    unit       as printed, spelled our way ('us', 'GFLOP/s')
+    ends       intervals of the first and the last number of a range, each rounded by its own decimals
+    unit       as printed, in our spelling ('us', 'GFLOP/s')
     """
 
     what: ClassVar[str] = "figure"
@@ -106,7 +106,7 @@ class PrintedFigure:
 
     @classmethod
     def parse(cls: type[_F], value: object) -> _F:
-        """The figure in a text. Raises ValueError saying what is missing and what is known."""
+        """Parses the figure in a text. Raises ValueError with what is missing and what is known."""
         example = f"a text such as {_EXAMPLES[cls.what]!r}"
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is no {cls.what}: expected {example}, so that its unit and decimals are known")
@@ -129,7 +129,7 @@ class PrintedFigure:
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """SI units in one of this unit; None where it is not one of this kind of figure."""
+        """Returns the SI units in one of this unit; None if this kind of figure does not have the unit."""
         return cls.units.get(unit)
 
     def __repr__(self) -> str:
@@ -137,42 +137,42 @@ class PrintedFigure:
 
 
 class Time(PrintedFigure):
-    """In seconds."""
+    """A time, in seconds."""
 
     what = "time"
     units = TIME
 
 
 class FlopRate(PrintedFigure):
-    """In FLOP/s."""
+    """A compute rate, in FLOP/s."""
 
     what = "rate of computing"
     units = FLOP_RATE
 
 
 class ByteRate(PrintedFigure):
-    """In bytes per second."""
+    """A bandwidth, in bytes per second."""
 
     what = "bandwidth"
     units = BYTE_RATE
 
 
 class Rate(PrintedFigure):
-    """A ceiling: in FLOP/s or bytes per second."""
+    """A ceiling, in FLOP/s or bytes per second."""
 
     what = "rate"
     units: ClassVar[Mapping[str, float]] = {**FLOP_RATE, **BYTE_RATE}
 
 
 class Intensity(PrintedFigure):
-    """In FLOP per byte."""
+    """An arithmetic intensity, in FLOP per byte."""
 
     what = "arithmetic intensity"
     units = INTENSITY
 
 
 class Percent(PrintedFigure):
-    """As a fraction."""
+    """A percentage, as a fraction."""
 
     what = "percentage"
     signed = True
@@ -180,38 +180,38 @@ class Percent(PrintedFigure):
 
 
 class Factor(PrintedFigure):
-    """How many times."""
+    """A factor, e.g. '3.17x'."""
 
     what = "factor"
     units = FACTOR
 
 
 class ChipSize(PrintedFigure):
-    """LDS or cache in bytes; a KB is 1,024 of them."""
+    """A size of LDS or cache in bytes; a KB is 1,024 bytes."""
 
     what = "size on the chip"
     units = ON_CHIP
 
 
 class Capacity(PrintedFigure):
-    """What a unit of the device holds: bytes of LDS, waves, or VGPRs."""
+    """Capacity of a unit of the device: bytes of LDS, waves, or VGPRs."""
 
     what = "capacity"
     units: ClassVar[Mapping[str, float]] = {**ON_CHIP, "waves": 1.0, "VGPRs": 1.0}
 
 
 class Amount(PrintedFigure):
-    """Anything with a unit; units that are not known ('nps', 'tokens') count as they are."""
+    """An amount with any unit; unknown units ('nps', 'tokens') are not converted."""
 
     what = "amount"
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """1 for a unit of its own."""
+        """Returns the scale of a known unit, 1 for any other."""
         return next((units[unit] for units in _DIMENSIONS if unit in units), 1.0)
 
     def is_comparable(self, other: Amount) -> bool:
-        """Whether both are of one dimension."""
+        """Returns whether both have the same dimension."""
         return self.unit == other.unit or any(self.unit in units and other.unit in units for units in _DIMENSIONS)
 
 
@@ -230,7 +230,7 @@ _EXAMPLES = {
 
 
 def normalise_unit(unit: str) -> str:
-    """A unit as it stands in the tables: 'GFLOPs/s' and 'GFLOPS' are GFLOP/s, 'FLOPs/byte' is FLOP/byte."""
+    """Returns a unit as the tables spell it: 'GFLOPs/s' and 'GFLOPS' are GFLOP/s, 'FLOPs/byte' is FLOP/byte."""
     unit = _normalise_characters(unit).strip()
     unit = re.sub(r"FLOPS$", "FLOP/s", unit)
     return unit.replace("FLOPs", "FLOP")
@@ -241,8 +241,9 @@ def _normalise_characters(text: str) -> str:
 
 
 def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tuple[Interval, Interval]]:
-    """Of the whole figure, and of its first and last number. The ends of a range are taken as they are: '2-4%' is not
-    1.5 to 4.5 %."""
+    """Returns the intervals of the whole figure, and of its first and last number.
+
+    The ends of a range are exact: '2-4%' is not 1.5 to 4.5 %."""
     numbers = [_parse_number(text) for text in (found["first"], found["last"] or found["first"])]
     if found["sign"] == "-":
         numbers = [(-value, half) for value, half in reversed(numbers)]
@@ -259,14 +260,14 @@ def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tupl
 
 
 def _parse_number(text: str) -> tuple[float, float]:
-    """A number, and half a unit of its last printed digit."""
+    """Returns a number, and half a unit of its last printed digit."""
     number = Decimal(text.replace(",", ""))
     exponent = number.as_tuple().exponent
     return float(number), 0.5 * 10.0 ** int(exponent)
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """'25.2 MB', '805.3 MFLOP', '803 GB/s': that many digits, and the prefix that keeps the number below 1,000."""
+    """Returns '25.2 MB', '805.3 MFLOP', '803 GB/s': `digits` digits, with the prefix for a number below 1,000."""
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K" if unit.startswith("B") else "k", 1e3)):
         if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
             number = value / scale
@@ -275,19 +276,19 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_percent(fraction: float, digits: int = 3) -> str:
-    """'1.52%'; whole percents above 100."""
+    """Returns '1.52%'; whole percents from 100 on."""
     if math.isinf(fraction):
         return "any percentage"
     return f"{fraction * 100:,.0f}%" if abs(fraction) >= 1 else f"{fraction * 100:.{digits}g}%"
 
 
 def format_kib(size: float) -> str:
-    """'64 KiB', or bytes where they are no whole KiB."""
+    """Returns '64 KiB', or bytes if the size is no whole number of KiB."""
     return f"{size / 1024:.0f} KiB" if size % 1024 == 0 else f"{size:,.0f} bytes"
 
 
 def format_seconds(value: float, digits: int = 3) -> str:
-    """'31.3 us', '157.16 ms'."""
+    """Returns '31.3 us', '157.16 ms'."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:
             return f"{value / scale:.{digits}g} {unit}"

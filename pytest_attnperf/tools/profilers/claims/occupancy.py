@@ -1,4 +1,4 @@
-"""Claims of what fits a CU or WGP: waves of a workgroup, registers, and how many workgroups each resource allows."""
+"""Checks claims of what fits a CU or WGP: waves of a workgroup, registers, and workgroups by resource."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 )
 
 ENCODED_VGPRS = 8
-"""The least that a kernel descriptor can say of wave32, and of gfx90a and later: LLVM getVGPREncodingGranule."""
+"""Least VGPRs that a kernel descriptor can encode for wave32, and on gfx90a and later: LLVM getVGPREncodingGranule."""
 
 WHAT_TO_DO = "Compare its outputs with a reference, prefilled with NaN, and look for stores in the disassembly"
 
 
 @dataclass(frozen=True)
 class _Allowed:
-    """Workgroups that one resource allows per block, the arithmetic, and other counts that are right too.
+    """Workgroups that one resource allows per block, with the arithmetic.
 
-    workgroups   with no rounding of what a workgroup asks for
-    waves        where it is waves that are counted, whether they fill workgroups or not
+    workgroups   without rounding of a workgroup's request
+    waves        number of waves, if the resource limits waves; they need not fill workgroups
+    rounded      other numbers of workgroups that are right too, with rounding
     """
 
     workgroups: int
@@ -41,7 +42,7 @@ class _Allowed:
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each of these claims."""
     yield from _assess_threads(known)
     yield from _assess_waves(known)
     yield from _assess_sgprs(known)
@@ -86,7 +87,7 @@ def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
         return
     shared = "the waves of a SIMD share them"
     if not limits.sgprs_per_simd:
-        shared = f"{limits.max_sgprs} for each on {limits.arch}, a constant of what is reported and never a limit"
+        shared = f"always {limits.max_sgprs} for each on {limits.arch}, which is never a limit"
     text = f"SGPRs are counted per wave, {shared}"
     if said.per in ("", "wave"):
         yield make_agreement("sgprs", said.said, f"{said.said}: {text}")
@@ -95,16 +96,16 @@ def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
-    """A count that products of matrices by many threads hardly can have."""
+    """Reports a register count that is too small for a matrix product by many threads."""
     kernel = known.claims.kernel
     accumulators = kernel.agprs.count if kernel.agprs else 0
     if kernel.vgprs is None or kernel.family == "other" or max(kernel.vgprs.count, accumulators) > ENCODED_VGPRS:
         return
     said = kernel.vgprs.said
     text = (
-        f"{said}: {ENCODED_VGPRS} VGPRs are one granule, the least that a kernel descriptor can say, and "
-        f"{kernel.family} of {known.threads or '?'} threads keeps sums of products in them. It is what a body that was "
-        "compiled out leaves"
+        f"{said}: {ENCODED_VGPRS} VGPRs are one granule, the least that a kernel descriptor can encode, but "
+        f"{kernel.family} of {known.threads or '?'} threads keeps sums of products in them. A kernel whose body was "
+        "compiled out has this number"
     )
     if kernel.outputs_checked:
         yield make_agreement("registers", said, f"{text}; but its outputs were compared with a reference")
@@ -120,7 +121,7 @@ def _assess_occupancy_bound(bound: OccupancyBound, known: Known) -> ProfileFindi
         return make_open_finding(rule, bound.said, text)
     allowed = allow(limits, block, known)
     if allowed is None:
-        return make_open_finding(rule, bound.said, f"{bound.said}: how much of it a workgroup takes is not given")
+        return make_open_finding(rule, bound.said, f"{bound.said}: the amount per workgroup is not given")
     text = _describe_bound(bound, allowed, block, known)
     waves = block.waves_per_workgroup
     counts = {allowed.workgroups, *allowed.rounded}
@@ -196,7 +197,7 @@ def _assess_measurement(known: Known) -> Iterator[ProfileFinding]:
     if said.counters:
         names = ", ".join(said.counters)
         yield make_open_finding(
-            "occupancy measured", said.said, f"{said.said}: read of {names}, whose values are not here"
+            "occupancy measured", said.said, f"{said.said}: based on {names}, whose values are not given"
         )
     else:
         text = "calculated, an upper bound: no hardware counter was read, so nothing was measured"
@@ -215,7 +216,7 @@ def _assess_occupancy(known: Known) -> Iterator[ProfileFinding]:
     try:
         shares = [_compute_share(limits, one) for one in asked if one is not None]
     except CodeObjectError as error:
-        yield make_contradiction("occupancy", said.said, f"no kernel can be so: {error}")
+        yield make_contradiction("occupancy", said.said, f"no kernel can have these resources: {error}")
         return
     if not shares:
         yield make_open_finding("occupancy", said.said, f"{said.said}: the workgroup is not known")

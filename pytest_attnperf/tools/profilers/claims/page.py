@@ -1,4 +1,4 @@
-"""Claims of a report: read from JSON or YAML, checked by themselves and against a profile, and told in lines.
+"""Reads a report's claims from JSON or YAML, checks them alone and against a profile, and formats findings as lines.
 
 examples/claims/README.md describes the document.
 """
@@ -44,7 +44,7 @@ RULES = (
     *(claim_rules_device.assess_claims, claim_rules_occupancy.assess_claims, claim_rules_work.assess_claims),
     *(claim_rules_bound.assess_claims, claim_rules_table.assess_claims, claim_rules_arithmetic.assess_claims),
 )
-"""What is checked of the document alone, in the order of the findings. A new rule is a file here and a name in it."""
+"""Checks of the document alone, in the order of the findings. A new one is a module in this folder and a line here."""
 
 MOST_BYTES = 2**20
 YAML_ENDINGS = (".yaml", ".yml")
@@ -56,11 +56,11 @@ TEXT_LIMIT = 2000
 
 NS = 1e-9
 MOST_NAMES = 8
-"""Families that a message lists."""
+"""Most families that a message lists."""
 
 
 def assess_report(claims: Claims, summary: ProfileSummary | None = None) -> tuple[ProfileFinding, ...]:
-    """Every check that the document allows, and with a profile beside it those against the profile."""
+    """Checks all claims of the document and, if a profile is given, compares them with it."""
     known = make_known(claims)
     found = [one for check in RULES for one in check(known)]
     if summary is not None:
@@ -69,10 +69,9 @@ def assess_report(claims: Claims, summary: ProfileSummary | None = None) -> tupl
 
 
 def read_claims(path: Path) -> Claims:
-    """The claims of a JSON file, or of a YAML file where PyYAML is installed.
+    """Reads the claims of a JSON file, or of a YAML file if PyYAML is installed.
 
-    Raises UsageError naming the file, the field, the value seen and what is expected.
-    """
+    Raises UsageError that names the file, the field, the value found and what is expected."""
     content = _read_content(path)
     try:
         if path.suffix.lower() in YAML_ENDINGS:
@@ -119,18 +118,18 @@ def _parse_figure(kind: type[Any], value: object) -> object:
 
 
 def _describe_error(message: str) -> str:
-    """msgspec's message without what a terminal would act on; of an unknown field with the fields that exist there."""
+    """Returns msgspec's message without control characters. For an unknown field, adds the fields that exist there."""
     message = "".join(letter if letter.isprintable() else "?" for letter in message)
     unknown = _UNKNOWN_FIELD.fullmatch(message)
     if unknown is None:
         return message
     path = unknown["path"] or "$"
     fields = _find_record(path).__struct_fields__
-    return f"unknown field `{unknown['field']}` at `{path}`; there are: {', '.join(sorted(fields))}"
+    return f"unknown field `{unknown['field']}` at `{path}`; known: {', '.join(sorted(fields))}"
 
 
 def _find_record(path: str) -> type[msgspec.Struct]:
-    """The record that a path such as `$.table.rows[0]` leads to."""
+    """Returns the record type at a path such as `$.table.rows[0]`."""
     record: type[msgspec.Struct] = Claims
     for step in _STEP.findall(path):
         record = _list_records(typing.get_type_hints(record)[step])[0]
@@ -144,7 +143,7 @@ def _list_records(hint: object) -> list[type[msgspec.Struct]]:
 
 
 def finding_lines(findings: Sequence[ProfileFinding]) -> list[str]:
-    """A line per finding, contradictions first, and a line of counts behind them."""
+    """Returns a line per finding, contradictions first, then a line of counts."""
     wrong = [found for found in findings if found.holds is False]
     open_ = [found for found in findings if found.holds is None]
     right = [found for found in findings if found.holds]
@@ -160,7 +159,7 @@ def _format_finding(word: str, found: ProfileFinding) -> str:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a profile says of a name. nature: '' of a kernel."""
+    """A profile's figures for one name. nature: '' for a kernel."""
 
     name: str
     calls: int
@@ -170,7 +169,7 @@ class _Seen:
 
 
 def _assess_against_profile(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Every check of a document against a profile."""
+    """Yields a finding for each comparison of the document with a profile."""
     yield from _compare_device(known, summary)
     yield from _compare_totals(known, summary)
     for row in known.claims.table.rows if known.claims.table else ():
@@ -238,7 +237,7 @@ def _find_in_profile(row: ReportedRow, summary: ProfileSummary) -> _Seen | None:
 
 
 def _describe_mixed_row(row: ReportedRow, families: Sequence[FamilyTime]) -> str:
-    """Which families of several natures make up a row's calls exactly; '' where none do."""
+    """Returns the families of several natures whose calls add up exactly to a row's calls; '' if there are none."""
     own = [family for family in families if family.nature == row.nature]
     others = [family for family in families if family.nature != row.nature]
     if row.nature is None or row.calls is None or not own:
@@ -277,7 +276,7 @@ def _compare_kernel(known: Known, summary: ProfileSummary) -> Iterator[ProfileFi
 
 
 def _compare_shape(said: ReportedKernel, shape: KernelShape) -> Iterator[ProfileFinding]:
-    """Registers and sizes, where all dispatches have the same."""
+    """Compares registers and sizes of a kernel whose dispatches all have the same."""
     for name, counted, value in (("vgprs", said.vgprs, shape.vgprs), ("sgprs", said.sgprs, shape.sgprs)):
         if counted and value is not None:
             yield _compare_count(f"profile: {name}", counted.said, counted.count, value, name[:-1].upper())
@@ -301,7 +300,7 @@ def _compare_shape(said: ReportedKernel, shape: KernelShape) -> Iterator[Profile
 
 
 def _find_only_kernel(family: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
-    """The one attention kernel of a profile, where the document's name for it is its own."""
+    """Returns the profile's only kernel of this family, if the document uses a name of its own."""
     fitting = [kernel for kernel in kernels if family != "other" and family in kernel.family.lower()]
     return fitting[0] if len(fitting) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Frozen data of claims: what a report says of a device, a kernel and a profile, as it says it. See examples/claims.
+"""Frozen data of claims: a report's statements about a device, a kernel and a profile. See examples/claims.
 
 Every claim has `said`, the words of the report. Figures are texts with a unit ('31.3 us'); counts are whole numbers.
 """
@@ -25,7 +25,7 @@ from pytest_attnperf.tools.profilers.claims.figures import (
 CLAIMS_SCHEMA = 1
 
 _PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
-"""Nothing that a terminal would act on."""
+"""Pattern of texts without control characters."""
 
 Said = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=_PRINTABLE)]
 Name = Said
@@ -39,17 +39,17 @@ Dtype = Literal["f16", "bf16", "f32", "f8", "i8"]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base of all: a field that is not known is an error."""
+    """Base of all records; an unknown field is an error."""
 
 
 class Claim(Record, frozen=True, kw_only=True):
-    """said: the words of the report."""
+    """Base of all claims. said: the words of the report."""
 
     said: Said
 
 
 class Peak(Claim, frozen=True, kw_only=True):
-    """A ceiling. word: what the report calls it; of: what it is a rate of."""
+    """A ceiling. word: what the report calls it; of: the dtype or memory whose rate it is."""
 
     rate: Rate
     of: Literal["f16", "bf16", "f32", "f8", "i8", "DRAM"]
@@ -57,7 +57,7 @@ class Peak(Claim, frozen=True, kw_only=True):
 
 
 class Limit(Claim, frozen=True, kw_only=True):
-    """What a unit of the device holds at most: '128 KB', '32 waves', '512 VGPRs'."""
+    """The capacity of a unit of the device: '128 KB', '32 waves', '512 VGPRs'."""
 
     most: Capacity
     per: Unit
@@ -67,8 +67,8 @@ class ReportedDevice(Record, frozen=True, kw_only=True):
     """The device that the report is about.
 
     arch         'gfx1151'
-    product      as vendors print it, or as `device_specs` does
-    wave_size    where it is not the architecture's usual one
+    product      as vendors or `device_specs` print it
+    wave_size    if it is not the architecture's usual one
     """
 
     arch: Name
@@ -80,14 +80,14 @@ class ReportedDevice(Record, frozen=True, kw_only=True):
 
 
 class Counted(Claim, frozen=True, kw_only=True):
-    """A count, and what it is counted per."""
+    """A count, and the unit that it is counted per."""
 
     count: Count
     per: Unit | Literal["thread", ""] = ""
 
 
 class Sized(Claim, frozen=True, kw_only=True):
-    """LDS of a workgroup."""
+    """LDS size of a workgroup."""
 
     size: ChipSize
 
@@ -96,7 +96,7 @@ class ReportedKernel(Record, frozen=True, kw_only=True):
     """The kernel that the report is about.
 
     family            'attention' and 'gemm' multiply matrices
-    grid_items        work-items of the launch in x, y, z, as rocprofv3 counts; or `grid_workgroups`, as HIP does
+    grid_items        work-items of the launch in x, y, z, as rocprofv3 counts; `grid_workgroups` counts as HIP does
     outputs_checked   whether its outputs were compared with a reference
     """
 
@@ -115,7 +115,7 @@ class ReportedKernel(Record, frozen=True, kw_only=True):
 
 
 class OccupancyBound(Claim, frozen=True, kw_only=True):
-    """How many workgroups or waves one resource allows."""
+    """The number of workgroups or waves that one resource allows."""
 
     by: Literal["lds", "vgprs", "slots"]
     workgroups: Count | None = None
@@ -124,7 +124,7 @@ class OccupancyBound(Claim, frozen=True, kw_only=True):
 
 
 class OccupancyClaim(Claim, frozen=True, kw_only=True):
-    """word: what the report calls it; counters: names of hardware counters that it was read of."""
+    """An occupancy. word: what the report calls it; counters: hardware counters that it is based on."""
 
     percent: Percent
     word: Literal["calculated", "measured"] = "calculated"
@@ -132,17 +132,17 @@ class OccupancyClaim(Claim, frozen=True, kw_only=True):
 
 
 class PassesClaim(Claim, frozen=True, kw_only=True):
-    """Forward passes (batches, steps) in the profile."""
+    """Number of forward passes (batches, steps) in the profile."""
 
     count: Positive
 
 
 class Model(Record, frozen=True, kw_only=True):
-    """What one call of the kernel works on.
+    """The work of one call of the kernel.
 
     layers       calls of the kernel per forward pass
-    sequences    independent ones per call (batch, positions), of `tokens` each
-    kv_heads     heads of keys and values, `heads` where not given
+    sequences    independent sequences per call (batch, positions), of `tokens` each
+    kv_heads     heads of keys and values; default: `heads`
     """
 
     layers: Positive | None = None
@@ -169,7 +169,7 @@ class ShareClaim(Claim, frozen=True, kw_only=True):
 
 
 class Computing(Claim, frozen=True, kw_only=True):
-    """FLOP/s reached; `percent` of `peak`, where the report says so."""
+    """FLOP/s reached; `percent` of `peak`, if the report says so."""
 
     rate: FlopRate
     percent: Percent | None = None
@@ -177,7 +177,7 @@ class Computing(Claim, frozen=True, kw_only=True):
 
 
 class Moving(Claim, frozen=True, kw_only=True):
-    """Bytes per second reached; `percent` of `peak`; counters: names of hardware counters it was read of."""
+    """Bytes per second reached; `percent` of `peak`; counters: hardware counters that it is based on."""
 
     rate: ByteRate
     percent: Percent | None = None
@@ -186,13 +186,13 @@ class Moving(Claim, frozen=True, kw_only=True):
 
 
 class IntensityClaim(Claim, frozen=True, kw_only=True):
-    """FLOP per byte."""
+    """An arithmetic intensity, in FLOP per byte."""
 
     intensity: Intensity
 
 
 class Roof(Claim, frozen=True, kw_only=True):
-    """bandwidth x intensity = rate."""
+    """A memory roof: bandwidth x intensity = rate."""
 
     bandwidth: ByteRate
     intensity: Intensity
@@ -200,7 +200,7 @@ class Roof(Claim, frozen=True, kw_only=True):
 
 
 class Performance(Record, frozen=True, kw_only=True):
-    """Of the kernel, over all its calls. own_roof: the rate reached over the lower of `memory_roof` and peak."""
+    """Figures of the kernel over all its calls. own_roof: the rate reached over the lower of `memory_roof` and peak."""
 
     calls: Counted | None = None
     total: TimeClaim | None = None
@@ -213,7 +213,7 @@ class Performance(Record, frozen=True, kw_only=True):
 
 
 class BoundClaim(Claim, frozen=True, kw_only=True):
-    """What binds the kernel, or, where `denied`, what does not; counters: names of hardware counters it was read of."""
+    """What limits the kernel or, if `denied`, what does not; counters: hardware counters that it is based on."""
 
     bound: Literal["memory", "compute", "launch", "instruction latency", "occupancy", "cache"]
     denied: bool = False
@@ -221,7 +221,7 @@ class BoundClaim(Claim, frozen=True, kw_only=True):
 
 
 class Member(Record, frozen=True, kw_only=True):
-    """A kernel within a row. nature: what it really does; found by its name where not given."""
+    """A kernel within a row. nature: what it really does; found by its name if not given."""
 
     name: Name
     calls: Count
@@ -242,7 +242,7 @@ class ReportedRow(Record, frozen=True, kw_only=True):
 
 
 class ReportedTable(Record, frozen=True, kw_only=True):
-    """Where the time goes; `total` and `calls` as the report sums them up."""
+    """A table of times; `total` and `calls` are the report's sums."""
 
     rows: tuple[ReportedRow, ...]
     total: TimeClaim | None = None
@@ -250,7 +250,7 @@ class ReportedTable(Record, frozen=True, kw_only=True):
 
 
 class Ratio(Claim, frozen=True, kw_only=True):
-    """top / bottom = ratio. word: in which words the ratio was put."""
+    """A ratio: top / bottom = ratio. word: the report's word for it."""
 
     top: Amount
     bottom: Amount
@@ -259,7 +259,7 @@ class Ratio(Claim, frozen=True, kw_only=True):
 
 
 class GainPartsClaim(Claim, frozen=True, kw_only=True):
-    """A gain explained by parts. share: of the whole time, where the parts speed up only that."""
+    """A gain explained by parts. share: the part of the whole time that they speed up, if it is not all."""
 
     whole: Percent
     parts: tuple[Percent, ...]
@@ -267,7 +267,7 @@ class GainPartsClaim(Claim, frozen=True, kw_only=True):
 
 
 class Speedup(Claim, frozen=True, kw_only=True):
-    """A gain of `alone` on a `share` of the time is one of `overall`; without `alone` that share takes no time."""
+    """A gain `overall` from a gain `alone` on a `share` of the time; without `alone` that share takes no time."""
 
     share: Percent
     overall: Percent
@@ -275,7 +275,7 @@ class Speedup(Claim, frozen=True, kw_only=True):
 
 
 class TileSize(Claim, frozen=True, kw_only=True):
-    """Tiles, each by its sizes in elements, and the bytes that they are said to take together."""
+    """Tiles, each by its sizes in elements, and the bytes that the report gives for all of them."""
 
     tiles: tuple[tuple[Positive, ...], ...]
     dtype: Dtype
@@ -283,7 +283,7 @@ class TileSize(Claim, frozen=True, kw_only=True):
 
 
 class Expectation(Claim, frozen=True, kw_only=True):
-    """Something that only a hardware counter can show, and the counters that were read."""
+    """A statement that only a hardware counter can prove, and the counters that were read."""
 
     what: Name
     value: Percent
@@ -291,7 +291,7 @@ class Expectation(Claim, frozen=True, kw_only=True):
 
 
 class Recommendation(Claim, frozen=True, kw_only=True):
-    """A gain that is promised. on: a row of the table; alone: on that row; evidence: the measurement behind it."""
+    """A promised gain. on: a row of the table; alone: the gain of that row; evidence: the supporting measurement."""
 
     on: Line = ""
     alone: Percent | None = None

@@ -1,4 +1,4 @@
-"""What the rules for claims share: findings, and what follows from a document by itself."""
+"""Shared by the rules for claims: constructors of findings, and figures that follow from a document."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from pytest_attnperf.tools.profilers.claims.records import Claims, Model, Report
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f8": 1, "i8": 1}
 
 WARP = 32
-"""Threads of a wave of NVIDIA."""
+"""Threads of a warp on NVIDIA."""
 
 
 def make_agreement(rule: str, said: str, text: str) -> ProfileFinding:
-    """Checked, and right."""
+    """Makes the finding of a statement that is right."""
     return ProfileFinding(rule, True, said, "", text)
 
 
 def make_contradiction(rule: str, said: str, should: str, text: str = "") -> ProfileFinding:
-    """Checked, and wrong; the sentence is `should` where no other is given."""
+    """Makes the finding of a wrong statement. `should` is what is right, and the default of the text."""
     return ProfileFinding(rule, False, said, should, text or f"{said}: {should}")
 
 
 def make_open_finding(rule: str, said: str, text: str, should: str = "") -> ProfileFinding:
-    """Not decided by what is given; `should` is what speaks against it."""
+    """Makes the finding of a statement that cannot be decided; `should` is what speaks against it."""
     return ProfileFinding(rule, None, said, should, text)
 
 
 @dataclass(frozen=True)
 class Known:
-    """A document, and what follows from it.
+    """A document, and figures that follow from it.
 
-    limits   of the architecture; None where they are not known
-    spec     the one row of `device_specs` that fits the device; None where none or several do
+    limits   limits of the architecture; None if not known
+    spec     the one row of `device_specs` that fits the device; None if none or several do
     """
 
     claims: Claims
@@ -57,7 +57,7 @@ class Known:
 
     @property
     def threads(self) -> int | None:
-        """Of a workgroup."""
+        """Threads of a workgroup."""
         kernel = self.claims.kernel
         if kernel.workgroup is not None:
             return math.prod(kernel.workgroup)
@@ -74,7 +74,7 @@ class Known:
 
     @property
     def wave_size(self) -> int | None:
-        """As the document says where the architecture has it, else the architecture's own; warps of NVIDIA are 32."""
+        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA."""
         device = self.claims.device
         said = device.wave_size if device else None
         if self.limits is None:
@@ -83,20 +83,20 @@ class Known:
 
     @property
     def waves(self) -> int | None:
-        """Of a workgroup, from its threads."""
+        """Waves of a workgroup, from its threads."""
         if not self.threads or not self.wave_size:
             return None
         return -(-self.threads // self.wave_size)
 
     def find_block(self, per: str) -> ComputeBlock | None:
-        """What a CU holds, or a WGP on architectures that have them; None where that or the workgroup is not known."""
+        """Returns the resources of a CU or WGP; None if the architecture has no WGP or the workgroup is not known."""
         asked = self.find_resources(wgp_mode=per == "WGP")
         if self.limits is None or asked is None or (per == "WGP" and not self.limits.wgp):
             return None
         return block_of(self.limits, asked)
 
     def find_resources(self, *, wgp_mode: bool) -> Resources | None:
-        """What the kernel asks for, counts that are not given as 0; None where the workgroup is not known."""
+        """Returns the kernel's requests, with 0 for counts that are not given; None if the workgroup is not known."""
         if not self.threads or self.limits is None:
             return None
         kernel = self.claims.kernel
@@ -112,13 +112,13 @@ class Known:
 
     @property
     def lds_bytes(self) -> int:
-        """Of a workgroup; 0 where none is given."""
+        """LDS of a workgroup in bytes; 0 if not given."""
         lds = self.claims.kernel.lds
         return round(lds.size.interval.middle) if lds else 0
 
     @property
     def call_s(self) -> Interval | None:
-        """Seconds per call: of the total over the calls where both are given, because it has more digits."""
+        """Seconds per call: total over calls if both are given, because the total has more digits."""
         said = self.claims.performance
         if said.total and said.calls and said.calls.count:
             return said.total.time.interval.divide_by(exact_interval(said.calls.count))
@@ -137,7 +137,7 @@ class Known:
 
     @property
     def least_bytes(self) -> float | None:
-        """Q, K, V read and the output written once, by one call of attention."""
+        """Least bytes of one call of attention: reads Q, K and V and writes the output once."""
         model = self.claims.model
         if self.flops is None:
             return None
@@ -145,24 +145,24 @@ class Known:
 
     @property
     def cache_bytes(self) -> float | None:
-        """Of the last-level cache; None where it is not known."""
+        """Size of the last-level cache in bytes; None if not known."""
         return self.spec.last_level_cache_bytes if self.spec else None
 
     def describe_cache_fit(self, size: float) -> str:
-        """'they fit the 32 MiB cache', where they do; '' where they do not, or that is not known."""
+        """Returns 'they fit the 32 MiB cache' if these bytes do; '' if not, or not known."""
         if self.cache_bytes is None or size > self.cache_bytes:
             return ""
         return f"they fit the {self.cache_bytes / BYTES_PER_MIB:.0f} MiB cache"
 
 
 def _count_rows(model: Model) -> int:
-    """Rows of head_dim elements in Q, K, V and the output of one call."""
+    """Returns the number of rows of head_dim elements in Q, K, V and the output of one call."""
     heads, kv_heads = model.heads or 0, model.kv_heads or model.heads or 0
     return 2 * (heads + kv_heads) * (model.tokens or 0) * (model.sequences or 0)
 
 
 def make_known(claims: Claims) -> Known:
-    """A document with the limits and peaks of its device, as far as they are known."""
+    """Makes a document with the limits and peaks of its device, as far as they are known."""
     if claims.device is None:
         return Known(claims, None, None)
     arch = plain_arch(claims.device.arch) or claims.device.arch
@@ -170,7 +170,7 @@ def make_known(claims: Claims) -> Known:
 
 
 def find_spec(device: ReportedDevice, arch: str) -> DeviceSpec | None:
-    """The one row with this architecture and, where they are given, this product and compute units."""
+    """Returns the only row with this architecture and, if given, this product and number of compute units."""
     fitting = [
         spec
         for spec in all_specs()
@@ -188,15 +188,14 @@ def _is_named(product: str, spec: DeviceSpec) -> bool:
 
 
 def letters_of(text: str) -> str:
-    """Return the letters and digits of a name, in lower case."""
+    """Returns the letters and digits of a name, in lower case."""
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], str] | None:
-    """FLOP/s that the data sheet gives, highest first, and the arithmetic in words.
+    """Returns the data sheet's FLOP/s, highest first, and the arithmetic in words.
 
-    At the maximum clock, at the boost clock, and as the vendor prints it: reports use any of these.
-    """
+    There are several, because reports use the maximum clock, the boost clock or the vendor's printed figure."""
     per_clock = {
         "f16": spec.f16_flop_per_cu_clk,
         "bf16": spec.f16_flop_per_cu_clk,
@@ -215,5 +214,5 @@ def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], st
 
 
 def format_count(count: float, word: str) -> str:
-    """'1 wave', '8 waves'."""
+    """Returns '1 wave', '8 waves'."""
     return f"{count:,.10g} {word}" + ("" if count == 1 else "s")

@@ -1,4 +1,4 @@
-"""Claims of where the time goes: sums, percentages, and what the members of a row really do."""
+"""Checks claims of where the time goes: sums, percentages, and what the members of a row really do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NATURES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each claim about the table."""
     table = known.claims.table
     if table is None or not table.rows:
         return
@@ -40,12 +40,12 @@ def assess_claims(known: Known) -> Iterator[ProfileFinding]:
 
 
 def sum_times(rows: Sequence[ReportedRow]) -> Interval:
-    """Seconds of all rows."""
+    """Returns the sum of the rows' times, in seconds."""
     return Interval(sum(row.time.interval.low for row in rows), sum(row.time.interval.high for row in rows))
 
 
 def format_row(row: ReportedRow) -> str:
-    """A row in one line."""
+    """Formats a row as one line."""
     parts = [row.time.text, format_count(row.calls, "call") if row.calls is not None else ""]
     parts.append(row.percent.text if row.percent else "")
     return f"{row.name}: {', '.join(part for part in parts if part)}"
@@ -156,7 +156,7 @@ def _format_members(members: Sequence[Member]) -> str:
 
 
 def find_nature(member: Member) -> str:
-    """As the document says, else by the rules for names of kernels."""
+    """Returns the nature that the document gives, else the one by the rules for kernel names."""
     if member.nature is not None:
         return member.nature
     from pytest_attnperf.tools.profilers.kernel_families import FamilyRules

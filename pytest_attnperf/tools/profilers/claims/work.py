@@ -1,4 +1,4 @@
-"""Claims of what a kernel does in its time: passes, FLOPs, bytes, intensity, and how far below which roof."""
+"""Checks claims of a kernel's work in its time: passes, FLOPs, bytes, intensity, and its share of a roof."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 )
 
 ROUGH = 0.05
-"""How far a rate may be from useful work over time: FLOPs of the softmax are counted or not."""
+"""Most relative difference of a rate from useful work over time: reports may count the FLOPs of the softmax or not."""
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Every check of these claims."""
+    """Yields a finding for each of these claims."""
     yield from _assess_total(known)
     yield from _assess_passes(known)
     yield from _assess_launch(known)
@@ -74,7 +74,7 @@ def _assess_passes(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_launch(known: Known) -> Iterator[ProfileFinding]:
-    """Whether the launch is large enough to hold every head of every sequence."""
+    """Checks whether the number of workgroups is a multiple of the heads of all sequences."""
     kernel, model = known.claims.kernel, known.claims.model
     groups = known.grid
     if groups is None or not model.heads or not model.sequences or kernel.family != "attention":
@@ -87,9 +87,7 @@ def _assess_launch(known: Known) -> Iterator[ProfileFinding]:
             "launch", said, f"{said}: {text}, {format_count(count // needed, 'workgroup')} for each head of each"
         )
     else:
-        yield make_open_finding(
-            "launch", said, f"{said}: {text}, which do not divide by {needed}; persistent workgroups?"
-        )
+        yield make_open_finding("launch", said, f"{said}: {text}, no multiple of {needed}; persistent workgroups?")
 
 
 def _assess_computing(known: Known) -> Iterator[ProfileFinding]:
@@ -123,7 +121,7 @@ def _assess_computing(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _describe_missing_work(implied: float, known: Known) -> str:
-    """Which part of the work a rate was made of, where it is about one sequence or one head."""
+    """Returns which part of the work a rate counts, if that is about one sequence or one head; else its share."""
     flops, model = known.flops or 0.0, known.claims.model
     for count, word in ((model.sequences or 1, "sequence"), (model.heads or 1, "head")):
         part = flops / count
@@ -231,7 +229,7 @@ def _assess_roof(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_own_roof(known: Known) -> Iterator[ProfileFinding]:
-    """The share of the roof that the report itself draws: the only one that says how far a kernel is from it."""
+    """Checks the kernel's share of the report's own roof: only this share shows how far the kernel is from it."""
     performance = known.claims.performance
     if performance.memory_roof is None or performance.computing is None:
         return
@@ -245,13 +243,13 @@ def _assess_own_roof(known: Known) -> Iterator[ProfileFinding]:
     if said is None:
         why = "only kernels that read from caches, or do not do the work, are above it"
         if share.low <= 1:
-            why = "shares of peaks that do not bind it say nothing of how far it is"
-        should = f"{text}, which is never said: {why}"
+            why = "shares of other peaks do not show how far it is from its limit"
+        should = f"{text}, which the report does not give: {why}"
         yield make_contradiction("own roof", computing.said, should)
     elif not share.can_equal(said.percent.interval):
         yield make_contradiction("own roof", said.said, text)
     elif share.low > 1:
-        more = f"{said.said}: {text}. Above a roof are only kernels that read from caches, or do not do the work"
+        more = f"{said.said}: {text}. Only kernels that read from caches, or do not do the work, are above a roof"
         yield make_open_finding("own roof", said.said, more, "cache-resident, or the work is not done")
     else:
         yield make_agreement("own roof", said.said, f"{said.said}: {text}")

@@ -1,9 +1,9 @@
-"""rocprofv3's SQLite output (rocpd, the default since ROCm 7.0): dispatches, copies, API calls, agents and counters.
+"""Reads rocprofv3's SQLite output (rocpd, the default since ROCm 7.0): dispatches, copies, API calls, agents, counters.
 
 Every table is read once from end to end and names are looked up in Python, so that the cost grows with the file and not
-with what a statement joins. Nothing in the file but the names of its known tables becomes part of a statement.
+with joins. Only names of known tables become part of a statement, nothing else of the file.
 
-LDS is what each dispatch asked for, dynamic LDS included (`group_segment_size` of the dispatch); rocprofv3's own CSV
+LDS is what each dispatch requested, including dynamic LDS (`group_segment_size` of the dispatch); rocprofv3's own CSV
 has the static size of the kernel instead.
 """
 
@@ -49,12 +49,12 @@ _SIZES = ("workgroup_size_x", "workgroup_size_y", "workgroup_size_z", "grid_size
 _SHAPE = ("kernel_id", "agent_id", "private_segment_size", "group_segment_size", *_SIZES)
 _NEEDED = ("kernel_id", "start", "end")
 _NOT_CALLS = ("MARKER", "KFD")
-"""What the categories of regions begin with that are no calls of an API: ranges of roctx, events of the driver."""
+"""Prefixes of categories of regions that are no API calls: ranges of roctx, events of the driver."""
 
 
 @dataclass
 class _Read:
-    """What has been read so far, of all processes."""
+    """Data read so far, of all processes."""
 
     path: str
     builder: DispatchesBuilder = field(default_factory=DispatchesBuilder)
@@ -67,17 +67,16 @@ class _Read:
     replayed: int = 0
 
     def add_problem(self, text: str, used: str = "", column: str = "") -> None:
-        """Adds one, once."""
+        """Adds a problem once."""
         problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
 def read_rocpd(path: Path) -> Profile:
-    """Everything that one database holds of one run.
+    """Reads everything that one database holds of one run.
 
-    Raises ProfileError where it is no rocpd, of another schema, damaged or being written, or holds nothing.
-    """
+    Raises ProfileError if it is no rocpd, has another schema, is damaged or being written, or holds nothing."""
     with closing(open_database(path)) as connection:
         try:
             return _read_database(connection, path)
@@ -99,7 +98,7 @@ def _read_database(connection: sqlite3.Connection, path: Path) -> Profile:
     if others:
         pids = ", ".join(str(process.pid) for process in others)
         read.add_problem(
-            f"processes {pids} are of another run: on another machine, or ended before the others began",
+            f"processes {pids} belong to another run: on another machine, or ended before the others began",
             f"the {len(processes)} of the run with the most dispatches are used; merge the files of one run only",
         )
     return Profile(
@@ -123,12 +122,12 @@ def _list_notes(processes: list[Process], read: _Read) -> list[str]:
     notes = []
     if len(processes) > 1:
         pids = ", ".join(str(process.pid) for process in processes)
-        notes.append(f"{len(processes)} processes are in this file and all are used: {pids}")
+        notes.append(f"this file has {len(processes)} processes, and all are used: {pids}")
     if not any(process.dispatches for process in processes):
         notes.append("no kernel dispatch is in this file: rocprofv3 records them with --kernel-trace")
     if read.counters:
         notes.append(
-            "hardware counters were read in this run, for which kernels run one at a time: take times from another run"
+            "hardware counters were read in this run, so kernels ran one at a time: take times from another run"
         )
     if read.replayed:
         notes.append(f"{read.replayed} dispatches are replays for further counters and are left out of the times")
@@ -151,7 +150,7 @@ def _read_process(connection: sqlite3.Connection, tables: ProcessTables, read: _
 
 
 def _has_columns(tables: ProcessTables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
-    """Whether a table has what is needed of it; else says what it lacks."""
+    """Returns whether a table has the needed columns; reports missing ones as a problem."""
     lacks = tables.list_missing(table, needed)
     if lacks and table not in tables.columns:
         read.add_problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")
@@ -166,7 +165,7 @@ def _read_agents(connection: sqlite3.Connection, tables: ProcessTables) -> dict[
     found: dict[object, Agent] = {}
     for number, logical, absolute, kind, name, product, model, extra in read_rows(connection, tables, AGENTS, columns):
         more = _parse_json(extra)
-        # As rocprofv3 names agents in CSV files unless --agent-index says otherwise.
+        # rocprofv3 uses these names in CSV files unless --agent-index changes them.
         index = next(value for value in (logical, absolute, number, "?") if value is not None)
         arch = parse_text(name)
         gpu = parse_text(kind).lower() != "cpu"
@@ -215,7 +214,7 @@ def _read_dispatches(
 
 
 def _first_pass(connection: sqlite3.Connection, tables: ProcessTables) -> object:
-    """The pass whose dispatches count, where kernels were replayed once per group of counters; else None."""
+    """Returns the replay pass whose dispatches count, if kernels were replayed per group of counters; else None."""
     if tables.list_missing(DISPATCHES, ("replay_pass",)):
         return None
     return connection.execute(f"SELECT MIN(replay_pass) FROM {tables.quote_name(DISPATCHES)}").fetchone()[0]
@@ -311,7 +310,7 @@ def _read_counters(connection: sqlite3.Connection, tables: ProcessTables, read: 
 
 
 def _add_times(times: Times, read: _Read) -> None:
-    """Adds what was good to `rows`, and the rest as problems."""
+    """Adds the number of usable times to `rows`, and the others as problems."""
     read.rows += times.good
     for how, count in times.bad.items():
         counted = f"{count} of {times.good + times.bad.total()} {times.what} {how}"

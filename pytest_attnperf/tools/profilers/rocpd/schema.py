@@ -1,9 +1,9 @@
-"""A rocpd database before its rows are read: which tables it has, of which processes, and which of these are one run.
+"""Examines a rocpd database before its rows are read: its tables, their processes, and which processes belong to one
+run.
 
-Every process has its own set of tables, told apart by a suffix. Views of the same names without the suffix may be there
-or not: they are not used.
-
-And single values, whose type no declaration of SQLite holds them to, and hardware counters by kernel and grid.
+Every process has its own set of tables with a suffix. Views of the same names without the suffix may exist; they are
+not used. Also parses single values, because SQLite does not enforce declared types, and sums hardware counters by
+kernel and grid.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pytest_attnperf.tools.profilers.timed_rows import LONGEST_NS
 
 MAGIC = b"SQLite format 3\0"
 _WAL = 2
-"""Value of the header's byte 18 where the journal is a write-ahead log."""
+"""Value of the header's byte 18 if the journal is a write-ahead log."""
 
 _WAIT_S = 0.3
-"""For another process that is writing; such a file is not complete in any case."""
+"""Seconds to wait for a process that is writing; such a file is incomplete anyway."""
 
 MAJOR = "3"
-"""Of the schema versions whose columns are known: 3 (ROCm 7.0) to 3.0.5."""
+"""Major number of the known schema versions: 3 (ROCm 7.0) to 3.0.5."""
 
 DISPATCHES, COPIES, REGIONS = "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region"
 EVENTS, STRINGS, PROCESSES, NODES = "rocpd_event", "rocpd_string", "rocpd_info_process", "rocpd_info_node"
@@ -40,35 +40,35 @@ _READ = (
     *(AGENTS, SYMBOLS, METADATA, COUNTER_NAMES, COUNTER_VALUES),
 )
 _NAME = re.compile(rf"({'|'.join(_READ)})(_[0-9A-Za-z_]{{1,80}})?")
-"""The only names that become part of a statement. An underscore and a UUID with underscores is what rocprofv3 adds."""
+"""Matches the only names that become part of a statement. rocprofv3 adds an underscore and a UUID with underscores."""
 
 _OTHER = re.compile(r"rocpd_(api|op|kernelapi|monitor)")
-"""Tables of rocmProfileData (.rpd), an older format whose names begin alike."""
+"""Tables of rocmProfileData (.rpd), an older format with similar names."""
 
 Key = tuple[str, "int | None", str]
-"""Kernel, work-items of its grid, counter."""
+"""(kernel, work-items of its grid, counter)."""
 
 
 @dataclass(frozen=True)
 class ProcessTables:
-    """The tables of one process: columns by name without the suffix."""
+    """The tables of one process: columns by table name without the suffix."""
 
     suffix: str
     columns: dict[str, frozenset[str]]
 
     def list_missing(self, table: str, wanted: Sequence[str]) -> list[str]:
-        """Those columns that are not there; all of them where the table is not."""
+        """Returns the wanted columns that the table lacks; all of them if there is no such table."""
         return [column for column in wanted if column not in self.columns.get(table, ())]
 
     def quote_name(self, table: str) -> str:
-        """As a quoted identifier; of a table that is there."""
+        """Returns the quoted identifier of an existing table."""
         assert table in self.columns
         return f'"{table}{self.suffix}"'
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process of the file. Its times are nanoseconds of its machine's clock; None where they are not known."""
+    """One process of the file. begin, end: nanoseconds of its machine's clock; None if not known."""
 
     tables: ProcessTables
     pid: int | None = None
@@ -79,7 +79,7 @@ class Process:
     dispatches: int = 0
 
     def can_share_run(self, other: Process) -> bool:
-        """Whether both can be of one run: on one machine, and alive at one time as far as their times are known."""
+        """Returns whether both can belong to one run: on one machine, and running at one time as far as known."""
         if self.machine != other.machine:
             return False
         if self.begin is None or self.end is None or other.begin is None or other.end is None:
@@ -88,7 +88,7 @@ class Process:
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether a file begins as every SQLite database does."""
+    """Returns whether a file begins like every SQLite database."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -97,16 +97,16 @@ def is_sqlite(path: Path) -> bool:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """For reading only, and leaving no file beside it. Raises ProfileError for what is no SQLite database."""
+    """Opens a database read-only without making files next to it. Raises ProfileError if it is no SQLite database."""
     if not is_sqlite(path):
         raise ProfileError(
-            f"{path} is no SQLite database: it does not begin with 'SQLite format 3'. Expected is the _results.db of "
-            "rocprofv3; a CSV file is read as it is"
+            f"{path} is no SQLite database: it does not begin with 'SQLite format 3'. Give the _results.db of "
+            "rocprofv3; CSV files need no conversion"
         )
     with path.open("rb") as file:
         write_ahead = file.read(19)[18:] == bytes([_WAL])
     log = path.with_name(f"{path.name}-wal")
-    # A closed database in this mode has no log; opened without `immutable` it would be given one.
+    # A closed database in this mode has no log; opening it without `immutable` would make one.
     closed = write_ahead and not (log.is_file() and log.stat().st_size)
     uri = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if closed else ''}"
     try:
@@ -120,13 +120,13 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def make_read_error(path: Path, error: sqlite3.Error) -> ProfileError:
-    """What SQLite could not do, and what to do about it."""
+    """Makes an error of what SQLite could not do, with advice."""
     said = str(error)
     if "locked" in said or "busy" in said:
         todo = "another process is writing it: wait until rocprofv3 has ended"
     elif "unable to open" in said or "readonly" in said:
         todo = (
-            "it was not closed: what lies beside it (-wal, -journal) belongs to it. Copy all of them into a folder "
+            "it was not closed: the files next to it (-wal, -journal) belong to it. Copy all of them into a folder "
             "that can be written, and open and close the copy once with: sqlite3 COPY 'SELECT 1'"
         )
     else:
@@ -138,11 +138,11 @@ def make_read_error(path: Path, error: sqlite3.Error) -> ProfileError:
 
 
 def list_processes(connection: sqlite3.Connection, path: Path) -> list[Process]:
-    """Every process whose dispatches have a table. Raises ProfileError for a database that is no rocpd."""
+    """Returns every process that has a table of dispatches. Raises ProfileError if the database is no rocpd."""
     try:
         listed = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         names = sorted(str(name) for (name,) in listed)
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged name
+    except UnicodeDecodeError as error:  # SQLite's own message quotes a damaged name
         raise make_read_error(path, sqlite3.DatabaseError("malformed database schema")) from error
     by_suffix: dict[str, dict[str, frozenset[str]]] = {}
     for name in names:
@@ -196,7 +196,7 @@ def _read_process(connection: sqlite3.Connection, tables: ProcessTables, path: P
 
 
 def split_by_run(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Those of one run, and the others: of several runs the one with the most dispatches."""
+    """Returns the processes of one run, and the others; of several runs takes the one with the most dispatches."""
     runs: list[list[Process]] = []
     for process in processes:
         met = [run for run in runs if any(process.can_share_run(other) for other in run)]
@@ -209,35 +209,35 @@ def split_by_run(processes: Sequence[Process]) -> tuple[list[Process], list[Proc
 def read_rows(
     connection: sqlite3.Connection, tables: ProcessTables, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[object, ...]]:
-    """All rows of a table, None for columns that it lacks; none where there is no such table."""
+    """Yields all rows of a table, with None for missing columns; nothing if there is no such table."""
     if table not in tables.columns:
         return iter(())
     lacking = tables.list_missing(table, columns)
-    # A quoted name that is no column would be a text in SQLite.
+    # SQLite reads a quoted name that is no column as a text.
     listed = ", ".join("NULL" if column in lacking else f'"{column}"' for column in columns)
     return connection.execute(f"SELECT {listed} FROM {tables.quote_name(table)}")
 
 
 def parse_text(value: object) -> str:
-    """A text, '' for anything else."""
+    """Returns a text, '' for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def parse_count(value: object) -> int | None:
-    """A whole number from 0, None for anything else."""
+    """Returns a whole number from 0, None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def parse_size3(values: tuple[object, ...]) -> Size3 | None:
-    """Three such numbers, None where one is none."""
+    """Returns three whole numbers from 0, None if one of them is none."""
     x, y, z = (parse_count(value) for value in values)
     return None if x is None or y is None or z is None else (x, y, z)
 
 
 class Times:
-    """Checks starts and ends of one table, and counts those that cannot be used by what is wrong with them.
+    """Checks starts and ends of one table, and counts unusable ones by what is wrong with them.
 
-    first    of each kind of these: its id, start and end in words
+    first    the first row of each kind of error: its id, start and end as text
     """
 
     def __init__(self, what: str) -> None:
@@ -247,7 +247,7 @@ class Times:
         self.first: dict[str, str] = {}
 
     def is_usable(self, start: object, end: object, number: object) -> bool:
-        """Whether both are nanoseconds, in order and less than a day apart; number: the row's id."""
+        """Returns whether both are nanoseconds, in order and at most a day apart; number: the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
         elif not end:
@@ -265,11 +265,10 @@ class Times:
 
 
 def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -> tuple[dict[Key, list[float]], int]:
-    """One value per dispatch, and how many values were no numbers.
+    """Returns one value per dispatch, and the number of values that are no numbers.
 
-    Values of one counter and dispatch are added up, as rocpd's own view does: there is a row per instance of a unit.
-    Those without a dispatch are events of the driver.
-    """
+    Values of one counter and dispatch are summed, as rocpd's own view does, because each instance of a unit has a row.
+    Rows without a dispatch are events of the driver."""
     values, odd = _sum_counters(connection, tables)
     found: dict[Key, list[float]] = defaultdict(list)
     if not values:
@@ -293,13 +292,13 @@ def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -
 def _sum_counters(
     connection: sqlite3.Connection, tables: ProcessTables
 ) -> tuple[dict[tuple[object, object], float], int]:
-    """The sum for each event and counter, and how many values were no numbers."""
+    """Returns the sum for each event and counter, and the number of values that are no numbers."""
     values: dict[tuple[object, object], float] = defaultdict(float)
     odd = 0
     columns = ("event_id", "pmc_id", "value", "sample_id")
     for event, counter, value, sample in read_rows(connection, tables, COUNTER_VALUES, columns):
         if sample is not None:
-            continue  # of a stream of samples in time, not of a dispatch
+            continue  # belongs to samples over time, not to a dispatch
         if isinstance(value, (int, float)) and math.isfinite(value):
             values[event, counter] += value
         else:

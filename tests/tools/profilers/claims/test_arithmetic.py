@@ -78,7 +78,7 @@ def test_expectation_with_counters_is_open_for_want_of_values() -> None:
     """A counter that was read is named; its value is not in the document."""
     claim = {"said": "90%+ hit rate", "what": "cache hit rate", "value": "90%+", "counters": ["GL2C_HIT"]}
     (found,) = found_in(expectations=[claim])
-    assert (found.holds, found.text) == (None, "90%+ hit rate: read of GL2C_HIT, whose values are not here")
+    assert (found.holds, found.text) == (None, "90%+ hit rate: based on GL2C_HIT, whose values are not given")
 
 
 def test_sizes_in_the_right_unit_hold() -> None:

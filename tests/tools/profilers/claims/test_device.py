@@ -94,7 +94,7 @@ def test_wave_size_that_does_not_exist_is_found() -> None:
             {"workgroup": [256, 1, 1], "vgprs": {"said": "v", "count": 300}},
             "12.5%",
             False,
-            "no kernel can be so: vgprs 300",
+            "no kernel can have these resources: vgprs 300",
         ),
         ({"vgprs": {"said": "v", "count": 64}}, "100%", None, "the workgroup is not known"),
         ({"workgroup": [256, 1, 1]}, "100%", None, "the registers are not known"),
@@ -121,8 +121,8 @@ def test_occupancy_read_of_counters_is_not_called_calculated() -> None:
     [
         ({"by": "lds", "workgroups": 0}, "70,000 bytes", True, "64 KiB is the most of one workgroup"),
         ({"by": "lds", "workgroups": 4}, "16,384 bytes", True, "64 KiB of LDS / 16,384 bytes: 4 workgroups"),
-        ({"by": "lds", "workgroups": 4}, None, None, "how much of it a workgroup takes is not given"),
-        ({"by": "vgprs", "workgroups": 4}, None, None, "how much of it a workgroup takes is not given"),
+        ({"by": "lds", "workgroups": 4}, None, None, "the amount per workgroup is not given"),
+        ({"by": "vgprs", "workgroups": 4}, None, None, "the amount per workgroup is not given"),
         ({"by": "slots", "workgroups": 8, "per": "WGP"}, None, None, "the limits of a WGP"),
     ],
 )
@@ -230,4 +230,4 @@ def test_above_its_roof_is_not_called_below() -> None:
     }
     found = next(one for one in found_in(performance=performance) if one.rule == "own roof")
     assert found.holds is False
-    assert "456% of its own roof, which is never said: only kernels that read from caches" in found.text
+    assert "456% of its own roof, which the report does not give: only kernels that read from caches" in found.text

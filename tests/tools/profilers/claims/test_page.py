@@ -74,10 +74,10 @@ def test_empty_document_claims_nothing(tmp_path: Path) -> None:
         ([], "Expected `object`, got `array`"),
         ({"schema": 2}, "field `schema` is 2; this version reads 1"),
         ({"schema": "1"}, "Expected `int`, got `str` - at `$.schema`"),
-        ({"schema": 1, "devise": {}}, "unknown field `devise` at `$`; there are: bounds, device, expectations, gains"),
+        ({"schema": 1, "devise": {}}, "unknown field `devise` at `$`; known: bounds, device, expectations, gains"),
         (
             {"schema": 1, "table": {"rows": [{"name": "a", "time": "1 ms", "cals": 3}]}},
-            "unknown field `cals` at `$.table.rows[0]`; there are: calls, family, members, name, nature, percent, time",
+            "unknown field `cals` at `$.table.rows[0]`; known: calls, family, members, name, nature, percent, time",
         ),
         (
             {"schema": 1, "performance": {"per_call": {"said": "x", "time": "31.3"}}},
@@ -91,7 +91,7 @@ def test_empty_document_claims_nothing(tmp_path: Path) -> None:
         ({"schema": 1, "\x1b[2J": 1}, "unknown field `?[2J` at `$`"),
         (
             {"schema": 1, "table": {"rows": [], "total": {"said": "x", "time": "1 s", "of": "all"}}},
-            "unknown field `of` at `$.table.total`; there are: said, time",
+            "unknown field `of` at `$.table.total`; known: said, time",
         ),
         ({"schema": 1, "title": "\x1b[2J"}, "at `$.title`"),
         (
@@ -131,7 +131,7 @@ def test_yaml_is_read_as_plain_values_only(tmp_path: Path, monkeypatch: pytest.M
     """YAML goes through safe_load, which makes no Python objects, and is then held to the same types as JSON."""
     monkeypatch.setitem(sys.modules, "yaml", fake_yaml(lambda content: json.loads(content)))
     assert read_claims(written(tmp_path, SMALL, "claims.yaml")).table is not None
-    with pytest.raises(UsageError, match=r"claims.yml: unknown field `nam` at `\$.kernel`; there are: agprs, family"):
+    with pytest.raises(UsageError, match=r"claims.yml: unknown field `nam` at `\$.kernel`; known: agprs, family"):
         read_claims(written(tmp_path, {"schema": 1, "kernel": {"nam": ""}}, "claims.yml"))
 
 

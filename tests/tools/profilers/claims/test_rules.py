@@ -39,7 +39,7 @@ WRONG = {
     "slots bind first, at 4",
     "limit VGPRs per wave": "256 VGPRs per wave addressable, 1,536 VGPRs per SIMD lane, handed out in granules of 24",
     "bound vgprs": "1,536 / 24 = 64, capped at 16 waves per SIMD",
-    "sgprs": "SGPRs are counted per wave, 128 for each on gfx1151, a constant of what is reported and never a limit",
+    "sgprs": "SGPRs are counted per wave, always 128 for each on gfx1151, which is never a limit",
     "occupancy measured": "calculated, an upper bound: no hardware counter was read",
     "passes": "75 calls = 5 x 15 layers: 5 forward passes",
     "rate of computing": "805.3 MFLOP per call in 31.3 us are 25.7 TFLOP/s nominal; 457.5 GFLOP/s would be 14.3 MFLOP "
@@ -47,7 +47,7 @@ WRONG = {
     "bandwidth": "28.8 KB per call, where inputs and output alone are 25.2 MB",
     "intensity of the rates": "457.5 GFLOP/s / 0.92 GB/s = 497 FLOP/B, 18.7 times apart",
     "intensity of the work": "= 32 FLOP/B with the least traffic",
-    "own roof": "457.5 GFLOP/s / 5,639 GFLOP/s = 8.11% of its own roof, which is never said",
+    "own roof": "457.5 GFLOP/s / 5,639 GFLOP/s = 8.11% of its own roof, which the report does not give",
     "peak f16": "a measured ceiling, not the peak: 36.9 TFLOPS is 62.1% of 59.4 TFLOP/s by the data sheet "
     "(40 CU x 512 FLOP per clock x 2.9 GHz)",
     "peak DRAM": "a measured ceiling, not the peak: 212 GB/s is 82.8% of 256 GB/s",

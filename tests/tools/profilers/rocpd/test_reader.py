@@ -149,7 +149,7 @@ def test_another_run_is_left_out(database: Database, other: dict[str, Any]) -> N
     database.dispatch(100, 200)
     profile = database.read()
     assert profile.dispatches.total_ns == 2
-    assert "processes 11 are of another run" in texts(profile)
+    assert "processes 11 belong to another run" in texts(profile)
 
 
 def test_views_are_not_needed_and_not_used(database: Database) -> None:
