@@ -214,13 +214,19 @@ def mark_calibrated(recorded: CaseResult) -> CaseResult:
     return replace(recorded, verdict=Verdict.RIGHT, summary="; ".join([summary, *recorded.reasons]))
 
 
-def with_replaced_entry(base: CaseResult, case: Case, found: StoredEntry | None, *, accepted: bool) -> CaseResult:
+def with_replaced_entry(
+    base: CaseResult, case: Case, found: StoredEntry | None, differences: Sequence[str], *, accepted: bool
+) -> CaseResult:
     """Adds to a recording what it replaces: the change of time, another path, and creep.
 
-    accepted   whether the user gave a reason for slower times, so that creep needs no note
+    differences   why the two times may not be compared; neither change nor creep is then known
+    accepted      whether the user gave a reason for slower times, so that creep needs no note
     """
     if found is None or base.median_us is None:
         return replace(base, summary="recorded; nothing was stored before")
+    if differences:
+        said = "; ".join(map(str, differences))
+        return replace(base, summary=f"recorded; what was stored is not comparable: {said}")
     before = median_us_of(found.entry.processes)
     ratio = base.median_us / before
     summary = f"recorded; {ratio - 1:+.1%} against what was stored"

@@ -68,7 +68,9 @@ def record_case(bench: RunBench, case: Case) -> CaseResult:
     base = plausibility.judge_by_rotation(bench.apply_floor(base), rotated.rotation)
     if base.verdict is Verdict.SUSPICIOUS:
         return base
-    return with_replaced_entry(base, case, bench.find_stored(case), accepted=bool(settings.accepted))
+    found = bench.find_stored(case)
+    differences = bench.list_differences(looks[0], found) if found is not None else []
+    return with_replaced_entry(base, case, found, differences, accepted=bool(settings.accepted))
 
 
 def record_locally(bench: RunBench, case: Case) -> CaseResult:

@@ -124,6 +124,14 @@ def test_recording_again_names_the_change(stored: Bench) -> None:
     assert result.summary == "recorded; +10.0% against what was stored"
 
 
+def test_recording_by_another_method_has_no_change(stored: Bench) -> None:
+    """Times of two timers are not compared: neither a ratio nor creep, and the anchor starts again."""
+    result = stored.judge(RunMode.UPDATE, time_us=300.0, timer="event")
+    assert result.verdict is Verdict.RECORDED
+    assert result.summary.startswith("recorded; what was stored is not comparable: timer: ")
+    assert (result.ratio, result.baseline_us, result.notes) == (None, None, ())
+
+
 def test_only_incorrect_names_the_seed(stored: Bench) -> None:
     """Inputs of a check decide whether it fails; they do not decide how long a call takes."""
     wrong, slower = stored.judge(fault="wrong"), stored.judge(time_us=110.0)
