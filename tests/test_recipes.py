@@ -276,7 +276,7 @@ def test_a_command(tree: Tree) -> None:
     assert str(Path(recipe.paths[0]).parent) == str(Path(file).parent)
     tree.put(file, COMMAND.partition("def run(")[0])
     status, printed = tree.run(*recipe.typed("Proof", NAME="mine"))
-    assert (status, f"{tree.path}/{file}:1: a command has" in printed, "here is no run" in printed) == (2, True, True)
+    assert (status, f"{tree.path}/{file}:1: a command needs" in printed, "; run is missing" in printed) == (2, True, True)
     (tree.path / file).write_text(COMMAND)
     status, printed = tree.run(*recipe.typed("Proof", NAME="mine"))
     assert (status, "Says hello." in printed) == (0, True), printed
@@ -296,7 +296,7 @@ def test_a_feature_of_a_run(tree: Tree) -> None:
     tree.add_line(options, "OPTIONS", 'Option("mine", "", "what to print", "TEXT"),')
     proof = [*recipe.typed("Proof", NAME="mine", VALUE="hello"), "-k", "native"]
     status, printed = tree.run(*proof)
-    place = rf"{tree.path}/{file}:1: has no make_feature\(\), and {tree.path}/{listed}:\d+ names it"
+    place = rf"{tree.path}/{file}:1: has no make_feature\(\), which {tree.path}/{listed}:\d+ names"
     assert (status, bool(re.search(place, printed))) == (4, True), printed
     (tree.path / file).write_text(FEATURE)
     status, printed = tree.run(*proof)

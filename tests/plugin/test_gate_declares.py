@@ -59,6 +59,6 @@ def test_a_fallback_fails_where_it_is_declared(
             "INCORRECT: mine/gate/test_never",
             "what ran: mine declares that nothing named 'aten::sigmoid' runs, but aten::sigmoid did: *",
             "ERROR: mine/gate/test_no_pattern",
-            "call: attnperf.gate(): never= takes regular expressions, and 'silu(' is none; *",
+            "call: attnperf.gate(): never= takes regular expressions, and 'silu(' is not one; *",
         ]
     )

@@ -80,13 +80,13 @@ def recorded(stored: Bench) -> CaseResult:
 
 
 SCENES: dict[str, tuple[Scene, Verdict, str]] = {
-    "same": (scripted(time_us=100.3), Verdict.SAME, "nothing is said against it"),
+    "same": (scripted(time_us=100.3), Verdict.SAME, "that this test allows, so it passes"),
     "faster": (scripted(time_us=80.0), Verdict.FASTER, "keep the faster time"),
     "a jump": (scripted(time_us=20.0), Verdict.FASTER, "proven once more on new inputs"),
     "slower": (scripted(time_us=110.0), Verdict.SLOWER, "Two looks agree"),
     "slower by pairs": (by_pairs(time_us=110.0), Verdict.SLOWER, "in 3 pairs of fresh processes"),
     "same by pairs": (by_pairs(), Verdict.SAME, "as long as on the base side"),
-    "noise": (noisy, Verdict.UNDECIDED, "nobody can tell which it is"),
+    "noise": (noisy, Verdict.UNDECIDED, "It is neither passed nor failed: the true change lies between"),
     "toolchain": (toolchain, Verdict.ENVIRONMENT, "the toolchain is not the one"),
     "canary": (scripted(time_us=105.0, canary_us=210.0), Verdict.ENVIRONMENT, "the machine moved"),
     "wrong": (scripted(fault="wrong"), Verdict.INCORRECT, "The result is wrong"),

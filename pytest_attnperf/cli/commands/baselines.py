@@ -119,13 +119,13 @@ def _compare_entries(options: argparse.Namespace, product: Product, cases: Cases
     count, due = 0, []
     for suite in sorted(suites):
         stored = store.load(product.arch, product.name, suite)
-        count += len(stored)
         found = compare_with_tree(suite, stored, [case for case in of_tree if case.key.suite == suite], options.tier)
         gone = [one for one in found if getattr(options, f"remove_{one.state.value}", False)]
         if gone:
             entries = [one.key.entry for one in gone]
             path = remove_entries(store, options.baselines, product.arch, product.name, suite, entries)
             sys.stderr.write(f"{len(gone)} entries removed from {path}\n")
+        count += len(stored) - len(gone)
         due += [one for one in found if one not in gone]
     return count, due
 

@@ -174,7 +174,7 @@ def test_a_change_from_another_device_is_said(tmp_path: Path, capsys: Any) -> No
 def test_a_root_that_holds_nothing_costs_no_measurement(tmp_path: Path) -> None:
     """A file in the place of a folder is refused before a process starts; with --dry-run nothing is stored."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(BaselineError, match=r"/file/deep: .*/file is no folder; name another folder"):
+    with pytest.raises(BaselineError, match=r"/file/deep: .*/file is not a folder; name another folder"):
         module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "file" / "deep")))
     assert module.choose_kind(parsed("--device", "cpu", "--dry-run", "--out", str(tmp_path / "file"))) == "cpu"
     assert module.choose_kind(parsed("--device", "cpu", "--out", str(tmp_path / "new" / "deep"))) == "cpu"

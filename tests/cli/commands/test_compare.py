@@ -90,7 +90,7 @@ def test_json_and_groups(capsys: Captured) -> None:
 def test_baselines_and_merged_files_are_results_too(capsys: Captured) -> None:
     """Stored baselines against themselves: every case the same; a merged file is all of its runs."""
     assert main(["compare", str(ROPE), str(ROPE), "--sort", "name"]) == 0
-    assert "10 cases compared, these look: 10 same; geometric mean 0.0 %" in capsys.readouterr().out
+    assert "11 cases compared, these look: 11 same; geometric mean 0.0 %" in capsys.readouterr().out
     runs = [timed((1.0,)), replace(timed((1.0,), seed=3), device=replace(sample_run(1).device, product="x"))]  # type: ignore[type-var]
     Path("m.json").write_bytes(encode_merged(runs))
     assert main(["compare", "m.json", "m.json"]) == 0
