@@ -50,7 +50,7 @@ def _rates_table(found: dict[str, dict[str, Rate | None]]) -> str:
         rows.append(
             [
                 name,
-                _with_interval(plain, plain.share if plain else 0.0, missed=False),
+                _percent(plain.share) if plain else ABSENT,
                 _percent(in_suite(plain.share)) if plain else ABSENT,
                 *(_missed(by_label[label]) for label in LEVELS),
             ]
@@ -62,25 +62,16 @@ def _missed(rate: Rate | None) -> str:
     """The share that was not called slower, and how much of it was UNDECIDED."""
     if rate is None:
         return ABSENT
-    said = _with_interval(rate, 1 - rate.share, missed=True)
+    said = _percent(1 - rate.share)
     return f"{said}, {_percent(rate.undecided)} UNDECIDED" if rate.undecided else said
 
 
-def _with_interval(rate: Rate | None, share: float, *, missed: bool) -> str:
-    if rate is None:
-        return ABSENT
-    low, high = rate.interval
-    if missed:
-        low, high = 1 - high, 1 - low
-    return f"{_percent(share)} ({_percent(low)} to {_percent(high)})"
-
-
 def _units(found: dict[str, dict[str, Rate | None]]) -> str:
-    """How many decisions there were that share no unit."""
+    """How many decisions share no process or pair, and the interval of their rate (95 %, Clopper and Pearson)."""
     said = []
     for name, by_label in found.items():
         counts = [
-            f"{label} {rate.hits} of {rate.independent} in {_counted(rate.sets, 'set')}"
+            f"{label} {rate.hits} of {rate.independent} ({_percent(rate.interval[0])} to {_percent(rate.interval[1])})"
             for label, rate in by_label.items()
             if rate is not None
         ]

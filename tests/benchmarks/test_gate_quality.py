@@ -16,7 +16,7 @@ from benchmarks.quality.processes import Case
 from benchmarks.quality.rules import LEVELS, PLAIN
 
 ROOT = Path(__file__).parents[2]
-STORED = ROOT / "benchmarks" / "figures" / "h100_gate_quality.jsonl"
+STORED = ROOT / "benchmarks" / "figures" / "h200_gate_quality.jsonl"
 CASE = Case("native.sdpa_flash", "w", "spin")
 
 
