@@ -40,7 +40,7 @@ class ByFamily(Backend[Any]):
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the call of the part for the workload's family. Raises UsageError if the part cannot use the pin."""
+        """Prepares the part for the workload's family. Raises UsageError if it cannot run the pinned configuration."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
