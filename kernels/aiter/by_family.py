@@ -36,11 +36,11 @@ class ByFamily(Backend[Any]):
         return tuple(self.parts)
 
     def unsupported_reasons(self, workload: Workload, device: DeviceInfo) -> list[str]:
-        """Returns the reasons of the family's part."""
+        """Returns why the part for the workload's family cannot run it; empty if it can."""
         return self.get_part(workload.family).unsupported_reasons(workload, device)
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Prepares the family's part. Raises UsageError where that part cannot run with the pinned configuration."""
+        """Prepares the part for the workload's family. Raises UsageError if it cannot run the pinned configuration."""
         if workload.family in self.refused:
             raise UsageError(self.refused[workload.family])
         return self.get_part(workload.family).prepare(workload, inputs)
@@ -75,13 +75,13 @@ class TunableByFamily(PinnableByFamily):
     def tuning_space(
         self, workloads: Sequence[Workload], arch: str, *, kernel: str = "", when: Mapping[str, Value] | None = None
     ) -> TuningSpace:
-        """Returns the space of the family's part. Raises UsageError for workloads of several families."""
+        """Returns the tuning space of the part for the workloads' family. Raises UsageError if they have several."""
         return self._require_tunable(workloads).tuning_space(workloads, arch, kernel=kernel, when=when)
 
     def tuning_serves(
         self, workload: Workload, space: TuningSpace, arch: str, when: Mapping[str, Value] | None = None
     ) -> bool:
-        """Returns the part's answer, and False for a family whose part cannot be tuned."""
+        """Returns whether the rule that a winner would change serves the workload; False if its part has no tuning."""
         part: object = self.parts.get(workload.family)
         return isinstance(part, Tunable) and part.tuning_serves(workload, space, arch, when)
 
@@ -92,7 +92,7 @@ class TunableByFamily(PinnableByFamily):
     def tuning_builds(
         self, candidate: Candidate, space: TuningSpace, workload: Workload, arch: str
     ) -> Sequence[KernelBuild]:
-        """Returns the builds of the family's part."""
+        """Returns the builds that the part for the workload's family compiles to run the candidate."""
         return self._require_tunable([workload]).tuning_builds(candidate, space, workload, arch)
 
     def tuned_files(
@@ -105,7 +105,7 @@ class TunableByFamily(PinnableByFamily):
         source: str,
         when: Mapping[str, Value] | None = None,
     ) -> Sequence[TunedFile]:
-        """Returns the files of the family's part."""
+        """Returns the configuration files into which the part for the workloads' family writes the winner."""
         return self._require_tunable(workloads).tuned_files(winner, space, workloads, arch, source=source, when=when)
 
     def _require_tunable(self, workloads: Sequence[Workload]) -> Tunable:

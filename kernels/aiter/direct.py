@@ -68,7 +68,7 @@ class Function:
 
     @property
     def watch_entries(self) -> dict[tuple[str, str], str]:
-        """Entry for `which_path` that maps this function to its path; empty if LOW_LEVEL lists it already."""
+        """The argument `also` of `which_path` that makes it report this function; empty if it reports it anyway."""
         key = (self.module.__name__, self.name)
         return {} if key in LOW_LEVEL else {key: self.path}
 

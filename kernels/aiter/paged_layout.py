@@ -67,7 +67,7 @@ def contiguous_table(batch: int, seq_kv: int, device: torch.device) -> torch.Ten
 
 
 def vector_keys(cache: torch.Tensor) -> torch.Tensor:
-    """Rearranges (pages, page, Hk, D) to (pages, Hk, D / x, page, x)."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, D / x, page, x), x being the elements in 16 bytes."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
     return _permute_dims(cache.view(pages, page, kv_heads, head_dim // x, x), (0, 2, 3, 1, 4))
@@ -79,7 +79,7 @@ def transposed_values(cache: torch.Tensor) -> torch.Tensor:
 
 
 def shuffled_values(cache: torch.Tensor) -> torch.Tensor:
-    """Rearranges (pages, page, Hk, D) to (pages, Hk, page / x, D, x): one element of x keys is contiguous."""
+    """Rearranges (pages, page, Hk, D) to (pages, Hk, page / x, D, x): the same element of x keys lies side by side."""
     pages, page, kv_heads, head_dim = cache.shape
     x = VECTOR_BYTES // cache.element_size()
     return _permute_dims(cache.view(pages, page // x, x, kv_heads, head_dim), (0, 3, 1, 4, 2))

@@ -79,7 +79,10 @@ def _load_report(path: Path) -> PublishedReport:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BaselineError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:
-        raise BaselineError(f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}")
+        raise BaselineError(
+            f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}. "
+            "Use the pytest-attnperf that wrote it"
+        )
     for index, row in enumerate(report.rows):
         if not row.time_us > 0:
             raise BaselineError(f"{path}: field `rows[{index}].time_us` is {row.time_us}, expected a positive time")

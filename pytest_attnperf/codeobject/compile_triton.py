@@ -116,7 +116,7 @@ class _Job:
         return cache_key("triton", installation_hash(), hashed, self.backend.hash(), options, given)
 
     def compile_kernel(self, recorded: set[str]) -> Built:
-        """Compiles the kernel; `recorded` names the options to record."""
+        """Compiles the kernel; `recorded` names the options whose values the result keeps."""
         triton = load_triton()
         with private_cache(), StandardError() as said:
             try:
@@ -138,7 +138,8 @@ class _Job:
         )
 
     def _used_settings(self, metadata: Any, recorded: set[str]) -> dict[str, str]:
-        """Returns the metadata's options, variables that Triton says change code, and the pointers' range."""
+        """Returns settings that determine the code, as texts: environment variables that Triton names, the options in
+        `recorded` with their values in `metadata`, and the pointer range if the arguments declare one."""
         from triton._C.libtriton import get_cache_invalidating_env_vars
 
         variables = get_cache_invalidating_env_vars()

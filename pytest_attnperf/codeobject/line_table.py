@@ -160,7 +160,7 @@ def _read_entries(image: Elf, cursor: Cursor) -> list[tuple[str, int]]:
     layout = [(cursor.read_uleb128(), cursor.read_uleb128()) for _ in range(cursor.read_unsigned(1))]
     count = cursor.read_uleb128()
     if not layout and count:
-        raise CodeObjectError(f"{image.source}: its line table has {count} entries of nothing; is the file damaged?")
+        raise CodeObjectError(f"{image.source}: its line table has {count} entries without data; is the file damaged?")
     entries = []
     for _ in range(count):
         values = {kind: _read_value(image, cursor, form) for kind, form in layout}

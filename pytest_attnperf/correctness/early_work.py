@@ -80,7 +80,8 @@ class Decoys:
         self._as_given = False
 
     def convert(self, inputs: Tensors) -> list[str]:
-        """Converts inputs that differ from `inputs` everywhere; the first time, returns the problems of `convert`."""
+        """Checks the backend's `convert` at the first call and returns its problem, if any. Later calls return [], and
+        convert inputs that differ from `inputs` everywhere, so that `convert` cannot keep a result."""
         import torch
 
         with torch.no_grad():
@@ -311,7 +312,7 @@ def is_wide(dtype: torch.dtype) -> bool:
 
 
 def _sample_places(changed: torch.Tensor) -> torch.Tensor:
-    """Returns positions of changed elements in the flattened tensor, out of all or out of SAMPLE drawn ones."""
+    """Returns indices of changed elements in the flattened tensor; of a large one, only SAMPLE random ones are read."""
     import torch
 
     count, flat = changed.numel(), changed.reshape(-1)

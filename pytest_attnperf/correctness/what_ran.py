@@ -211,7 +211,7 @@ def _find_renamed(ours: _ByName, theirs: _ByName) -> dict[_Name, _Name]:
 
 
 def _describe_changes(shown: str, ours: list[Launch], theirs: list[Launch]) -> list[str]:
-    """Describes how the launches of one name differ: calls, then shapes, then machine code."""
+    """Describes how the launches of one kernel differ: in calls or else in shapes, and in machine code; [] if not."""
     codes, old_codes = _collect_codes(ours), _collect_codes(theirs)
     same_code, other_code = bool(codes) and codes == old_codes, bool(codes and old_codes) and codes != old_codes
     compiled = [f"{shown} was compiled to other machine code"] if other_code else []

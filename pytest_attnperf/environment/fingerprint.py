@@ -29,7 +29,8 @@ def _make_identity(device: DeviceInfo) -> dict[str, str]:
 
 
 def _read_state(device: DeviceInfo, system: System) -> dict[str, str]:
-    """Reads the power cap and partitions, or on a CPU the number of threads (`compute_units` is what torch uses)."""
+    """Returns fields that must match: power cap and partitions of a GPU; on a CPU the number of threads of torch, which
+    is in `compute_units`."""
     if device.kind == "cuda":
         return nvidia.must_match(device.device_id, system)
     if device.kind == "rocm":

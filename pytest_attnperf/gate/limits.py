@@ -62,27 +62,28 @@ class Limits:
 
     @property
     def ratio(self) -> float:
-        """New / base."""
+        """Ratio of times, new / base; above 1 is slower."""
         return self.comparison.ratio
 
     @property
     def limit(self) -> float:
-        """The ratio beyond which a look is SLOWER: the whole interval then exceeds what the user allows."""
+        """Ratio new / base beyond which a look is SLOWER: noise alone does not reach it, and the whole 95 % interval
+        then exceeds `tolerated`."""
         return self.comparison.slower_beyond(self.tolerated)
 
     @property
     def is_beyond_tolerance(self) -> bool:
-        """Whether it is slower by more than the user allows."""
+        """Whether the case is slower by more than the user allows."""
         return self.ratio > self.tolerated
 
     @property
     def is_beyond_limit(self) -> bool:
-        """Whether it is slower by more than both the user and noise allow."""
+        """Whether the case is slower by more than both the user and noise allow."""
         return self.ratio > self.limit
 
     @property
     def is_faster(self) -> bool:
-        """Whether it is faster by as much as would be SLOWER in the other direction."""
+        """Whether the case is faster by more than a SLOWER one is slower: below 1 / `limit`."""
         return self.ratio < 1 / self.limit
 
     @property

@@ -70,7 +70,7 @@ def profile_case(prover: Prover, prepared: Prepared) -> CaseProfile:
     if not kernels:
         raise CaseFailedError(
             f"torch's profiler saw no {'operator' if torch_device == 'cpu' else 'kernel, copy or memory set'} in "
-            f"{count} calls of {prover.case}: its work is hidden from the profiler"
+            f"{count} calls of {prover.case}: its work is hidden from the profiler, so the case has no profile"
         )
     taken = count_allocations(prepared.run, torch_device)
     return CaseProfile(

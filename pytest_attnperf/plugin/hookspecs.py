@@ -27,7 +27,8 @@ def pytest_attnperf_register_workloads(families: Families) -> None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_attnperf_gpus(config: pytest.Config) -> tuple[str, ...] | None:
-    """Returns the GPUs of a device of your own, as tokens for CUDA_VISIBLE_DEVICES of workers; None: the machine's.
+    """Returns GPUs of the device of `pytest_attnperf_device`, as tokens for workers' CUDA_VISIBLE_DEVICES; None: the
+    machine's GPUs.
 
     Called in the process that starts workers. Tokens name leases on the whole machine: of two projects with the same
     tokens only one can run at a time.

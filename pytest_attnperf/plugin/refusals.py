@@ -159,7 +159,7 @@ def refuse_flaky(items: Iterable[pytest.Item]) -> None:
     """Raises UsageError for a case with the marker `flaky`, which repeats it."""
     for item in items:
         if case_key(item) is not None and item.get_closest_marker("flaky"):
-            raise pytest.UsageError(f"{item.nodeid} has @pytest.mark.flaky: no case is repeated until it passes")
+            raise pytest.UsageError(f"{item.nodeid} has @pytest.mark.flaky, which repeats it until it passes; drop it")
 
 
 def refuse_unittest(items: Iterable[pytest.Item]) -> None:

@@ -232,7 +232,7 @@ class Notice:
         self._lines = list(lines)
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """Returns the lines, e.g. what was left out and why."""
+        """Returns the lines for pytest to print after collection."""
         return self._lines
 
 

@@ -22,7 +22,7 @@ class Sabotaged(Around):
     """A backend under another's name, with the same limits but another call. Subclasses define `sabotage`."""
 
     def prepare(self, workload: Workload, inputs: Tensors) -> Prepared:
-        """Returns the honest preparation with its call sabotaged; the configuration names the class."""
+        """Prepares the honest backend, replaces its call by `sabotage`, and stores the class's name in the config."""
         prepared = self.backend.prepare(workload, inputs)
         config = {**prepared.config, "sabotage": type(self).__name__}
         return replace(prepared, call=self.sabotage(prepared.call), config=config)

@@ -60,7 +60,10 @@ class CompileServer(Server):
 
     def serve_case(self, backend: Backend, workload: Workload) -> None:
         """Raises UsageError: a compile worker runs no backend."""
-        raise UsageError(f"a compile worker runs no backend, and was asked for {backend.name} on {workload.id}")
+        raise UsageError(
+            f"a compile worker only compiles, but the test called attnperf.run() or gate() with {backend.name} on "
+            f"{workload.id}; call code_object.gate(kernel_build) in the test of a compiled kernel"
+        )
 
     def serve_build(self, declared: KernelBuild) -> None:
         """Serves one build until it is closed; called from inside the test's body.

@@ -177,7 +177,7 @@ def _compute_deadline(limit_seconds: float | None) -> float | None:
 def _wait_for_io(end: io.FileIO, event: int, deadline: float | None, process_fd: int | None = None) -> None:
     """Waits until an end can be read or written. Raises ChannelClosedError or ChannelTimeoutError."""
     if end.closed:
-        raise ChannelClosedError("this end of the channel was closed")
+        raise ChannelClosedError("this process closed its end of the channel to the worker or controller")
     fd = end.fileno()
     poller = select.poll()
     poller.register(fd, event)

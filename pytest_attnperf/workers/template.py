@@ -66,16 +66,16 @@ class ForkedProcess:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the process is known, or it is known that there will be none."""
+        """Whether the process has a pid or has ended; False while the template has not answered the request."""
         return self._popen is not None or self._pid > 0 or self.returncode is not None
 
     @property
     def pid(self) -> int:
-        """Process id, also the id of its process group; 0 while the process is not known."""
+        """Process id, also the id of its process group; 0 until the template has answered."""
         return self._popen.pid if self._popen is not None else max(0, self._pid)
 
     def settle(self, limit_seconds: float | None) -> None:
-        """Waits until the process is known, at most `limit_seconds`; None waits forever."""
+        """Waits at most `limit_seconds` for the template's answer, which gives the pid; None waits forever."""
         if not self.is_settled and is_readable(self._answers.fileno(), limit_seconds):
             self._receive_answer()
 

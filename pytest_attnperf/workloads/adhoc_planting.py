@@ -154,7 +154,8 @@ class Planting:
         return self._plains.take(inputs) or self.reference.compute_plain(inputs)
 
     def _find_free(self, inputs: Tensors) -> tuple[int, ...]:
-        """Returns numbers of the inputs that may be planted; none if the reference ignores one of them."""
+        """Returns the indices of the inputs that may be planted. Returns () and sets `unplanted` if there are none, or
+        the reference ignores one of them."""
         free = tuple(number for number, tensor in enumerate(inputs) if is_free(tensor))
         if not free:
             self.unplanted = "no input holds free numbers of both signs"

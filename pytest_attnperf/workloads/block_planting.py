@@ -96,7 +96,7 @@ def plant_block(block: Block, parts: BlockInputs, seed: int) -> None:
 
 
 def _stretch_filled(block: Block, parts: BlockInputs, plants: list[BlockPlant]) -> None:
-    """Makes filled planted keys longer, in place, if they are too short to dominate a row of the last position."""
+    """Makes planted keys of the cache longer, in place, if they are too short to dominate a row that sees every key."""
     import torch
 
     group = block.heads // block.kv_heads

@@ -247,7 +247,7 @@ class Mixed(FamilyWorkload):
 
 
 def _join_batch_words(line: str) -> str:
-    """Returns the line with its bare batch words joined by '_' in order, before its other words."""
+    """Joins the words of a line that are parts of the batch, and puts them first: '2q2k,h=8,q1k' -> '2q2k_q1k,h=8'."""
     words = [word.strip() for word in line.split(",")]
     parts = [word for word in words if re.fullmatch(_BATCH, word)]
     return ",".join([*(["_".join(parts)] if parts else []), *(word for word in words if word not in parts)])

@@ -279,7 +279,8 @@ class _Mask:
         return range(max(0, row + self.offset - self.window + 1) if self.window else 0, last + 1)
 
     def alibi_logsum(self, item: Plant, slope: float) -> float:
-        """Returns what ALiBi subtracts from a planted key's score plus the log of the weighted number of seen keys."""
+        """Returns what ALiBi subtracts from the planted key's score, plus ln n. n is the sum of exp(-slope distance)
+        over the keys that the row sees."""
         position = item.row + self.offset
         return slope * abs(position - item.key) + math.log(alibi_sum(slope, position, self.keys_seen(item.row)))
 

@@ -165,7 +165,7 @@ def test_files_of_version_5() -> None:
 
 
 HOSTILE_FILES = {
-    "entries of nothing": (b"\x00\xff\xff\xff\xff\x0f", "its line table has 4294967295 entries of nothing"),
+    "entries of nothing": (b"\x00\xff\xff\xff\xff\x0f", "its line table has 4294967295 entries without data"),
     "more entries than bytes": (b"\x01\x01\x08\xff\xff\xff\xff\x0f/src\0", "is the file (truncated|damaged)"),
     "an unknown form": (b"\x01\x01\x19\x01", "a value of DWARF form 0x19, which is not known"),
     "a name outside of its section": (

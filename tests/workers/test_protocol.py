@@ -133,7 +133,7 @@ def test_a_closed_channel_touches_no_descriptor(piped: tuple[Channel, Channel]) 
     os.dup2(2, number)
     near.close()
     for use in (lambda: near.send({}), lambda: near.receive(1.0)):
-        with pytest.raises(ChannelClosedError, match="this end"):
+        with pytest.raises(ChannelClosedError, match="closed its end"):
             use()
     os.close(number)
 

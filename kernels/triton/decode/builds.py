@@ -113,7 +113,7 @@ class DecodeReduceKernel(TritonKernel):
 
 
 def parse_problem(line: str, arch: str) -> Decode:
-    """Returns the workload of a line, with the architecture's own fp8 format."""
+    """Returns the workload of a line of LINES; on architectures in FNUZ, fp8 e4m3 becomes e4m3fnuz."""
     return Decode.parse_line(line.replace("kvf8e4m3", "kvf8e4m3fnuz") if arch in FNUZ else line)
 
 

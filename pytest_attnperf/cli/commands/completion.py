@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the script. Raises UsageError if no shell is given, or shtab is not installed."""
+    """Prints the completion script of a shell or, with --cases, the case keys that the script offers.
+
+    Raises UsageError if no shell is given, or shtab is not installed."""
     if options.cases:
         sys.stdout.writelines(f"{key}\n" for key in case_keys(options.results))
         return 0
@@ -59,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render_script(shell: str) -> str:
-    """Returns the script for a shell. Raises UsageError if shtab is not installed."""
+    """Returns the completion script for a shell. Raises UsageError if shtab is not installed."""
     try:
         import shtab
     except ImportError:

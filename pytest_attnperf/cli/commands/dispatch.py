@@ -285,7 +285,10 @@ def _decode_report(path: Path) -> PublishedReport:
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is not a published report ({error})") from error
     if report.schema != PUBLISHED_SCHEMA:
-        raise UsageError(f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}")
+        raise UsageError(
+            f"{path}: field `schema` is {report.schema}; this version reads {PUBLISHED_SCHEMA}. "
+            "Use the pytest-attnperf that wrote it"
+        )
     return report
 
 

@@ -330,7 +330,7 @@ def parse_default(space: TuningSpace, text: str) -> Candidate | None:
         raise UsageError(f"--default: {space.kernel} has no {', '.join(unknown)}; it has {', '.join(sorted(known))}")
     for name, value in given.items():
         if type(value) is not type(known[name]):
-            raise UsageError(f"--default: {name}={value!r} must be like {known[name]!r}, which is stored")
+            raise UsageError(f"--default: {name}={value!r} is of another type than the stored {known[name]!r}")
     return Candidate({**known, **given})
 
 

@@ -33,12 +33,12 @@ class PairClocks:
         self.host_us = 0.0
 
     def begin(self) -> None:
-        """Forgets stamps of others, or of a pair that failed."""
+        """Forgets stamps that are left from other users of `stamps`, or from a pair that failed."""
         if self.stamps is not None:
             self.stamps.discard()
 
     def stamp(self) -> None:
-        """Queues a stamp."""
+        """Queues a stamp, and measures `host_us`."""
         if self.stamps is None:
             return
         begin = time.perf_counter()

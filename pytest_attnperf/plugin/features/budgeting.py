@@ -104,7 +104,8 @@ def make_feature(given: FeatureContext) -> Budgeting:
 
 
 def cases_of(items: Sequence[pytest.Item]) -> list[Case]:
-    """Returns the cases of the items, in their order, without those that a mark skips; these report it themselves."""
+    """Returns the items' cases in order, each with the key of the next. Leaves out cases that a mark skips: pytest
+    reports them."""
     found = [item.stash[PLANNED] for item in items if PLANNED in item.stash and not _is_skipped(item)]
     following = [*[case.key for case in found[1:]], None]
     return [replace(case, next_key=after) for case, after in zip(found, following, strict=False)]

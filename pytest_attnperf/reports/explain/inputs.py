@@ -20,7 +20,7 @@ TEXT_LIMIT = 400
 
 
 def list_input_rows(told: Told) -> list[Row]:
-    """Returns every row for which the file has figures."""
+    """Returns (name, value) rows of all that the case's decision used, without rows whose figures are unknown."""
     case = told.case
     rows = [*_list_proof_rows(case), *_list_policy_rows(told), *_list_stored_rows(case)]
     rows += _list_look_rows("first look", case.first, case) + _list_look_rows("second look", case.second, case)
@@ -132,7 +132,7 @@ def _list_result_rows(told: Told) -> list[Row]:
 
 
 def _name_limit_source(case: CaseResult, tolerated: float) -> str:
-    """Returns what sets the limit of SLOWER."""
+    """Returns the end of the row on the limit of SLOWER: whether noise or the allowed change sets it."""
     assert case.threshold is not None
     widened = tolerated if case.interval is None or not case.ratio else tolerated * case.ratio / case.interval[0]
     if case.threshold > widened * (1 + 1e-3):

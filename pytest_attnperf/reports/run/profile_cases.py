@@ -43,7 +43,7 @@ def case_lines(run: RunResult, width: int, *, reasons: int = SHOWN_REASONS) -> l
 
 
 def bound_table(found: Sequence[tuple[CaseResult, CaseProfile]]) -> Table:
-    """Returns a table with a row per case."""
+    """Returns a table with a row per profiled case: what binds it, its share of its roof, and its rates."""
     columns = tuple(Column(header, align="left" if header in LEFT else "right") for header in COLUMNS)
     rows = tuple(
         (cut_middle(one_line(case.key.entry), NAME_WIDTH), *_format_cells(case, profile)) for case, profile in found
@@ -99,7 +99,7 @@ def kernel_bound_table(bounds: Sequence[KernelBound]) -> Table:
 
 
 def kernel_bound_lines(bounds: Sequence[KernelBound]) -> list[str]:
-    """Returns the evidence for each, and what would decide it."""
+    """Returns a line per bound: its class, the evidence, and what would decide it if it is open."""
     lines = []
     for found in bounds:
         verdict = found.verdict

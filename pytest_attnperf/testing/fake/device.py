@@ -153,11 +153,13 @@ class FakeSubject:
         return Samples(times, calls, self.timer, settings=settings)
 
     def _require_proven(self, what: str) -> None:
-        """Raises NotProvenRightError where the real subject would."""
+        """Raises NotProvenRightError before a passing check, and once a profiler has run; `what` is asked for."""
         if self.profiled:
-            raise NotProvenRightError(f"{what} were asked for where a profiler has been used")
+            raise NotProvenRightError(f"{what} may not be measured: a profiler has been used in this process")
         if not self.checked:
-            raise NotProvenRightError(f"{what} were asked for before a passing check")
+            raise NotProvenRightError(
+                f"{what} may not be measured: no check has passed in this process; call check() first"
+            )
 
     @property
     def timer(self) -> str:
@@ -213,7 +215,7 @@ class FakeSubject:
     def profile(self) -> CaseProfile:
         """Returns five calls of the kernels in `profile`, all in blocks of 128 threads."""
         if not self.checked:
-            raise NotProvenRightError("a profile was asked for before a passing check")
+            raise NotProvenRightError("no profile may be made: no check has passed in this process; call check() first")
         self.profiled.append(True)
         if self.fault == "profile_crash":
             print("scripted abort under the profiler", file=sys.stderr, flush=True)
@@ -343,7 +345,7 @@ class FakeDevice:
     def canary(self) -> dict[str, Samples]:
         """Returns the scripted `device.canary`, microseconds by name, with the process's bias."""
         if self.profiled:
-            raise NotProvenRightError("the canary was asked for where a profiler has been used")
+            raise NotProvenRightError("the canary may not be measured: a profiler has been used in this process")
         script = self._read_script()
         if script.get("device", {}).get("canary_worker") == self.worker:
             fake_faults.break_process(str(script["device"].get("canary_fault")))

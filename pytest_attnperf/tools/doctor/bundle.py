@@ -132,7 +132,7 @@ def _render_environment(here: Surroundings, private: Private) -> str:
 
 
 def _render_results(path: Path, private: Private) -> str:
-    """Returns the newest run's results with their figures; '' if there are none or they are no JSON object."""
+    """Returns a results file as redacted JSON with short node ids; '' if it is missing or not a JSON object."""
     try:
         found = json.loads(read_regular(path, MOST_RESULT_BYTES))
         return _format_json(redact_tree(_strip_folders(found), private)) if isinstance(found, dict) else ""
@@ -191,7 +191,7 @@ def _format_json(value: Any) -> str:
 
 
 def collect_private(here: Surroundings) -> Private:
-    """Returns what is private of this user on this machine. Reads local sources only, no network."""
+    """Returns the private names, folders and secrets to redact. Reads local sources only, no network."""
     names = [name for name in _list_users(here) if name]
     hosts = [name for name in _list_hosts(here) if name]
     hosts += [name.partition(".")[0] for name in hosts]
@@ -217,7 +217,7 @@ def _list_users(here: Surroundings) -> Iterator[str]:
 
 
 def _list_folders(here: Surroundings) -> Iterator[str]:
-    """Yields the user's folders, each also with links resolved."""
+    """Yields the home folders and those that FOLDER_VARIABLES name, each also with links resolved."""
     for folder in (*_list_homes(here), *(here.environ.get(name, "") for name in FOLDER_VARIABLES)):
         if len(folder) > 1:
             yield folder
@@ -225,7 +225,7 @@ def _list_folders(here: Surroundings) -> Iterator[str]:
 
 
 def _list_homes(here: Surroundings) -> tuple[str, str]:
-    """Returns the home folder by the environment and by the system's account; '' if unknown."""
+    """Returns the home folder that HOME names and that of the system's account; '' for an unknown one."""
     account = _find_account()
     return here.environ.get("HOME", ""), account.pw_dir if account is not None else ""
 

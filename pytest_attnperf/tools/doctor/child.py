@@ -79,5 +79,5 @@ def _parse_object(out: str) -> dict[str, object]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProbeError(f"the process printed {(lines[-1] if lines else '')[:60]!r} instead of a JSON object")
+        raise ProbeError(f"the last line of its output is {(lines[-1] if lines else '')[:60]!r}, not a JSON object")
     return found

@@ -137,7 +137,7 @@ def clean_answer(answer: object) -> tuple[DoctorFinding, ...]:
 
     Raises TypeError or ValueError if it is no sequence of findings."""
     if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes)):
-        raise TypeError(f"a {type(answer).__name__} is no list of findings")
+        raise TypeError(f"it is a {type(answer).__name__}, not a list of findings")
     return tuple(_clean_finding(each) for each in answer)
 
 

@@ -280,7 +280,9 @@ def render_overview_table(rows: Sequence[OverviewRow]) -> str:
 
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:
-    """Returns the object that the module's docstring describes. Raises CodeObjectError if there is no occupancy."""
+    """Returns resources, allocation, occupancy, its limits and how to raise it, as the module's docstring describes.
+
+    Raises CodeObjectError for resources that no kernel of the architecture can have."""
     found, room = occupancy_with(arch, asked), compute_headroom(arch, asked.unreserved)
     given = compute_allocation(limits_of(arch), asked)
     return {

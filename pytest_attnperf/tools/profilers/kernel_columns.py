@@ -54,7 +54,9 @@ class KernelColumns:
         self.used: tuple[str, ...] = tuple(name for name in names if name)
 
     def read_shape(self, values: Sequence[str], report: Report) -> KernelShape:
-        """Makes a shape of the values of `used`. A value that is no number is reported and unknown."""
+        """Returns the kernel of one row, whose `values` belong to the columns `used`.
+
+        A size or count that is not a whole number becomes None, and an empty name NAMELESS; both call `report`."""
         of = dict(zip(self.used, values, strict=True))
         numbers = {field: _parse_number(of, column, report) for field, column in self._numbers.items()}
         sizes = {field: _parse_size(of, columns, report) for field, columns in self._sizes.items()}

@@ -305,7 +305,7 @@ class Timeline:
 
 
 def compute_timeline(dispatches: Dispatches) -> Timeline | None:
-    """Computes the timeline of dispatches, which are ordered by start; None if there are none."""
+    """Returns when dispatches kept the GPU busy or idle; None without dispatches. They must be ordered by start."""
     if not len(dispatches):
         return None
     first = dispatches.start_ns[0]

@@ -198,7 +198,7 @@ def _compute_occupancy(code: KernelCode) -> Occupancy | None:
 
 
 def _possible_occupancy(code: KernelCode) -> Occupancy | None:
-    """Returns the same; also None for resources that no kernel of the architecture can have."""
+    """Returns what `_compute_occupancy` does; None also for resources that no kernel of the architecture can have."""
     try:
         return _compute_occupancy(code)
     except CodeObjectError:

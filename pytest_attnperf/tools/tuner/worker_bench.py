@@ -145,7 +145,10 @@ class WorkerBench:
 
 
 def wait_for_process(pool: Pool, place: int) -> Ready:
-    """Returns what the process in that place runs on. Raises WorkerError if two attempts to start one fail."""
+    """Returns the first message of the pool's process number `place`, with its device and cases, when it has started.
+
+    Raises WorkerError if two attempts to start one fail.
+    """
     try:
         return pool.wait_until_ready(place)
     except WorkerError:

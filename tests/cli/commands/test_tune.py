@@ -150,7 +150,11 @@ def test_a_default_of_ones_own() -> None:
     space = TuningSpace("k", {}, Candidate({"BLOCK_M": 128, "PRELOAD_V": False}))
     assert parse_default(space, "") is None
     assert parse_default(space, "PRELOAD_V=true") == Candidate({"BLOCK_M": 128, "PRELOAD_V": True})
-    for text, said in (("BLOCK_M=yes", "must be like 128"), ("BLOCK_M", "expected NAME=VALUE"), ("a=1,a=2", "twice")):
+    for text, said in (
+        ("BLOCK_M=yes", "than the stored 128"),
+        ("BLOCK_M", "expected NAME=VALUE"),
+        ("a=1,a=2", "twice"),
+    ):
         with pytest.raises(UsageError, match=said):
             parse_default(space, text)
 

@@ -26,9 +26,9 @@ def test_last_line_is_the_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("print('hello')", "printed 'hello' instead of a JSON object"),
-        ("print('[1]')", "printed '[1]' instead of a JSON object"),
-        ("", "printed '' instead of a JSON object"),
+        ("print('hello')", "is 'hello', not a JSON object"),
+        ("print('[1]')", "is '[1]', not a JSON object"),
+        ("", "is '', not a JSON object"),
         ("raise ImportError('libhip.so: no such file')", "ImportError: libhip.so: no such file"),
         ("import sys; sys.exit(7)", "ended with status 7"),
         ("import os; os.kill(os.getpid(), 11)", "ended by signal 11"),

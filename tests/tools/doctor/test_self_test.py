@@ -100,7 +100,7 @@ def test_a_leased_gpu_is_left_alone(tmp_path: Path, probe: Callable[..., list[Do
         ("import time; time.sleep(60)", "did not answer in 0.1 s", 0.1),
         ("import os; os.kill(os.getpid(), 11)", "ended by signal 11", 20.0),
         ("raise SystemExit('no module named torch')", "no module named torch", 20.0),
-        ("print('{]')", "instead of a JSON object", 20.0),
+        ("print('{]')", "not a JSON object", 20.0),
     ],
 )
 def test_a_process_that_fails(

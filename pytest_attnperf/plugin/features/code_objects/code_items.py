@@ -118,7 +118,8 @@ class CodeCollector:
         return kept
 
     def _select_tier(self, builds: list[KernelBuild]) -> list[KernelBuild]:
-        """Returns all builds in nightly or narrowed runs; else the first per kernel and architecture."""
+        """Returns all builds if the run is nightly or -k, an architecture or a setting selects builds; else the first
+        BUILDS_OF_EACH per kernel and architecture."""
         asked = run_config(self.config)
         chosen = asked.arch or asked.code_set
         if selection.run_tier(self.config) == NIGHTLY or chosen or self.config.getoption("keyword", default=""):
@@ -132,7 +133,7 @@ class CodeCollector:
         return kept
 
     def _describe_left_out(self, left_out: int) -> list[str]:
-        """Returns a line on deselected code objects, with the reason."""
+        """Returns a line that says how many code objects were deselected, and why; [] for none."""
         if left_out:
             why = run_config(self.config).replaced_by or "--attnperf-backend"
             return [f"attnperf: {left_out} code objects deselected: {why} chooses timed cases that have none"]

@@ -52,7 +52,7 @@ cases must still hold its card, on which others record."""
 
 
 def hand_down(config: pytest.Config, cards: Sequence[Card], leased: int, *, own_device: bool) -> None:
-    """Sets the variable by which new workers get the choice, until the session ends."""
+    """Sets XDIST_GPUS, from which new workers read the cards to lease, until the session ends."""
     handed = Handed(os.getpid(), tuple(cards), leased, own_device)
     os.environ[XDIST_GPUS] = msgspec.json.encode(handed).decode()
     config.add_cleanup(_clear_handed_down)
@@ -63,8 +63,8 @@ def _clear_handed_down() -> None:
 
 
 def lease_in_worker(config: pytest.Config) -> None:
-    """Leases a card if this process is a worker of the controller that set the variable, and hides the other cards.
-    Raises GpuBusyError if none is free within `WAIT_S`."""
+    """Leases a card and hides the others, in a worker of the controller that set XDIST_GPUS; other processes ignore it.
+    Raises GpuBusyError if no card is free within `WAIT_S`."""
     handed = msgspec.json.decode(os.environ[XDIST_GPUS], type=Handed)
     if handed.pid != os.getppid() or WORKER not in os.environ:
         return

@@ -42,7 +42,7 @@ class _Allowed:
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for each of these claims."""
+    """Yields the findings on threads, waves, registers and occupancy."""
     yield from _assess_threads(known)
     yield from _assess_waves(known)
     yield from _assess_sgprs(known)

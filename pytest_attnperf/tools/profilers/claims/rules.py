@@ -45,7 +45,7 @@ def make_open_finding(rule: str, said: str, text: str, should: str = "") -> Prof
 
 @dataclass(frozen=True)
 class Known:
-    """A document, and figures that follow from it.
+    """The claims of a report, and figures that follow from them.
 
     limits   limits of the architecture; None if not known
     spec     the one row of `device_specs` that fits the device; None if none or several do
@@ -162,7 +162,7 @@ def _count_rows(model: Model) -> int:
 
 
 def make_known(claims: Claims) -> Known:
-    """Makes a document with the limits and peaks of its device, as far as they are known."""
+    """Returns the claims with limits and data sheet of the device that they name; None where unknown."""
     if claims.device is None:
         return Known(claims, None, None)
     arch = plain_arch(claims.device.arch) or claims.device.arch

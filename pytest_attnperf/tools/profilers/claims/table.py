@@ -26,7 +26,7 @@ NATURES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for each claim about the table."""
+    """Yields the findings on times, calls, percentages and members of the table's rows."""
     table = known.claims.table
     if table is None or not table.rows:
         return
