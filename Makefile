@@ -30,11 +30,12 @@ CPU_FLAGS ?= --attnperf-threshold=100 --no-attnperf-strict --attnperf-benchmark=
 SHARES := --dist each --tx popen//env:TEST_SHARE=1/2 --tx popen//env:TEST_SHARE=2/2
 TEST_FLAGS ?= -p no:randomly $(if $(filter -n%,$(ARGS)),,$(SHARES))
 
-.PHONY: help setup attnperf nightly kernels test soak matrix images lint clean
+.PHONY: help setup attnperf nightly baselines kernels test soak matrix images lint clean
 
 help:
 	@echo "make attnperf   prove, measure and gate the suites, or a demonstration without a GPU (ARGS=... goes to pytest)"
 	@echo "make nightly    every case of the suites, and code objects for every architecture; only proven without a GPU"
+	@echo "make baselines  compare what is stored with the suites: nothing stale, orphaned or missing"
 	@echo "make kernels    compile the HIP kernels into objects (ARCH=..., KERNEL=..., OUT=...)"
 	@echo "make test       lint, types and this project's own tests"
 	@echo "make soak       the tests that are too long for 'make test' (20 minutes and more)"
@@ -70,6 +71,9 @@ nightly: $(STAMP)
 	@how='--attnperf --attnperf-record-local'; \
 	if $(NO_GPU); then echo "no GPU that torch can use: cases are proven, and not timed"; how='-n 2'; fi; \
 	set -x; $(RUN) pytest $$how --attnperf-tier=nightly --attnperf-arch=all suites/ $(ARGS)
+
+baselines: $(STAMP)
+	@set -x; $(RUN) pytest_attnperf.cli baselines check $(ARGS)
 
 kernels: $(STAMP)
 	$(RUN) pytest_attnperf.cli build-kernels --arch "$(ARCH)" $(if $(KERNEL),--kernel "$(KERNEL)") --out "$(OUT)"

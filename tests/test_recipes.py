@@ -276,7 +276,8 @@ def test_a_command(tree: Tree) -> None:
     assert str(Path(recipe.paths[0]).parent) == str(Path(file).parent)
     tree.put(file, COMMAND.partition("def run(")[0])
     status, printed = tree.run(*recipe.typed("Proof", NAME="mine"))
-    assert (status, f"{tree.path}/{file}:1: a command needs" in printed, "; run is missing" in printed) == (2, True, True)
+    place = f"{tree.path}/{file}:1: a command needs"
+    assert (status, place in printed, "; run is missing" in printed) == (2, True, True)
     (tree.path / file).write_text(COMMAND)
     status, printed = tree.run(*recipe.typed("Proof", NAME="mine"))
     assert (status, "Says hello." in printed) == (0, True), printed
