@@ -26,7 +26,7 @@ from pytest_attnperf.testing.liars.in_place import CACHE, HONEST, IN_PLACE, WORK
 from pytest_attnperf.workloads.adhoc import CallableBackend
 
 PAGE = Path(__file__).parents[2] / "docs" / "judge.md"
-BEGIN, END = "<!-- liars in place: begin -->\n", "<!-- liars in place: end -->"
+COUNT = {14: "Fourteen"}[len(IN_PLACE)]
 
 
 def each(liars: tuple[InPlaceLiar, ...]) -> Any:
@@ -181,12 +181,6 @@ def test_inputs_that_change_before_every_call_may_be_written_to(liar: InPlaceLia
     assert all(map(torch.equal, prepared.tensors, before))
 
 
-def listing() -> str:
-    """One line per liar."""
-    return "".join(f"- `{one.trick}`: {one.says}\n" for one in IN_PLACE)
-
-
-def test_the_page_lists_every_liar() -> None:
-    """A trick that is added, renamed or dropped shows on the page; this prints what belongs there."""
-    listed = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    assert listed == listing(), f"put this between the markers of {PAGE.name}:\n{listing()}"
+def test_the_page_counts_them() -> None:
+    """A trick that is added or dropped changes the page."""
+    assert f"{COUNT} more lie about inputs that are written in place" in PAGE.read_text(encoding="utf-8")
