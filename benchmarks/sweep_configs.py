@@ -179,7 +179,7 @@ def checked_us(sweep: Sweep, candidate: Config, text: str) -> float:
     backend = backend_with(sweep, candidate)
     prepared = backend.prepare(workload, inputs)
     outputs = prepared.outputs(prepared.run())
-    with expected.opened() as truth:
+    with expected.reveal() as truth:
         figures = [
             compare_output("swept", name, outputs[name], truth[name], expected.yardsticks[name], backend.tolerance)
             for name in truth

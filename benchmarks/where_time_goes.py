@@ -33,7 +33,10 @@ OUT, BY_CPU = "ATTNPERF_WHERE_TIME_GOES", "ATTNPERF_WHERE_CPU_TIME_GOES"
 LINES = f"{OUT}_BY_LINE"
 PACKAGE = f"{os.sep}pytest_attnperf{os.sep}"
 SUBJECT = f"measure{os.sep}subject.py"
-ASKED = ("prepare", "check", "blocks", "rotated", "turns", "turn", "stages", "finish")
+ASKED = (
+    *("prepare", "check", "measure_blocks", "measure_rotation", "prepare_turns", "measure_turn", "measure_stages"),
+    "finish",
+)
 WAITING = "(waiting for the controller)"
 BETWEEN = "(pytest, between two cases)"
 SAMPLING = f"measure{os.sep}sampling.py"
@@ -99,7 +102,7 @@ def _place(frame: FrameType | None) -> tuple[str, str]:
                 asked = TIMED
             elif rest == SUBJECT and code.co_name in ASKED and not asked:
                 asked = code.co_name
-            elif code.co_name in ("_receive", "next_item") and not asked:
+            elif code.co_name in ("_receive_request", "next_item") and not asked:
                 asked = WAITING
         frame = frame.f_back
     return asked or BETWEEN, inner or "-"

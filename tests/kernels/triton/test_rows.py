@@ -98,7 +98,7 @@ def test_every_way_over_the_rows_is_right_on_a_gpu(family: str, residual: str, j
     inputs = workload.make_inputs(1, "cuda", planted=True)
     stored = backend.prepare(workload, inputs).config
     for way in WAYS:
-        prepared = backend.pinned({**stored, **way}).prepare(workload, inputs)
+        prepared = backend.replay_config({**stored, **way}).prepare(workload, inputs)
         assert judge(text, prepared.outputs(prepared.run()), device="cuda") == (), way
 
 
