@@ -46,14 +46,14 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Peaks:
-    """Figures of one device by their names in `FIGURES`, and their kind."""
+    """Figures of one device by their names in `FIGURES`. kind: 'data sheet' or 'measured'."""
 
     figures: Mapping[str, float]
     kind: str = DATA_SHEET
 
     @classmethod
     def parse(cls, text: str) -> Peaks:
-        """Reads 'mem_gb_s=212,f16_tflops=36.9,measured'.
+        """Makes Peaks of an option's text, such as 'mem_gb_s=212,f16_tflops=36.9,measured'.
 
         Raises UsageError for another form, and for figures that no device can have."""
         figures, kind = {}, DATA_SHEET
@@ -81,7 +81,7 @@ def peak_ratios(
     other_kind: str = DATA_SHEET,
     speed_unit: str = "1/s",
 ) -> tuple[PeakRatio, ...]:
-    """Returns the ratio of every figure that both have, in the order of `FIGURES`, the speed last.
+    """Returns the ratio (other / own) of every figure that both devices have, as `FIGURES` orders them, speed last.
 
     Raises UsageError for an unknown figure, and for a value that no device can have."""
     for side, kind in ((own, own_kind), (other, other_kind)):
@@ -119,14 +119,15 @@ def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None =
 
 
 def spec_peaks(spec: DeviceSpec) -> Peaks:
-    """Returns the data sheet's peaks; empty if they are not reliable."""
+    """Returns the data sheet's bandwidth and, if known, f16 rate of a device; no figures if they are not reliable."""
     if spec.confidence == UNRELIABLE:
         return Peaks({})
     return Peaks({"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": spec.f16_tflops} if spec.f16_tflops else {}))
 
 
 def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
-    """Returns limits that the device cannot exceed: its bandwidth and, if known, its rate at the maximum clock."""
+    """Returns what the device cannot exceed: its bandwidth and, if known, its f16 rate at the maximum clock; {} if its
+    data are not reliable."""
     if spec.confidence == UNRELIABLE:
         return {}
     rate = spec.peak_flops("f16")
