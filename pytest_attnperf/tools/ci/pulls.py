@@ -105,8 +105,7 @@ def put_status(
     url: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Sets the commit status `context` of the run's commit (`stamp.sha`) and returns a sentence that says what was
-    done.
+    """Sets the commit status `context` of the run's commit, `stamp.sha`; returns a sentence that says what was done.
 
     Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set.
     counted: the number of cases in words; it comes from the untrusted run. Raises GitHubError."""

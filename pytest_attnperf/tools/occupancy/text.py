@@ -214,9 +214,9 @@ def format_count(count: int, what: str) -> str:
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
     """Returns lines of a text plot, 69 columns wide: waves per SIMD over the amount of a resource (`unit`) by `stairs`.
 
-    at: the kernel's amount, which is marked; most_waves: top of the axis.
-    A column stands for an equal share of the amounts and shows the occupancy at the largest of them. Dots show the
-    waves of whole workgroups, rounded down, if they are fewer than the compiler counts.
+    at: the kernel's amount, which is marked; most_waves: top of the axis. A column stands for an equal share of the
+    amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded down, if
+    they are fewer than the compiler counts.
     """
     top = stairs[-1].last
     width = -(-top // PLOT_COLUMNS)

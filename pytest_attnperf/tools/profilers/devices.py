@@ -14,7 +14,7 @@ from pytest_attnperf.tools.profilers.profile import Profile
 
 
 def find_named_spec(name: str) -> DeviceSpec:
-    """Returns the device table's row of a name or product, such as 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
+    """Returns the device table's row of a name or product, e.g. 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
     for spec in all_specs():
         if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
             return spec
@@ -22,7 +22,7 @@ def find_named_spec(name: str) -> DeviceSpec:
 
 
 def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
-    """Returns the row of the device table that fits all GPUs of a profile by arch, product and size; None without one."""
+    """Returns the device table's row that fits all GPUs of a profile by arch, product and size; None if none does."""
     found = {
         spec_for(DeviceInfo("", agent.arch, gpu_product(agent.product), compute_units=agent.compute_units or 0))
         for agent in agents
