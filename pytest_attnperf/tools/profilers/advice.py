@@ -82,7 +82,7 @@ def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
 
 
 def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on the family with most of the time."""
+    """Yields advice to work on the family with most of the time first, or to name its kernels if no rule knows them."""
     family = max(summary.families, key=lambda one: one.total_ns, default=None)
     if family is None:
         return
@@ -135,7 +135,7 @@ def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels that only change layout or type."""
+    """Yields advice to fuse families that only change layout or type, from 0.5 % of GPU time on."""
     for family in summary.families:
         if family.nature == "conversion" and family.share >= WORTH_SAYING:
             yield Advice(
@@ -146,7 +146,7 @@ def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on copies between host and device that repeat in steady state."""
+    """Yields advice to avoid copies between host and device that take 0.5 % of GPU time after the warm-up."""
     kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _is_host_copy(kernel.name)]
     for kernel in kernels:
         if kernel.steady is None or kernel.steady.total_ns / summary.total_ns < WORTH_SAYING:
@@ -162,7 +162,8 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels that fill memory, in steady state or only before it."""
+    """Yields advice on families that fill memory: to avoid them or, if they run in the warm-up only, not to compare
+    them."""
     for family in summary.families:
         if family.nature != "fill" or family.share < WORTH_SAYING:
             continue
@@ -181,7 +182,7 @@ def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on time in which no kernel ran."""
+    """Yields advice if no kernel ran in 10 % or more of the time from the first dispatch to the last."""
     busy, span = summary.busy_ns, summary.span_ns
     if not busy or not span or 1 - busy / span < IDLE_SHARE:
         return
@@ -200,7 +201,7 @@ def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on costs that only first calls have."""
+    """Yields advice to warm up, and to allocate and compile once, if first calls cost 5 % or more of the time."""
     first = summary.first_calls
     if first is None:
         return
@@ -221,7 +222,7 @@ def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on scratch memory of kernels that take time."""
+    """Yields advice on kernels with scratch memory that take 0.5 % of GPU time; the three longest are named."""
     found = []
     for kernel in summary.kernels:
         launches = [one for one in kernel.shapes if kernel.kind == "kernel" and one.shape.scratch_bytes]
@@ -303,7 +304,8 @@ KERNEL_RULES: tuple[Callable[[ProfileSummary], Iterator[Advice]], ...] = (
 def _list_launches(
     summary: ProfileSummary, least: float, wanted: Callable[[ShapeTime], bool]
 ) -> list[tuple[ShapeTime, float]]:
-    """Returns up to SHOWN launches with at least this share of GPU time, longest first, with their shares."""
+    """Returns up to SHOWN (launch, share of GPU time) with a share of `least` and more that are `wanted`, longest
+    first."""
     found = [
         (launch, launch.spread.total_ns / summary.total_ns)
         for kernel in summary.kernels
@@ -315,7 +317,7 @@ def _list_launches(
 
 
 def _find_low_occupancy(launch: ShapeTime) -> Occupancy | None:
-    """Returns the launch's occupancy if it is low, else None."""
+    """Returns the launch's occupancy if it is at most a quarter of the wave slots, else None."""
     found = launch.occupancy
     return found if found and found.whole_waves_per_simd <= LOW_OCCUPANCY * found.max_waves_per_simd else None
 

@@ -64,7 +64,7 @@ class _Unit:
         return kernel.steady if self.steady else kernel.spread
 
     def count_calls(self, kernel: KernelTime) -> float:
-        """Returns the calls per unit of a kernel; 0 if it has no steady state where that counts."""
+        """Returns a kernel's calls per pass or profile; 0 if only steady state counts and it has none."""
         return kernel.spread.calls / self.passes if self.choose_spread(kernel) else 0.0
 
     def compute_ns(self, kernel: KernelTime) -> float:
@@ -108,7 +108,8 @@ def compare_profiles(
 
 
 def is_within_spread(before: Spread, after: Spread) -> bool | None:
-    """Returns whether the medians differ by no more than the rule above allows; None if unknown."""
+    """Returns whether medians differ by no more than both widths of 1.57 x interquartile range / sqrt(calls) together;
+    None without quartiles or with fewer than 5 calls."""
     widths = [_half_width(spread) for spread in (before, after)]
     if before.median_ns is None or after.median_ns is None or None in widths:
         return None
@@ -126,7 +127,7 @@ def _has_order(summary: ProfileSummary) -> bool:
 
 
 def _group_by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
-    """Groups kernels by name, because a copy may have the name of a kernel."""
+    """Returns name -> all kernels and copies with it, because a copy may have the name of a kernel."""
     found: dict[str, list[KernelTime]] = {}
     for kernel in summary.kernels:
         found.setdefault(kernel.name, []).append(kernel)
@@ -252,8 +253,8 @@ def _join_devices(summary: ProfileSummary) -> str:
 def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
-    """Returns ratios of peaks; empty for one device or if both lack a common figure, because a speed alone compares no
-    devices.
+    """Returns ratios (after / before) of two devices' peaks and speeds; () if the peaks are equal or have no figure in
+    common, because a speed alone compares no devices.
 
     Speeds that the user gives replace the profiles' times. Raises UsageError if only one side has one."""
     if (
@@ -282,7 +283,7 @@ def _peak_notes(peaks: Sequence[PeakRatio]) -> list[str]:
 
 
 def comparison_lines(found: ProfileComparison) -> list[str]:
-    """Returns lines with both profiles, their GPU times, and the notes."""
+    """Returns text lines: the names of both profiles, their GPU times, and the notes of the comparison."""
     speed = format_speedup(found.speedup)
     lines = [
         f"before: {one_line(found.before, TEXT_LIMIT)}",

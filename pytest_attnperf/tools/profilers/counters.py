@@ -79,8 +79,7 @@ def _read_rows(
 def _add_row(
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]], row: dict[str, str | None], process: str
 ) -> str:
-    """Adds the counter value of a CSV row to `found`, by kernel, grid and counter; returns what is wrong with the row,
-    and '' if nothing is."""
+    """Adds the counter value of a CSV row to `found`, by kernel, grid and counter; returns what is wrong, or ''."""
     value, grid = _parse_number(row["Counter_Value"]), _parse_number(row.get(GRID) or "0")
     if value is None or grid is None:
         column = "Counter_Value" if value is None else GRID

@@ -49,12 +49,14 @@ class First:
 
     @property
     def excess_ns(self) -> int:
-        """Nanoseconds above the median of the others; 0 if it is not above, or alone."""
+        """Nanoseconds by which the first dispatch exceeds the later ones' median; 0 if it does not, or there are
+        none."""
         return 0 if self.others.median_ns is None else max(0, round(self.duration_ns - self.others.median_ns))
 
     @property
     def is_outlier(self) -> bool:
-        """Whether it is far above the others; False if they are too few."""
+        """Whether the first dispatch is far above the later ones: by FENCE and OUTLIER_RATIO. False if they are under
+        4."""
         q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
         if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
             return False
@@ -63,7 +65,7 @@ class First:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The dispatches that are warm-up: all before index `before`, and the first ones of the kernels in `first_of`."""
+    """The warm-up: all dispatches before index `before`, and the first of each kernel in `first_of`. text: why."""
 
     text: str
     before: int = 0
@@ -71,7 +73,7 @@ class WarmUp:
 
 
 def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
-    """Returns the user's warm-up: `count` passes if their beginnings are known, else dispatches."""
+    """Returns the warm-up that the user gives: `count` passes if `begins` has their first indices, else dispatches."""
     if begins and count:
         held = min(count, len(begins))
         before = begins[held] if held < len(begins) else dispatches
@@ -142,7 +144,7 @@ _BENEATH = "hsa_"
 
 
 def find_host_category(name: str) -> str:
-    """Returns the category of host time of a runtime's function."""
+    """Returns the category ('allocation', 'launch', ...) of a function of HIP, CUDA or HSA; 'other' if none fits."""
     return next((category for category, pattern in _HOST if pattern.search(name)), OTHER_HOST)
 
 
@@ -163,7 +165,7 @@ def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
 
 
 def sum_first_calls(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
-    """Sums up how much first dispatches exceed their others, and adds the host's times."""
+    """Returns by how many ns first dispatches exceed later ones in all, how many kernels do, and the host's times."""
     excesses = array("q", (first.excess_ns for first in firsts))
     return FirstCalls(sum(excesses), sum(excess > 0 for excess in excesses), dict(host_ns))
 
@@ -196,7 +198,7 @@ class Traced:
 
     @staticmethod
     def from_dispatches(dispatches: Dispatches, rules: FamilyRules) -> Traced:
-        """Groups dispatches by kernel and size."""
+        """Groups dispatches by kernel (name and kind) and launch size, and finds each kernel's first dispatch."""
         durations = tuple(dispatches.durations_by_shape())
         last = len(dispatches) - 1
         first_at = {shape: last - place for place, shape in enumerate(reversed(dispatches.shape))}
@@ -232,7 +234,7 @@ class Traced:
         return sum(len(self.durations[at]) for kernel in self.kernels if kernel.kind in KERNELS for at in kernel.shapes)
 
     def count_calls(self) -> Calls:
-        """Counts the kernel calls of the busiest device, with their order."""
+        """Returns the calls by kernel, and their order, on the device with most calls; copies and fills are apart."""
         shapes = self.dispatches.shapes
         device = self._find_busiest_device()
         counts: dict[str, int] = {}

@@ -64,8 +64,7 @@ class Interval(NamedTuple):
         return Interval(self.low * other.low, self.high * other.high)
 
     def divide_by(self, other: Interval) -> Interval:
-        """Returns the quotient of two intervals of non-negative numbers; its ends are infinite where the divisor is
-        0."""
+        """Returns the quotient of two intervals of non-negative numbers; infinite where the divisor is 0."""
         return Interval(_divide_safely(self.low, other.high), _divide_safely(self.high, other.low))
 
     def merge_with(self, other: Interval) -> Interval:
@@ -131,8 +130,7 @@ class PrintedFigure:
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """Returns the factor from a unit to SI units (1e-6 for 'us'); None if this kind of figure does not have the
-        unit."""
+        """Returns the factor from a unit to SI units (1e-6 for 'us'); None if this kind of figure lacks the unit."""
         return cls.units.get(unit)
 
     def __repr__(self) -> str:

@@ -89,16 +89,14 @@ class Known:
         return -(-self.threads // self.wave_size)
 
     def find_block(self, per: str) -> ComputeBlock | None:
-        """Returns what a 'CU' or 'WGP' (`per`) holds; None if architecture or workgroup is unknown, or without a
-        WGP."""
+        """Returns what a 'CU' or 'WGP' (`per`) holds; None without known limits, workgroup or WGP."""
         asked = self.find_resources(wgp_mode=per == "WGP")
         if self.limits is None or asked is None or (per == "WGP" and not self.limits.wgp):
             return None
         return block_of(self.limits, asked)
 
     def find_resources(self, *, wgp_mode: bool) -> Resources | None:
-        """Returns what the reported kernel asks for, 0 for counts that are not given; None without workgroup or
-        limits."""
+        """Returns what the reported kernel asks for, 0 for what is not given; None without workgroup or limits."""
         if not self.threads or self.limits is None:
             return None
         kernel = self.claims.kernel
@@ -120,7 +118,7 @@ class Known:
 
     @property
     def call_s(self) -> Interval | None:
-        """Seconds per call: total over calls if both are given, because the total has more digits; else None."""
+        """Seconds per call: total over calls if both are given, because the total has more digits."""
         said = self.claims.performance
         if said.total and said.calls and said.calls.count:
             return said.total.time.interval.divide_by(exact_interval(said.calls.count))
