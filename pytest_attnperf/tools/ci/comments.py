@@ -36,8 +36,7 @@ class Stamp:
         """Returns why a comment of this run must not replace the one with the stamp `shown`; '' if it may. It must not
         if `shown` is of a newer run, or has results of the same commit while this run has none.
 
-        Runs are numbered in the order in which they began, so a slow run of an older commit does not replace a newer
-        one."""
+        Runs are numbered by their begin, so a slow run of an older commit does not replace a newer one."""
         if (shown.run, shown.attempt) > (self.run, self.attempt):
             return f"the comment is of run {shown.run}.{shown.attempt}, which is newer than {self.run}.{self.attempt}"
         if shown.sha == self.sha and shown.measured and not self.measured:
@@ -98,8 +97,7 @@ def put_comment(
     """Posts `body` on pull request `pull`, or updates the comment of `author` that begins with `marker`; returns a
     sentence that says what was done. Leaves a comment of a newer run; `dry_run` changes nothing.
 
-    If a post fails and GitHub may have made it all the same, looks for the comment before posting again. Raises
-    GitHubError."""
+    If a post fails but GitHub may have made it, looks for the comment before posting again. Raises GitHubError."""
     for attempt in range(1, POSTS + 1):
         ours = next(list_own_comments(github, repo, pull, marker, author), None)
         why = stamp.reason_superseded(ours.stamp) if ours is not None and ours.stamp is not None else ""

@@ -162,8 +162,7 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on families that fill memory: to avoid them or, if they run in the warm-up only, not to compare
-    them."""
+    """Yields advice on families that fill memory: avoid them or, if only the warm-up has them, leave them out."""
     for family in summary.families:
         if family.nature != "fill" or family.share < WORTH_SAYING:
             continue
@@ -260,8 +259,7 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with fewer workgroups than compute units. The gain assumes that all units share
-    work."""
+    """Yields advice on launches with fewer workgroups than compute units; the gain assumes that all get work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)
@@ -304,8 +302,7 @@ KERNEL_RULES: tuple[Callable[[ProfileSummary], Iterator[Advice]], ...] = (
 def _list_launches(
     summary: ProfileSummary, least: float, wanted: Callable[[ShapeTime], bool]
 ) -> list[tuple[ShapeTime, float]]:
-    """Returns up to SHOWN (launch, share of GPU time) with a share of `least` and more that are `wanted`, longest
-    first."""
+    """Returns the three longest `wanted` launches with at least the share `least` of GPU time, each with its share."""
     found = [
         (launch, launch.spread.total_ns / summary.total_ns)
         for kernel in summary.kernels

@@ -52,8 +52,7 @@ def find_contradictions(
 ) -> tuple[ProfileFinding, ...]:
     """Returns findings on figures of a profile that contradict each other or, if `spec` is given, the device's peaks.
 
-    `stats` are the rows of the profile's *_stats files: their percentages are checked, and their sums compared with a
-    trace."""
+    `stats` are the rows of *_stats files: checks their percentages, and compares their sums with a trace."""
     rows = [*stats, *(row for row in summary.host if row not in stats)]
     found = [
         *_find_too_fast(summary.kernels, spec),
@@ -95,8 +94,8 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Returns the bytes through the device's memory, 0 for a kernel. A copy within the device counts twice, because it
-    reads and writes."""
+    """Returns the bytes through the device's memory, 0 for a kernel. A copy within the device reads and writes:
+    twice."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")

@@ -116,8 +116,8 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Adds a problem for the row of another width that was read before, if there is one. last: it ends the file, so
-        it may be cut short."""
+        """Adds a problem for the pending row of another width, if any. last: it ends the file, so it may be cut
+        short."""
         if self._misfit is None:
             return
         line, values = self._misfit

@@ -49,14 +49,12 @@ class First:
 
     @property
     def excess_ns(self) -> int:
-        """Nanoseconds by which the first dispatch exceeds the later ones' median; 0 if it does not, or there are
-        none."""
+        """Nanoseconds by which the first dispatch exceeds the later ones' median; 0 if it does not."""
         return 0 if self.others.median_ns is None else max(0, round(self.duration_ns - self.others.median_ns))
 
     @property
     def is_outlier(self) -> bool:
-        """Whether the first dispatch is far above the later ones: by FENCE and OUTLIER_RATIO. False if they are under
-        4."""
+        """Whether the first dispatch is far above the later ones (FENCE, OUTLIER_RATIO); False for less than 4."""
         q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
         if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
             return False
@@ -149,8 +147,7 @@ def find_host_category(name: str) -> str:
 
 
 def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
-    """Returns nanoseconds of host time by category, largest first. Leaves out torch's operators, which contain these
-    calls.
+    """Returns category -> ns of host time, largest first. Leaves out torch's operators, which contain these calls.
 
     Synchronisation is time in which the host waits for the GPU, so it is also part of a synchronous copy."""
     every = [row for row in rows if row.domain == "api"]

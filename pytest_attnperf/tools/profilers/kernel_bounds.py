@@ -48,9 +48,8 @@ def kernel_bounds(
 ) -> tuple[KernelBound, ...]:
     """Returns what limits each work; uses counters if the profile has some and one kernel does the work.
 
-    A call is one dispatch of the work's longest kernel. Several sizes of that kernel are different work. Raises
-    UsageError if no kernel has such a name, the profile holds no times of single dispatches, or that kernel runs at
-    several sizes."""
+    A call is one dispatch of the work's longest kernel. Raises UsageError if no kernel has such a name, the profile has
+    no times of single dispatches, or that kernel runs at several sizes, which are different work."""
     return tuple(_find_bound(summary, work, spec, ceilings) for work in works)
 
 

@@ -169,8 +169,7 @@ class _Candidate:
 
 
 def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
-    """Returns possible numbers of passes, by most explained dispatches; one that follows from given layers comes
-    first."""
+    """Returns possible numbers of passes: one that follows from given layers, then by most explained dispatches."""
     numbers = Counter(calls.counts.values())
     found = [
         _Candidate(
@@ -201,8 +200,7 @@ def _describe_nearest(candidates: Sequence[_Candidate]) -> str:
 
 
 def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
-    """Returns the given number of passes, the evidence for and against it in words, and the indices where they
-    begin."""
+    """Returns the given number of passes, the evidence for and against it in words, and where passes begin."""
     total = sum(calls.counts.values())
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
     begins = _find_stretches(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
@@ -215,8 +213,7 @@ def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, 
 
 
 def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
-    """Returns the indices of `Calls.order` where passes begin, and how equal the passes are; ((), '') if they are
-    not."""
+    """Returns the indices of `Calls.order` where passes begin, and how equal they are; ((), '') if unequal."""
     fits = {calls.numbers[name] for name, count in calls.counts.items() if count % passes == 0}
     order = calls.order or ()
     places = array("q", (place for place, kernel in enumerate(order) if kernel in fits))

@@ -126,8 +126,7 @@ def spec_peaks(spec: DeviceSpec) -> Peaks:
 
 
 def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
-    """Returns what the device cannot exceed: its bandwidth and, if known, its f16 rate at the maximum clock; {} if its
-    data are not reliable."""
+    """Returns the device's bandwidth and, if known, f16 rate at the maximum clock; {} without reliable data."""
     if spec.confidence == UNRELIABLE:
         return {}
     rate = spec.peak_flops("f16")
@@ -146,8 +145,7 @@ def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
 
 
 def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
-    """Returns '1.71 x as fast with 3.17 x the bandwidth', with the used share of each ratio; '' without speed or
-    peaks."""
+    """Returns '1.71 x as fast with 3.17 x the bandwidth' and the used share of each; '' without speed or peaks."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:

@@ -66,8 +66,8 @@ class RunParts:
         self.problems += part.problems
 
     def build_profile(self) -> Profile:
-        """Returns the profile of all added files, checked against each other. Raises ProfileError if there is neither a
-        time nor a counter."""
+        """Returns the profile of all added files, compared with each other. Raises ProfileError without time and
+        counter."""
         dispatches = self._merge_dispatches()
         counters = tuple(counter for part in self.parts for counter in part.counters)
         stats = self._merge_stats(dispatches)

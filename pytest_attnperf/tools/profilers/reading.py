@@ -93,8 +93,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 
 def _find_file_form(path: Path) -> CsvForm | str | None:
-    """Returns a file's kind: a CsvForm, ROCPD or CHROME; None if no reader knows it. Raises ProfileError if it is no
-    text."""
+    """Returns a file's kind: a CsvForm, ROCPD, CHROME or None (not known). Raises ProfileError if it is no text."""
     from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 
     if is_sqlite(path):

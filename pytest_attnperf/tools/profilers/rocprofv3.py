@@ -121,8 +121,7 @@ class _Sum:
 
 
 def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Returns the calls of an API trace summed up by function, and the first start. Leaves out the program's own
-    ranges."""
+    """Returns an API trace's calls summed up by function, and the first start; leaves out the program's ranges."""
     function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
     domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}
@@ -201,8 +200,7 @@ def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> 
 
 
 def _read_wide(table: CsvTable) -> tuple[KernelCounter, ...]:
-    """Returns the medians by kernel and grid of counters with a column each, as in results.csv; () if there are
-    none."""
+    """Returns the medians by kernel and grid of a results.csv's counters, which have a column each; () if none."""
     names = [name for name in table.columns if name and name not in NO_COUNTERS]
     if not names:
         return ()
@@ -234,8 +232,7 @@ def normalise_direction(name: str) -> str:
 
 
 def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
-    """Returns every row of a stats file whose calls and total are whole numbers; other rows become problems of
-    `table`."""
+    """Returns the rows of a stats file whose calls and total are whole numbers; others become problems of `table`."""
     found: list[tuple[str, Spread, float | None]] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))

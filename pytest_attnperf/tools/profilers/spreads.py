@@ -56,8 +56,7 @@ def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
 
 
 def add_spreads(spreads: Iterable[Spread]) -> Spread:
-    """Merges spreads without their durations: calls, total, minimum and maximum; the rest is None. A single spread with
-    calls stays as it is.
+    """Merges spreads without their durations: calls, total, minimum and maximum, else None. A single one stays whole.
 
     Minimum and maximum are None if one of the spreads lacks its own."""
     every = [spread for spread in spreads if spread.calls]

@@ -119,8 +119,7 @@ def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int])
 
 
 def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
-    """Returns the calls by kernel, copies and fills apart: of a trace's device with most calls, or else of
-    statistics."""
+    """Returns calls by kernel, copies and fills apart: of the trace's busiest device, without trace of statistics."""
     if traced.has_kernels:
         return traced.count_calls()
     counts: dict[str, int] = {}

@@ -242,8 +242,7 @@ def _read_text(path: Path) -> str:
 
 
 def _list_agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
-    """Returns the devices in the trace's list and, with nothing but their number, those that only events name
-    (`used`)."""
+    """Returns the devices in the trace's list and, by number alone, those that only events name (`used`)."""
     listed = (
         [_make_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
     )

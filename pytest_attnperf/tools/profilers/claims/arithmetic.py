@@ -94,8 +94,7 @@ def _compute_gain_limit(share: float) -> float:
 
 
 def _gain_from_time(share: float, alone: float) -> float:
-    """Returns the gain of the whole, as a fraction, if a part with this share saves the fraction `alone` of its
-    time."""
+    """Returns the gain of the whole, as a fraction, if a part with this share saves `alone` of its time."""
     return 1 / (1 - share * alone) - 1 if share * alone < 1 else math.inf
 
 

@@ -138,8 +138,7 @@ class Known:
 
     @property
     def least_bytes(self) -> float | None:
-        """Least bytes of one call of attention: reads Q, K and V and writes the output once. None where `flops` is
-        None."""
+        """Least bytes of one call of attention: reads Q, K and V, writes the output once. None without `flops`."""
         model = self.claims.model
         if self.flops is None:
             return None
@@ -151,8 +150,7 @@ class Known:
         return self.spec.last_level_cache_bytes if self.spec else None
 
     def describe_cache_fit(self, size: float) -> str:
-        """Returns 'they fit the 32 MiB cache' if `size` bytes fit the device's cache; '' if not, or if it is not
-        known."""
+        """Returns 'they fit the 32 MiB cache' if `size` bytes fit the device's cache; '' if not or unknown."""
         if self.cache_bytes is None or size > self.cache_bytes:
             return ""
         return f"they fit the {self.cache_bytes / BYTES_PER_MIB:.0f} MiB cache"
