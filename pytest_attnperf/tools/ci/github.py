@@ -48,7 +48,7 @@ class GitHubError(AttnperfError):
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether GitHub may have carried out the request although it failed."""
+        """Whether GitHub may have carried out the request although it failed: no answer, or one of `PASSING`."""
         return self.status == 0 or self.status in PASSING
 
 
@@ -60,7 +60,7 @@ def expect_documented_form() -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         said = one_line(f"{type(error).__name__}: {error}", MESSAGE_LIMIT)
-        raise GitHubError(f"GitHub's answer is not of the form that it documents ({said})") from error
+        raise GitHubError(f"GitHub's answer has not the documented form ({said}); did a proxy answer?") from error
 
 
 @dataclass(frozen=True)
@@ -231,10 +231,12 @@ class GitHub:
         try:
             return json.loads(answer.body) if answer.body else None
         except (ValueError, RecursionError):
-            raise GitHubError(f"GitHub answered {answer.status} with text that is no JSON", answer.status) from None
+            raise GitHubError(
+                f"GitHub answered {answer.status} with text that is no JSON; check GITHUB_API_URL", answer.status
+            ) from None
 
     def _describe_request(self, method: str, url: str) -> str:
-        """Returns method and address without the query, because a download's query holds a signature."""
+        """Returns 'GET https://...' for an error, without the query, because a download's query holds a signature."""
         return self._clean_text(f"{method} {url.partition('?')[0]}")
 
     def _clean_text(self, text: str) -> str:
@@ -243,7 +245,7 @@ class GitHub:
 
 
 def make_client(environ: Mapping[str, str]) -> GitHub:
-    """Returns a client that uses GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
+    """Returns a client that uses GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError without a token."""
     token = environ.get("GITHUB_TOKEN") or environ.get("GH_TOKEN") or ""
     if not token:
         raise UsageError("no token: set GITHUB_TOKEN in the environment; it is never taken from the command line")
@@ -251,7 +253,7 @@ def make_client(environ: Mapping[str, str]) -> GitHub:
 
 
 def parse_repository(text: str) -> str:
-    """Returns the text if it is 'OWNER/NAME' and safe in a URL path. Raises UsageError."""
+    """Returns `text` if it is 'OWNER/NAME' and safe in a URL path. Raises UsageError otherwise."""
     if not _REPOSITORY.fullmatch(text):
         raise UsageError(f"{one_line(text)!r} is no repository; expected OWNER/NAME")
     return text

@@ -99,7 +99,7 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of the time."""
+    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of GPU time."""
     for family in summary.families:
         if family.family == GEMM and family.share >= DOMINATES:
             yield Advice(
@@ -241,7 +241,7 @@ def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on low occupancy, with what limits it. Names the longest launch of a kernel."""
+    """Yields advice on launches with 10 % of GPU time and low occupancy, and what limits it; one launch per kernel."""
     named: set[str] = set()
     for launch, share in _list_launches(summary, OCCUPANCY_SHARE, lambda one: _find_low_occupancy(one) is not None):
         found = _find_low_occupancy(launch)
@@ -259,7 +259,7 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with fewer workgroups than compute units; the gain assumes that all get work."""
+    """Yields advice on launches with 2 % of GPU time and fewer workgroups than compute units; for the gain, all get work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)
@@ -276,7 +276,8 @@ def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_scatter(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels whose steady times vary much, if they have one launch size: times of sizes differ."""
+    """Yields advice to trace kernels again whose times after the warm-up vary much. Leaves out kernels with several
+    launch sizes, because their times differ anyway."""
     kernels = [kernel for kernel in summary.kernels if kernel.share >= SPREAD_SHARE and len(kernel.shapes) <= 1]
     scattered = [(kernel, kernel.steady) for kernel in kernels if kernel.steady and _has_scatter(kernel.steady)]
     for kernel, steady in sorted(scattered, key=lambda pair: -pair[0].spread.total_ns)[:SHOWN]:

@@ -79,7 +79,8 @@ def compare_profiles(
     before_peaks: Peaks | None = None,
     after_peaks: Peaks | None = None,
 ) -> ProfileComparison:
-    """Returns the changes from one profile to the other, largest first; for two devices also ratios of their peaks."""
+    """Returns how the GPU time of families and kernels changes from one profile to the other, the largest change first;
+    with the peaks of two devices, also ratios of these."""
     steady = _has_order(before) and _has_order(after)
     counts = [summary.passes.count if summary.passes else None for summary in (before, after)]
     per_pass = all(counts)
@@ -164,7 +165,8 @@ def _compute_change(
 def _is_within(
     change: Change, old: Sequence[KernelTime], new: Sequence[KernelTime], old_unit: _Unit, new_unit: _Unit
 ) -> bool:
-    """Returns whether a change is within the spread; False without steady spreads, or if the calls per unit differ."""
+    """Returns whether a change is within the spread; False without times after a warm-up, for several kernels, or if
+    calls per pass or profile differ."""
     if len(old) != 1 or len(new) != 1 or not old_unit.steady:
         return False
     spreads = old_unit.choose_spread(old[0]), new_unit.choose_spread(new[0])

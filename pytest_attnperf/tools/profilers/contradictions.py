@@ -94,8 +94,7 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Returns the bytes through the device's memory, 0 for a kernel. A copy within the device reads and writes:
-    twice."""
+    """Returns the bytes through the device's memory: twice the size of a copy within the device, 0 for a kernel."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")

@@ -74,7 +74,7 @@ class CsvTable:
         return self._reader.line_num
 
     def find_column(self, *names: str) -> str:
-        """Returns the first of these columns that the file has; '' if it has none."""
+        """Returns the first of `names` that is a column of the file; '' if none is."""
         return next((name for name in names if name in self.columns), "")
 
     def column_index(self, name: str) -> int:
@@ -82,7 +82,7 @@ class CsvTable:
         return self.columns.index(name)
 
     def check_columns(self, form: str, names: Sequence[str]) -> None:
-        """Raises ProfileError unless each of these columns occurs exactly once."""
+        """Raises ProfileError unless each of `names` is a column exactly once. form: the file's kind, for the error."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ProfileError(
@@ -116,8 +116,7 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Adds a problem for the pending row of another width, if any. last: it ends the file, so it may be cut
-        short."""
+        """Adds a problem for the pending row of another width, if any. last: it ends the file, perhaps cut short."""
         if self._misfit is None:
             return
         line, values = self._misfit

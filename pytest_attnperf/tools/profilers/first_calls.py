@@ -54,7 +54,8 @@ class First:
 
     @property
     def is_outlier(self) -> bool:
-        """Whether the first dispatch is far above the later ones (FENCE, OUTLIER_RATIO); False for less than 4."""
+        """Whether the first dispatch exceeds the later ones' upper quartile by 3 interquartile ranges, and their median
+        by half of it; False with fewer than 4 later ones."""
         q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
         if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
             return False
@@ -71,7 +72,7 @@ class WarmUp:
 
 
 def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
-    """Returns the warm-up that the user gives: `count` passes if `begins` has their first indices, else dispatches."""
+    """Returns the warm-up that the user gives: `count` passes, or dispatches if `begins` (where passes begin) is empty."""
     if begins and count:
         held = min(count, len(begins))
         before = begins[held] if held < len(begins) else dispatches
@@ -147,7 +148,8 @@ def find_host_category(name: str) -> str:
 
 
 def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
-    """Returns category -> ns of host time, largest first. Leaves out torch's operators, which contain these calls.
+    """Returns category -> ns of host time, largest first. Leaves out calls that contain or lie within others: torch's
+    operators, and functions of HSA next to HIP's.
 
     Synchronisation is time in which the host waits for the GPU, so it is also part of a synchronous copy."""
     every = [row for row in rows if row.domain == "api"]

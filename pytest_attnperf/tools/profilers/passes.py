@@ -233,7 +233,7 @@ def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
 
 
 def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
-    """Returns whether most kernels that run once per pass change their place between passes."""
+    """Returns whether most kernels that run once per pass change their place by more than 10 % of a pass."""
     once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
     offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
     for place, kernel in enumerate(kernels):

@@ -134,7 +134,7 @@ def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
 
 
 def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
-    """Returns a sentence for every ratio of a data sheet's figure and a measured one."""
+    """Returns a sentence for every ratio that compares a data sheet's figure with a measured one."""
     return tuple(
         f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_format_kind(ratio.own_kind)} and {ratio.other:.4g} "
         f"{ratio.unit} "

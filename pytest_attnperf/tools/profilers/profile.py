@@ -66,8 +66,7 @@ class RunParts:
         self.problems += part.problems
 
     def build_profile(self) -> Profile:
-        """Returns the profile of all added files, compared with each other. Raises ProfileError without time and
-        counter."""
+        """Returns the profile of all added files. Raises ProfileError if they hold neither a time nor a counter."""
         dispatches = self._merge_dispatches()
         counters = tuple(counter for part in self.parts for counter in part.counters)
         stats = self._merge_stats(dispatches)
@@ -106,8 +105,8 @@ class RunParts:
         return kernels.build() if ordered else copies
 
     def _merge_stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:
-        """Returns sums of API traces and rows of *_stats files but those of copies that a trace has. Rows that disagree
-        with a trace become problems."""
+        """Returns the sums of API traces and the rows of *_stats files, without copies and API calls that a trace has.
+        Rows that disagree with a trace become problems."""
         api = [row for part in self.parts if part.api_begin_ns is not None for row in part.stats]
         calls = {row.name: (row.spread.calls, row.spread.total_ns) for row in api}
         kept = list(api)

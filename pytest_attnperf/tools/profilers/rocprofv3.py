@@ -121,7 +121,7 @@ class _Sum:
 
 
 def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Returns an API trace's calls summed up by function, and the first start; leaves out the program's ranges."""
+    """Returns an API trace's calls summed up by function, and the first start; without the program's own ranges."""
     function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
     domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}

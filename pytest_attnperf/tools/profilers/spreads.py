@@ -56,7 +56,8 @@ def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
 
 
 def add_spreads(spreads: Iterable[Spread]) -> Spread:
-    """Merges spreads without their durations: calls, total, minimum and maximum, else None. A single one stays whole.
+    """Returns several spreads as one: calls, total, minimum, maximum, but no median, which needs the durations. A
+    single spread with calls is returned as it is.
 
     Minimum and maximum are None if one of the spreads lacks its own."""
     every = [spread for spread in spreads if spread.calls]

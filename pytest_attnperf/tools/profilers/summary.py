@@ -119,7 +119,8 @@ def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int])
 
 
 def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
-    """Returns calls by kernel, copies and fills apart: of the trace's busiest device, without trace of statistics."""
+    """Returns the calls by kernel, with copies and fills apart: from the trace (of its device with most calls) or,
+    without a trace, from statistics."""
     if traced.has_kernels:
         return traced.count_calls()
     counts: dict[str, int] = {}
@@ -235,13 +236,13 @@ def _compute_steady_spread(
 
 
 def _find_form(sources: Sequence[ProfileSource]) -> str:
-    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds."""
+    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds or none."""
     forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
     return forms.pop() if len(forms) == 1 else ""
 
 
 def _find_agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
-    """Returns the device of a dispatch by its name, or the only GPU if dispatches name none."""
+    """Returns the device that a dispatch names, or the only GPU if it names none; else None."""
     named = next((agent for agent in agents if agent.name == shape.agent), None)
     gpus = [agent for agent in agents if agent.kind == "gpu"]
     return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)

@@ -99,7 +99,7 @@ class _Reader:
         self._whole_us = True
 
     def read_events(self, events: list[Any]) -> Profile:
-        """Returns the profile of all events. Raises ProfileError if none is usable."""
+        """Returns the profile of all events of a Chrome trace. Raises ProfileError if none is usable."""
         for event in events:
             self._add_event(event)
         if not self._builder and not self._host:

@@ -25,7 +25,7 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on ratios, gains, speedups, tile sizes, expectations and recommendations."""
+    """Yields a finding for each of a report's ratios, gains, speedups, tile sizes, expectations and recommendations."""
     for ratio in known.claims.ratios:
         yield from _assess_ratio(ratio)
     for parts in known.claims.gains:

@@ -26,7 +26,7 @@ CLASSES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for each claim of what limits the kernel."""
+    """Yields a finding for each claim of a report about what limits its kernel."""
     found = _classify_work(known) if known.claims.verdicts else None
     for said in known.claims.verdicts:
         yield _assess_bound(said, found)

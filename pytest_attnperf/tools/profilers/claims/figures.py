@@ -249,7 +249,7 @@ def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tupl
     if found["sign"] == "-":
         numbers = [(-value, half) for value, half in reversed(numbers)]
     if numbers[1][0] < numbers[0][0]:
-        raise ValueError(f"{found.string!r} is a range from more to less")
+        raise ValueError(f"{found.string!r} is a range from more to less; write the smaller number first")
     widen = 2.0 if found["about"] else 1.0
     first, last = (Interval((value - widen * half) * scale, (value + widen * half) * scale) for value, half in numbers)
     low, high = numbers[0][0] * scale, numbers[1][0] * scale

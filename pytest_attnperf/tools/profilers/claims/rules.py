@@ -74,7 +74,7 @@ class Known:
 
     @property
     def wave_size(self) -> int | None:
-        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA."""
+        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA, else None."""
         device = self.claims.device
         said = device.wave_size if device else None
         if self.limits is None:

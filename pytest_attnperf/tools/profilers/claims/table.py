@@ -26,7 +26,7 @@ NATURES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on times, calls, percentages and members of the table's rows."""
+    """Yields the findings on times, calls, percentages and members in a report's table; none without a table."""
     table = known.claims.table
     if table is None or not table.rows:
         return

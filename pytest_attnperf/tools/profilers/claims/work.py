@@ -28,7 +28,7 @@ ROUGH = 0.05
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on total time, passes, launch, FLOPs, bytes, intensity and roofs."""
+    """Yields the findings on a report's total time, passes, launch, FLOPs, bytes, intensity and roofs."""
     yield from _assess_total(known)
     yield from _assess_passes(known)
     yield from _assess_launch(known)

@@ -74,7 +74,7 @@ class _Read:
 
 
 def read_rocpd(path: Path) -> Profile:
-    """Reads everything that one database holds of one run.
+    """Returns the content of a rocpd database; of several runs, that of the one with the most dispatches.
 
     Raises ProfileError if it is no rocpd, has another schema, is damaged or being written, or holds nothing."""
     with closing(open_database(path)) as connection:

@@ -79,7 +79,7 @@ class Process:
     dispatches: int = 0
 
     def can_share_run(self, other: Process) -> bool:
-        """Returns whether both can belong to one run: on one machine, and running at one time as far as known."""
+        """Returns whether this process and `other` can be of one run: on one machine and, as far as known, at one time."""
         if self.machine != other.machine:
             return False
         if self.begin is None or self.end is None or other.begin is None or other.end is None:
@@ -247,7 +247,8 @@ class Times:
         self.first: dict[str, str] = {}
 
     def is_usable(self, start: object, end: object, number: object) -> bool:
-        """Returns whether both times are in order and at most a day apart, and counts the row. number: its id."""
+        """Returns whether `start` and `end` are nanoseconds, in order and at most a day apart; counts the row as good,
+        or as bad with the reason. number: the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
         elif not end:
