@@ -74,7 +74,7 @@ LIMITER_WORDS = {
 
 
 def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
-    """Returns recommendations, the one with the largest gain first; those without a gain come last."""
+    """Returns recommendations, the largest gain first and those without a gain last; () without GPU time."""
     if summary.total_ns <= 0:
         return ()
     found = [advice for rule in RULES for advice in rule(summary)]
@@ -259,7 +259,7 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with 2 % of GPU time and fewer workgroups than compute units; for the gain, all get work."""
+    """Yields advice on launches with 2 % of GPU time and fewer workgroups than units; for the gain, all get work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)
@@ -363,7 +363,8 @@ def _is_host_copy(name: str) -> bool:
 
 
 def _compute_gain_limit(share: float) -> float:
-    """Returns the gain if a part took no time. Clamps the share, because rounding may make a sum of shares exceed 1."""
+    """Returns the gain of the whole if a part with this share took no time. Clamps the share, because rounding may make
+    a sum of shares exceed 1."""
     return overall_gain(min(share, 1.0), math.inf)
 
 

@@ -14,7 +14,7 @@ from pytest_attnperf.records.profiles import FamilyTime, Gain, KernelTime
 
 
 def compute_gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[float] = (0.04,)) -> tuple[Gain, ...]:
-    """Returns, for every kernel or family, the gain if it took no time, and if it were faster by each of `partial`.
+    """Returns, per kernel or family, the gain of the whole if it took no time, or were faster by each of `partial`.
 
     Raises ValueError for an invalid share or gain."""
     return tuple(

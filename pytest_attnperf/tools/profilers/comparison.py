@@ -296,7 +296,7 @@ def comparison_lines(found: ProfileComparison) -> list[str]:
 
 
 def comparison_tables(found: ProfileComparison, *, shown: int = SHOWN_KERNELS) -> list[Table]:
-    """Returns tables of families, of the kernels that differ most, and of the two devices' peaks if known."""
+    """Returns tables of families, of the `shown` kernels that differ most, and of the devices' peaks if known."""
     unit = "" if found.per == "profile" else f" (each per {found.per})"
     tables = [
         Table(f"families{unit}", "family", _make_columns(), tuple(_format_change(change) for change in found.families))

@@ -103,7 +103,7 @@ def _count_moved_bytes(shape: KernelShape) -> float:
 
 
 def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Yields an open finding for each large launch of a matrix kernel with only one granule of registers."""
+    """Yields an open finding for each large launch of a matrix kernel with only one granule (8) of registers."""
     for kernel in summary.kernels:
         if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
             continue

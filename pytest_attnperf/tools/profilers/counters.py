@@ -32,8 +32,8 @@ BYTES_MAX = 1 << 30
 def read_counters(path: Path, report: Callable[[int, str], None] | None = None) -> tuple[KernelCounter, ...]:
     """Returns the median of every counter of every kernel and grid, in the order of the file.
 
-    Raises UsageError for a file that is too large or no such CSV, with the columns or the row. `report` takes a line
-    number and an error: with it, bad rows are left out instead, and a file without rows is no error."""
+    Raises UsageError, with the columns or the row, for a file that is too large or no counter_collection CSV. `report`
+    takes a line number and an error: with it, bad rows are left out instead, and a file without rows is no error."""
     text = read_regular(path, BYTES_MAX).decode("utf-8-sig", errors="replace")
     rows = csv.DictReader(io.StringIO(text, newline=""))
     columns = [name.strip() for name in rows.fieldnames or []]

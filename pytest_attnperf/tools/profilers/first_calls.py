@@ -72,7 +72,7 @@ class WarmUp:
 
 
 def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
-    """Returns the warm-up that the user gives: `count` passes, or dispatches if `begins` (where passes begin) is empty."""
+    """Returns the user's warm-up: `count` passes, or dispatches if `begins` (where passes begin) is empty."""
     if begins and count:
         held = min(count, len(begins))
         before = begins[held] if held < len(begins) else dispatches
@@ -85,8 +85,8 @@ def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> War
 
 
 def infer_warm_up(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
-    """Infers the warm-up: dispatches before the first pass, and first passes while they are slow; if none is slow,
-    first dispatches that are outliers.
+    """Infers the warm-up: dispatches before the first pass, and first passes while they exceed the median pass by 10 %;
+    if none does, first dispatches of kernels that are outliers.
 
     `durations` are of all dispatches ordered by start; `begins` are the indices where passes begin."""
     ends = (*begins[1:], len(durations))
@@ -224,7 +224,7 @@ class Traced:
 
     @property
     def has_copies(self) -> bool:
-        """Whether copies or memory sets were traced."""
+        """Whether the trace has copies or memory sets."""
         return len(self.firsts) < len(self.kernels)
 
     @property

@@ -34,7 +34,7 @@ class Match:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both profiles have equal names."""
+        """Whether the kernel has the same name in both profiles."""
         return self.before == self.after
 
 

@@ -124,8 +124,8 @@ def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tu
 
 
 def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns (passes, reason, begins) for a number that fits. If its stretches may be layers of one pass, passes is
-    None, or the reason has a remark."""
+    """Returns (passes, reason, begins) for a number `count` that fits. If the equal stretches of dispatches may be
+    layers of one pass, passes is None, or the reason says so."""
     attention = _most_attention(calls)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
     if (attention and attention != count) or not (attention or rare):

@@ -143,7 +143,7 @@ def _choose_warm_up(traced: Traced, found: PassesFound, given: int | None) -> Wa
 
 
 def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
-    """Returns the kernels with their shares of the total, the longest first."""
+    """Returns the kernels with their shares of the time of all of them, the longest first."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))

@@ -96,7 +96,7 @@ def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for a matrix kernel with one granule of registers, where a kernel without a body would have it:
+    """Yields a finding for a matrix kernel with one granule (8) of registers, as a kernel without a body has:
     open, but it holds if the report says that outputs were compared with a reference."""
     kernel = known.claims.kernel
     accumulators = kernel.agprs.count if kernel.agprs else 0

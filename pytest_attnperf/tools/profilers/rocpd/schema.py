@@ -79,7 +79,7 @@ class Process:
     dispatches: int = 0
 
     def can_share_run(self, other: Process) -> bool:
-        """Returns whether this process and `other` can be of one run: on one machine and, as far as known, at one time."""
+        """Returns whether this process and `other` can be of one run: on one machine and, if known, at one time."""
         if self.machine != other.machine:
             return False
         if self.begin is None or self.end is None or other.begin is None or other.end is None:
