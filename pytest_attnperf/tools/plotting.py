@@ -51,7 +51,7 @@ Pixel = tuple[float, float]
 
 
 def choose_plot_form(path: Path) -> str:
-    """Returns the form of a file by its suffix. Raises UsageError for an unknown one."""
+    """Returns 'svg' or 'png' by the suffix of a plot's file. Raises UsageError for any other suffix."""
     form = FORMATS.get(path.suffix.lower())
     if form is None:
         raise UsageError(f"a plot cannot be written as {path.name!r}; known are {' and '.join(FORMATS)}")
@@ -59,7 +59,7 @@ def choose_plot_form(path: Path) -> str:
 
 
 def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
-    """Returns the bytes of the figure that `draw` makes. Raises UsageError if matplotlib is missing."""
+    """Returns the file of the figure that `draw` makes; form: 'svg' or 'png'. Raises UsageError without matplotlib."""
     with _lend_matplotlib():
         stream = io.BytesIO()
         # Without these keys matplotlib writes the time and its own version.
@@ -69,13 +69,14 @@ def render_figure(draw: Callable[[], Figure], form: str) -> bytes:
 
 
 def foreign_text(text: str, limit: int) -> str:
-    """Returns a name from a file or program on one line, without characters that XML forbids."""
+    """Returns a name from a file or program on one line, cut to `limit` characters, without those that XML forbids."""
     return one_line(_NO_XML.sub(" ", text), limit)
 
 
 @contextmanager
 def _lend_matplotlib() -> Iterator[None]:
-    """Provides matplotlib with its own defaults, whatever the user's matplotlibrc says."""
+    """Gives matplotlib its own defaults and this module's settings for the code inside, whatever the user's
+    matplotlibrc says; restores the settings afterwards. Raises UsageError if matplotlib is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -89,7 +90,7 @@ def _lend_matplotlib() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LabelPlace:
-    """Offset of a label's middle from its point. far: it needs a line to its point. free: it covers nothing."""
+    """Offset of a label's middle from its point in pixels. far: a line joins them; free: it covers nothing."""
 
     dx: float
     dy: float
@@ -99,7 +100,7 @@ class LabelPlace:
 
 @dataclass(frozen=True)
 class Slant:
-    """A straight line that rises to the right, with text along it. angle: in radians."""
+    """A straight line from pixel (x, y), with text along it. angle: in radians; length: in pixels."""
 
     x: float
     y: float
@@ -108,17 +109,19 @@ class Slant:
 
     @classmethod
     def from_pixels(cls, first: Pixel, last: Pixel) -> Slant:
-        """Makes the line from one pixel to another."""
+        """Makes the line from pixel `first` to pixel `last`."""
         across, up = last[0] - first[0], last[1] - first[1]
         return cls(*first, math.atan2(up, across), math.hypot(across, up))
 
     def pixel_at(self, part: float) -> Pixel:
-        """Returns the pixel at this part of the line."""
+        """Returns the pixel at a fraction `part` of the line: 0 is its start, 1 its end."""
         reach = part * self.length
         return self.x + reach * math.cos(self.angle), self.y + reach * math.sin(self.angle)
 
     def list_boxes(self, start: float, width: float, above: bool) -> list[Box]:
-        """Returns squares along the line that cover text of that width, which begins at a part of the line."""
+        """Returns squares (left, bottom, right, top in pixels) that cover a text along the line.
+
+        start: the text's begin as a fraction of the line; width: its pixels; above: on which side of the line it is."""
         x, y = self.pixel_at(start)
         side = HEIGHT / 2 if above else -HEIGHT / 2
         x, y = x - side * math.sin(self.angle), y + side * math.cos(self.angle)
@@ -131,7 +134,8 @@ class Slant:
 
 
 def find_free_start(slant: Slant, width: float, above: bool, points: Sequence[Pixel]) -> float:
-    """Returns the first part of the line where text of that width covers no point; the first tried if there is none."""
+    """Returns where text of `width` pixels along a line can begin, as a fraction of the line, without covering a
+    point; of 12 tried places the first one if the text covers a point at each."""
     markers = _list_markers(points)
     last = max(0.0, 1.0 - width / slant.length) if slant.length else 0.0
     for step in range(STARTS):
@@ -144,7 +148,8 @@ def find_free_start(slant: Slant, width: float, above: bool, points: Sequence[Pi
 def place_labels(
     points: Sequence[Pixel], labels: Sequence[str], inside: Box, covered: Sequence[Box] = ()
 ) -> list[LabelPlace]:
-    """Returns a place for each label: the nearest free one in rings around its point, else the first inside."""
+    """Returns a place for each label inside the box `inside`: the nearest to its point that covers no point, no other
+    label and no box of `covered`. If there is none, `free` of the place is False. All are in pixels."""
     taken = [*_list_markers(points), *covered]
     places = []
     for point, label in zip(points, labels, strict=True):

@@ -28,15 +28,15 @@ class Stamp:
     measured: bool = True
 
     def format_line(self) -> str:
-        """Returns the stamp as an HTML comment, which GitHub does not show."""
+        """Returns the stamp as one line, an HTML comment that GitHub does not show; `parse_stamp` reads it."""
         fields = {"sha": self.sha, "run": self.run, "attempt": self.attempt, "measured": self.measured}
         return f"<!-- attnperf-run: {json.dumps(fields)} -->"
 
     def reason_superseded(self, shown: Stamp) -> str:
-        """Returns why this run must not replace the stamp `shown`; '' if it may.
+        """Returns why a comment of this run must not replace the one with the stamp `shown`; '' if it may. It must not
+        if `shown` is of a newer run, or has results of the same commit while this run has none.
 
-        Runs are numbered in the order in which they began, so a slow run of an older commit does not replace a newer
-        one."""
+        Runs are numbered by their begin, so a slow run of an older commit does not replace a newer one."""
         if (shown.run, shown.attempt) > (self.run, self.attempt):
             return f"the comment is of run {shown.run}.{shown.attempt}, which is newer than {self.run}.{self.attempt}"
         if shown.sha == self.sha and shown.measured and not self.measured:
@@ -57,7 +57,8 @@ class Comment:
 
 @expect_documented_form()
 def fetch_login(github: GitHub) -> str:
-    """Returns the login that owns the token. A workflow's token may not ask; it belongs to the Actions bot."""
+    """Returns the login of the token's owner; that of the Actions bot if GitHub answers 403, as to a workflow's
+    token. Raises GitHubError for any other refusal."""
     try:
         return str(github.get("user")["login"])
     except GitHubError as error:
@@ -67,7 +68,7 @@ def fetch_login(github: GitHub) -> str:
 
 
 def list_own_comments(github: GitHub, repo: str, pull: int, marker: str, author: str) -> Iterator[Comment]:
-    """Yields the comments that `author` wrote and that begin with the marker, oldest first.
+    """Yields the comments of pull request `pull` by `author` whose first line is `marker`, oldest first.
 
     The author is checked because anybody can write the marker into a comment of their own."""
     for found in github.list_items(f"repos/{repo}/issues/{pull}/comments"):
@@ -78,7 +79,7 @@ def list_own_comments(github: GitHub, repo: str, pull: int, marker: str, author:
 
 
 def parse_stamp(line: str) -> Stamp | None:
-    """Reads a line that `Stamp.format_line` wrote; returns None for any other line."""
+    """Returns the Stamp that `Stamp.format_line` wrote as this line; None for any other line."""
     found = _STAMP.fullmatch(line.strip())
     if found is None:
         return None
@@ -93,10 +94,10 @@ def parse_stamp(line: str) -> Stamp | None:
 def put_comment(
     github: GitHub, repo: str, pull: int, body: str, *, marker: str, author: str, stamp: Stamp, dry_run: bool = False
 ) -> str:
-    """Posts the comment or updates the existing one; returns a sentence that says what was done.
+    """Posts `body` on pull request `pull`, or updates the comment of `author` that begins with `marker`; returns a
+    sentence that says what was done. Leaves a comment of a newer run; `dry_run` changes nothing.
 
-    If a post fails and GitHub may have made it all the same, looks for the comment before posting again. Raises
-    GitHubError."""
+    If a post fails but GitHub may have made it, looks for the comment before posting again. Raises GitHubError."""
     for attempt in range(1, POSTS + 1):
         ours = next(list_own_comments(github, repo, pull, marker, author), None)
         why = stamp.reason_superseded(ours.stamp) if ours is not None and ours.stamp is not None else ""
@@ -119,8 +120,8 @@ def put_comment(
 
 
 def cut_body(body: str, limit: int = BODY_LIMIT) -> str:
-    """Returns the body at a length that GitHub accepts. If it is too long, cuts it at a line, closes open code fences
-    and <details>, and says that it was cut."""
+    """Returns a comment's Markdown text with at most `limit` characters. Cuts a longer one at the end of a line, closes
+    open code fences and <details>, and adds that it was cut."""
     if len(body) <= limit:
         return body
     said = "\n\n*Cut here: the rest is in the report of the run.*\n"

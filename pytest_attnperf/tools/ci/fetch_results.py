@@ -58,7 +58,8 @@ _CHUNK = 1 << 20
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Runs the command and returns its exit status: see EPILOG."""
+    """Fetches the results, prints name=value lines and appends them to the file --output. Returns the exit status: 0
+    done, 1 GitHub refused or did not answer, 2 an invalid option."""
     options = _build_parser().parse_args(arguments)
     try:
         _check_artifact_names(options.artifact)
@@ -109,7 +110,9 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> dict[str, str]:
-    """Returns the outputs that describe the pull request of the run's commit, taken from GitHub's list of open ones."""
+    """Returns the outputs skip, pull, base-ref and base-sha (name -> text) of the open pull request with head `sha`.
+
+    skip is 'true' if there is none. The others are '' then, and for a run that no pull request started."""
     if options.event != "pull_request":
         return {"skip": "false", "pull": "", "base-ref": "", "base-sha": ""}
     pull = pulls.find_open_pull(github, repo, sha, options.head_repo)
@@ -121,7 +124,8 @@ def _find_pull(github: GitHub, repo: str, sha: str, options: argparse.Namespace)
 
 
 def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Namespace) -> tuple[str, list[str]]:
-    """Writes each artifact's results; returns the state and the commits that they may belong to. Raises GitHubError."""
+    """Writes the results of each --artifact to INTO/NAME/results.json. Returns the state (measured, unmeasured or
+    broken) and the commits that they may belong to: `sha`, and its merge if GitHub confirms one. Raises GitHubError."""
     there = _list_newest_artifacts(github, repo, options.run_id)
     state, commits = "measured", [sha]
     for name in options.artifact:
@@ -147,7 +151,8 @@ def _fetch_artifacts(github: GitHub, repo: str, sha: str, options: argparse.Name
 
 @expect_documented_form()
 def _list_newest_artifacts(github: GitHub, repo: str, run_id: int) -> dict[str, dict[str, Any]]:
-    """Returns the newest artifact of each name that has not expired. Every attempt of a run adds its own."""
+    """Returns name -> GitHub's JSON of the newest artifact of a run with that name that has not expired;
+    every attempt of a run adds artifacts of its own."""
     listed = github.list_items(f"repos/{repo}/actions/runs/{run_id}/artifacts")
     kept = sorted((each for each in listed if not each.get("expired")), key=lambda each: int(each["id"]))
     return {str(each.get("name", "")): each for each in kept}
@@ -155,7 +160,8 @@ def _list_newest_artifacts(github: GitHub, repo: str, run_id: int) -> dict[str, 
 
 @expect_documented_form()
 def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: str, limit: int) -> bytes:
-    """Returns the bytes of an artifact's results.json. Raises ArtifactError and GitHubError."""
+    """Returns the bytes of results.json in the artifact `found` (GitHub's JSON). Raises GitHubError, and ArtifactError
+    if the archive cannot be used or the file is longer than `limit` bytes."""
     size = int(found.get("size_in_bytes") or 0)
     if size > ARCHIVE_LIMIT:
         most = f"{ARCHIVE_LIMIT:,}"
@@ -167,7 +173,7 @@ def _download_results(github: GitHub, repo: str, found: dict[str, Any], name: st
 def _check_artifact_names(names: Sequence[str]) -> None:
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-            raise UsageError(f"--artifact {one_line(name)!r} is no plain folder name")
+            raise UsageError(f"--artifact {one_line(name)!r} is no plain folder name of A-Z, a-z, 0-9 and . _ -")
 
 
 def _print_error(error: AttnperfError, status: int) -> int:

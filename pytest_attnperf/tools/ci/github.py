@@ -48,18 +48,19 @@ class GitHubError(AttnperfError):
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether GitHub may have carried out the request although it failed."""
+        """Whether GitHub may have carried out the request although it failed: no answer, or one of `PASSING`."""
         return self.status == 0 or self.status in PASSING
 
 
 @contextlib.contextmanager
 def expect_documented_form() -> Iterator[None]:
-    """Raises GitHubError if the code inside finds an answer that GitHub does not document, e.g. a proxy's page."""
+    """Turns errors of the code inside (KeyError, TypeError, ValueError, AttributeError, OverflowError) into
+    GitHubError: they mean that an answer has a form that GitHub does not document, e.g. a proxy's page."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         said = one_line(f"{type(error).__name__}: {error}", MESSAGE_LIMIT)
-        raise GitHubError(f"GitHub's answer is not of the form that it documents ({said})") from error
+        raise GitHubError(f"GitHub's answer has not the documented form ({said}); did a proxy answer?") from error
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,11 @@ class GitHub:
         _check_address(self.api_url, "GITHUB_API_URL")
 
     def get(self, path: str, query: Mapping[str, str | int] | None = None) -> Json:
-        """Sends a GET and returns the decoded answer. Raises GitHubError."""
+        """Sends a GET and returns the decoded JSON answer, None if it is empty. Raises GitHubError."""
         return self._parse_json(self._send_request("GET", self._build_url(path, query), None, again=True))
 
     def list_items(self, path: str, query: Mapping[str, str | int] | None = None) -> Iterator[dict[str, Json]]:
-        """Yields every item of a listing, over all of its pages. Raises GitHubError."""
+        """Yields every JSON object that GitHub lists at `path`. Raises GitHubError, also for more than 50 pages."""
         url = self._build_url(path, {**(query or {}), "per_page": PAGE})
         for _ in range(MOST_PAGES):
             answer = self._send_request("GET", url, None, again=True)
@@ -122,7 +123,7 @@ class GitHub:
         raise GitHubError(f"{path} has more than {MOST_PAGES} pages of {PAGE}")
 
     def send(self, method: str, path: str, body: Json, *, again: bool = True) -> Json:
-        """Sends a request that changes something and returns the decoded answer.
+        """Sends a request that changes something, with `body` as JSON; returns the decoded answer, None if it is empty.
 
         again: whether to send it again after a failure although GitHub may have carried it out. Raises GitHubError.
         """
@@ -131,7 +132,8 @@ class GitHub:
         )
 
     def download(self, path: str, limit: int) -> bytes:
-        """Returns the bytes of a GET. Follows redirects without the token. Raises GitHubError, also beyond `limit`."""
+        """Returns the bytes at `path`. Follows at most 2 redirects, without the token. Raises GitHubError, also for
+        more than `limit` bytes, and UsageError for a redirect to an address that is not https."""
         answer = self._send_request("GET", self._build_url(path, None), None, again=True, limit=limit)
         for _ in range(3):
             if answer.status not in REDIRECTS:
@@ -139,7 +141,7 @@ class GitHub:
             url = urllib.parse.urljoin(self.api_url, answer.get_header("Location"))
             _check_address(url, "the address of a download")
             answer = self._send_request("GET", url, None, again=True, limit=limit, with_token=False)
-        raise GitHubError(f"{path} redirects more than 3 times")
+        raise GitHubError(f"{path} redirects more than 2 times")
 
     def _build_url(self, path: str, query: Mapping[str, str | int] | None) -> str:
         tail = f"?{urllib.parse.urlencode(query)}" if query else ""
@@ -155,7 +157,9 @@ class GitHub:
         limit: int = ANSWER_LIMIT,
         with_token: bool = True,
     ) -> _Answer:
-        """Sends a request and repeats it while waiting may help; returns the last answer. Raises GitHubError."""
+        """Sends a request, up to `attempts` times while it fails in a way that may pass; returns the answer.
+
+        again: see `send`. Raises GitHubError for a refusal, no answer, or one of more than `limit` bytes."""
         request = urllib.request.Request(url, data=body, method=method)
         request.add_header("Accept", "application/vnd.github+json")
         request.add_header("User-Agent", "pytest-attnperf")
@@ -200,7 +204,8 @@ class GitHub:
         return answer
 
     def _compute_wait(self, answer: _Answer, attempt: int, *, again: bool) -> float | None:
-        """Returns the seconds until the request is worth sending again; None if it is not."""
+        """Returns the seconds to wait before the request is sent again; None if sending it again cannot help, is not
+        allowed (`again`), or GitHub asks for a longer wait than `patience_s`."""
         if answer.status in PASSING:
             return 2.0**attempt if again else None
         if answer.status not in LIMITED:
@@ -226,19 +231,21 @@ class GitHub:
         try:
             return json.loads(answer.body) if answer.body else None
         except (ValueError, RecursionError):
-            raise GitHubError(f"GitHub answered {answer.status} with text that is no JSON", answer.status) from None
+            raise GitHubError(
+                f"GitHub answered {answer.status} with text that is no JSON; check GITHUB_API_URL", answer.status
+            ) from None
 
     def _describe_request(self, method: str, url: str) -> str:
-        """Returns method and address without the query, because a download's query holds a signature."""
+        """Returns 'GET https://...' for an error, without the query, because a download's query holds a signature."""
         return self._clean_text(f"{method} {url.partition('?')[0]}")
 
     def _clean_text(self, text: str) -> str:
-        """Returns another host's text as one line without the token, for an error."""
+        """Returns a text for an error message: on one line, cut to 300 characters, the token replaced by '***'."""
         return one_line(text.replace(self.token, "***"), MESSAGE_LIMIT)
 
 
 def make_client(environ: Mapping[str, str]) -> GitHub:
-    """Returns a client that uses GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError."""
+    """Returns a client that uses GITHUB_TOKEN (or GH_TOKEN) and GITHUB_API_URL. Raises UsageError without a token."""
     token = environ.get("GITHUB_TOKEN") or environ.get("GH_TOKEN") or ""
     if not token:
         raise UsageError("no token: set GITHUB_TOKEN in the environment; it is never taken from the command line")
@@ -246,21 +253,23 @@ def make_client(environ: Mapping[str, str]) -> GitHub:
 
 
 def parse_repository(text: str) -> str:
-    """Returns the text if it is 'OWNER/NAME' and safe in a URL path. Raises UsageError."""
+    """Returns `text` if it is 'OWNER/NAME' and safe in a URL path. Raises UsageError otherwise."""
     if not _REPOSITORY.fullmatch(text):
         raise UsageError(f"{one_line(text)!r} is no repository; expected OWNER/NAME")
     return text
 
 
 def parse_full_sha(text: str, what: str) -> str:
-    """Returns a full commit id. Raises UsageError: a short id or a name could mean another commit later."""
+    """Returns `text` if it is a full commit id (40 or 64 hexadecimal digits). Raises UsageError otherwise,
+    because a short id or a name could mean another commit later. what: what it is, for the error."""
     if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", text):
         raise UsageError(f"{what} {one_line(text)!r} is no full commit id of 40 hexadecimal digits")
     return text
 
 
 def _parse_message(body: bytes) -> str:
-    """Returns GitHub's message and, for a 422, the fields that it rejects."""
+    """Returns the message in the body of a refusal, then the fields that GitHub rejects, if it lists some;
+    the beginning of a body that is no JSON, '' for JSON that is no object."""
     try:
         found = json.loads(body[:100_000])
     except (ValueError, RecursionError):
@@ -300,7 +309,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _check_address(url: str, what: str) -> None:
-    """Raises UsageError unless the address is https without a user, or this machine. A token may be sent to it."""
+    """Raises UsageError unless a URL is https without a user name, or http on this machine, because a token may be
+    sent to it. what: what the URL is, for the error."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" and parts.hostname and not parts.username:
         return

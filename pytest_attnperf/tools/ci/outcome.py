@@ -66,7 +66,7 @@ class Conclusion:
 
     @property
     def sentence(self) -> str:
-        """The outcome in words: 'passed', 'failed', or 'would fail (warn)' if the mode does not block."""
+        """The outcome in words: 'passed', 'failed', or with the mode if that does not block: 'would fail (warn)'."""
         if self.outcome is GateOutcome.PASSED or self.mode is GateMode.BLOCK:
             return SENTENCES[self.outcome]
         said = "would fail" if self.outcome is GateOutcome.FAILED else SENTENCES[self.outcome]
@@ -74,7 +74,7 @@ class Conclusion:
 
     @property
     def heading(self) -> str:
-        """The first visible line of the comment."""
+        """First visible line of the comment: the outcome and, unless it passed, whether the commit is blocked."""
         if self.outcome is GateOutcome.PASSED:
             return "**attnperf gate: passed.**"
         consequence = {
@@ -86,7 +86,8 @@ class Conclusion:
 
 
 def choose_mode(text: str, environ: Mapping[str, str]) -> GateMode:
-    """Returns the mode from an option or, if that is empty, from ATTNPERF_GATE; default: warn. Raises UsageError."""
+    """Returns the mode named by `text` (option --mode) or, if that is empty, by ATTNPERF_GATE; warn if both are
+    empty. Raises UsageError for an unknown name."""
     source = "--mode" if text else MODE_VARIABLE
     wanted = (text or environ.get(MODE_VARIABLE, "")).strip().lower() or GateMode.WARN.value
     try:

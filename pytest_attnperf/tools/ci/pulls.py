@@ -34,7 +34,7 @@ class Pull:
 
 @expect_documented_form()
 def parse_pull(found: dict[str, Any]) -> Pull:
-    """Makes a pull request of GitHub's JSON."""
+    """Makes a Pull of the JSON object that GitHub sends for a pull request; absent texts become ''."""
     head, base = found.get("head") or {}, found.get("base") or {}
     return Pull(
         number=int(found["number"]),
@@ -47,7 +47,7 @@ def parse_pull(found: dict[str, Any]) -> Pull:
 
 
 def fetch_pull(github: GitHub, repo: str, number: int) -> Pull:
-    """Returns the pull request of a number. Raises GitHubError if there is none."""
+    """Returns the pull request `number` of `repo` ('OWNER/NAME'). Raises GitHubError if GitHub does not show it."""
     return parse_pull(github.get(f"repos/{repo}/pulls/{number}"))
 
 
@@ -55,7 +55,7 @@ def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = ""
     """Returns the open pull request whose newest commit is `head_sha`; None if there is none.
 
     head_repo: the repository that the commit was pushed to. Without it, a fork with the same commit and a pull request
-    of its own makes the answer ambiguous. Raises UsageError if several are left."""
+    of its own makes the answer ambiguous. Raises UsageError if several open pull requests fit."""
     query = {"state": "open", "sort": "updated", "direction": "desc"}
     candidates = [parse_pull(found) for found in github.list_items(f"repos/{repo}/pulls", query)]
     fitting = [
@@ -69,14 +69,15 @@ def find_open_pull(github: GitHub, repo: str, head_sha: str, head_repo: str = ""
 
 @expect_documented_form()
 def fetch_branch_tip(github: GitHub, repo: str, ref: str) -> str:
-    """Returns the full id of the newest commit of a branch of `repo`."""
+    """Returns the full id of the newest commit of branch `ref` of `repo`. Raises GitHubError if GitHub shows none."""
     found = github.get(f"repos/{repo}/git/ref/heads/{quote(ref)}")
     return parse_full_sha(str((found.get("object") or {}).get("sha", "")), f"the tip of {ref}")
 
 
 @expect_documented_form()
 def find_merge(github: GitHub, repo: str, claimed: str, head_sha: str) -> str:
-    """Returns the full id of commit `claimed` if GitHub says that it merges `head_sha` into a base; '' otherwise.
+    """Returns the full id of commit `claimed` if GitHub says that it merges `head_sha` into a base; '' otherwise, also
+    if `claimed` is not 12 to 64 hexadecimal digits or GitHub does not know it.
 
     A pull request is measured as it would be after merging. GitHub makes that merge commit again whenever the base
     branch moves, so at the time of judging the pull request may name another one."""
@@ -104,8 +105,9 @@ def put_status(
     url: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Sets the status of the stamp's commit, unless a newer run has set it; returns a sentence that says what was done.
+    """Sets the commit status `context` of the run's commit, `stamp.sha`; returns a sentence that says what was done.
 
+    Leaves a status that a newer run set. With `dry_run`, sets nothing and says what it would set.
     counted: the number of cases in words; it comes from the untrusted run. Raises GitHubError."""
     shown = _find_shown_stamp(github, repo, stamp.sha, context)
     why = stamp.reason_superseded(shown) if shown is not None else ""
@@ -124,7 +126,8 @@ def put_status(
 
 
 def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> str:
-    """Returns the text next to the check. It ends with the run that it belongs to."""
+    """Returns the text that GitHub shows next to a commit status, at most 140 characters: outcome, number of cases in
+    words if any, and at the end the run, such as 'failed: 3 cases [run 12.1]'."""
     tail = f" [run {stamp.run}.{stamp.attempt}{'' if stamp.measured else ', not measured'}]"
     said = f"{conclusion.sentence}: {counted}" if counted else conclusion.sentence
     return one_line(said, DESCRIPTION_LIMIT - len(tail)) + tail
@@ -132,7 +135,8 @@ def format_description(conclusion: Conclusion, counted: str, stamp: Stamp) -> st
 
 @expect_documented_form()
 def _find_shown_stamp(github: GitHub, repo: str, sha: str, context: str) -> Stamp | None:
-    """Returns the run that the newest status of this context belongs to; None if there is none."""
+    """Returns the run that the newest status `context` of commit `sha` names in its description; None without such a
+    status, or if it names no run."""
     for found in github.list_items(f"repos/{repo}/commits/{sha}/statuses"):
         if found.get("context") == context:
             run = _RUN.search(str(found.get("description") or ""))

@@ -76,7 +76,7 @@ class LimitRow:
     holds            amount in a CU, WGP or SIMD
     takes            amount that a wave or a workgroup takes
     allows           number of waves or workgroups that fit
-    waves_per_simd   occupancy that this allows, from `Occupancy.limits`
+    waves_per_simd   occupancy that this allows, from `Occupancy.limits`; binds: whether it limits the kernel
     """
 
     resource: str
@@ -103,7 +103,7 @@ class OverviewRow:
 
 @dataclass(frozen=True)
 class PlotInk:
-    """The characters of a plot."""
+    """Characters of a plot: its steps, `whole` for whole workgroups, `point` for the kernel, and axes."""
 
     flat: str
     down: str
@@ -144,7 +144,7 @@ class PrintedSaving(Protocol):
 
 
 def choose_ink(encoding: str | None) -> PlotInk:
-    """Returns characters that an output of this encoding can show; ASCII if it is unknown or lacks the others."""
+    """Returns the characters for plots: UNICODE if `encoding` can show them, ASCII if not or if it is unknown."""
     try:
         "".join(vars(UNICODE).values()).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -155,7 +155,8 @@ def choose_ink(encoding: str | None) -> PlotInk:
 def describe_occupancy(arch: str, found: Occupancy) -> str:
     """Returns a summary: 'gfx942: 5 of 8 waves per SIMD, limited by VGPRs; 5 whole workgroups of 4 waves per CU'.
 
-    If whole workgroups make fewer waves than the compiler counts, the summary says that too."""
+    If whole workgroups make fewer waves than the compiler counts, the summary says that too. If not one workgroup fits,
+    it says that and the resources at fault."""
     limited = f"limited by {join_limiters(found)}" if found.limiters else "the most there are"
     if not found.fits:
         return f"{arch}: not one workgroup fits a {found.block}, no launch would succeed: {limited}"
@@ -167,18 +168,19 @@ def describe_occupancy(arch: str, found: Occupancy) -> str:
 
 
 def join_limiters(found: Occupancy) -> str:
-    """Returns the resources that limit occupancy: 'VGPRs', 'VGPRs and LDS'."""
+    """Returns the names of the resources that limit occupancy as text: 'VGPRs and LDS'; '' if none does."""
     return " and ".join(RESOURCE_NAMES[name] for name in found.limiters)
 
 
 def render_use_table(rows: Sequence[UseRow]) -> str:
-    """Renders what a workgroup asks for and is given, one line per resource."""
+    """Renders a text table of what a workgroup asks for and what the hardware allocates, one line per resource."""
     cells = [(row.resource, row.asks, row.gets) for row in rows]
     return plain_table(("a workgroup", "asks for", "is given"), cells, ("left", "left", "left"))
 
 
 def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
-    """Renders what each resource allows, one line each. Marks the resources that limit occupancy."""
+    """Renders a text table of what a `block` ('CU' or 'WGP') holds of each resource and how many waves that
+    allows. '<- binds' marks the resources that limit occupancy."""
     headers = (f"a {block} holds", "", "taken", "allows", "waves/SIMD", "")
     aligns = ("left", "right", "right", "right", "right", "left")
     cells = [
@@ -190,7 +192,9 @@ def render_limit_table(rows: Sequence[LimitRow], block: str) -> str:
 
 
 def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[str]:
-    """Returns lines such as 'one more wave per SIMD: 8 VGPRs fewer (at most 128)'. Several ways get a line each."""
+    """Returns lines such as 'one more wave per SIMD: 8 VGPRs fewer (at most 128)', where the text before ':' is `goal`.
+
+    Each of `ways` reaches the goal alone, by all of its savings together. Several ways get a line each."""
     texts = [" and ".join(_format_saving(saving) for saving in way) for way in ways]
     if len(texts) == 1:
         return [f"{goal}: {texts[0]}"]
@@ -198,20 +202,21 @@ def render_savings(goal: str, ways: Sequence[Sequence[PrintedSaving]]) -> list[s
 
 
 def format_sizes(threads: Sequence[int]) -> str:
-    """Returns 'workgroups of 512 or 1,024 threads'."""
+    """Formats sizes of workgroups: (512, 1024) -> 'workgroups of 512 or 1,024 threads'."""
     return f"workgroups of {' or '.join(f'{size:,}' for size in threads)} threads"
 
 
 def format_count(count: int, what: str) -> str:
-    """Returns '1 wave', '2,048 bytes'."""
+    """Formats a count with its noun `what`, which gets an s unless the count is 1: '1 wave', '2,048 bytes'."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def render_staircase(unit: str, stairs: Sequence[PlottedStair], at: int, most_waves: int, ink: PlotInk) -> list[str]:
-    """Draws waves per SIMD over the values of `stairs`, with the value `at` marked, 69 columns wide.
+    """Returns lines of a text plot, 69 columns wide: waves per SIMD over the amount of a resource (`unit`) by `stairs`.
 
-    A column stands for an equal share of the values and shows the occupancy at the largest of them. Dots show the waves
-    of whole workgroups, rounded down, if they are fewer than the compiler counts.
+    at: the kernel's amount, which is marked; most_waves: top of the axis. A column stands for an equal share of the
+    amounts and shows the occupancy at the largest of them. Dots show the waves of whole workgroups, rounded down, if
+    they are fewer than the compiler counts.
     """
     top = stairs[-1].last
     width = -(-top // PLOT_COLUMNS)
@@ -246,7 +251,8 @@ def _find_stair(stairs: Sequence[PlottedStair], value: int) -> PlottedStair:
 
 
 def _tick_labels(top: int, width: int) -> Iterator[str]:
-    """Yields the largest value of every 16th column."""
+    """Yields the labels below a plot, each right-aligned in 16 characters: the largest value of every 16th
+    column. top: the largest value of the plot; width: values that one column stands for."""
     columns = PLOT_COLUMNS // TICKS
     for tick in range(1, TICKS + 1):
         yield f"{min(tick * columns * width, top):>{columns},}"
@@ -258,7 +264,8 @@ def _format_saving(saving: PrintedSaving) -> str:
 
 
 def render_overview_table(rows: Sequence[OverviewRow]) -> str:
-    """Renders a line per kernel: what it asks for, waves per SIMD in both forms, and what limits them."""
+    """Renders a text table with a line per kernel: what it asks for, waves per SIMD as compilers count them and in
+    whole workgroups, and what limits them."""
     headers = ["kernel", "arch", "VGPRs", "AGPRs", "SGPRs", "LDS bytes", "threads", "waves/SIMD", "whole", "limited by"]
     body = [
         [
@@ -280,7 +287,8 @@ def render_overview_table(rows: Sequence[OverviewRow]) -> str:
 
 
 def occupancy_json(arch: str, asked: Resources, name: str = "") -> dict[str, object]:
-    """Returns resources, allocation, occupancy, its limits and how to raise it, as the module's docstring describes.
+    """Returns a JSON object about a kernel: name, arch, resources, allocated, holds (of a CU or WGP), occupancy,
+    limits_waves_per_simd, raise (what to save for one more wave or workgroup), staircases (occupancy by VGPRs and LDS).
 
     Raises CodeObjectError for resources that no kernel of the architecture can have."""
     found, room = occupancy_with(arch, asked), compute_headroom(arch, asked.unreserved)

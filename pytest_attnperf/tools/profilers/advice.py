@@ -74,7 +74,7 @@ LIMITER_WORDS = {
 
 
 def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
-    """Returns recommendations, the one with the largest gain first; those without a gain come last."""
+    """Returns recommendations, the largest gain first and those without a gain last; () without GPU time."""
     if summary.total_ns <= 0:
         return ()
     found = [advice for rule in RULES for advice in rule(summary)]
@@ -82,7 +82,7 @@ def collect_advice(summary: ProfileSummary) -> tuple[Advice, ...]:
 
 
 def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on the family with most of the time."""
+    """Yields advice to work on the family with most of the time first, or to name its kernels if no rule knows them."""
     family = max(summary.families, key=lambda one: one.total_ns, default=None)
     if family is None:
         return
@@ -99,7 +99,7 @@ def advise_on_largest(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_gemm(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of the time."""
+    """Yields advice to measure GEMMs before libraries are exchanged, if they take half of GPU time."""
     for family in summary.families:
         if family.family == GEMM and family.share >= DOMINATES:
             yield Advice(
@@ -135,7 +135,7 @@ def advise_leaving_alone(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels that only change layout or type."""
+    """Yields advice to fuse families that only change layout or type, from 0.5 % of GPU time on."""
     for family in summary.families:
         if family.nature == "conversion" and family.share >= WORTH_SAYING:
             yield Advice(
@@ -146,7 +146,7 @@ def advise_on_conversions(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on copies between host and device that repeat in steady state."""
+    """Yields advice to avoid copies between host and device that take 0.5 % of GPU time after the warm-up."""
     kernels = [kernel for kernel in summary.kernels if kernel.kind == "copy" and _is_host_copy(kernel.name)]
     for kernel in kernels:
         if kernel.steady is None or kernel.steady.total_ns / summary.total_ns < WORTH_SAYING:
@@ -162,7 +162,7 @@ def advise_on_copies(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels that fill memory, in steady state or only before it."""
+    """Yields advice on families that fill memory: avoid them or, if only the warm-up has them, leave them out."""
     for family in summary.families:
         if family.nature != "fill" or family.share < WORTH_SAYING:
             continue
@@ -181,7 +181,7 @@ def advise_on_fills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on time in which no kernel ran."""
+    """Yields advice if no kernel ran in 10 % or more of the time from the first dispatch to the last."""
     busy, span = summary.busy_ns, summary.span_ns
     if not busy or not span or 1 - busy / span < IDLE_SHARE:
         return
@@ -200,7 +200,7 @@ def advise_on_idle(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on costs that only first calls have."""
+    """Yields advice to warm up, and to allocate and compile once, if first calls cost 5 % or more of the time."""
     first = summary.first_calls
     if first is None:
         return
@@ -221,7 +221,7 @@ def advise_on_first_calls(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on scratch memory of kernels that take time."""
+    """Yields advice on kernels with scratch memory that take 0.5 % of GPU time; the three longest are named."""
     found = []
     for kernel in summary.kernels:
         launches = [one for one in kernel.shapes if kernel.kind == "kernel" and one.shape.scratch_bytes]
@@ -241,7 +241,7 @@ def advise_on_spills(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on low occupancy, with what limits it. Names the longest launch of a kernel."""
+    """Yields advice on launches with 10 % of GPU time and low occupancy, and what limits it; one launch per kernel."""
     named: set[str] = set()
     for launch, share in _list_launches(summary, OCCUPANCY_SHARE, lambda one: _find_low_occupancy(one) is not None):
         found = _find_low_occupancy(launch)
@@ -259,8 +259,7 @@ def _advise_on_occupancy(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on launches with fewer workgroups than compute units. The gain assumes that all units share
-    work."""
+    """Yields advice on launches with 2 % of GPU time and fewer workgroups than units; for the gain, all get work."""
     agents = {agent.name: agent for agent in summary.agents}
     for launch, share in _list_launches(summary, GRID_SHARE, lambda one: _find_idle_units(one, agents) is not None):
         fill = _find_idle_units(launch, agents)
@@ -277,7 +276,8 @@ def _advise_on_grids(summary: ProfileSummary) -> Iterator[Advice]:
 
 
 def _advise_on_scatter(summary: ProfileSummary) -> Iterator[Advice]:
-    """Yields advice on kernels whose steady times vary much, if they have one launch size: times of sizes differ."""
+    """Yields advice to trace kernels again whose times after the warm-up vary much. Leaves out kernels with several
+    launch sizes, because their times differ anyway."""
     kernels = [kernel for kernel in summary.kernels if kernel.share >= SPREAD_SHARE and len(kernel.shapes) <= 1]
     scattered = [(kernel, kernel.steady) for kernel in kernels if kernel.steady and _has_scatter(kernel.steady)]
     for kernel, steady in sorted(scattered, key=lambda pair: -pair[0].spread.total_ns)[:SHOWN]:
@@ -303,7 +303,7 @@ KERNEL_RULES: tuple[Callable[[ProfileSummary], Iterator[Advice]], ...] = (
 def _list_launches(
     summary: ProfileSummary, least: float, wanted: Callable[[ShapeTime], bool]
 ) -> list[tuple[ShapeTime, float]]:
-    """Returns up to SHOWN launches with at least this share of GPU time, longest first, with their shares."""
+    """Returns the three longest `wanted` launches with at least the share `least` of GPU time, each with its share."""
     found = [
         (launch, launch.spread.total_ns / summary.total_ns)
         for kernel in summary.kernels
@@ -315,7 +315,7 @@ def _list_launches(
 
 
 def _find_low_occupancy(launch: ShapeTime) -> Occupancy | None:
-    """Returns the launch's occupancy if it is low, else None."""
+    """Returns the launch's occupancy if it is at most a quarter of the wave slots, else None."""
     found = launch.occupancy
     return found if found and found.whole_waves_per_simd <= LOW_OCCUPANCY * found.max_waves_per_simd else None
 
@@ -363,7 +363,8 @@ def _is_host_copy(name: str) -> bool:
 
 
 def _compute_gain_limit(share: float) -> float:
-    """Returns the gain if a part took no time. Clamps the share, because rounding may make a sum of shares exceed 1."""
+    """Returns the gain of the whole if a part with this share took no time. Clamps the share, because rounding may make
+    a sum of shares exceed 1."""
     return overall_gain(min(share, 1.0), math.inf)
 
 

@@ -22,7 +22,7 @@ class AgentRow:
 
 
 def read_agents(table: CsvTable) -> list[AgentRow]:
-    """Returns every device of the file, including CPUs."""
+    """Returns every device of an agent_info CSV in the file's order, including CPUs."""
     found: list[AgentRow] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))
@@ -51,7 +51,7 @@ def parse_arch_version(version: int) -> str:
 
 
 def match_agents(rows: Sequence[AgentRow], used: Iterable[str]) -> tuple[tuple[Agent, ...], tuple[str, ...]]:
-    """Returns the devices, renamed as in `used`, and the names of `used` that match no device.
+    """Returns all devices, renamed as dispatches name them (`used`), and the sorted names of `used` without a device.
 
     A bare number is a node, 'Agent n' a logical node, 'GPU n' counts GPUs, as rocprofv3's --agent-index defines."""
     names: dict[int, str] = {}

@@ -14,7 +14,7 @@ from pytest_attnperf.records.profiles import FamilyTime, Gain, KernelTime
 
 
 def compute_gains(times: Sequence[KernelTime | FamilyTime], partial: Sequence[float] = (0.04,)) -> tuple[Gain, ...]:
-    """Returns, for every kernel or family, the gain if it took no time, and if it were faster by each of `partial`.
+    """Returns, per kernel or family, the gain of the whole if it took no time, or were faster by each of `partial`.
 
     Raises ValueError for an invalid share or gain."""
     return tuple(
@@ -39,14 +39,14 @@ def overall_gain(share: float, gain: float) -> float:
     if not 0 <= share <= 1:
         raise ValueError(f"share {share}: a part takes 0 to 1 of the whole")
     if not gain > -1:
-        raise ValueError(f"gain {gain}: a part can get slower by less than -1 (its rate stays above 0)")
+        raise ValueError(f"gain {gain}: it must be above -1, because a part's rate stays above 0")
     if not math.isinf(gain):
         return share * gain / (1 + gain * (1 - share))
     return math.inf if share == 1 else share / (1 - share)
 
 
 def format_percent(fraction: float) -> str:
-    """Formats a share or a gain: 0.776 -> '77.6 %', 0.015228 -> '1.52 %', 0.00058 -> '0.06 %', 3.46 -> '346 %'."""
+    """Formats a share or a gain: 0.776 -> '77.6 %', 0.015228 -> '1.52 %', 3.46 -> '346 %', inf -> 'without limit'."""
     if math.isinf(fraction):
         return "without limit"
     value = fraction * 100

@@ -64,7 +64,7 @@ class _Unit:
         return kernel.steady if self.steady else kernel.spread
 
     def count_calls(self, kernel: KernelTime) -> float:
-        """Returns the calls per unit of a kernel; 0 if it has no steady state where that counts."""
+        """Returns a kernel's calls per pass or profile; 0 if only steady state counts and it has none."""
         return kernel.spread.calls / self.passes if self.choose_spread(kernel) else 0.0
 
     def compute_ns(self, kernel: KernelTime) -> float:
@@ -79,7 +79,8 @@ def compare_profiles(
     before_peaks: Peaks | None = None,
     after_peaks: Peaks | None = None,
 ) -> ProfileComparison:
-    """Returns the changes from one profile to the other, largest first; for two devices also ratios of their peaks."""
+    """Returns how the GPU time of families and kernels changes from one profile to the other, the largest change first;
+    with the peaks of two devices, also ratios of these."""
     steady = _has_order(before) and _has_order(after)
     counts = [summary.passes.count if summary.passes else None for summary in (before, after)]
     per_pass = all(counts)
@@ -108,7 +109,8 @@ def compare_profiles(
 
 
 def is_within_spread(before: Spread, after: Spread) -> bool | None:
-    """Returns whether the medians differ by no more than the rule above allows; None if unknown."""
+    """Returns whether medians differ by no more than both widths of 1.57 x interquartile range / sqrt(calls) together;
+    None without quartiles or with fewer than 5 calls."""
     widths = [_half_width(spread) for spread in (before, after)]
     if before.median_ns is None or after.median_ns is None or None in widths:
         return None
@@ -126,7 +128,7 @@ def _has_order(summary: ProfileSummary) -> bool:
 
 
 def _group_by_name(summary: ProfileSummary) -> dict[str, list[KernelTime]]:
-    """Groups kernels by name, because a copy may have the name of a kernel."""
+    """Returns name -> all kernels and copies with it, because a copy may have the name of a kernel."""
     found: dict[str, list[KernelTime]] = {}
     for kernel in summary.kernels:
         found.setdefault(kernel.name, []).append(kernel)
@@ -163,7 +165,8 @@ def _compute_change(
 def _is_within(
     change: Change, old: Sequence[KernelTime], new: Sequence[KernelTime], old_unit: _Unit, new_unit: _Unit
 ) -> bool:
-    """Returns whether a change is within the spread; False without steady spreads, or if the calls per unit differ."""
+    """Returns whether a change is within the spread; False without times after a warm-up, for several kernels, or if
+    calls per pass or profile differ."""
     if len(old) != 1 or len(new) != 1 or not old_unit.steady:
         return False
     spreads = old_unit.choose_spread(old[0]), new_unit.choose_spread(new[0])
@@ -252,8 +255,8 @@ def _join_devices(summary: ProfileSummary) -> str:
 def _compare_peaks(
     before: Peaks | None, after: Peaks | None, ns: tuple[float, float] | None, unit: str
 ) -> tuple[PeakRatio, ...]:
-    """Returns ratios of peaks; empty for one device or if both lack a common figure, because a speed alone compares no
-    devices.
+    """Returns ratios (after / before) of two devices' peaks and speeds; () if the peaks are equal or have no figure in
+    common, because a speed alone compares no devices.
 
     Speeds that the user gives replace the profiles' times. Raises UsageError if only one side has one."""
     if (
@@ -282,7 +285,7 @@ def _peak_notes(peaks: Sequence[PeakRatio]) -> list[str]:
 
 
 def comparison_lines(found: ProfileComparison) -> list[str]:
-    """Returns lines with both profiles, their GPU times, and the notes."""
+    """Returns text lines: the names of both profiles, their GPU times, and the notes of the comparison."""
     speed = format_speedup(found.speedup)
     lines = [
         f"before: {one_line(found.before, TEXT_LIMIT)}",
@@ -293,7 +296,7 @@ def comparison_lines(found: ProfileComparison) -> list[str]:
 
 
 def comparison_tables(found: ProfileComparison, *, shown: int = SHOWN_KERNELS) -> list[Table]:
-    """Returns tables of families, of the kernels that differ most, and of the two devices' peaks if known."""
+    """Returns tables of families, of the `shown` kernels that differ most, and of the devices' peaks if known."""
     unit = "" if found.per == "profile" else f" (each per {found.per})"
     tables = [
         Table(f"families{unit}", "family", _make_columns(), tuple(_format_change(change) for change in found.families))

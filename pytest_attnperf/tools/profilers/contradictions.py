@@ -50,10 +50,9 @@ MOST_NAMES = 4
 def find_contradictions(
     summary: ProfileSummary, spec: DeviceSpec | None, *, stats: Sequence[StatsRow] = ()
 ) -> tuple[ProfileFinding, ...]:
-    """Returns every contradiction within a profile and, if known, with the peaks of its device.
+    """Returns findings on figures of a profile that contradict each other or, if `spec` is given, the device's peaks.
 
-    `stats` are the rows of the profile's *_stats files: their percentages are checked, and their sums compared with a
-    trace."""
+    `stats` are the rows of *_stats files: checks their percentages, and compares their sums with a trace."""
     rows = [*stats, *(row for row in summary.host if row not in stats)]
     found = [
         *_find_too_fast(summary.kernels, spec),
@@ -74,7 +73,8 @@ def find_contradictions(
 
 
 def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> Iterator[ProfileFinding]:
-    """Finds copies and memory sets that exceed the peak of the memory."""
+    """Yields a finding for copies and memory sets above the device's peak memory bandwidth: an open one if its cache
+    can hold the bytes, else a contradiction. Yields nothing without reliable data of the device."""
     if spec is None or spec.confidence == UNRELIABLE:
         return
     for kernel in kernels:
@@ -94,7 +94,7 @@ def _find_too_fast(kernels: Sequence[KernelTime], spec: DeviceSpec | None) -> It
 
 
 def _count_moved_bytes(shape: KernelShape) -> float:
-    """Returns the bytes through the device's memory; a copy within the device reads and writes, so counts twice."""
+    """Returns the bytes through the device's memory: twice the size of a copy within the device, 0 for a kernel."""
     if shape.kind not in ("copy", "set") or not shape.bytes:
         return 0.0
     name = shape.name.upper().replace(" ", "_")
@@ -103,7 +103,7 @@ def _count_moved_bytes(shape: KernelShape) -> float:
 
 
 def _find_single_granules(summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Finds kernels that multiply matrices but have only one granule of registers."""
+    """Yields an open finding for each large launch of a matrix kernel with only one granule (8) of registers."""
     for kernel in summary.kernels:
         if kernel.kind != "kernel" or kernel.family.lower() not in MATRIX_FAMILIES:
             continue
@@ -125,8 +125,8 @@ def _format_resources(shape: KernelShape) -> str:
 
 
 def _has_one_granule(shape: KernelShape) -> bool:
-    """Returns whether VGPRs and AccVGPRs each fit one granule. gfx908 reports VGPRs twice; from gfx90a sums may be in
-    either."""
+    """Returns whether VGPRs and AccVGPRs are at most one allocation granule (8) each. gfx908 reports VGPRs twice; from
+    gfx90a sums may be in either."""
     return shape.vgprs is not None and shape.vgprs <= ENCODED_VGPRS and (shape.accum_vgprs or 0) <= ENCODED_VGPRS
 
 
@@ -135,7 +135,7 @@ def _is_nvidia(shape: KernelShape, agents: Sequence[Agent]) -> bool:
 
 
 def _find_impossible_sizes(kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
-    """Finds launches that no device accepts."""
+    """Yields contradictions for launches that no device accepts: too many threads, or resources that cannot fit."""
     for kernel in kernels:
         for one in kernel.shapes:
             yield from _find_size_problems(kernel, one)
@@ -192,7 +192,8 @@ def _find_odd_passes(summary: ProfileSummary) -> Iterator[ProfileFinding]:
 
 
 def _find_impossible_times(summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Finds dispatches that overlap, and times that are longer than the whole profile."""
+    """Yields contradictions for times longer than the whole trace or sums below the busy time, and an open finding for
+    dispatches of one device that overlap by more than 1 %."""
     span, busy, total = summary.span_ns, summary.busy_ns, summary.total_ns
     if span is not None:
         for kernel in summary.kernels:
@@ -221,12 +222,12 @@ def _find_impossible_times(summary: ProfileSummary) -> Iterator[ProfileFinding]:
 
 
 def _collect_agents(summary: ProfileSummary) -> set[str]:
-    """Returns the devices that ran something; several may run at the same time."""
+    """Returns the names of the devices that ran something ('' if not named); several may run at the same time."""
     return {one.shape.agent for kernel in summary.kernels for one in kernel.shapes}
 
 
 def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFinding]:
-    """Compares minimum, quartiles, maximum, mean and total with each other."""
+    """Yields a contradiction for each pair of minimum, quartiles, maximum, deviation and total that cannot be."""
     calls, total, least, most = spread.calls, spread.total_ns, spread.min_ns, spread.max_ns
     shown = f"{cut_name(name)}: {calls:,} calls, {total:,} ns"
     ordered = [
@@ -261,7 +262,8 @@ def _find_impossible_spread(name: str, spread: Spread) -> Iterator[ProfileFindin
 
 
 def _find_wrong_percentages(rows: Sequence[StatsRow]) -> Iterator[ProfileFinding]:
-    """Compares the percentages of each domain with its totals, and checks their sum."""
+    """Yields contradictions of the percentages in each domain of statistics: a sum that is not 100, or a row's
+    percentage that is not its time over the sum of all times."""
     domains: dict[str, list[tuple[StatsRow, float]]] = defaultdict(list)
     for row in rows:
         if row.percentage is not None:
@@ -288,7 +290,8 @@ def _find_wrong_percentages(rows: Sequence[StatsRow]) -> Iterator[ProfileFinding
 
 
 def _half_digit(percentage: float) -> float:
-    """Returns half the last digit. rocprofv3 prints 2 decimals from 1 on, 4 above 0.01, 3 in scientific form below."""
+    """Returns the rounding error of a printed percentage: half its last digit. rocprofv3 prints 2 decimals from 1 on, 4
+    above 0.01, 3 in scientific form below."""
     if percentage >= 1:
         return 0.005
     if percentage < 0:
@@ -297,12 +300,13 @@ def _half_digit(percentage: float) -> float:
 
 
 def _has_several_files(summed: float, slack: float) -> bool:
-    """Returns whether the percentages are those of several processes, 100 each."""
+    """Returns whether percentages that add up to `summed` are of several processes: a multiple of 100."""
     return round(summed / 100) > 1 and abs(summed - 100 * round(summed / 100)) <= slack
 
 
 def _compare_stats_with_trace(rows: Sequence[StatsRow], kernels: Sequence[KernelTime]) -> Iterator[ProfileFinding]:
-    """Yields one finding for all kernels that differ, because files of two runs or a cut trace are the common cause."""
+    """Yields one contradiction that names the kernels whose calls or time differ between statistics and trace; nothing
+    if none differs. One for all, because they share a cause: files of two runs, or a cut trace."""
     traced = {kernel.name: kernel.spread for kernel in kernels if kernel.kind == "kernel"}
     pairs = [(row, traced[row.name]) for row in rows if row.domain == "kernel" and row.name in traced]
     differing = [

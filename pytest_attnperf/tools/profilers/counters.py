@@ -30,10 +30,10 @@ BYTES_MAX = 1 << 30
 
 
 def read_counters(path: Path, report: Callable[[int, str], None] | None = None) -> tuple[KernelCounter, ...]:
-    """Returns every counter of every kernel and grid, in the order of the file.
+    """Returns the median of every counter of every kernel and grid, in the order of the file.
 
-    Raises UsageError for a file that is too large or no such CSV, with the columns or the row. `report` takes a line
-    number and an error: with it, bad rows are left out instead, and a file without rows is no error."""
+    Raises UsageError, with the columns or the row, for a file that is too large or no counter_collection CSV. `report`
+    takes a line number and an error: with it, bad rows are left out instead, and a file without rows is no error."""
     text = read_regular(path, BYTES_MAX).decode("utf-8-sig", errors="replace")
     rows = csv.DictReader(io.StringIO(text, newline=""))
     columns = [name.strip() for name in rows.fieldnames or []]
@@ -79,7 +79,7 @@ def _read_rows(
 def _add_row(
     found: dict[tuple[str, int | None, str], dict[tuple[str, str], float]], row: dict[str, str | None], process: str
 ) -> str:
-    """Adds the row; returns what is wrong with it, or ''."""
+    """Adds the counter value of a CSV row to `found`, by kernel, grid and counter; returns what is wrong, or ''."""
     value, grid = _parse_number(row["Counter_Value"]), _parse_number(row.get(GRID) or "0")
     if value is None or grid is None:
         column = "Counter_Value" if value is None else GRID

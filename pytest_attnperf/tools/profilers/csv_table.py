@@ -34,7 +34,7 @@ class Problems:
             self._kept.append((line, column, text, lost))
 
     def list_problems(self, rows: int) -> tuple[Problem, ...]:
-        """Returns all problems; `rows` is the number of rows that are used."""
+        """Returns the kept problems by line, then one per kind that counts the others. rows: number of used rows."""
         counted = "the other row is used" if rows == 1 else f"the other {rows} rows are used"
         others = counted if rows else "no row of this file can be used"
         found = [
@@ -74,15 +74,15 @@ class CsvTable:
         return self._reader.line_num
 
     def find_column(self, *names: str) -> str:
-        """Returns the first of these columns that the file has; '' if it has none."""
+        """Returns the first of `names` that is a column of the file; '' if none is."""
         return next((name for name in names if name in self.columns), "")
 
     def column_index(self, name: str) -> int:
-        """Returns the index of a column."""
+        """Returns the index of a column in every row. Raises ValueError if the file lacks it."""
         return self.columns.index(name)
 
     def check_columns(self, form: str, names: Sequence[str]) -> None:
-        """Raises ProfileError unless each of these columns occurs exactly once."""
+        """Raises ProfileError unless each of `names` is a column exactly once. form: the file's kind, for the error."""
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise ProfileError(
@@ -116,7 +116,7 @@ class CsvTable:
         self._report_misfit(last=self._misfit is not None and self._misfit[0] == reader.line_num)
 
     def _report_misfit(self, *, last: bool) -> None:
-        """Reports a row of another width, once it is known whether it is the last one."""
+        """Adds a problem for the pending row of another width, if any. last: it ends the file, perhaps cut short."""
         if self._misfit is None:
             return
         line, values = self._misfit
@@ -129,7 +129,7 @@ class CsvTable:
 
 
 def read_columns(path: Path) -> tuple[str, ...]:
-    """Returns the names in the first line. Raises ProfileError for an empty file and for one that is no text."""
+    """Returns the column names in the first line. Raises ProfileError for an empty file and for one that is no text."""
     head = read_head(path)
     if not head.strip():
         raise ProfileError(f"{path} is empty ({len(head)} bytes); was the profiler stopped before it wrote?")
@@ -143,7 +143,7 @@ def read_columns(path: Path) -> tuple[str, ...]:
 
 
 def read_head(path: Path) -> bytes:
-    """Returns the first bytes of a file. Raises ProfileError if it cannot be read."""
+    """Returns the first 64 KiB of a file, or all if it is shorter. Raises ProfileError if it cannot be read."""
     try:
         with open_regular(path, ProfileError) as file:
             return file.read(HEAD_BYTES)
@@ -152,5 +152,5 @@ def read_head(path: Path) -> bytes:
 
 
 def parse_whole_number(text: str) -> int | None:
-    """Returns a number without sign of at most 18 digits, so that 64 bits hold it; None for anything else."""
+    """Returns the number that a text of 1 to 18 digits shows, so that 64 bits hold it; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None

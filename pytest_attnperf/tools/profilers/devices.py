@@ -14,7 +14,7 @@ from pytest_attnperf.tools.profilers.profile import Profile
 
 
 def find_named_spec(name: str) -> DeviceSpec:
-    """Returns the row with this name or product: 'MI300X', 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
+    """Returns the device table's row of a name or product, e.g. 'AMD Instinct MI300X VF'. Raises UnknownNameError."""
     for spec in all_specs():
         if name.lower() == spec.name.lower() or gpu_product(name) in spec.products:
             return spec
@@ -22,7 +22,7 @@ def find_named_spec(name: str) -> DeviceSpec:
 
 
 def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
-    """Returns the row of all GPUs of a profile; None if they differ, or none fits by arch, product and size."""
+    """Returns the device table's row that fits all GPUs of a profile by arch, product and size; None if none does."""
     found = {
         spec_for(DeviceInfo("", agent.arch, gpu_product(agent.product), compute_units=agent.compute_units or 0))
         for agent in agents
@@ -32,12 +32,13 @@ def find_agents_spec(agents: Sequence[Agent]) -> DeviceSpec | None:
 
 
 def choose_spec(name: str, agents: Sequence[Agent]) -> DeviceSpec | None:
-    """Returns the row of this name; without a name that of the agents, None if they are not known well enough."""
+    """Returns the row of the device table for `name` or, if that is '', for the GPUs among `agents`; None if no row
+    fits all of these. Raises UnknownNameError."""
     return find_named_spec(name) if name else find_agents_spec(agents)
 
 
 def apply_spec(profile: Profile, spec: DeviceSpec) -> Profile:
-    """Returns the profile with its GPUs set to this row, because traces alone do not name their device.
+    """Returns the profile with `spec` as the data of all its GPUs, because traces alone do not name their device.
 
     Raises UsageError if a file says that a GPU has another architecture."""
     known = {agent.name: agent for agent in profile.agents}

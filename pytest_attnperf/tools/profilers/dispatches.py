@@ -29,12 +29,12 @@ class Dispatches:
         return len(self.shape)
 
     def __iter__(self) -> Iterator[tuple[KernelShape, int, int]]:
-        """Yields (shape, start_ns, end_ns) of each, in order."""
+        """Yields (shape, start_ns, end_ns) of each dispatch, ordered by start."""
         for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
             yield self.shapes[index], start, end
 
     def durations_by_shape(self) -> list[array[int]]:
-        """Returns the nanoseconds of every dispatch of each shape, ordered by start; parallel to `shapes`."""
+        """Returns an array for each element of `shapes`: the ns of every dispatch of that shape, ordered by start."""
         found: list[array[int]] = [array("q") for _ in self.shapes]
         for index, start, end in zip(self.shape, self.start_ns, self.end_ns, strict=True):
             found[index].append(end - start)
@@ -56,11 +56,11 @@ class DispatchesBuilder:
         self._end: array[int] = array("q")
 
     def number_of(self, shape: KernelShape) -> int:
-        """Returns the number of a shape for `add`."""
+        """Returns the number of a shape for `add`; a new shape gets the next number."""
         return self._numbers.setdefault(shape, len(self._numbers))
 
     def add(self, number: int, start_ns: int, end_ns: int) -> None:
-        """Adds one dispatch of the shape with that number."""
+        """Adds one dispatch of the shape that `number_of` gave this number."""
         self._shape.append(number)
         self._start.append(start_ns)
         self._end.append(end_ns)

@@ -49,12 +49,13 @@ class First:
 
     @property
     def excess_ns(self) -> int:
-        """Nanoseconds above the median of the others; 0 if it is not above, or alone."""
+        """Nanoseconds by which the first dispatch exceeds the later ones' median; 0 if it does not."""
         return 0 if self.others.median_ns is None else max(0, round(self.duration_ns - self.others.median_ns))
 
     @property
     def is_outlier(self) -> bool:
-        """Whether it is far above the others; False if they are too few."""
+        """Whether the first dispatch exceeds the later ones' upper quartile by 3 interquartile ranges, and their median
+        by half of it; False with fewer than 4 later ones."""
         q1, median, q3 = self.others.q1_ns, self.others.median_ns, self.others.q3_ns
         if self.others.calls < OTHERS_NEEDED or q1 is None or median is None or q3 is None:
             return False
@@ -63,7 +64,7 @@ class First:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """The dispatches that are warm-up: all before index `before`, and the first ones of the kernels in `first_of`."""
+    """The warm-up: all dispatches before index `before`, and the first of each kernel in `first_of`. text: why."""
 
     text: str
     before: int = 0
@@ -71,7 +72,7 @@ class WarmUp:
 
 
 def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> WarmUp:
-    """Returns the user's warm-up: `count` passes if their beginnings are known, else dispatches."""
+    """Returns the user's warm-up: `count` passes, or dispatches if `begins` (where passes begin) is empty."""
     if begins and count:
         held = min(count, len(begins))
         before = begins[held] if held < len(begins) else dispatches
@@ -84,8 +85,8 @@ def use_given_warm_up(count: int, begins: Sequence[int], dispatches: int) -> War
 
 
 def infer_warm_up(firsts: Iterable[First], begins: Sequence[int], durations: Sequence[int]) -> WarmUp:
-    """Infers the warm-up: dispatches before the first pass, and first passes while they are slow; if none is slow,
-    first dispatches that are outliers.
+    """Infers the warm-up: dispatches before the first pass, and first passes while they exceed the median pass by 10 %;
+    if none does, first dispatches of kernels that are outliers.
 
     `durations` are of all dispatches ordered by start; `begins` are the indices where passes begin."""
     ends = (*begins[1:], len(durations))
@@ -142,13 +143,13 @@ _BENEATH = "hsa_"
 
 
 def find_host_category(name: str) -> str:
-    """Returns the category of host time of a runtime's function."""
+    """Returns the category ('allocation', 'launch', ...) of a function of HIP, CUDA or HSA; 'other' if none fits."""
     return next((category for category, pattern in _HOST if pattern.search(name)), OTHER_HOST)
 
 
 def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
-    """Returns nanoseconds of host time by category, largest first. Leaves out torch's operators, which contain these
-    calls.
+    """Returns category -> ns of host time, largest first. Leaves out calls that contain or lie within others: torch's
+    operators, and functions of HSA next to HIP's.
 
     Synchronisation is time in which the host waits for the GPU, so it is also part of a synchronous copy."""
     every = [row for row in rows if row.domain == "api"]
@@ -163,7 +164,7 @@ def sum_host_times(rows: Iterable[StatsRow]) -> dict[str, int]:
 
 
 def sum_first_calls(firsts: Iterable[First], host_ns: Mapping[str, int]) -> FirstCalls:
-    """Sums up how much first dispatches exceed their others, and adds the host's times."""
+    """Returns by how many ns first dispatches exceed later ones in all, how many kernels do, and the host's times."""
     excesses = array("q", (first.excess_ns for first in firsts))
     return FirstCalls(sum(excesses), sum(excess > 0 for excess in excesses), dict(host_ns))
 
@@ -196,7 +197,7 @@ class Traced:
 
     @staticmethod
     def from_dispatches(dispatches: Dispatches, rules: FamilyRules) -> Traced:
-        """Groups dispatches by kernel and size."""
+        """Groups dispatches by kernel (name and kind) and launch size, and finds each kernel's first dispatch."""
         durations = tuple(dispatches.durations_by_shape())
         last = len(dispatches) - 1
         first_at = {shape: last - place for place, shape in enumerate(reversed(dispatches.shape))}
@@ -223,7 +224,7 @@ class Traced:
 
     @property
     def has_copies(self) -> bool:
-        """Whether copies or memory sets were traced."""
+        """Whether the trace has copies or memory sets."""
         return len(self.firsts) < len(self.kernels)
 
     @property
@@ -232,7 +233,7 @@ class Traced:
         return sum(len(self.durations[at]) for kernel in self.kernels if kernel.kind in KERNELS for at in kernel.shapes)
 
     def count_calls(self) -> Calls:
-        """Counts the kernel calls of the busiest device, with their order."""
+        """Returns the calls by kernel, and their order, on the device with most calls; copies and fills are apart."""
         shapes = self.dispatches.shapes
         device = self._find_busiest_device()
         counts: dict[str, int] = {}

@@ -35,7 +35,7 @@ class CsvForm:
     reader: str
 
     def read_table(self, table: CsvTable, builder: DispatchesBuilder) -> FilePart:
-        """Reads one file; its dispatches go to `builder`. Raises ProfileError."""
+        """Returns the content of a file of this kind, its dispatches added to `builder`. Raises ProfileError."""
         module, _, function = self.reader.partition(".")
         read = import_listed_function(
             f"pytest_attnperf.tools.profilers.{module}", function, __file__, f'"{self.reader}"'
@@ -134,7 +134,7 @@ UNUSED += ("rocdecode_api_stats", "rocjpeg_api_trace", "rocjpeg_api_stats", "mar
 
 
 def find_form(columns: Sequence[str], stem: str = "") -> CsvForm | None:
-    """Returns the kind of a file by its columns, else by its name without '.csv'; None if unknown."""
+    """Returns the kind of a CSV file by its columns, else by `stem`, its name without '.csv'; None if unknown."""
     for form in FORMS:
         if all(name in columns for name in form.marks):
             return form
@@ -145,7 +145,7 @@ def find_form(columns: Sequence[str], stem: str = "") -> CsvForm | None:
 
 
 def infer_version(form: CsvForm, columns: Sequence[str]) -> str:
-    """Returns the ROCm version that the columns show; '' if they are equal in all."""
+    """Returns the ROCm versions that write a file with these columns; '' if all versions write the same."""
     convert = ", by rocpd convert" if "Guid" in columns or (form is COUNTERS and columns[:1] == ("Pid",)) else ""
     if convert or "Stream_Id" in columns or (form is KERNEL_TRACE and "VGPR_Count" in columns):
         return f"ROCm 7.0 or later{convert}"
@@ -200,7 +200,8 @@ class FilePart:
 
 
 def make_source(table: CsvTable, form: CsvForm, rows: int, name: str = "") -> tuple[ProfileSource, tuple[Problem, ...]]:
-    """Returns the file's entry in the list of sources, and its problems; a file without rows is a problem, too."""
+    """Returns a file's entry in the list of sources, and its problems; a file without rows is a problem, too. name: its
+    kind if that is not the name of `form`."""
     problems = table.problems.list_problems(rows)
     if not rows and not problems:
         nothing = "holds no row below the line of columns; did the program launch kernels while it was traced?"

@@ -33,7 +33,7 @@ MATRIX_BUSY = 0.6
 
 @dataclass(frozen=True)
 class KernelWork:
-    """Work that kernels do together. text: a part of their names; workload: its id; figures: of one call."""
+    """Work that kernels do together. text: a part of their names; workload: its id; figures: FLOPs, bytes of a call."""
 
     text: str
     workload: str
@@ -48,9 +48,8 @@ def kernel_bounds(
 ) -> tuple[KernelBound, ...]:
     """Returns what limits each work; uses counters if the profile has some and one kernel does the work.
 
-    A call is one dispatch of the work's longest kernel. Several sizes of that kernel are different work. Raises
-    UsageError if no kernel has such a name, the profile holds no times of single dispatches, or that kernel runs at
-    several sizes."""
+    A call is one dispatch of the work's longest kernel. Raises UsageError if no kernel has such a name, the profile has
+    no times of single dispatches, or that kernel runs at several sizes, which are different work."""
     return tuple(_find_bound(summary, work, spec, ceilings) for work in works)
 
 
@@ -81,7 +80,7 @@ def _find_bound(
 
 
 def _find_reading(summary: ProfileSummary, kernel: KernelTime, size: ShapeTime) -> KernelReadings | None:
-    """Returns the counters of this kernel at this size; None if none were read."""
+    """Returns the hardware counters of a kernel at one launch size; None if none were read."""
     items = size.shape.grid_items
     count = None if items is None else items[0] * items[1] * items[2]
     for reading in make_readings(summary.counters):
@@ -102,7 +101,8 @@ def _find_kernels(summary: ProfileSummary, text: str) -> list[KernelTime]:
 
 
 def _only_size(kernel: KernelTime, text: str) -> ShapeTime:
-    """Returns the only launch size. Raises UsageError for several, because each is different work."""
+    """Returns the only launch size of a kernel. Raises UsageError for several, because each is different work, and for
+    none, because statistics have no sizes. text: what the user called the kernel."""
     sizes = {(one.shape.workgroup, one.shape.grid_items) for one in kernel.shapes}
     if len(sizes) > 1:
         grids = ", ".join(f"{one.shape.grid_items} ({one.spread.calls:,} calls)" for one in kernel.shapes[:SHOWN])
@@ -128,7 +128,8 @@ def with_counters(
     spec: DeviceSpec | None,
     ceilings: DeviceCeilings | None,
 ) -> BoundVerdict:
-    """Adds the counters of one dispatch to the verdict; decides an open one if they can.
+    """Returns the verdict with the counters of one dispatch in its reason, decided if it was open and they can decide
+    it; the verdict as it is if `reading` is None or has no figure.
 
     time_us   of a dispatch without counters, because kernels run one at a time while counters are read
     """

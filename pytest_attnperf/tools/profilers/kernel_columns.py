@@ -54,7 +54,7 @@ class KernelColumns:
         self.used: tuple[str, ...] = tuple(name for name in names if name)
 
     def read_shape(self, values: Sequence[str], report: Report) -> KernelShape:
-        """Returns the kernel of one row, whose `values` belong to the columns `used`.
+        """Returns the kernel, device, size and resources of one row, whose `values` belong to the columns `used`.
 
         A size or count that is not a whole number becomes None, and an empty name NAMELESS; both call `report`."""
         of = dict(zip(self.used, values, strict=True))
@@ -70,7 +70,7 @@ class KernelColumns:
 
 
 def clean_name(name: str) -> str:
-    """Returns a kernel's name without the suffix of its descriptor; replaces NUL bytes."""
+    """Returns a kernel's name without a descriptor's suffix ('.kd', ' [clone .kd]'), and with '�' for NUL bytes."""
     name = name.replace("\0", "�")
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)

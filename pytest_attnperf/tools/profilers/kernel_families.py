@@ -94,12 +94,12 @@ class FamilyRules:
 
     @staticmethod
     def load_default() -> FamilyRules:
-        """Returns the rules of this package."""
+        """Returns the rules of this package, from kernel_families.json."""
         return _load_default()
 
     @staticmethod
     def load(path: Path) -> FamilyRules:
-        """Reads the rules of a file and appends the default ones.
+        """Returns the rules of a user's file, then those of this package.
 
         Raises UsageError for a file that cannot be used, with the rule, the field, and what is allowed."""
         try:
@@ -116,7 +116,8 @@ class FamilyRules:
         return known
 
     def is_memory_work(self, name: str, kind: str = "kernel") -> bool:
-        """Returns whether it is a copy or fill, which the runtime and frameworks make, too: it shows no pass."""
+        """Returns whether a kernel, copy or memory set only copies or fills memory. The runtime and frameworks do that,
+        too, so its calls do not show how many forward passes ran."""
         family = self.find_family(name, kind)
         return kind in ("copy", "set") or family.nature == "fill" or family.name == MEMORY_COPY
 
@@ -195,7 +196,7 @@ def _compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
 
 
 def find_pattern_risk(pattern: str) -> str:
-    """Returns why a pattern that compiles may take too long, '' if it cannot."""
+    """Returns why matching a regular expression may take too long (e.g. nested repeats); '' if it cannot."""
     repeats = 0
     risky = [False]  # for each open group: whether it holds an unbounded repeat or alternatives
     closed = False  # the same for the group that has just ended

@@ -34,12 +34,12 @@ class Match:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both profiles have equal names."""
+        """Whether the kernel has the same name in both profiles."""
         return self.before == self.after
 
 
 def match_names(before: Collection[str], after: Collection[str]) -> tuple[Match, ...]:
-    """Returns every name of both once: exact matches, matches of normalised names, then names that only one has."""
+    """Returns every name of two profiles once: exact matches, matches of normalised names, names that only one has."""
     found = [Match(name, (name,), (name,)) for name in before if name in after]
     left: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, (names, others) in enumerate(((before, after), (after, before))):
@@ -55,9 +55,10 @@ def match_names(before: Collection[str], after: Collection[str]) -> tuple[Match,
 
 
 def normalise_name(name: str) -> str:
-    """Maps 'void f<float, 128>(float*) [clone .kd]' to 'f<float, #>', 'Cijk_Ailk_HB_MT64x64x16_SN' to 'Cijk_Ailk_HB'.
+    """Returns a kernel's name without what tuning or a version changes, to match names of two profiles.
 
-    A cast enumerator such as (ggml_type)2 names a type and stays.
+    'void f<float, 128>(float*) [clone .kd]' gives 'f<float, #>', 'Cijk_Ailk_HB_MT64x64x16_SN' gives 'Cijk_Ailk_HB'. A
+    cast enumerator such as (ggml_type)2 names a type and stays.
     """
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
@@ -69,7 +70,7 @@ def normalise_name(name: str) -> str:
 
 
 def shorten_name(name: str) -> str:
-    """Returns a name for a sentence: without arguments and suffixes, at most `SHORT` characters."""
+    """Returns a kernel's name for a sentence: without template and function arguments, cut to `SHORT` characters."""
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
     plain = _split_template(name.replace(ANONYMOUS, _ANONYMOUS_MARK).removeprefix("void ").strip())[0]

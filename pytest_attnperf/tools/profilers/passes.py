@@ -72,7 +72,8 @@ class PassesFound:
 
 
 def find_passes(calls: Calls, *, passes: int | None = None, layers: int | None = None) -> PassesFound:
-    """Infers passes and layers that are not given. A given number is kept and compared, never replaced."""
+    """Returns the number of forward passes and of layers in each, with reasons; None for one that cannot be inferred. A
+    given number is kept and compared with the inferred one, never replaced."""
     found, how, begins = _infer_passes(calls, layers) if passes is None else _compare_given(calls, passes, layers)
     counted = f"counted {calls.whose}" if calls.whose else ""
     if found is None:
@@ -123,7 +124,8 @@ def _infer_passes(calls: Calls, layers: int | None) -> tuple[int | None, str, tu
 
 
 def _or_layers(calls: Calls, count: int, how: str, begins: tuple[int, ...]) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns the number that fits. If the stretches may be layers of one pass, returns None or adds a remark."""
+    """Returns (passes, reason, begins) for a number `count` that fits. If the equal stretches of dispatches may be
+    layers of one pass, passes is None, or the reason says so."""
     attention = _most_attention(calls)
     rare = sorted((calls_of, name) for name, calls_of in calls.counts.items() if calls_of < count)
     if (attention and attention != count) or not (attention or rare):
@@ -144,8 +146,8 @@ def _most_attention(calls: Calls) -> int:
 def _choose_by_counts(
     candidates: Sequence[_Candidate], fitting: Sequence[_Candidate]
 ) -> tuple[int | None, str, tuple[int, ...]]:
-    """Returns the best candidate; None if one kernel suggests that each of these is a part of a pass, such as a
-    layer."""
+    """Returns the best candidate as (passes, reason, ()); passes is None if one kernel's calls suggest fewer passes, of
+    which these are parts, such as layers."""
     best, most = fitting[0], candidates[0]
     if most.share > best.share and best.count % most.count == 0:
         how = f"{best.count} or {most.count}, which only one kernel supports; counts without the order cannot decide"
@@ -167,7 +169,7 @@ class _Candidate:
 
 
 def _list_candidates(calls: Calls, total: int, layers: int | None) -> list[_Candidate]:
-    """Returns candidates, those that explain most first; a number that follows from given layers comes before all."""
+    """Returns possible numbers of passes: one that follows from given layers, then by most explained dispatches."""
     numbers = Counter(calls.counts.values())
     found = [
         _Candidate(
@@ -198,7 +200,7 @@ def _describe_nearest(candidates: Sequence[_Candidate]) -> str:
 
 
 def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, str, tuple[int, ...]]:
-    """Returns a given number of passes with the evidence for and against it."""
+    """Returns the given number of passes, the evidence for and against it in words, and where passes begin."""
     total = sum(calls.counts.values())
     share = sum(count for count in calls.counts.values() if count % passes == 0) / total if total else 0.0
     begins = _find_stretches(calls, passes)[0] if calls.order is not None and share >= FITTING_SHARE else ()
@@ -211,7 +213,7 @@ def _compare_given(calls: Calls, passes: int, layers: int | None) -> tuple[int, 
 
 
 def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
-    """Returns the indices in the order where passes begin, and how equal they are; ((), '') if they are not."""
+    """Returns the indices of `Calls.order` where passes begin, and how equal they are; ((), '') if unequal."""
     fits = {calls.numbers[name] for name, count in calls.counts.items() if count % passes == 0}
     order = calls.order or ()
     places = array("q", (place for place, kernel in enumerate(order) if kernel in fits))
@@ -231,7 +233,7 @@ def _find_stretches(calls: Calls, passes: int) -> tuple[tuple[int, ...], str]:
 
 
 def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -> bool:
-    """Returns whether most kernels that run once per pass change their place between passes."""
+    """Returns whether most kernels that run once per pass change their place by more than 10 % of a pass."""
     once = {calls.numbers[name] for name, count in calls.counts.items() if count == passes}
     offsets: dict[int, list[int]] = {kernel: [] for kernel in once}
     for place, kernel in enumerate(kernels):
@@ -243,7 +245,8 @@ def _has_drift(calls: Calls, kernels: Sequence[int], passes: int, length: int) -
 
 
 def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | None, str]:
-    """Returns the layers of each pass: the calls per pass of attention, if all its kernels run equally often."""
+    """Returns the layers of each pass and the reason. Without given layers, they are the calls of attention per pass;
+    None if its kernels do not run equally often."""
     attention = sorted({calls.counts[name] for name in calls.attention})
     if layers is not None:
         expected = passes * layers
@@ -267,7 +270,7 @@ def _infer_layers(calls: Calls, passes: int, layers: int | None) -> tuple[int | 
 
 
 def _list_parts(calls: Calls, passes: int) -> list[int]:
-    """Returns possible numbers of equal parts of a pass, by kernels that run once in each: e.g. micro-batches."""
+    """Returns into how many equal parts, such as micro-batches, kernels that run once in each may divide a pass."""
     total = sum(calls.counts.values())
     candidates = _list_candidates(calls, total, None)
     fitting = [found for found in candidates if found.share >= FITTING_SHARE and found.witnesses >= WITNESSES]
@@ -279,5 +282,5 @@ def _run_that_often(kernels: int) -> str:
 
 
 def cut_name(name: str) -> str:
-    """Shortens a kernel's name for a sentence."""
+    """Cuts a kernel's name to 80 characters, with '...' at the end of a longer one."""
     return name if len(name) <= NAME_CHARACTERS else name[: NAME_CHARACTERS - 3] + "..."

@@ -46,14 +46,14 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Peaks:
-    """Figures of one device by their names in `FIGURES`, and their kind."""
+    """Figures of one device by their names in `FIGURES`. kind: 'data sheet' or 'measured'."""
 
     figures: Mapping[str, float]
     kind: str = DATA_SHEET
 
     @classmethod
     def parse(cls, text: str) -> Peaks:
-        """Reads 'mem_gb_s=212,f16_tflops=36.9,measured'.
+        """Makes Peaks of an option's text, such as 'mem_gb_s=212,f16_tflops=36.9,measured'.
 
         Raises UsageError for another form, and for figures that no device can have."""
         figures, kind = {}, DATA_SHEET
@@ -81,7 +81,7 @@ def peak_ratios(
     other_kind: str = DATA_SHEET,
     speed_unit: str = "1/s",
 ) -> tuple[PeakRatio, ...]:
-    """Returns the ratio of every figure that both have, in the order of `FIGURES`, the speed last.
+    """Returns the ratio (other / own) of every figure that both devices have, as `FIGURES` orders them, speed last.
 
     Raises UsageError for an unknown figure, and for a value that no device can have."""
     for side, kind in ((own, own_kind), (other, other_kind)):
@@ -119,14 +119,14 @@ def check_peaks(peaks: Mapping[str, float], kind: str, spec: DeviceSpec | None =
 
 
 def spec_peaks(spec: DeviceSpec) -> Peaks:
-    """Returns the data sheet's peaks; empty if they are not reliable."""
+    """Returns the data sheet's bandwidth and, if known, f16 rate of a device; no figures if they are not reliable."""
     if spec.confidence == UNRELIABLE:
         return Peaks({})
     return Peaks({"mem_gb_s": spec.mem_gb_s} | ({"f16_tflops": spec.f16_tflops} if spec.f16_tflops else {}))
 
 
 def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
-    """Returns limits that the device cannot exceed: its bandwidth and, if known, its rate at the maximum clock."""
+    """Returns the device's bandwidth and, if known, f16 rate at the maximum clock; {} without reliable data."""
     if spec.confidence == UNRELIABLE:
         return {}
     rate = spec.peak_flops("f16")
@@ -134,7 +134,7 @@ def _compute_limits(spec: DeviceSpec) -> dict[str, float]:
 
 
 def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
-    """Returns a sentence for every ratio of a data sheet's figure and a measured one."""
+    """Returns a sentence for every ratio that compares a data sheet's figure with a measured one."""
     return tuple(
         f"{ratio.what}: {ratio.own:.4g} {ratio.unit} is {_format_kind(ratio.own_kind)} and {ratio.other:.4g} "
         f"{ratio.unit} "
@@ -145,8 +145,7 @@ def describe_mixed_kinds(ratios: Sequence[PeakRatio]) -> tuple[str, ...]:
 
 
 def describe_advantage(ratios: Sequence[PeakRatio]) -> str:
-    """Returns '1.71 x as fast with 3.17 x the bandwidth', with the used share of each ratio; '' without speed or
-    peaks."""
+    """Returns '1.71 x as fast with 3.17 x the bandwidth' and the used share of each; '' without speed or peaks."""
     speed = next((ratio.ratio for ratio in ratios if ratio.what == SPEED), None)
     peaks = [ratio for ratio in ratios if ratio.what != SPEED]
     if speed is None or not peaks:

@@ -61,12 +61,12 @@ class RunParts:
     notes: list[str] = field(default_factory=list)
 
     def add(self, part: FilePart) -> None:
-        """Adds one file."""
+        """Adds the content of one file, and its problems."""
         self.parts.append(part)
         self.problems += part.problems
 
     def build_profile(self) -> Profile:
-        """Returns the profile of all files. Raises ProfileError if there is neither a time nor a counter."""
+        """Returns the profile of all added files. Raises ProfileError if they hold neither a time nor a counter."""
         dispatches = self._merge_dispatches()
         counters = tuple(counter for part in self.parts for counter in part.counters)
         stats = self._merge_stats(dispatches)
@@ -105,7 +105,8 @@ class RunParts:
         return kernels.build() if ordered else copies
 
     def _merge_stats(self, dispatches: Dispatches) -> tuple[StatsRow, ...]:
-        """Returns statistics that no trace replaces, and sums of API traces. Disagreements become problems."""
+        """Returns the sums of API traces and the rows of *_stats files, without copies and API calls that a trace has.
+        Rows that disagree with a trace become problems."""
         api = [row for part in self.parts if part.api_begin_ns is not None for row in part.stats]
         calls = {row.name: (row.spread.calls, row.spread.total_ns) for row in api}
         kept = list(api)
@@ -164,14 +165,14 @@ class RunParts:
 
 
 def _apart_ns(one: Dispatches, other: Dispatches) -> int:
-    """Returns the time between the end of one and the beginning of the other; 0 if they overlap, or one is empty."""
+    """Returns the ns from the end of one trace to the begin of the other; 0 if they overlap or one is empty."""
     if not one or not other:
         return 0
     return max(0, one.start_ns[0] - max(other.end_ns), other.start_ns[0] - max(one.end_ns))
 
 
 def _sum_by_name(dispatches: Dispatches) -> dict[str, dict[str, Total]]:
-    """Returns calls and nanoseconds by kind and name."""
+    """Returns kind ('kernel', 'copy', ...) -> name -> (calls, nanoseconds)."""
     found: dict[str, dict[str, Total]] = defaultdict(dict)
     for shape, durations in zip(dispatches.shapes, dispatches.durations_by_shape(), strict=True):
         if durations:

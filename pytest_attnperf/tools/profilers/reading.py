@@ -45,7 +45,7 @@ class _ProfileFile:
 
     @property
     def form_name(self) -> str:
-        """Name of the file's kind."""
+        """Name of the file's kind, e.g. 'rocprofv3 kernel_trace'."""
         return self.form if isinstance(self.form, str) else self.form.name
 
 
@@ -70,7 +70,7 @@ class FoundFiles:
 
 
 def find_files(folder: Path) -> FoundFiles:
-    """Finds every profiler file in this folder and those below it."""
+    """Returns the profiler files in a folder and below it, unreadable ones, and the number of ignored ones."""
     files, broken, ignored = [], [], 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not path.name.lower().endswith((".csv", ".db", ".json", ".json.gz")):
@@ -93,7 +93,7 @@ def find_files(folder: Path) -> FoundFiles:
 
 
 def _find_file_form(path: Path) -> CsvForm | str | None:
-    """Returns the kind of a file by its content; None if no reader knows it. Raises ProfileError if it is no text."""
+    """Returns a file's kind: a CsvForm, ROCPD, CHROME or None (not known). Raises ProfileError if it is no text."""
     from pytest_attnperf.tools.profilers.rocpd.schema import is_sqlite
 
     if is_sqlite(path):
@@ -105,7 +105,7 @@ def _find_file_form(path: Path) -> CsvForm | str | None:
 
 
 def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
-    """Groups files by run. Files that only describe devices are no run of their own."""
+    """Groups files by folder and by the prefix of their names into runs, without those that only describe devices."""
     by_folder: dict[str, list[_ProfileFile]] = {}
     for file in files:
         by_folder.setdefault(file.folder, []).append(file)
@@ -120,7 +120,8 @@ def group_runs(files: Iterable[_ProfileFile]) -> tuple[ProfileRun, ...]:
 
 
 def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
-    """Assigns renamed files to the folder's only run, unless a kind occurs twice; then each is a run of its own."""
+    """Gives files of one folder without a known name ending the prefix of the folder's only run. Returns them as they
+    are if there are several runs, or if one has a kind that another file has."""
     anchored = {file.prefix for file in files if file.ending}
     loose = [file for file in files if not file.ending and file.prefix not in anchored]
     forms = [file.form_name for file in files if file not in loose or file.prefix not in anchored]
@@ -132,7 +133,7 @@ def _unify_prefixes(files: Sequence[_ProfileFile]) -> list[_ProfileFile]:
 
 
 def choose_run(folder: Path, runs: Sequence[ProfileRun], wish: str) -> ProfileRun:
-    """Returns the only run, or the one whose name or prefix equals or begins with `wish`.
+    """Returns the run whose name or prefix equals or begins with `wish`; the only run if `wish` is ''.
 
     Raises ProfileError if none or several match."""
     if not runs:
@@ -169,7 +170,7 @@ TRACES = (KERNEL_TRACE, V1_RESULTS, V2_RESULTS)
 
 
 def read_profile(path: Path, *, run: str = "") -> Profile:
-    """Reads a profile of rocprofv3, rocprof, rocpd or torch.profiler. run: which one of a folder that holds several.
+    """Reads a profile of rocprofv3, rocprof, rocpd or torch.profiler. run: which run of a folder with several.
 
     Raises ProfileError if nothing can be used. Parts that cannot be used are in the profile's problems."""
     if path.is_dir():
@@ -232,7 +233,8 @@ def _read_other(path: Path, form: str) -> Profile:
 def _read_csv(
     files: Sequence[tuple[Path, CsvForm]], name: str, broken: Sequence[tuple[Path, str]] = (), notes: Sequence[str] = ()
 ) -> Profile:
-    """Reads the files of one run. A file that cannot be used is a problem, as long as another one can."""
+    """Reads the CSV files of one run into a profile. A file that cannot be used becomes a problem of the profile;
+    raises ProfileError if none can be used or two are kernel traces."""
     traces = [str(path) for path, form in files if form in TRACES]
     if len(traces) > 1:
         listed = ", ".join(traces)
@@ -262,7 +264,7 @@ def _remove_path(path: Path, text: str) -> str:
 
 
 def read_csv(path: Path, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads one CSV file; dispatches go to `builder`. Raises ProfileError if columns are missing."""
+    """Returns a CSV file's content, its dispatches added to `builder`. Raises ProfileError if columns are missing."""
     with CsvTable(path) as table:
         table.check_columns(f"{form.name} CSV", form.needed)
         return form.read_table(table, builder)

@@ -54,17 +54,19 @@ class GridFill:
 
     @property
     def rounds(self) -> float | None:
-        """Workgroups over capacity: how often the whole device is filled."""
+        """Workgroups over capacity: how often the whole device is filled; None without a capacity."""
         return self.workgroups / self.capacity if self.capacity else None
 
     @property
     def used_share(self) -> float | None:
-        """Share of all places for workgroups, over all rounds, that are used; the rest is the tail."""
+        """Share of all places for workgroups that are used, over all rounds, of which the last may be partly empty;
+        None without a capacity."""
         return self.workgroups / (-(-self.workgroups // self.capacity) * self.capacity) if self.capacity else None
 
 
 def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form: str = "") -> ShapeTime:
-    """Returns a kernel at one launch size with its occupancy, which is None if the profile lacks figures for it.
+    """Returns times of a kernel at one launch size with its calculated occupancy and caveats. Occupancy is None for a
+    copy or memory set, and if the profile lacks figures for it or they contradict each other.
 
     form   `ProfileSource.form` of its file; '' if not known
     """
@@ -77,7 +79,7 @@ def shape_time(shape: KernelShape, spread: Spread, agent: Agent | None, *, form:
 
 
 def grid_fill(shape: KernelShape, occupancy: Occupancy | None, agent: Agent | None) -> GridFill | None:
-    """Returns how the workgroups fill the device; None if the launch or the device is not known."""
+    """Returns how a launch's workgroups fill its device; None if their number or the compute units are not known."""
     if shape.workgroups is None or agent is None or not agent.compute_units:
         return None
     blocks = agent.compute_units // 2 if occupancy and occupancy.block == "WGP" else agent.compute_units
@@ -172,7 +174,7 @@ def _compute_amd_occupancy(
 
 
 def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, list[str]]:
-    """Returns the wave size for the calculation, with a caveat if the architecture has several (CDNA has one)."""
+    """Returns the wave size to calculate with, and caveats: one that names the size if the architecture has several."""
     own = limits.wave_sizes[0]
     if len(limits.wave_sizes) == 1:
         return own, []
@@ -185,7 +187,8 @@ def _choose_wave_size(limits: ArchLimits, agent_wave: int | None) -> tuple[int, 
 
 
 def _reason_registers_unusable(shape: KernelShape, limits: ArchLimits) -> str:
-    """Returns why the registers cannot be used; '' if they can."""
+    """Returns why the profile's register counts give no occupancy; '' if they do. Checks only architectures whose waves
+    take VGPRs and AccVGPRs from one file."""
     if limits.agpr_rule is not AgprRule.UNIFIED:
         return ""
     if shape.accum_vgprs is None:

@@ -75,14 +75,15 @@ Total = tuple[int, int]
 
 
 def read_kernels(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads a kernel trace."""
+    """Adds the kernels of a kernel_trace CSV to `builder`; returns the file's source, problems and calls of 0 ns."""
     columns = KernelColumns(table)
     rows, zero = add_rows(table, builder, columns.used, columns.read_shape, *TIMES)
     return FilePart(*make_source(table, form, rows), zero=zero)
 
 
 def read_copies(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads a copy trace. A copy's device is the destination, or the source if the destination is the host."""
+    """Adds the copies of a memory_copy_trace CSV to `builder`; returns the rest of its content. A copy's device is the
+    destination, or the source if the destination is the host."""
     used: list[str] = [
         name for name in ("Direction", "Source_Agent_Id", "Destination_Agent_Id") if name in table.columns
     ]
@@ -113,14 +114,14 @@ class _Sum:
         self.most = max(self.most, duration)
 
     def make_spread(self) -> Spread:
-        """Returns the spread, computed from exact sums so that no digits cancel."""
+        """Returns the spread of the added durations, without median; from exact sums, so that no digits cancel."""
         spread = self.calls * self.squares - self.total * self.total
         deviation = math.sqrt(spread / (self.calls * (self.calls - 1))) if self.calls > 1 else None
         return Spread(self.calls, self.total, min_ns=self.least, max_ns=self.most, stddev_ns=deviation)
 
 
 def read_api(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads a trace of host calls and sums it up by function. Ranges that the program marked itself are left out."""
+    """Returns an API trace's calls summed up by function, and the first start; without the program's own ranges."""
     function, (start, end) = table.column_index("Function"), (table.column_index(name) for name in TIMES)
     domain = table.column_index("Domain") if "Domain" in table.columns else None
     sums: dict[str, _Sum] = {}
@@ -157,7 +158,7 @@ class _FirstRows(CsvTable):
 
 
 def read_counted(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads counters, and the times of each dispatch if the file has them."""
+    """Returns the counters of a counter_collection CSV, and adds its dispatches to `builder` if it has their times."""
     problems = Problems(table.path)
 
     def report(line: int, text: str) -> None:
@@ -177,20 +178,20 @@ def read_counted(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> 
 
 
 def read_statistics(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads statistics, also of rocprof v1."""
+    """Returns the content of a *_stats CSV of rocprofv3 or rocprof v1: calls and times by name."""
     stats = _read_stats(table)
     name = form.name if form is V1_STATS or not stats else f"rocprofv3 {STATS_NAMES[stats[0].domain]}"
     return FilePart(*make_source(table, form, len(stats), name), stats=stats)
 
 
 def read_devices(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads the devices of the machine."""
+    """Returns the content of an agent_info CSV: the devices of the machine."""
     agents = tuple(read_agents(table))
     return FilePart(*make_source(table, form, len(agents)), agents=agents)
 
 
 def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> FilePart:
-    """Reads every dispatch, and the medians of its counters if there are some."""
+    """Adds the dispatches of a results.csv of rocprof v1 or v2 to `builder`; returns the medians of its counters."""
     columns = KernelColumns(table)
     start, end = table.find_column(*START), table.find_column(*END)
     rows, zero = add_rows(table, builder, columns.used, columns.read_shape, start, end)
@@ -199,7 +200,7 @@ def read_results(table: CsvTable, form: CsvForm, builder: DispatchesBuilder) -> 
 
 
 def _read_wide(table: CsvTable) -> tuple[KernelCounter, ...]:
-    """Returns counters that have columns of their own; leaves out cells that are no number."""
+    """Returns the medians by kernel and grid of a results.csv's counters, which have a column each; () if none."""
     names = [name for name in table.columns if name and name not in NO_COUNTERS]
     if not names:
         return ()
@@ -223,7 +224,7 @@ def _parse_decimal(text: str) -> float:
 
 
 def normalise_direction(name: str) -> str:
-    """Returns a copy's direction in the spelling of all versions: HOST_TO_DEVICE."""
+    """Spells a copy's direction as HOST_TO_DEVICE; versions of rocprof also write CopyHostToDevice, with prefixes."""
     name = name.strip().removeprefix("MEMORY_COPY_")
     if re.fullmatch(r"Copy\w+To\w+", name):
         return "_TO_".join(part.upper() for part in name.removeprefix("Copy").split("To"))
@@ -231,7 +232,7 @@ def normalise_direction(name: str) -> str:
 
 
 def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
-    """Returns every row whose calls and total are numbers."""
+    """Returns the rows of a stats file whose calls and total are whole numbers; others become problems of `table`."""
     found: list[tuple[str, Spread, float | None]] = []
     for values in table:
         row = dict(zip(table.columns, values, strict=True))
@@ -254,7 +255,7 @@ def _read_stats(table: CsvTable) -> tuple[StatsRow, ...]:
 
 
 def find_domain(names: Sequence[str], path: Path) -> str:
-    """Returns the rows' domain: 'domain' or 'copy' by names, 'api' by names or the file's name, else 'kernel'."""
+    """Returns what a stats file counts: 'domain', 'copy', 'api' or else 'kernel', by the rows' and the file's names."""
     stem = path.stem
     if names and all(DOMAINS.fullmatch(name) for name in names):
         return "domain"
@@ -267,7 +268,7 @@ def find_domain(names: Sequence[str], path: Path) -> str:
 
 
 def find_disagreements(path: str, rows: Sequence[StatsRow], traced: Mapping[str, Total]) -> tuple[Problem, ...]:
-    """Returns one problem if a stats file differs from the trace of the same run."""
+    """Returns one problem if a stats file and the trace of its run differ in names, calls or time; () if not."""
     told = {row.name: (row.spread.calls, row.spread.total_ns) for row in rows}
     differing = [
         name for name in sorted(told.keys() | traced.keys()) if not _is_equal(told.get(name), traced.get(name))

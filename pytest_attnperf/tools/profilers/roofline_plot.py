@@ -72,12 +72,12 @@ class _Dot:
 
 
 def roofline_svg(points: Sequence[Named], title: str) -> str:
-    """Returns the diagram as SVG text; see `write_plot`."""
+    """Returns a roofline diagram of (name, point, class) as SVG text. Raises UsageError as `write_plot` does."""
     return _render_plot(points, title, "svg").decode("utf-8")
 
 
 def write_plot(path: Path, points: Sequence[Named], title: str) -> None:
-    """Writes the diagram of (name, point, class) to a .svg or .png file.
+    """Writes a roofline diagram of (name, point, class) to a .svg or .png file.
 
     Points without FLOPs, bytes or time cannot be drawn; the key counts them. Raises UsageError for another suffix, if
     no point can be drawn, or if matplotlib is missing."""
@@ -125,7 +125,7 @@ def _draw_figure(dots: Sequence[_Dot], left_out: int, title: str) -> Figure:
 
 
 def _collect_ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
-    """Returns each ceiling once, by unit, name, kind and rate."""
+    """Returns the ceilings of all points, each once, sorted by unit, name, kind and rate."""
     found = {
         (ceiling.unit, ceiling.what, ceiling.kind, ceiling.rate): ceiling
         for dot in dots
@@ -135,7 +135,7 @@ def _collect_ceilings(dots: Sequence[_Dot]) -> list[Ceiling]:
 
 
 def _set_up(axes: Axes, dots: Sequence[_Dot], ceilings: Sequence[Ceiling], title: str) -> None:
-    """Sets scales, limits and labels. x: FLOP per byte, y: TFLOP/s."""
+    """Sets the axes' scales (logarithmic), limits, grid, labels and title. x: FLOP per byte, y: TFLOP/s."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     flat, slanted = _split_ceilings(ceilings)
@@ -180,7 +180,7 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], dots: Sequence[_Dot]
 
 
 def _group_ceilings(ceilings: Sequence[Ceiling]) -> list[list[Ceiling]]:
-    """Groups ceilings of the same thing; the highest comes first, in and among groups."""
+    """Groups ceilings by what they bound (e.g. 'f16 matrix'); the highest comes first, in and among groups."""
     found: dict[str, list[Ceiling]] = {}
     for ceiling in sorted(ceilings, key=lambda ceiling: -ceiling.rate):
         found.setdefault(ceiling.what, []).append(ceiling)
@@ -198,14 +198,15 @@ def _line_style(ceiling: Ceiling) -> dict[str, Any]:
 
 
 def _format_ceilings(group: Sequence[Ceiling]) -> str:
-    """Returns 'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
+    """Formats the label of one group of ceilings: 'f16 matrix: peak 1,071, measured 760 TFLOP/s'."""
     scale, unit = (TERA, "TFLOP/s") if group[0].unit == "FLOP/s" else (GIGA, "GB/s")
     figures = ", ".join(f"{ceiling.kind} {ceiling.rate / scale:,.4g}" for ceiling in group)
     return foreign_text(f"{group[0].what}: {figures} {unit}", NAME_LIMIT)
 
 
 def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[_Dot], ridge: float) -> list[Box]:
-    """Labels each group above its highest line, at the right end or left of points; moves down if a label is there."""
+    """Labels each group of horizontal ceilings above its highest line, from the right end to pixel `ridge`, beside
+    points; moves down where a label is. Returns the labels' boxes in pixels."""
     boxes: list[Box] = []
     inside, points = axes.get_window_extent(), [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for group in groups:
@@ -223,7 +224,8 @@ def _label_flat(axes: Axes, groups: Sequence[Sequence[Ceiling]], dots: Sequence[
 
 
 def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, dots: Sequence[_Dot]) -> list[Box]:
-    """Labels each group along its line, at a part without points if possible: above the highest, below the others."""
+    """Labels each group of slanted ceilings along its line, where no point is if possible: the highest above its line,
+    the others below. Returns the labels' boxes in pixels."""
     boxes: list[Box] = []
     points = [_compute_pixel(axes, dot.x, dot.y) for dot in dots]
     for index, group in enumerate(groups):
@@ -238,7 +240,7 @@ def _label_slanted(axes: Axes, groups: Sequence[Sequence[Ceiling]], end: float, 
 
 
 def _make_slant(axes: Axes, way: Ceiling, end: float) -> Slant:
-    """Returns the visible part of a slanted line, up to `end` TFLOP/s."""
+    """Returns the visible part of a memory ceiling's line in pixels, up to `end` TFLOP/s."""
     (left, right), low = axes.get_xlim(), axes.get_ylim()[0]
     first = max(left, low * TERA / way.rate)
     last = max(first * 1.01, min(right, end * TERA / way.rate))
@@ -279,7 +281,8 @@ def _draw_number(axes: Axes, dot: _Dot, place: LabelPlace) -> None:
 
 
 def _draw_key(figure: Figure, dots: Sequence[_Dot], left_out: int, height: float) -> None:
-    """Draws one line per point below the diagram: marker, number, name, class, share of its own roof, time."""
+    """Draws a text line per point below the diagram: marker, number, name, class, share of its own roof,
+    time. left_out: number of points that cannot be drawn; a last line says it."""
     from matplotlib.lines import Line2D
 
     lines = [(dot, _key_line(dot)) for dot in dots]

@@ -48,7 +48,7 @@ def _compute_deviation(values: Sequence[int], total: int) -> float | None:
 
 
 def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
-    """Joins the durations of several shapes into one column."""
+    """Returns the durations (ns) of several launch sizes, one after another, in one array."""
     column = array("q")
     for part in parts:
         column.extend(part)
@@ -56,7 +56,8 @@ def join_durations(parts: Iterable[Iterable[int]]) -> array[int]:
 
 
 def add_spreads(spreads: Iterable[Spread]) -> Spread:
-    """Merges several spreads without their durations: calls, total, minimum and maximum.
+    """Returns several spreads as one: calls, total, minimum, maximum, but no median, which needs the durations. A
+    single spread with calls is returned as it is.
 
     Minimum and maximum are None if one of the spreads lacks its own."""
     every = [spread for spread in spreads if spread.calls]

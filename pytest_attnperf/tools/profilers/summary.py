@@ -107,7 +107,8 @@ def summarise_profile(
 
 
 def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int]) -> FirstCalls | None:
-    """Returns the costs of first calls, and the time from first host call to first dispatch if both are known."""
+    """Returns the costs of first calls, with the time from first host call to first dispatch if both are known; None if
+    there are neither host times nor kernels in a trace."""
     if not host_ns and not traced.firsts:
         return None
     found = sum_first_calls(traced.firsts, host_ns)
@@ -118,7 +119,8 @@ def _find_first_calls(profile: Profile, traced: Traced, host_ns: dict[str, int])
 
 
 def _count_calls(profile: Profile, traced: Traced, rules: FamilyRules) -> Calls:
-    """Counts calls of kernels without the runtime's copies and fills; on the busiest device if a trace has several."""
+    """Returns the calls by kernel, with copies and fills apart: from the trace (of its device with most calls) or,
+    without a trace, from statistics."""
     if traced.has_kernels:
         return traced.count_calls()
     counts: dict[str, int] = {}
@@ -141,7 +143,7 @@ def _choose_warm_up(traced: Traced, found: PassesFound, given: int | None) -> Wa
 
 
 def _add_shares(kernels: Sequence[KernelTime]) -> tuple[KernelTime, ...]:
-    """Returns the kernels with their shares of the total, the longest first."""
+    """Returns the kernels with their shares of the time of all of them, the longest first."""
     total = sum(kernel.spread.total_ns for kernel in kernels)
     shared = [replace(kernel, share=kernel.spread.total_ns / total if total else 0.0) for kernel in kernels]
     return tuple(sorted(shared, key=lambda kernel: (-kernel.spread.total_ns, kernel.name, kernel.kind)))
@@ -164,7 +166,7 @@ def _group_families(kernels: Sequence[KernelTime], rules: FamilyRules) -> tuple[
 def _list_notes(
     profile: Profile, traced: Traced, kernels: Sequence[KernelTime], timeline: Timeline | None
 ) -> tuple[str, ...]:
-    """Returns notes that a reader of this profile needs, and how much the GPU waited."""
+    """Returns notes on what the profile lacks (medians, families, dispatches), and how much the GPU waited."""
     notes = []
     if not kernels:
         notes.append("no kernel, copy or memory set is in these files: GPU time is unknown")
@@ -191,7 +193,8 @@ def _list_notes(
 
 
 def list_trace_kernels(traced: Traced, warm_up: WarmUp, profile: Profile) -> tuple[KernelTime, ...]:
-    """Returns every kernel of a trace with its sizes, the longest size first."""
+    """Returns every kernel of a trace with its times in all and after the warm-up, and its launch sizes, longest first.
+    Shares are 0 until `_add_shares`."""
     before = Counter(traced.dispatches.shape[: warm_up.before])
     form = _find_form(profile.sources)
     found = []
@@ -233,20 +236,20 @@ def _compute_steady_spread(
 
 
 def _find_form(sources: Sequence[ProfileSource]) -> str:
-    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds."""
+    """Returns the kind of file that holds the kernels' resources; '' if there are several kinds or none."""
     forms = {source.form for source in sources if not any(part in source.form for part in WITHOUT_DISPATCHES)}
     return forms.pop() if len(forms) == 1 else ""
 
 
 def _find_agent(shape: KernelShape, agents: Sequence[Agent]) -> Agent | None:
-    """Returns the device of a dispatch by its name, or the only GPU if dispatches name none."""
+    """Returns the device that a dispatch names, or the only GPU if it names none; else None."""
     named = next((agent for agent in agents if agent.name == shape.agent), None)
     gpus = [agent for agent in agents if agent.kind == "gpu"]
     return named or (gpus[0] if len(gpus) == 1 and not shape.agent else None)
 
 
 def list_stats_kernels(profile: Profile, traced: Traced, rules: FamilyRules) -> tuple[KernelTime, ...]:
-    """Returns kernels and copies of statistics, if the trace has none of that kind."""
+    """Returns the kernels and copies of *_stats files, each kind only if the trace has none of it. Shares are 0."""
     spreads: dict[tuple[str, str], list[Spread]] = {}
     for row in profile.stats:
         if (row.domain == "kernel" and not traced.has_kernels) or (row.domain == "copy" and not traced.has_copies):
@@ -305,7 +308,7 @@ class Timeline:
 
 
 def compute_timeline(dispatches: Dispatches) -> Timeline | None:
-    """Returns when dispatches kept the GPU busy or idle; None without dispatches. They must be ordered by start."""
+    """Returns how long dispatches, ordered by start, kept the GPU busy or idle; None without dispatches."""
     if not len(dispatches):
         return None
     first = dispatches.start_ns[0]

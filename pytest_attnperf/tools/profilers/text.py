@@ -88,7 +88,8 @@ def profile_lines(summary: ProfileSummary) -> list[str]:
 
 
 def profile_tables(summary: ProfileSummary, *, shown: int = SHOWN_KERNELS) -> list[Table]:
-    """Returns tables of families, the `shown` longest kernels, their resources, and the host's time."""
+    """Returns tables of families, the `shown` longest kernels, their resources, counters, and host calls; leaves out a
+    table that would be empty."""
     tables = [_family_table(summary)] if summary.families else []
     if summary.kernels:
         tables += [_kernel_table(summary, shown), *_shape_tables(summary, shown)]
@@ -122,7 +123,8 @@ def conclusion_lines(summary: ProfileSummary) -> list[str]:
 
 
 def gain_line(found: Gain) -> str:
-    """Returns Amdahl's law: 'attention takes 1.50 %: infinitely fast it gains at most +1.52 % overall'."""
+    """Formats what speeding up one part gains in all, by Amdahl's law: 'attention takes 1.50 %: infinitely fast it
+    gains at most +1.52 % overall'."""
     name = short_name(found.name, NAME_WIDTH)
     partial = "".join(
         f"; +{format_percent(own)} on it is +{format_percent(whole)} overall" for own, whole in found.partial
@@ -218,7 +220,7 @@ def _format_iqr(spread: Spread) -> str:
 
 
 def _shape_tables(summary: ProfileSummary, shown: int) -> list[Table]:
-    """Returns the resources of the shown kernels if the profile has some; their caveats are notes below, each once."""
+    """Returns one table with the resources of the `shown` longest kernels, caveats below it; [] without resources."""
     told = [(kernel, shape) for kernel in summary.kernels[:shown] for shape in kernel.shapes if _has_resources(shape)]
     if not told:
         return []
@@ -259,7 +261,7 @@ def _shape_row(kernel: KernelTime, told: ShapeTime) -> tuple[str, ...]:
 
 
 def _counter_table(summary: ProfileSummary) -> Table:
-    """Returns derived counters of each kernel and grid, with the plain values below."""
+    """Returns a table of L2 traffic and hits, waves and busy matrix units by kernel and grid, raw counters below."""
     found = make_readings(summary.counters)
     rows = tuple(
         (
@@ -285,7 +287,7 @@ def _counter_table(summary: ProfileSummary) -> Table:
 
 
 def _format_vgprs(shape: KernelShape) -> str:
-    """Returns '84', or '84+16' with AccVGPRs."""
+    """Formats VGPRs: '84', '84+16' with AccVGPRs, '-' if unknown."""
     return (
         f"{shape.vgprs}+{shape.accum_vgprs}"
         if shape.vgprs is not None and shape.accum_vgprs

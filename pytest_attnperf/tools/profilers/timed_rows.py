@@ -23,7 +23,8 @@ ShapeOf = Callable[[Sequence[str], Report], KernelShape]
 def add_rows(
     table: CsvTable, builder: DispatchesBuilder, columns: Sequence[str], shape_of: ShapeOf, start: str, end: str
 ) -> tuple[int, int]:
-    """Adds every row that has times; returns (rows used, rows without duration). The table's problems have the others.
+    """Adds every row with usable times to `builder`; returns (rows added, those of them that take 0 ns). The other rows
+    become problems of `table`. start, end: the columns of the times, in ns.
 
     columns: the columns that define a shape; their values are parsed once per combination.
     """
@@ -59,7 +60,7 @@ def add_rows(
 
 
 def report_bad_times(table: CsvTable, row: Sequence[str], start: str, end: str) -> None:
-    """Reports which of the two times is no whole number."""
+    """Adds a problem to `table`: the first of the columns `start` and `end` whose value in `row` is no whole number."""
     for column in (start, end):
         text = row[table.column_index(column)]
         try:
@@ -71,7 +72,7 @@ def report_bad_times(table: CsvTable, row: Sequence[str], start: str, end: str) 
 
 
 def report_bad_duration(table: CsvTable, begin: int, finish: int, start: str, end: str) -> None:
-    """Reports what is impossible about a row's two times."""
+    """Adds a problem to `table`: times beyond 64 bits, an end before the start, or more than a day between them."""
     if not (0 <= begin < BEYOND and 0 <= finish < BEYOND):
         text, kind = (
             f"{_format_number(begin)} to {_format_number(finish)} are no times of 64 bits",

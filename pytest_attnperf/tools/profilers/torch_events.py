@@ -99,7 +99,7 @@ class _Reader:
         self._whole_us = True
 
     def read_events(self, events: list[Any]) -> Profile:
-        """Returns the profile of all events. Raises ProfileError if none is usable."""
+        """Returns the profile of all events of a Chrome trace. Raises ProfileError if none is usable."""
         for event in events:
             self._add_event(event)
         if not self._builder and not self._host:
@@ -141,7 +141,7 @@ class _Reader:
             self._host[thread].append((*times, OPERATOR + name if category == OPERATORS else name))
 
     def _parse_times(self, event: Mapping[str, Any]) -> tuple[int, int] | None:
-        """Returns start and end in nanoseconds; None if the event has none."""
+        """Returns start and end in ns; None for an event without duration, and for unusable times, which it reports."""
         if event.get("ph", "X") != "X":
             return None
         start, length = _parse_nanoseconds(event.get("ts")), _parse_nanoseconds(event.get("dur"))
@@ -197,7 +197,7 @@ class _Reader:
         return tuple(notes)
 
     def _format_version(self) -> str:
-        """Returns the versions of CUDA or HIP in the trace; it has none of torch."""
+        """Returns the versions of CUDA or HIP in the trace as text, '' without any; torch's own is not in it."""
         known = {
             "cuda_driver_version": "CUDA driver",
             "cuda_runtime_version": "CUDA runtime",
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def own_times(threads: Iterable[list[HostCall]]) -> dict[str, array[int]]:
-    """Returns nanoseconds of every call by name, each without the calls within it on its thread."""
+    """Returns name -> ns of every call, each without the calls within it. threads: the calls of each thread."""
     found: dict[str, array[int]] = defaultdict(lambda: array("q"))
     for calls in threads:
         around: list[tuple[int, str, int]] = []  # end, name, place in the name's column
@@ -242,7 +242,7 @@ def _read_text(path: Path) -> str:
 
 
 def _list_agents(devices: object, used: set[str]) -> tuple[Agent, ...]:
-    """Returns the devices in the trace's list, and those that only events name, by their number alone."""
+    """Returns the devices in the trace's list and, by number alone, those that only events name (`used`)."""
     listed = (
         [_make_agent(device) for device in devices if isinstance(device, Mapping)] if isinstance(devices, list) else []
     )
@@ -262,9 +262,9 @@ def _make_agent(device: Mapping[str, Any]) -> Agent:
 
 
 def _read_arch(device: Mapping[str, Any]) -> str:
-    """Returns sm_90 for NVIDIA; gfx942 for AMD if the trace has it, else '': major and minor lack the last digits.
+    """Returns a device's architecture: 'sm_90' on NVIDIA, 'gfx942' on AMD if the trace names it, else ''.
 
-    A field of HIP, the product's name and the wave size distinguish the vendors."""
+    AMD's major and minor lack digits. A field of HIP, the product's name and the wave size tell vendors apart."""
     for key in ("gcnArchName", "gcnArch"):
         said = device.get(key)
         if isinstance(said, str) and said.startswith("gfx"):
@@ -288,7 +288,7 @@ def _parse_size3(sizes: object) -> Size3 | None:
 
 
 def _parse_whole_number(value: object) -> int | None:
-    """Returns a whole number from 0, None for anything else."""
+    """Returns a trace's value if it is a whole number from 0 to 2^63 - 1, None otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value <= SIZE_MOST else None

@@ -45,7 +45,7 @@ def test_overall_gain_is_the_quotient_of_times(share: int, gain: int) -> None:
         (-0.1, 0.04, "share -0.1: a part takes 0 to 1"),
         (1.1, 0.04, "share 1.1"),
         (math.nan, 0.04, "share nan"),
-        (0.5, -1.0, "gain -1.0: a part can get slower by less than -1"),
+        (0.5, -1.0, "gain -1.0: it must be above -1"),
         (0.5, math.nan, "gain nan"),
     ],
 )

@@ -25,7 +25,7 @@ from pytest_attnperf.tools.profilers.claims.rules import (
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on ratios, gains, speedups, tile sizes, expectations and recommendations."""
+    """Yields a finding for each of a report's ratios, gains, speedups, tile sizes, expectations and recommendations."""
     for ratio in known.claims.ratios:
         yield from _assess_ratio(ratio)
     for parts in known.claims.gains:
@@ -60,7 +60,8 @@ def _assess_ratio(said: Ratio) -> Iterator[ProfileFinding]:
 
 
 def _format_rounding(ratio: Interval, said: Ratio) -> str:
-    """Returns a remark if the printed figures give another last digit than the claim; '' otherwise."""
+    """Returns a remark with the ratio's range if the quotient of the printed figures is not the claimed one to its last
+    digit, so that only their rounding explains it; '' otherwise."""
     middle = said.top.interval.middle / said.bottom.interval.middle if said.bottom.interval.middle else math.inf
     inside = said.ratio.interval.low <= middle <= said.ratio.interval.high
     return "" if inside else f" ({ratio.low:.4g} to {ratio.high:.4g} by their decimals)"
@@ -93,12 +94,12 @@ def _compute_gain_limit(share: float) -> float:
 
 
 def _gain_from_time(share: float, alone: float) -> float:
-    """Returns the overall gain if the part saves the fraction `alone` of its time."""
+    """Returns the gain of the whole, as a fraction, if a part with this share saves `alone` of its time."""
     return 1 / (1 - share * alone) - 1 if share * alone < 1 else math.inf
 
 
 def _gain_from_speed(share: float, alone: float) -> float:
-    """Returns the overall gain if the part runs faster by the fraction `alone`."""
+    """Returns the gain of the whole, as a fraction, if a part with this share of time gets faster by `alone`."""
     if alone <= -1:
         return -1.0
     rest = 1 - share + share / (1 + alone)

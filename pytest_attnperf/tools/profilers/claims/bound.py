@@ -26,14 +26,15 @@ CLASSES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for each claim of what limits the kernel."""
+    """Yields a finding for each claim of a report about what limits its kernel."""
     found = _classify_work(known) if known.claims.verdicts else None
     for said in known.claims.verdicts:
         yield _assess_bound(said, found)
 
 
 def _classify_work(known: Known) -> BoundVerdict | None:
-    """Classifies by the work of one call, as hot, because calls follow each other; None if a figure is not known."""
+    """Returns what limits a call by its work and time; None if one of them or the device is not known. Inputs count as
+    hot (in cache), because calls follow each other."""
     if known.flops is None or known.call_s is None or known.spec is None:
         return None
     dtype = known.claims.model.dtype

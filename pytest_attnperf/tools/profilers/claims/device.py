@@ -23,7 +23,7 @@ PEAK_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Peak rates of the data sheet, highest first; several if it gives several clocks."""
+    """Peak rates of a device's data sheet, highest first: one per clock. how: the arithmetic in words."""
 
     rates: tuple[float, ...]
     unit: str
@@ -35,7 +35,7 @@ class _Sheet:
 
 @dataclass(frozen=True)
 class _Holds:
-    """Capacity of a unit. also: another count that is right too."""
+    """How much a CU, WGP, SIMD or wave holds. also: another count that is right too."""
 
     count: int
     remark: str = ""
@@ -43,7 +43,7 @@ class _Holds:
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields a finding for each claim about the device."""
+    """Yields a finding for each claimed peak and limit of the device, and for a wave size that it does not have."""
     device = known.claims.device
     if device is None:
         return

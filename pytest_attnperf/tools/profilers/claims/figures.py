@@ -64,7 +64,7 @@ class Interval(NamedTuple):
         return Interval(self.low * other.low, self.high * other.high)
 
     def divide_by(self, other: Interval) -> Interval:
-        """Returns the quotient of two intervals of non-negative numbers."""
+        """Returns the quotient of two intervals of non-negative numbers; infinite where the divisor is 0."""
         return Interval(_divide_safely(self.low, other.high), _divide_safely(self.high, other.low))
 
     def merge_with(self, other: Interval) -> Interval:
@@ -77,7 +77,7 @@ def _divide_safely(top: float, bottom: float) -> float:
 
 
 def exact_interval(value: float) -> Interval:
-    """Returns the interval of a count, which is not rounded."""
+    """Returns the interval that holds only `value`, for counts, which are not rounded."""
     return Interval(value, value)
 
 
@@ -106,7 +106,8 @@ class PrintedFigure:
 
     @classmethod
     def parse(cls: type[_F], value: object) -> _F:
-        """Parses the figure in a text. Raises ValueError with what is missing and what is known."""
+        """Makes a figure of a text such as '31.3 us'. Raises ValueError, with an example, for a value that is no text,
+        has no unit or one of another kind, or is negative without being allowed to."""
         example = f"a text such as {_EXAMPLES[cls.what]!r}"
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is no {cls.what}: expected {example}, so that its unit and decimals are known")
@@ -129,7 +130,7 @@ class PrintedFigure:
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """Returns the SI units in one of this unit; None if this kind of figure does not have the unit."""
+        """Returns the factor from a unit to SI units (1e-6 for 'us'); None if this kind of figure lacks the unit."""
         return cls.units.get(unit)
 
     def __repr__(self) -> str:
@@ -207,11 +208,11 @@ class Amount(PrintedFigure):
 
     @classmethod
     def find_scale(cls, unit: str) -> float | None:
-        """Returns the scale of a known unit, 1 for any other."""
+        """Returns the factor from a known unit to SI units, 1 for any other unit."""
         return next((units[unit] for units in _DIMENSIONS if unit in units), 1.0)
 
     def is_comparable(self, other: Amount) -> bool:
-        """Returns whether both have the same dimension."""
+        """Returns whether both amounts have the same unit or units of one dimension, such as us and ms."""
         return self.unit == other.unit or any(self.unit in units and other.unit in units for units in _DIMENSIONS)
 
 
@@ -241,14 +242,14 @@ def _normalise_characters(text: str) -> str:
 
 
 def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tuple[Interval, Interval]]:
-    """Returns the intervals of the whole figure, and of its first and last number.
+    """Returns the interval of a matched figure, and those of its first and last number, in SI units (`scale`).
 
     The ends of a range are exact: '2-4%' is not 1.5 to 4.5 %."""
     numbers = [_parse_number(text) for text in (found["first"], found["last"] or found["first"])]
     if found["sign"] == "-":
         numbers = [(-value, half) for value, half in reversed(numbers)]
     if numbers[1][0] < numbers[0][0]:
-        raise ValueError(f"{found.string!r} is a range from more to less")
+        raise ValueError(f"{found.string!r} is a range from more to less; write the smaller number first")
     widen = 2.0 if found["about"] else 1.0
     first, last = (Interval((value - widen * half) * scale, (value + widen * half) * scale) for value, half in numbers)
     low, high = numbers[0][0] * scale, numbers[1][0] * scale
@@ -260,14 +261,14 @@ def _parse_intervals(found: re.Match[str], scale: float) -> tuple[Interval, tupl
 
 
 def _parse_number(text: str) -> tuple[float, float]:
-    """Returns a number, and half a unit of its last printed digit."""
+    """Returns the number in a text, and half a unit of its last printed digit: '31.3' -> (31.3, 0.05)."""
     number = Decimal(text.replace(",", ""))
     exponent = number.as_tuple().exponent
     return float(number), 0.5 * 10.0 ** int(exponent)
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """Returns '25.2 MB', '805.3 MFLOP', '803 GB/s': `digits` digits, with the prefix for a number below 1,000."""
+    """Formats a value with an SI prefix that leaves less than 1,000, and `digits` digits: '25.2 MB', '803 GB/s'."""
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("K" if unit.startswith("B") else "k", 1e3)):
         if abs(value) >= scale * (1 - 0.5 * 10.0**-digits):
             number = value / scale
@@ -276,19 +277,19 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_percent(fraction: float, digits: int = 3) -> str:
-    """Returns '1.52%'; whole percents from 100 on."""
+    """Formats a fraction: 0.0152 -> '1.52%', whole percents from 100 on, 'any percentage' for infinity."""
     if math.isinf(fraction):
         return "any percentage"
     return f"{fraction * 100:,.0f}%" if abs(fraction) >= 1 else f"{fraction * 100:.{digits}g}%"
 
 
 def format_kib(size: float) -> str:
-    """Returns '64 KiB', or bytes if the size is no whole number of KiB."""
+    """Formats a size in bytes as '64 KiB', or as '1,500 bytes' if it is no whole number of KiB."""
     return f"{size / 1024:.0f} KiB" if size % 1024 == 0 else f"{size:,.0f} bytes"
 
 
 def format_seconds(value: float, digits: int = 3) -> str:
-    """Returns '31.3 us', '157.16 ms'."""
+    """Formats seconds in the largest of s, ms, us and ns that gives at least 1, with `digits` digits: '31.3 us'."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= scale:
             return f"{value / scale:.{digits}g} {unit}"

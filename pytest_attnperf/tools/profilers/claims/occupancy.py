@@ -28,7 +28,7 @@ WHAT_TO_DO = "Compare its outputs with a reference, prefilled with NaN, and look
 
 @dataclass(frozen=True)
 class _Allowed:
-    """Workgroups that one resource allows per block, with the arithmetic.
+    """Workgroups that one resource allows per CU or WGP; how: the arithmetic in words.
 
     workgroups   without rounding of a workgroup's request
     waves        number of waves, if the resource limits waves; they need not fill workgroups
@@ -42,7 +42,7 @@ class _Allowed:
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on threads, waves, registers and occupancy."""
+    """Yields the findings on a report's threads, waves, registers, what each resource allows, and occupancy."""
     yield from _assess_threads(known)
     yield from _assess_waves(known)
     yield from _assess_sgprs(known)
@@ -96,7 +96,8 @@ def _assess_sgprs(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_vgprs(known: Known) -> Iterator[ProfileFinding]:
-    """Reports a register count that is too small for a matrix product by many threads."""
+    """Yields a finding for a matrix kernel with one granule (8) of registers, as a kernel without a body has:
+    open, but it holds if the report says that outputs were compared with a reference."""
     kernel = known.claims.kernel
     accumulators = kernel.agprs.count if kernel.agprs else 0
     if kernel.vgprs is None or kernel.family == "other" or max(kernel.vgprs.count, accumulators) > ENCODED_VGPRS:

@@ -60,7 +60,7 @@ MOST_NAMES = 8
 
 
 def assess_report(claims: Claims, summary: ProfileSummary | None = None) -> tuple[ProfileFinding, ...]:
-    """Checks all claims of the document and, if a profile is given, compares them with it."""
+    """Returns a finding for each check of a report's claims, alone and, if `summary` is given, against that profile."""
     known = make_known(claims)
     found = [one for check in RULES for one in check(known)]
     if summary is not None:
@@ -69,7 +69,7 @@ def assess_report(claims: Claims, summary: ProfileSummary | None = None) -> tupl
 
 
 def read_claims(path: Path) -> Claims:
-    """Reads the claims of a JSON file, or of a YAML file if PyYAML is installed.
+    """Reads a report's claims from a JSON file, or from a YAML file if PyYAML is installed.
 
     Raises UsageError that names the file, the field, the value found and what is expected."""
     content = _read_content(path)
@@ -129,7 +129,7 @@ def _describe_error(message: str) -> str:
 
 
 def _find_record(path: str) -> type[msgspec.Struct]:
-    """Returns the record type at a path such as `$.table.rows[0]`."""
+    """Returns the record type that a claims document has at a path such as `$.table.rows[0]`."""
     record: type[msgspec.Struct] = Claims
     for step in _STEP.findall(path):
         record = _list_records(typing.get_type_hints(record)[step])[0]
@@ -143,7 +143,7 @@ def _list_records(hint: object) -> list[type[msgspec.Struct]]:
 
 
 def finding_lines(findings: Sequence[ProfileFinding]) -> list[str]:
-    """Returns a line per finding, contradictions first, then a line of counts."""
+    """Returns a line per finding: contradictions, open ones, those that hold; then a line of counts."""
     wrong = [found for found in findings if found.holds is False]
     open_ = [found for found in findings if found.holds is None]
     right = [found for found in findings if found.holds]
@@ -169,7 +169,7 @@ class _Seen:
 
 
 def _assess_against_profile(known: Known, summary: ProfileSummary) -> Iterator[ProfileFinding]:
-    """Yields a finding for each comparison of the document with a profile."""
+    """Yields a finding for each comparison of a report's device, totals, rows, kernel and passes with a profile."""
     yield from _compare_device(known, summary)
     yield from _compare_totals(known, summary)
     for row in known.claims.table.rows if known.claims.table else ():
@@ -237,7 +237,8 @@ def _find_in_profile(row: ReportedRow, summary: ProfileSummary) -> _Seen | None:
 
 
 def _describe_mixed_row(row: ReportedRow, families: Sequence[FamilyTime]) -> str:
-    """Returns the families of several natures whose calls add up exactly to a row's calls; '' if there are none."""
+    """Returns in words the families of a profile that a row mixes: those of its nature and one or two of another, if
+    their calls add up exactly to the row's. '' if no such sum is equal."""
     own = [family for family in families if family.nature == row.nature]
     others = [family for family in families if family.nature != row.nature]
     if row.nature is None or row.calls is None or not own:
@@ -276,7 +277,7 @@ def _compare_kernel(known: Known, summary: ProfileSummary) -> Iterator[ProfileFi
 
 
 def _compare_shape(said: ReportedKernel, shape: KernelShape) -> Iterator[ProfileFinding]:
-    """Compares registers and sizes of a kernel whose dispatches all have the same."""
+    """Yields findings on the report's registers, LDS, workgroup and grid against the profile's launch `shape`."""
     for name, counted, value in (("vgprs", said.vgprs, shape.vgprs), ("sgprs", said.sgprs, shape.sgprs)):
         if counted and value is not None:
             yield _compare_count(f"profile: {name}", counted.said, counted.count, value, name[:-1].upper())
@@ -300,7 +301,7 @@ def _compare_shape(said: ReportedKernel, shape: KernelShape) -> Iterator[Profile
 
 
 def _find_only_kernel(family: str, kernels: Sequence[KernelTime]) -> KernelTime | None:
-    """Returns the profile's only kernel of this family, if the document uses a name of its own."""
+    """Returns the profile's kernel of a family if there is exactly one; None otherwise, and for the family 'other'."""
     fitting = [kernel for kernel in kernels if family != "other" and family in kernel.family.lower()]
     return fitting[0] if len(fitting) == 1 else None
 

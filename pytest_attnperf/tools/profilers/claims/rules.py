@@ -29,17 +29,17 @@ WARP = 32
 
 
 def make_agreement(rule: str, said: str, text: str) -> ProfileFinding:
-    """Makes the finding of a statement that is right."""
+    """Makes a finding that holds. rule: name of the check; said: the report's words; text: the sentence to print."""
     return ProfileFinding(rule, True, said, "", text)
 
 
 def make_contradiction(rule: str, said: str, should: str, text: str = "") -> ProfileFinding:
-    """Makes the finding of a wrong statement. `should` is what is right, and the default of the text."""
+    """Makes a finding of a wrong statement `said`. should: what is right; text: default 'said: should'."""
     return ProfileFinding(rule, False, said, should, text or f"{said}: {should}")
 
 
 def make_open_finding(rule: str, said: str, text: str, should: str = "") -> ProfileFinding:
-    """Makes the finding of a statement that cannot be decided; `should` is what speaks against it."""
+    """Makes a finding of a statement `said` that cannot be decided. should: what speaks against it, '' if nothing."""
     return ProfileFinding(rule, None, said, should, text)
 
 
@@ -57,7 +57,7 @@ class Known:
 
     @property
     def threads(self) -> int | None:
-        """Threads of a workgroup."""
+        """Threads of a workgroup, by its sizes or else as counted; None if not given."""
         kernel = self.claims.kernel
         if kernel.workgroup is not None:
             return math.prod(kernel.workgroup)
@@ -65,7 +65,7 @@ class Known:
 
     @property
     def grid(self) -> tuple[int, int, int] | None:
-        """Workgroups of a launch in x, y, z."""
+        """Workgroups of a launch in x, y, z, from work-items or else as counted; None if not given."""
         kernel = self.claims.kernel
         if not (kernel.grid_items and kernel.workgroup):
             return kernel.grid_workgroups
@@ -74,7 +74,7 @@ class Known:
 
     @property
     def wave_size(self) -> int | None:
-        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA."""
+        """The document's wave size if the architecture has it, else the architecture's own; 32 on NVIDIA, else None."""
         device = self.claims.device
         said = device.wave_size if device else None
         if self.limits is None:
@@ -83,20 +83,20 @@ class Known:
 
     @property
     def waves(self) -> int | None:
-        """Waves of a workgroup, from its threads."""
+        """Waves of a workgroup, from its threads; None if threads or wave size are not known."""
         if not self.threads or not self.wave_size:
             return None
         return -(-self.threads // self.wave_size)
 
     def find_block(self, per: str) -> ComputeBlock | None:
-        """Returns the resources of a CU or WGP; None if the architecture has no WGP or the workgroup is not known."""
+        """Returns what a 'CU' or 'WGP' (`per`) holds; None without known limits, workgroup or WGP."""
         asked = self.find_resources(wgp_mode=per == "WGP")
         if self.limits is None or asked is None or (per == "WGP" and not self.limits.wgp):
             return None
         return block_of(self.limits, asked)
 
     def find_resources(self, *, wgp_mode: bool) -> Resources | None:
-        """Returns the kernel's requests, with 0 for counts that are not given; None if the workgroup is not known."""
+        """Returns what the reported kernel asks for, 0 for what is not given; None without workgroup or limits."""
         if not self.threads or self.limits is None:
             return None
         kernel = self.claims.kernel
@@ -126,7 +126,8 @@ class Known:
 
     @property
     def flops(self) -> float | None:
-        """Useful FLOPs of one call of attention: 4 x tokens^2 x head_dim per head and sequence, causal about half."""
+        """Useful FLOPs of one call of attention: 4 x tokens^2 x head_dim per head and sequence, causal about half; None
+        for another kernel, or if a size is not given."""
         model = self.claims.model
         if self.claims.kernel.family != "attention" or not model.tokens or not model.head_dim:
             return None
@@ -137,7 +138,7 @@ class Known:
 
     @property
     def least_bytes(self) -> float | None:
-        """Least bytes of one call of attention: reads Q, K and V and writes the output once."""
+        """Least bytes of one call of attention: reads Q, K and V, writes the output once. None without `flops`."""
         model = self.claims.model
         if self.flops is None:
             return None
@@ -149,7 +150,7 @@ class Known:
         return self.spec.last_level_cache_bytes if self.spec else None
 
     def describe_cache_fit(self, size: float) -> str:
-        """Returns 'they fit the 32 MiB cache' if these bytes do; '' if not, or not known."""
+        """Returns 'they fit the 32 MiB cache' if `size` bytes fit the device's cache; '' if not or unknown."""
         if self.cache_bytes is None or size > self.cache_bytes:
             return ""
         return f"they fit the {self.cache_bytes / BYTES_PER_MIB:.0f} MiB cache"
@@ -162,7 +163,7 @@ def _count_rows(model: Model) -> int:
 
 
 def make_known(claims: Claims) -> Known:
-    """Returns the claims with limits and data sheet of the device that they name; None where unknown."""
+    """Returns the claims with limits and data sheet of the device that they name; None if not known."""
     if claims.device is None:
         return Known(claims, None, None)
     arch = plain_arch(claims.device.arch) or claims.device.arch
@@ -170,7 +171,8 @@ def make_known(claims: Claims) -> Known:
 
 
 def find_spec(device: ReportedDevice, arch: str) -> DeviceSpec | None:
-    """Returns the only row with this architecture and, if given, this product and number of compute units."""
+    """Returns the device table's only reliable row with this architecture and, if given, product and number of compute
+    units; None if none or several fit."""
     fitting = [
         spec
         for spec in all_specs()
@@ -193,7 +195,7 @@ def letters_of(text: str) -> str:
 
 
 def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], str] | None:
-    """Returns the data sheet's FLOP/s, highest first, and the arithmetic in words.
+    """Returns a device's peak FLOP/s, highest first, and in words how the highest follows; None if not known.
 
     There are several, because reports use the maximum clock, the boost clock or the vendor's printed figure."""
     per_clock = {
@@ -214,5 +216,5 @@ def datasheet_flops(spec: DeviceSpec, dtype: str) -> tuple[tuple[float, ...], st
 
 
 def format_count(count: float, word: str) -> str:
-    """Returns '1 wave', '8 waves'."""
+    """Formats a count with its noun, which gets an s unless the count is 1: '1 wave', '8 waves'."""
     return f"{count:,.10g} {word}" + ("" if count == 1 else "s")

@@ -26,7 +26,7 @@ NATURES = {
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on times, calls, percentages and members of the table's rows."""
+    """Yields the findings on times, calls, percentages and members in a report's table; none without a table."""
     table = known.claims.table
     if table is None or not table.rows:
         return
@@ -40,12 +40,12 @@ def assess_claims(known: Known) -> Iterator[ProfileFinding]:
 
 
 def sum_times(rows: Sequence[ReportedRow]) -> Interval:
-    """Returns the sum of the rows' times, in seconds."""
+    """Returns the sum of the times of a table's rows in seconds, as the interval that their rounding allows."""
     return Interval(sum(row.time.interval.low for row in rows), sum(row.time.interval.high for row in rows))
 
 
 def format_row(row: ReportedRow) -> str:
-    """Formats a row as one line."""
+    """Formats a row of a report's table with what it gives: 'attention: 31.3 ms, 96 calls, 1.5%'."""
     parts = [row.time.text, format_count(row.calls, "call") if row.calls is not None else ""]
     parts.append(row.percent.text if row.percent else "")
     return f"{row.name}: {', '.join(part for part in parts if part)}"
@@ -156,7 +156,7 @@ def _format_members(members: Sequence[Member]) -> str:
 
 
 def find_nature(member: Member) -> str:
-    """Returns the nature that the document gives, else the one by the rules for kernel names."""
+    """Returns what a row's member does ('compute', 'copy', ...), as the report says or else by its kernel name."""
     if member.nature is not None:
         return member.nature
     from pytest_attnperf.tools.profilers.kernel_families import FamilyRules

@@ -28,7 +28,7 @@ ROUGH = 0.05
 
 
 def assess_claims(known: Known) -> Iterator[ProfileFinding]:
-    """Yields the findings on total time, passes, launch, FLOPs, bytes, intensity and roofs."""
+    """Yields the findings on a report's total time, passes, launch, FLOPs, bytes, intensity and roofs."""
     yield from _assess_total(known)
     yield from _assess_passes(known)
     yield from _assess_launch(known)
@@ -74,7 +74,7 @@ def _assess_passes(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_launch(known: Known) -> Iterator[ProfileFinding]:
-    """Checks whether the number of workgroups is a multiple of the heads of all sequences."""
+    """Yields a finding if an attention launch is given: open unless workgroups are a multiple of heads x sequences."""
     kernel, model = known.claims.kernel, known.claims.model
     groups = known.grid
     if groups is None or not model.heads or not model.sequences or kernel.family != "attention":
@@ -121,7 +121,7 @@ def _assess_computing(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _describe_missing_work(implied: float, known: Known) -> str:
-    """Returns which part of the work a rate counts, if that is about one sequence or one head; else its share."""
+    """Returns in words how much of a call's FLOPs a rate counts (`implied`): one sequence, one head, or a share."""
     flops, model = known.flops or 0.0, known.claims.model
     for count, word in ((model.sequences or 1, "sequence"), (model.heads or 1, "head")):
         part = flops / count
@@ -229,7 +229,8 @@ def _assess_roof(known: Known) -> Iterator[ProfileFinding]:
 
 
 def _assess_own_roof(known: Known) -> Iterator[ProfileFinding]:
-    """Checks the kernel's share of the report's own roof: only this share shows how far the kernel is from it."""
+    """Yields a finding on the kernel's rate over the lower of the report's memory roof and peak: only this share shows
+    how far the kernel is from its limit, so a report without it is contradicted."""
     performance = known.claims.performance
     if performance.memory_roof is None or performance.computing is None:
         return

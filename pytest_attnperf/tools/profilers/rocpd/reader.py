@@ -67,14 +67,14 @@ class _Read:
     replayed: int = 0
 
     def add_problem(self, text: str, used: str = "", column: str = "") -> None:
-        """Adds a problem once."""
+        """Adds a problem of the file, unless an equal one is there. used: what is used in spite of it."""
         problem = Problem(self.path, text, used, column=column)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
 def read_rocpd(path: Path) -> Profile:
-    """Reads everything that one database holds of one run.
+    """Returns the content of a rocpd database; of several runs, that of the one with the most dispatches.
 
     Raises ProfileError if it is no rocpd, has another schema, is damaged or being written, or holds nothing."""
     with closing(open_database(path)) as connection:
@@ -150,7 +150,7 @@ def _read_process(connection: sqlite3.Connection, tables: ProcessTables, read: _
 
 
 def _has_columns(tables: ProcessTables, table: str, needed: tuple[str, ...], what: str, read: _Read) -> bool:
-    """Returns whether a table has the needed columns; reports missing ones as a problem."""
+    """Returns whether a table has the needed columns; if not, adds a problem. what: the table's content, in words."""
     lacks = tables.list_missing(table, needed)
     if lacks and table not in tables.columns:
         read.add_problem(f"there is no table {table}{tables.suffix}", f"no {what} are read from it")
@@ -214,7 +214,8 @@ def _read_dispatches(
 
 
 def _first_pass(connection: sqlite3.Connection, tables: ProcessTables) -> object:
-    """Returns the replay pass whose dispatches count, if kernels were replayed per group of counters; else None."""
+    """Returns the lowest replay pass: only its dispatches count, since later ones repeat them for further
+    counters. None if the table has no such column or no number in it."""
     if tables.list_missing(DISPATCHES, ("replay_pass",)):
         return None
     return connection.execute(f"SELECT MIN(replay_pass) FROM {tables.quote_name(DISPATCHES)}").fetchone()[0]
@@ -310,7 +311,7 @@ def _read_counters(connection: sqlite3.Connection, tables: ProcessTables, read: 
 
 
 def _add_times(times: Times, read: _Read) -> None:
-    """Adds the number of usable times to `rows`, and the others as problems."""
+    """Adds the number of usable times to `read.rows`, and a problem with a count for each kind of unusable ones."""
     read.rows += times.good
     for how, count in times.bad.items():
         counted = f"{count} of {times.good + times.bad.total()} {times.what} {how}"

@@ -61,7 +61,7 @@ class ProcessTables:
         return [column for column in wanted if column not in self.columns.get(table, ())]
 
     def quote_name(self, table: str) -> str:
-        """Returns the quoted identifier of an existing table."""
+        """Returns the quoted SQL name of an existing table, with the suffix of the process."""
         assert table in self.columns
         return f'"{table}{self.suffix}"'
 
@@ -79,7 +79,7 @@ class Process:
     dispatches: int = 0
 
     def can_share_run(self, other: Process) -> bool:
-        """Returns whether both can belong to one run: on one machine, and running at one time as far as known."""
+        """Returns whether this process and `other` can be of one run: on one machine and, if known, at one time."""
         if self.machine != other.machine:
             return False
         if self.begin is None or self.end is None or other.begin is None or other.end is None:
@@ -120,7 +120,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def make_read_error(path: Path, error: sqlite3.Error) -> ProfileError:
-    """Makes an error of what SQLite could not do, with advice."""
+    """Returns an error with SQLite's message and advice: the file is being written, was not closed, or is damaged."""
     said = str(error)
     if "locked" in said or "busy" in said:
         todo = "another process is writing it: wait until rocprofv3 has ended"
@@ -196,7 +196,7 @@ def _read_process(connection: sqlite3.Connection, tables: ProcessTables, path: P
 
 
 def split_by_run(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Returns the processes of one run, and the others; of several runs takes the one with the most dispatches."""
+    """Returns the processes of the run with the most dispatches, and the processes of all other runs."""
     runs: list[list[Process]] = []
     for process in processes:
         met = [run for run in runs if any(process.can_share_run(other) for other in run)]
@@ -209,7 +209,7 @@ def split_by_run(processes: Sequence[Process]) -> tuple[list[Process], list[Proc
 def read_rows(
     connection: sqlite3.Connection, tables: ProcessTables, table: str, columns: Sequence[str]
 ) -> Iterator[tuple[object, ...]]:
-    """Yields all rows of a table, with None for missing columns; nothing if there is no such table."""
+    """Yields the wanted columns of all rows, None for a missing column; nothing if the process has no such table."""
     if table not in tables.columns:
         return iter(())
     lacking = tables.list_missing(table, columns)
@@ -219,17 +219,17 @@ def read_rows(
 
 
 def parse_text(value: object) -> str:
-    """Returns a text, '' for anything else."""
+    """Returns a database value if it is a text, '' otherwise."""
     return value if isinstance(value, str) else ""
 
 
 def parse_count(value: object) -> int | None:
-    """Returns a whole number from 0, None for anything else."""
+    """Returns a database value if it is a whole number from 0, None otherwise."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def parse_size3(values: tuple[object, ...]) -> Size3 | None:
-    """Returns three whole numbers from 0, None if one of them is none."""
+    """Returns three database values as (x, y, z) if all are whole numbers from 0, None otherwise."""
     x, y, z = (parse_count(value) for value in values)
     return None if x is None or y is None or z is None else (x, y, z)
 
@@ -247,7 +247,8 @@ class Times:
         self.first: dict[str, str] = {}
 
     def is_usable(self, start: object, end: object, number: object) -> bool:
-        """Returns whether both are nanoseconds, in order and at most a day apart; number: the row's id."""
+        """Returns whether `start` and `end` are nanoseconds, in order and at most a day apart; counts the row as good,
+        or as bad with the reason. number: the row's id."""
         if type(start) is not int or type(end) is not int or start < 0:
             how = "have a start or end that is no whole number from 0"
         elif not end:
@@ -265,7 +266,7 @@ class Times:
 
 
 def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -> tuple[dict[Key, list[float]], int]:
-    """Returns one value per dispatch, and the number of values that are no numbers.
+    """Returns (kernel, work-items, counter) -> values, one per dispatch, and how many values are no numbers.
 
     Values of one counter and dispatch are summed, as rocpd's own view does, because each instance of a unit has a row.
     Rows without a dispatch are events of the driver."""
@@ -292,7 +293,7 @@ def read_counter_values(connection: sqlite3.Connection, tables: ProcessTables) -
 def _sum_counters(
     connection: sqlite3.Connection, tables: ProcessTables
 ) -> tuple[dict[tuple[object, object], float], int]:
-    """Returns the sum for each event and counter, and the number of values that are no numbers."""
+    """Returns (event id, counter id) -> sum of values, and how many values are no numbers. Skips samples over time."""
     values: dict[tuple[object, object], float] = defaultdict(float)
     odd = 0
     columns = ("event_id", "pmc_id", "value", "sample_id")
