@@ -47,12 +47,12 @@ class Answer:
 
 
 def encode_request(builds: Sequence[KernelBuild], cache: Path) -> str:
-    """Encodes a request as one line."""
+    """Returns a request to compile `builds` into the folder `cache`, as one line: base64 of a pickle."""
     return base64.b64encode(pickle.dumps(([_make_picklable(build) for build in builds], cache))).decode("ascii") + "\n"
 
 
 def decode_answer(line: str) -> Answer:
-    """Decodes the answer of one line. Raises ValueError if it is none."""
+    """Returns the answer that a line of JSON holds. Raises ValueError if it is not JSON or lacks a field."""
     found = json.loads(line)
     try:
         built = tuple(Built(**one) for one in found["built"])
@@ -62,7 +62,8 @@ def decode_answer(line: str) -> Answer:
 
 
 def main() -> int:
-    """Serves requests until the parent closes standard input."""
+    """Answers compile requests of standard input until the parent closes it, then returns exit status 0. Answers go to
+    standard output; what compilers print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with os.fdopen(0, encoding="ascii") as requests:
@@ -71,7 +72,7 @@ def main() -> int:
 
 
 def serve(requests: Iterator[str] | TextIO, answers: TextIO, build: Build = building.build_object) -> None:
-    """Writes READY, then an answer to every request."""
+    """Writes READY; then compiles the builds of each request line and writes an answer, one line of JSON."""
     answers.write(READY)
     answers.flush()
     for line in requests:

@@ -30,7 +30,7 @@ COMBINATIONS_MAX = 100_000
 
 
 def count_allowed_trials(candidates: int, workloads: int) -> int:
-    """Returns a quarter of the exhaustive number, and at least enough for a few candidates and the default."""
+    """Returns the most trials of a large search: a quarter of candidates times workloads, at least 4 per workload."""
     return max(candidates * workloads // SHARE_OF_EXHAUSTIVE, 4 * workloads)
 
 
@@ -93,7 +93,8 @@ class SearchResult:
 
 
 def check_space(space: TuningSpace) -> None:
-    """Raises UsageError for a space that cannot be searched, with the part that is invalid."""
+    """Raises UsageError, which names the invalid part, if a space cannot be searched: a parameter has no or repeated
+    values, the default is incomplete, there are too many combinations, or no candidate besides the default is valid."""
     for name, values in space.values.items():
         if not values:
             raise UsageError(f"{_name_space(space)}: parameter {name} has no values; give at least one")
@@ -161,7 +162,8 @@ def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Exc
 
 
 def _reason_not_allowed(space: TuningSpace, values: Mapping[str, Value]) -> str:
-    """Returns the first constraint that does not hold, '' if all do."""
+    """Returns the text of the first constraint that the values violate, '' if none. Raises UsageError if a constraint
+    raises."""
     for constraint in space.constraints:
         try:
             holds = constraint.holds(values)
