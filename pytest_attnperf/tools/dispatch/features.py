@@ -59,7 +59,7 @@ class WorkloadShape:
         return self.family, label, self.axis, repr(self.fields)
 
     def find_value(self, name: str) -> Value | None:
-        """Returns a field's value, None if the shape does not have it."""
+        """Returns the value of the field `name`, None if the shape does not have it."""
         return dict(self.fields).get(name)
 
 
@@ -113,7 +113,8 @@ def _usual_values(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _choose_axis(values: Mapping[str, Value]) -> str:
-    """Returns the first name of AXES with a positive number; `past` comes first if it is not 0. '' if there is none."""
+    """Returns the field that the size is taken from: the first of AXES with a positive number, but `past` before them
+    if it is not 0; '' if there is none."""
     order = ("past", *AXES) if values.get("past") else AXES
     return next((name for name in order if _is_size(values.get(name))), "")
 
@@ -123,7 +124,8 @@ def _is_size(value: object) -> bool:
 
 
 def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tuple[WorkloadShape, int]:
-    """Returns shape and size from a stored definition. Its texts and fractions become the shape's defaults."""
+    """Returns shape and size of a workload whose family is not built in, from its stored definition. Texts and
+    fractions in it are the shape's defaults."""
     family = definition.get("family", workload.split("-")[0])
     if not isinstance(family, str):
         raise WorkloadError(f"the stored definition of {workload!r} has the family {family!r}, which is no text")

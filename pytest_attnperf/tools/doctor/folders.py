@@ -40,12 +40,14 @@ class WriteFolder:
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding for each folder, and one for shared memory if it exists."""
+    """Returns a finding on space and write access for each folder that runs write into, and one for /dev/shm if it
+    exists."""
     return [*(_probe_folder(place, here) for place in list_write_folders(here)), *_probe_shared_memory(here)]
 
 
 def list_write_folders(here: Surroundings) -> list[WriteFolder]:
-    """Returns the folders that runs of this project write into, by the environment; aiter's only if it is ROCm's."""
+    """Returns the folders that runs of this project write into, as the environment places them. Those of Triton,
+    Inductor and ROCm's aiter are listed only if the package is installed."""
     temporary = Path(here.environ.get("TMPDIR") or tempfile.gettempdir())
     found = [
         WriteFolder(".attnperf", here.root / ".attnperf", "results, logs, compiled objects and local baselines"),

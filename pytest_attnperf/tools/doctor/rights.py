@@ -58,7 +58,8 @@ def read_group(path: Path) -> str:
 def probe(
     surroundings: Surroundings, access: Access = can_read_and_write, group: GroupOf = read_group
 ) -> Sequence[DoctorFinding]:
-    """Returns 'kfd', 'render nodes', 'container' for AMD; 'nvidia nodes' for NVIDIA; 'device nodes' without either."""
+    """Returns findings on whether device nodes may be opened: 'kfd', 'render nodes' and, if system calls are filtered,
+    'container' for AMD; 'nvidia nodes' for NVIDIA; 'device nodes' without either."""
     found = [*_probe_amd(surroundings, access, group), *_probe_nvidia(surroundings, access, group)]
     if found:
         return found
@@ -119,7 +120,8 @@ def _probe_render_nodes(surroundings: Surroundings, access: Access, group: Group
 
 
 def _list_render_minors(system: System) -> list[int]:
-    """Returns minor numbers of the GPUs that the driver shows. A GPU that the container withholds answers EPERM."""
+    """Returns N of each /dev/dri/renderDN whose GPU AMD's driver shows, sorted. A GPU that the container withholds
+    answers EPERM and is left out."""
     minors = []
     for folder in sorted((system.root / NODES).glob("*")):
         try:
@@ -152,7 +154,8 @@ def _probe_nvidia(surroundings: Surroundings, access: Access, group: GroupOf) ->
 def _judge_rights(
     name: str, nodes: Sequence[Path], surroundings: Surroundings, access: Access, group: GroupOf
 ) -> DoctorFinding:
-    """Returns PROBLEM if a node cannot be read and written, with its group and how to join it."""
+    """Returns the finding `name`: OK if all nodes can be read and written; else a problem, with the first refused
+    node's group and how to join it."""
     refused = [node for node in nodes if not access(node)]
     if not refused:
         return DoctorFinding(name, Status.OK, f"{_format_nodes(nodes)} may be read and written")

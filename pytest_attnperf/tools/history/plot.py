@@ -55,7 +55,7 @@ def write_plot(path: Path, histories: Sequence[CaseHistory]) -> int:
 
 
 def render_history_svg(history: CaseHistory) -> str:
-    """Returns one series as SVG text. Raises UsageError as `write_plot` does."""
+    """Returns one series as SVG text. Raises UsageError if it has no point, or if matplotlib is missing."""
     if not history.points:
         raise UsageError(f"{one_line(history.case, NAME_LIMIT)} has no run with a time, so there is nothing to plot")
     return _render_histories([history], "svg").decode("utf-8")
@@ -124,7 +124,7 @@ def _draw_baseline(axes: Axes, points: Sequence[HistoryPoint]) -> None:
 
 
 def _draw_levels(axes: Axes, history: CaseHistory) -> None:
-    """Draws the level between two changes; without changes, the median of all points."""
+    """Draws a horizontal line at the level between two changes; without changes, at the median of all points."""
     changes = history.changes
     bounds = [0, *(change.index for change in changes), len(history.points)]
     median = statistics.median(point.median_us for point in history.points)
