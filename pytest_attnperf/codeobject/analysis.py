@@ -38,7 +38,8 @@ class Analyser:
         self._pruned = False
 
     def __call__(self, built: Built, declared: KernelBuild) -> KernelCode:
-        """Analyses the kernel of a build. Raises CodeObjectError for an object that cannot be read."""
+        """Returns the kernel of a build with instruction counts and source lines. Raises CodeObjectError for an object
+        that cannot be read."""
         return self.analyse(
             object_bytes(built),
             declared.id,
@@ -64,7 +65,7 @@ class Analyser:
         sources: Mapping[str, str] | None = None,
         source_root: str = "",
     ) -> KernelCode:
-        """Analyses one kernel of an object.
+        """Returns one kernel of an object with instruction counts and source lines, from the cache if it is there.
 
         source     name of the object in errors
         arch       the wanted architecture in a bundle of several; '' takes the only one
@@ -143,7 +144,8 @@ def _decode_object(
 
 @functools.cache
 def _reader_version() -> str:
-    """Returns a hash of this package's own files, because another reader version may give another result."""
+    """Returns a hash of all files in pytest_attnperf/codeobject, because another version of them may give another
+    result."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())

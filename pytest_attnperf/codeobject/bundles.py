@@ -47,7 +47,8 @@ _TEXT_BYTES = 16384
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """One file of a bundle; ids are e.g. 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-', 'host-x86_64-unknown-linux-gnu-'."""
+    """One file of a bundle. Its id is e.g. 'hipv4-amdgcn-amd-amdhsa--gfx942:xnack-' or
+    'host-x86_64-unknown-linux-gnu-'."""
 
     id: str
     content: bytes

@@ -51,7 +51,7 @@ class ElfSection:
     entry_size: int
 
     def has_address(self, address: int) -> bool:
-        """Returns whether the address is inside the section."""
+        """Returns whether the address lies in the section's address range."""
         return self.address <= address < self.address + self.size
 
 
@@ -105,7 +105,7 @@ class Elf:
         return cursor.take(section.size)
 
     def read_code(self, section: ElfSection, address: int, size: int) -> bytes:
-        """Returns `size` bytes of a section from that address."""
+        """Returns `size` bytes of a section's content, from the address `address` on."""
         what = f"{self.source}: section {section.name!r} at address {address:#x}"
         end = section.offset + (section.size if section.kind != _SHT_NOBITS else 0)
         return Cursor(self.data, what, section.offset + address - section.address, end).take(size)
@@ -121,7 +121,7 @@ class Elf:
 
     @cached_property
     def functions(self) -> tuple[Symbol, ...]:
-        """Symbols of functions."""
+        """The symbols of kind STT_FUNC."""
         return tuple(symbol for symbol in self.symbols if symbol.kind == STT_FUNC)
 
     def size_of(self, function: Symbol) -> int:
@@ -168,10 +168,8 @@ class Elf:
 
 
 def read_elf(data: bytes, source: str) -> Elf:
-    """Reads the header and the sections of an ELF file.
-
-    Raises CodeObjectError, naming `source`, if it is truncated, 32-bit, big-endian or has no sections.
-    """
+    """Returns the header and the sections of an ELF file. Raises CodeObjectError, naming `source`, if it is truncated,
+    32-bit, big-endian or has no sections."""
     cursor = Cursor(data, f"{source}: the ELF header")
     ident = cursor.take(_IDENT_BYTES)
     if not ident.startswith(ELF_MAGIC) or ident[4:6] != b"\x02\x01":
@@ -211,7 +209,7 @@ def _read_sections(data: bytes, source: str, table: int, entry: int, count: int,
 
 
 def _align_cursor(cursor: Cursor) -> None:
-    """Moves to the next multiple of four, or to the end."""
+    """Advances the cursor to the next multiple of four bytes, or to the end of its range."""
     cursor.skip(min(-cursor.position % 4, cursor.end - cursor.position))
 
 

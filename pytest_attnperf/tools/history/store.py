@@ -78,8 +78,8 @@ class HistoryStore:
         return self.transactions.place.shown
 
     def append(self, run: RunResult, *, source: str = "attnperf") -> Appended:
-        """Stores a run's timed and wrong cases, all or none, and returns how many. A run that is stored already stays
-        as it is."""
+        """Stores a run's timed and wrong cases, all or none; returns how many rows were added. A run that is stored
+        already stays as it is."""
         added = rows.make_rows(run, source)
 
         def append_run(connection: Connection) -> Appended:
