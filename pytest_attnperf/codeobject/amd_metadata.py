@@ -35,7 +35,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class KernelMetadata(msgspec.Struct, frozen=True):
-    """The metadata of one kernel, a map in `amdhsa.kernels`. Hand-written objects may lack the fields with a
+    """The metadata of one kernel, a map in `amdhsa.kernels`. Hand-written objects may lack fields that have a
     default."""
 
     name: str = msgspec.field(name=".name")
@@ -109,7 +109,7 @@ _DESCRIPTOR = struct.Struct("<16xq20xII12x")
 
 
 def amd_arch(elf: Elf) -> str:
-    """Returns the architecture of an AMD code object, e.g. 'gfx942', from its ELF header. Raises CodeObjectError if
+    """Returns an AMD code object's architecture, e.g. 'gfx942', from its ELF header. CodeObjectError if it is
     unknown."""
     return arch_of_flags(elf.flags, elf.source)
 

@@ -144,8 +144,7 @@ def _decode_object(
 
 @functools.cache
 def _reader_version() -> str:
-    """Returns a hash of all files in pytest_attnperf/codeobject, because another version of them may give another
-    result."""
+    """Returns a hash of all files in pytest_attnperf/codeobject, because other versions may give other results."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + path.read_bytes())

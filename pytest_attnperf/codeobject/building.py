@@ -43,8 +43,8 @@ def _build_source(declared: KernelBuild, cache: Path) -> Built:
 
 
 def unsupported_reasons(declared: KernelBuild) -> list[str]:
-    """Returns why `declared` cannot be compiled here: the compiler is absent, too old, or lacks the architecture. Empty
-    if it can."""
+    """Returns why `declared` cannot be compiled here: no compiler, too old, or without the architecture; empty if it
+    can."""
     if isinstance(declared.source, TritonSource):
         from pytest_attnperf.codeobject.triton_installation import triton_reasons
 
@@ -57,8 +57,7 @@ def unsupported_reasons(declared: KernelBuild) -> list[str]:
 
 
 def _read_existing(declared: KernelBuild, source: ObjectFile) -> Built:
-    """Returns an existing object file unchanged, as a build. Raises CodeObjectError if it is too large or cannot be
-    read."""
+    """Returns an existing object file unchanged, as a build. CodeObjectError if it is too large or cannot be read."""
     try:
         size = source.path.stat().st_size
         if size > OBJECT_LIMIT_BYTES:

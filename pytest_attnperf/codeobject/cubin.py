@@ -67,7 +67,7 @@ class _FunctionTable:
 
 
 def cubin_arch(elf: Elf) -> str:
-    """Returns the architecture of a cubin, e.g. 'sm_90', also for sm_90a and sm_90f: newer files do not distinguish
+    """Returns a cubin's architecture, e.g. 'sm_90', also for sm_90a and sm_90f: newer files do not distinguish
     these."""
     shift = 8 if elf.abi_version >= _NEW_ABI else 0
     return f"sm_{elf.flags >> shift & 0xFF}"

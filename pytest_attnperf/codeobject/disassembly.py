@@ -57,8 +57,7 @@ def disassemble(
 
 
 def parse_listing(text: str, *, start: int, size: int, place: Callable[[int], Place | None]) -> Listing:
-    """Returns the instructions in llvm-objdump's output; the listing has a reason if some are missing or not
-    decoded."""
+    """Returns the instructions in llvm-objdump's output; the listing has a reason if some are missing or undecoded."""
     found: list[Instruction] = []
     undecoded: list[int] = []
     expected = start

@@ -262,8 +262,7 @@ class _Compiler:
         return text.replace(f"{self.root}/", "")
 
     def compile_source(self, arguments: tuple[str, ...], arch: str) -> bytes:
-        """Returns the linked code object that clang makes with `arguments`. Raises CodeObjectError with its first
-        error."""
+        """Returns the linked code object that clang makes with `arguments`. CodeObjectError with its first error."""
         with tempfile.TemporaryDirectory(prefix="attnperf-hip-") as folder:
             linked = Path(folder, "kernel.co")
             here = (*self.toolchain.clang, *arguments, f"-ffile-prefix-map={self.root}/=", "--no-gpu-bundle-output")

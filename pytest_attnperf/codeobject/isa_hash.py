@@ -57,8 +57,7 @@ class AmdHashes:
 
     @cached_property
     def _other_digests(self) -> list[bytes]:
-        """Digests of the functions that are no kernels, in an order that does not depend on their positions or
-        names."""
+        """Digests of the functions that are no kernels, in an order independent of their positions and names."""
         functions = {
             (function.address, function.section.offset): function
             for function in self._elf.functions

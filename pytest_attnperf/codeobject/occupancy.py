@@ -196,8 +196,7 @@ def check_resources(limits: ArchLimits, asked: Resources) -> None:
 
 
 def block_of(limits: ArchLimits, asked: Resources) -> ComputeBlock:
-    """Returns the CU or WGP whose LDS a kernel's workgroups share. Wave64 on RDNA has half the VGPRs, in half
-    granules."""
+    """Returns the CU or WGP whose LDS the workgroups share. Wave64 on RDNA has half the VGPRs, in half granules."""
     own = limits.wave_sizes[0]
     size = asked.wave_size or own
     wgp = limits.wgp and asked.wgp_mode

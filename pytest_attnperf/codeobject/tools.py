@@ -70,8 +70,7 @@ class _Objdump:
 
 
 def find_objdump(arch: str) -> Tool:
-    """Returns the best llvm-objdump for `arch` ('gfx942'). Raises ToolMissingError naming the found tools and what to
-    install."""
+    """Returns the best llvm-objdump for `arch` ('gfx942'). ToolMissingError names tools found and what to install."""
     return find_objdumps(arch)[0]
 
 
@@ -152,7 +151,7 @@ def _run_to_end(tool: Path, arguments: Sequence[str], folder: Path | None, stdin
         except subprocess.TimeoutExpired:
             # A wrapper script's child keeps the pipes open too.
             os.killpg(process.pid, signal.SIGKILL)
-            raise CodeObjectError(f"{tool.name} was stopped after {TIME_LIMIT_S:g} s") from None
+            raise CodeObjectError(f"{tool.name} was stopped after {TIME_LIMIT_S:g} s; run it by hand") from None
     return process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
 
 

@@ -60,8 +60,8 @@ def jit_function(source: TritonSource, who: str) -> Any:
 
 
 def _import_module(name: str) -> ModuleType:
-    """Returns the module `name`, imported without a GPU: Triton 3.3's autotuner asks the GPU's driver for a timer at
-    import."""
+    """Returns the module `name`, imported without a GPU. Triton 3.3's autotuner asks the GPU's driver for a timer
+    then."""
     try:
         return importlib.import_module(name)
     except RuntimeError as error:

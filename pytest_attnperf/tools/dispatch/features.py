@@ -141,7 +141,10 @@ def _shape_from_definition(workload: str, definition: Mapping[str, Any]) -> tupl
 
 def _check_value(workload: str, name: object, value: Any) -> Value:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        raise WorkloadError(f"the stored definition of {workload!r} has a field {name!r}, which is no name of a field")
+        raise WorkloadError(
+            f"the stored definition of {workload!r} has a field {name!r}; a name is a Python identifier, "
+            "no keyword, and does not begin with _"
+        )
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
         return tuple(value)
     if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):

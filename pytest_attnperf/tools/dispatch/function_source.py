@@ -123,7 +123,7 @@ def _field_types(shapes: Iterable[WorkloadShape]) -> dict[str, str]:
                 kinds.setdefault(name, set()).update(kinds[LINKED[name]])
     for name in kinds:
         if not name.isidentifier() or keyword.iskeyword(name) or name in _RESERVED or not name.isascii():
-            raise UsageError(f"a workload has the field {name!r}, which no function can have as a parameter")
+            raise UsageError(f"a workload has the field {name!r}, which no function can have as a parameter; rename it")
     return {name: " | ".join([*sorted(kinds[name]), "None"]) for name in sorted(kinds)}
 
 

@@ -24,8 +24,7 @@ LOSES = "cases of ck and aiter.* are UNSUPPORTED"
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding 'aiter': ROCm's package, its stale pre-release, an unrelated package, or none is
-    installed."""
+    """Returns one finding 'aiter': whether ROCm's, its stale pre-release, an unrelated one or none is installed."""
     folder = package_folder()
     if folder is None:
         return (_absent_finding(here),)

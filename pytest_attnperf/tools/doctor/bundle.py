@@ -155,8 +155,7 @@ def _shorten_id(nodeid: Any) -> Any:
 
 
 def _newest_logs(folder: Path) -> list[Path]:
-    """Returns the worker logs of the newest run below `folder`, latest first, at most MOST_LOGS; empty if there are
-    none."""
+    """Returns the worker logs of the newest run below `folder`, latest first, at most MOST_LOGS; else an empty list."""
     try:
         runs = [path for path in folder.iterdir() if path.is_dir()]
         newest = max(runs, key=lambda path: path.name, default=None)

@@ -21,8 +21,7 @@ DRIVER = {"amd": ("hipcc", ("opt/rocm/bin",)), "nvidia": ("nvcc", ("usr/local/cu
 
 
 def clang_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns one finding 'clang': whether one here compiles HIP for the GPU's architecture (gfx942 without an AMD
-    GPU)."""
+    """Returns one finding 'clang': whether one compiles HIP for the GPU's architecture, gfx942 without an AMD GPU."""
     arch = next(iter(kfd.list_architectures(here.system)), DEFAULT_ARCH)
     try:
         found = find_toolchain(arch, here.environ)

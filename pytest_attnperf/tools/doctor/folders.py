@@ -40,8 +40,7 @@ class WriteFolder:
 
 
 def probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns a finding on space and write access for each folder that runs write into, and one for /dev/shm if it
-    exists."""
+    """Returns a finding on space and write access of each folder that runs write into, and on /dev/shm if it exists."""
     return [*(_probe_folder(place, here) for place in list_write_folders(here)), *_probe_shared_memory(here)]
 
 

@@ -152,8 +152,8 @@ def _clock_sd(processes: Sequence[ProcessSummary]) -> float | None:
 
 
 def parse_samples(record: Mapping[str, object]) -> Samples:
-    """Returns one case's samples from the record that a self-test process prints. Raises ValueError if it is
-    invalid."""
+    """Returns one case's samples from a record that a self-test process prints. Raises ValueError for an invalid
+    one."""
     try:
         blocks, clocks = (
             tuple(float(each) for each in _parse_list(record[name])) for name in ("block_us", "clock_mhz")

@@ -42,7 +42,7 @@ def probe(here: Surroundings) -> Sequence[DoctorFinding]:
 
 
 def project_probe(here: Surroundings) -> Sequence[DoctorFinding]:
-    """Returns 'suites', whether test files of the project have cases, and 'backends', whether conftest.py registers
+    """Returns 'suites', whether the project's test files have cases, and 'backends', whether conftest.py registers
     any."""
     return (_probe_cases(here), _probe_backends(here))
 
@@ -53,8 +53,8 @@ def _probe_python(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_plugin() -> DoctorFinding:
-    """Returns whether pytest would load the plugin, by its entry point, because an importable folder is not enough. A
-    warning if two versions are on the path."""
+    """Returns the finding whether pytest would load this plugin, by its entry point, because an importable folder is
+    not enough. A warning if two versions are on the path."""
     points = importlib.metadata.entry_points(group="pytest11")
     installed = version_of("pytest-attnperf")
     if any(point.value == OURS for point in points):
@@ -130,8 +130,8 @@ def _probe_cases(here: Surroundings) -> DoctorFinding:
 
 
 def _probe_backends(here: Surroundings) -> DoctorFinding:
-    """Returns whether conftest.py registers backends or kernels. A plugin may register some, too, which only pytest
-    knows."""
+    """Returns the finding whether conftest.py registers backends or kernels. Plugins may register some, too, which only
+    pytest knows."""
     if _REGISTERS.search(_read_text(here.root / "conftest.py")):
         return DoctorFinding("backends", Status.OK, "conftest.py registers backends or kernels of this project")
     return DoctorFinding(

@@ -90,8 +90,7 @@ def _probe_amd(surroundings: Surroundings) -> list[DoctorFinding]:
 
 
 def _read_amd_cap(address: str, system: System) -> Cap:
-    """Returns the current and the default power cap of the card at a PCI address. Raises ProbeError if there is
-    none."""
+    """Returns the current and default power cap of the card at a PCI address. Raises ProbeError if it has none."""
     folder = f"sys/bus/pci/devices/{address}"
     now = _read_microwatts(folder, "power1_cap", system)
     if now is None:

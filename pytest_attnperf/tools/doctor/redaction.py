@@ -167,8 +167,7 @@ def _apply_rules(text: str, rules: Rules) -> str:
 
 
 def _redact_url(found: re.Match[str]) -> str:
-    """Returns the matched address if it is public; else <url>, because it may identify an employer or hold a
-    password."""
+    """Returns the matched address if it is public; else <url>, as it may identify an employer or hold a password."""
     address = found[0]
     return address if _PUBLIC.match(address) and "@" not in address and "?" not in address else URL
 

@@ -49,8 +49,8 @@ def run_test(kind: str, torch_device: str, test: Test | None = None) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the test KIND on DEVICE, prints its line of JSON and returns 0; for other arguments prints an error and
-    returns 2."""
+    """Runs the test KIND on DEVICE, prints its JSON line and returns 0; for other arguments prints an error, returns
+    2."""
     if len(arguments) != 2 or arguments[0] not in TESTS or arguments[1] not in DEVICES:
         sys.stderr.write(f"self-test: expected one of {', '.join(TESTS)}, then one of {', '.join(DEVICES)}\n")
         return 2

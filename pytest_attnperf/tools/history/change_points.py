@@ -124,8 +124,7 @@ def _is_change(logs: Sequence[float], cut: _Cut, sigma: float) -> bool:
 
 
 def _estimate_step(before: Sequence[float], after: Sequence[float]) -> float:
-    """Returns the step from `before` to `after`, by least squares with one slope for both; outliers are clipped
-    first."""
+    """Returns the step from `before` to `after`, by least squares with one slope for both, after clipping outliers."""
     sides = [_clip_outliers(before), _clip_outliers(after)]
     means = [statistics.fmean(side) for side in sides]
     middles = [(len(before) - 1) / 2, len(before) + (len(after) - 1) / 2]
@@ -246,8 +245,7 @@ def level_noise(logs: Sequence[float], bounds: Sequence[int]) -> float:
 
 
 def replace_outliers(logs: Sequence[float], sigma: float) -> list[float]:
-    """Returns the values, with the median of its neighbours for each point that is far from them, because one or two
-    outliers are no level."""
+    """Returns the values; a point far from its neighbours becomes their median, as one or two outliers are no level."""
     cleaned = []
     for index, value in enumerate(logs):
         around = statistics.median(logs[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1])

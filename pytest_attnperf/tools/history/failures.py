@@ -83,7 +83,7 @@ def translate_error(place: StoreLocation, error: StatementError) -> HistoryError
 
 
 def make_content_error(place: StoreLocation, error: Exception) -> HistoryError:
-    """Returns a HistoryError for stored values that this package cannot have written; `error` is what reading them
+    """Returns a HistoryError for stored values that attnperf cannot have written; `error` is what reading them
     raised."""
     said = hide_passwords(f"{type(error).__name__}: {error}", place.passwords)
     return HistoryError(

@@ -81,8 +81,7 @@ def digest_data(value: object) -> str:
 
 
 def make_storable(text: str) -> str:
-    """Returns the text without characters that one of the databases cannot store: NUL and lone surrogates are
-    replaced."""
+    """Returns the text with replacements for NUL and lone surrogates, which one of the databases cannot store."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 

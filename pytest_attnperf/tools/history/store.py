@@ -125,7 +125,7 @@ class HistoryStore:
         return self.transactions.write(lambda connection: queries.simulate_pruning(connection, rule))
 
     def compact(self) -> int:
-        """Gives a SQLite file's free pages back to the disk; returns the bytes freed. 0 for a server, which does this
+        """Gives a SQLite file's free pages back to the disk; returns the bytes freed. 0 for a server, which does it
         itself."""
         path = self.transactions.place.path
         if path is None:

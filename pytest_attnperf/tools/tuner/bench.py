@@ -37,7 +37,7 @@ class TrialBench(Protocol):
         """Number of trials that can be measured at the same time; `time` is called from one thread per lane."""
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Checks `candidate` on `workload` and times it, in the lane's process of this number.
+        """Returns one trial: checks `candidate` on `workload` and times it, in process number `process` of the lane.
 
         A new number starts a new process; an older number of this lane is not used again. Never raises for a bad
         candidate: the trial then has no time and gives the reason. Raises WorkerError only if nothing can be measured

@@ -58,7 +58,7 @@ def decode_answer(line: str) -> Answer:
         built = tuple(Built(**one) for one in found["built"])
         return Answer(built, str(found["failure"]), tuple(map(str, found["unsupported"])))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no answer of a compile process: {line[:200]!r} ({error})") from error
+        raise ValueError(f"a compile process answered {line[:200]!r}, which is invalid ({error})") from error
 
 
 def main() -> int:
@@ -96,7 +96,8 @@ def _compile_builds(builds: Sequence[KernelBuild], cache: Path, build: Build) ->
 
 
 def _make_picklable(build: KernelBuild) -> KernelBuild:
-    """Returns the build with plain dictionaries, because other mappings that authors use may not be picklable."""
+    """Returns the build with its mappings as plain dictionaries, because those that authors use may not be
+    picklable."""
     source = build.source
     if isinstance(source, TritonSource):
         source = replace(

@@ -176,7 +176,10 @@ class TrialJournal:
             os.write(self._descriptor, (json.dumps(record) + "\n").encode())
             os.fsync(self._descriptor)
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot go on writing the journal ({error.strerror})") from error
+            raise UsageError(
+                f"{self.path}: the journal cannot be written any more ({error.strerror}); free space or correct its "
+                "permissions, then run the same again to resume"
+            ) from error
 
 
 def drop_torn_line(path: Path, mark: str = "") -> tuple[bytes, int]:

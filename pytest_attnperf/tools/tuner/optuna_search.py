@@ -188,7 +188,7 @@ class Exploration:
         return batch
 
     def _ask(self) -> Proposal | None:
-        """Returns a proposal of a valid candidate that was not tried yet, and counts it as tried; None if all were
+        """Returns a proposal of a valid untried candidate, and counts it as tried; None if every candidate was
         tried."""
         from optuna.trial import TrialState
 

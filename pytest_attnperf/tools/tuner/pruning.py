@@ -125,8 +125,7 @@ def prune_candidates(
 
 
 def _find_fault(found: CompiledCandidate, default: Sequence[KernelCode], rules: PruneRules) -> tuple[str, str] | None:
-    """Returns the stage ('compile' or 'code object') and the reason for excluding a candidate; None if it is worth
-    timing."""
+    """Returns stage ('compile' or 'code object') and reason for excluding a candidate; None if it is worth timing."""
     if found.failure:
         return COMPILE, f"does not compile: {found.failure}"
     for index, code in enumerate(found.codes):
@@ -225,8 +224,7 @@ def _kind_of_reason(one: Excluded) -> str:
 
 
 def rank(static: Mapping[Candidate, StaticFigures], arch: str) -> list[Candidate]:
-    """Returns the candidates in the order in which they should be timed: by `score`, most promising first, then by
-    id."""
+    """Returns the candidates in the order in which to time them: by `score`, most promising first, then by id."""
     enough = NVIDIA_WAVES_ENOUGH if arch.startswith("sm_") else WAVES_ENOUGH
     return sorted(static, key=lambda candidate: (*score(static[candidate], enough), candidate.id))
 

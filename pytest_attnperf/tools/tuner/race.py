@@ -119,8 +119,7 @@ class Race:
         return [mixed[lane :: len(slots)] for lane in range(len(slots))]
 
     def _shuffle_remaining(self, todo: Sequence[Candidate], slot: int, workload: str) -> list[Candidate]:
-        """Returns the candidates of `todo` that are still in the race, in an order drawn from seed, process and
-        workload."""
+        """Returns the candidates of `todo` still in the race, in an order drawn from seed, process and workload."""
         alive = {candidate.id for candidate in self.field}
         mixed = [candidate for candidate in todo if candidate.id in alive]
         random.Random(f"{self.slots.settings.seed}:{slot}:{workload}").shuffle(mixed)

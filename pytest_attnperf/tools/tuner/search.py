@@ -28,7 +28,7 @@ def search_candidates(
     if not workloads:
         raise UsageError("a search needs at least one workload, got none")
     if len(set(workloads)) < len(workloads):
-        raise UsageError(f"a workload is named twice: {', '.join(workloads)}")
+        raise UsageError(f"a workload is named twice: {', '.join(workloads)}; name each once")
     if all(candidate.id == space.default.id for candidate in candidates):
         raise UsageError(f"no candidate besides the default {space.default.id} is left to search")
     chosen = choose_strategy(candidates, workloads, settings)

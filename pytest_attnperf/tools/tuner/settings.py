@@ -101,7 +101,7 @@ def check_space(space: TuningSpace) -> None:
         twice = [told for told, count in Counter(map(str, values)).items() if count > 1]
         if twice or len(set(values)) < len(values):
             named = ", ".join(map(repr, values))
-            raise UsageError(f"{_name_space(space)}: parameter {name} names a value twice: {named}")
+            raise UsageError(f"{_name_space(space)}: parameter {name} names a value twice: {named}; remove one")
     _check_default(space)
     count = math.prod(len(values) for values in space.values.values())
     if count > COMBINATIONS_MAX:
@@ -143,7 +143,7 @@ def _check_default(space: TuningSpace) -> None:
         )
     for extra in space.extra:
         if not extra.label:
-            raise UsageError(f"{_name_space(space)}: candidate {extra.id!r} outside the grid has no label")
+            raise UsageError(f"{_name_space(space)}: candidate {extra.id!r} outside the grid has no label; give it one")
 
 
 def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Excluded]]:
@@ -157,12 +157,12 @@ def _split_by_constraints(space: TuningSpace) -> tuple[list[Candidate], list[Exc
             kept.setdefault(candidate.id, candidate)
     for extra in space.extra:
         if kept.setdefault(extra.id, extra) is not extra:
-            raise UsageError(f"{_name_space(space)}: two candidates are called {extra.id!r}")
+            raise UsageError(f"{_name_space(space)}: two candidates are called {extra.id!r}; rename one")
     return list(kept.values()), excluded
 
 
 def _reason_not_allowed(space: TuningSpace, values: Mapping[str, Value]) -> str:
-    """Returns the text of the first constraint that the values violate, '' if none. Raises UsageError if a constraint
+    """Returns the text of the first constraint that the values violate, '' if none. UsageError if a constraint
     raises."""
     for constraint in space.constraints:
         try:

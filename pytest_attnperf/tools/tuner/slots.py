@@ -196,7 +196,7 @@ class Slots:
             self._leave_process(slot)
 
     def _reserve_trial(self) -> bool:
-        """Counts one more running trial and returns True; if time or trials are used up, sets `stopped` and returns
+        """Counts one more running trial and returns True; at the limit of time or trials sets `stopped`, returns
         False."""
         budget_s, trials = self._limits
         with self._guard:

@@ -70,7 +70,7 @@ class WorkerBench:
         return len(self.pools)
 
     def time(self, lane: int, process: int, candidate: Candidate, workload: str) -> Trial:
-        """Measures one candidate on one workload, in the process of that number on that lane.
+        """Returns the trial of one candidate on one workload, measured in process number `process` of the lane (GPU).
 
         A candidate that is wrong, does not run or ends its process gives a trial with a failure. Raises UsageError for
         a backend that does not run the given configuration or a suite without the case, WorkerError if no process
@@ -177,8 +177,7 @@ def reason_other_path(pin: Mapping[str, str], config: Mapping[str, str]) -> str:
 
 def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Mapping[str, str], backend: str) -> None:
     """Raises UsageError if the configuration that ran differs from the candidate, or the backend does not report it.
-
-    Entries may have a prefix ('prefill_forward.BLOCK_M'); if the pin has one with a prefix, only that one is
+    Names may have a prefix ('prefill_forward.BLOCK_M'); if `pin` has a value's name with a prefix, only that one is
     checked."""
     for name, value in sorted(candidate.values.items()):
         pinned = [key for key in pin if _is_entry_of(key, name)]
@@ -186,7 +185,8 @@ def check_ran_as_pinned(candidate: Candidate, pin: Mapping[str, str], config: Ma
         if not told:
             raise UsageError(
                 f"{backend} does not report with which {name} it ran ({candidate.id} was requested; its configuration "
-                f"holds {', '.join(sorted(config)) or 'nothing'}): nobody can know which configuration was timed"
+                f"holds {', '.join(sorted(config)) or 'nothing'}), so what was timed is not known. Its "
+                "configuration must hold every value of its tuning space"
             )
         other = {key: text for key, text in told.items() if text != str(value)}
         if other:
@@ -272,8 +272,7 @@ def _take_next(waiting: queue.SimpleQueue[Candidate]) -> Candidate | None:
 
 def _reason_not_opened(pool: Pool, place: int, requests: Sequence[OpenRequest]) -> str:
     """Returns why one of a candidate's requests cannot be opened; '' if all can or the candidate is not at fault. Too
-    little memory is no fault, because processes share the device; after a death the candidate is tried again when it is
-    timed."""
+    little memory is no fault, because processes share the device. After a death, timing tries the candidate again."""
     try:
         for request in requests:
             if why := _reason_no_case(pool, place, request):
